@@ -7,14 +7,14 @@ import { SharedRingPoints } from './ring-points.js';
 /** The source of a core for {@link loadCore}: the bytes of `meshcache.wasm`, a response with them, or the compiled module. */
 export type CoreSource = ArrayBuffer | ArrayBufferView | FetchResponse | WasmModule;
 
-/** The option that all constructors of `meshcache/core` have. */
+/** Option that all constructors of `meshcache/core` have. */
 export interface CoreOptions {
   /** The instance of the WASM module to use; by default the one of {@link defaultCore}. */
   readonly core?: Core;
 }
 
 /**
- * One instance of the WASM module and its memory. Rings, pools and encoders made with it live in that memory; they are
+ * One instance of the WASM module and its memory. Rings, pools and encoders created with it live in that memory and are
  * independent of each other. Everything is synchronous and belongs to one thread.
  */
 export class Core {
@@ -26,7 +26,7 @@ export class Core {
   readonly ringPoints: SharedRingPoints;
   private readonly abandoned: FinalizationRegistry<() => void>;
 
-  /** `instance` must be a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` if it is of another version. */
+  /** Takes a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` if it is of another version. */
   constructor(instance: WasmInstance) {
     this.exports = instance.exports as unknown as CoreExports;
     checkConstants(this.exports);
@@ -40,12 +40,15 @@ export class Core {
     return this.exports.memory.buffer.byteLength;
   }
 
-  /** @internal Calls `free` after `owner` was collected, unless {@link forget} came first. `free` must not hold the owner. */
+  /**
+   * @internal Calls `free` after `owner` was collected, unless {@link forget} was called first. `free` must not hold
+   * the owner.
+   */
   freeWhenCollected(owner: object, free: () => void): void {
     this.abandoned.register(owner, free, owner);
   }
 
-  /** @internal */
+  /** @internal Cancels {@link freeWhenCollected} for an owner. */
   forget(owner: object): void {
     this.abandoned.unregister(owner);
   }
@@ -72,7 +75,10 @@ export function defaultCore(): Core {
   return fallback;
 }
 
-/** The only state of this module: a constructor cannot wait, so it must find a core that was loaded before. */
+/**
+ * The default core, the only state of this module: a constructor cannot wait, so it must find a core that was loaded
+ * before.
+ */
 let fallback: Core | undefined;
 
 function moduleUrl(): URL {

@@ -2,8 +2,8 @@ import { MeshCacheError } from '../../base/errors.js';
 import type { EvictionPolicy } from '../../base/eviction-policy.js';
 
 /**
- * The whole contract with the WASM module (`assembly/index.ts` documents each call). Addresses and handles are
- * byte addresses in `memory`, u32 and i32 arrive as JavaScript's signed 32-bit integers.
+ * The whole contract with the WASM module (`assembly/index.ts` documents each call). Addresses and handles are byte
+ * addresses in `memory`; u32 and i32 arrive as JavaScript's signed 32-bit integers.
  */
 export interface CoreExports {
   readonly memory: WebAssembly.Memory;
@@ -68,7 +68,7 @@ export interface CoreExports {
 /** Eviction policies by their numbers in the WASM module. */
 export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0, s3fifo: 1, yield: 2 };
 
-/** Numbers that `poolStats` writes. */
+/** Count of numbers that `poolStats` writes. */
 export const STATS_COUNT = 10;
 
 const CONSTANTS = {
@@ -80,7 +80,7 @@ const CONSTANTS = {
   POLICY_YIELD: POLICY_NUMBERS.yield,
 } as const;
 
-/** Refuses (ERR_CORE) a module that is not the one this code was written for. */
+/** Checks that this code was written for the module. Throws `ERR_CORE` if it was not. */
 export function checkConstants(exports: CoreExports): void {
   for (const [name, expected] of Object.entries(CONSTANTS)) {
     const found: unknown = exports[name as keyof typeof CONSTANTS]?.value;

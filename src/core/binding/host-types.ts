@@ -1,4 +1,4 @@
-/** The type of instances of the global constructor `Name`; `object` where the host's declarations do not have it. */
+/** Instance type of the global constructor `Name`; `object` where the host's declarations lack it. */
 type Made<Scope, Name extends string> = Scope extends { [N in Name]: infer Constructor }
   ? Constructor extends abstract new (
       ...args: never
@@ -10,8 +10,8 @@ type Made<Scope, Name extends string> = Scope extends { [N in Name]: infer Const
 type WebAssemblyScope = typeof globalThis extends { WebAssembly: infer Scope } ? Scope : object;
 
 /**
- * `WebAssembly.Module`, `WebAssembly.Instance` and `Response`, taken from the host's own declarations: a program that is
- * compiled for Node alone has no `lib: dom`, and the declarations of this package must hold there too.
+ * `WebAssembly.Module`, taken from the host's own declarations, like the two types below: a program that is compiled
+ * for Node alone has no `lib: dom`, and the declarations of this package must work there too.
  */
 export type WasmModule = Made<WebAssemblyScope, 'Module'>;
 /** `WebAssembly.Instance`; see {@link WasmModule}. */

@@ -7,15 +7,18 @@ const FIRST_BYTES = 2 ** 16;
 const AREA_MAX_BYTES = 2 ** 29;
 /** Longest UTF-8 form of one UTF-16 code unit. */
 const UTF8_BYTES_PER_UNIT = 3;
-/** Room behind the text, so that the first character beyond ASCII makes the count of bytes differ from that of characters. */
+/**
+ * Room behind the text. Because of it, the first character beyond ASCII makes the number of bytes differ from that of
+ * characters.
+ */
 const SPARE_BYTES = 4;
 
 /**
- * The piece of WASM memory through which keys go in and results come out. One call uses it at a time: everything in
- * it is overwritten by the next `write`. The views are of the whole memory and become stale when it grows, so take
- * them after a call, not before.
+ * The part of WASM memory through which keys go in and results come out. One call uses it at a time: the next `write`
+ * overwrites everything in it. Its views cover the whole memory and become stale when that grows, so take them after a
+ * call, not before.
  *
- *     [results: resultBytes a key][hashes: 0, 8 or 16 bytes a key][lengths: u32 a key][text of the keys, one after the other]
+ *       [results: resultBytes a key][hashes: 0, 8 or 16 bytes a key][lengths: u32 a key][text of the keys, one after the other]
  */
 export class KeyArea {
   /** Addresses of the four parts for the batch that was written last; `results` is a multiple of 16, `hashes` of 8. */
@@ -23,7 +26,7 @@ export class KeyArea {
   hashes = 0;
   lengths = 0;
   keys = 0;
-  /** Keys of the batch, and, after {@link writeOne}, that key's bytes. */
+  /** Number of keys in the batch. After {@link writeOne}, `keyBytes` is the length of that key. */
   count = 0;
   keyBytes = 0;
 
@@ -59,8 +62,8 @@ export class KeyArea {
   }
 
   /**
-   * Writes the digests of all keys, with room for `resultBytes` (a multiple of 4) for each. Throws `ArgumentError`, having written nothing of use,
-   * when a key is no well-formed string or too long, or when there are too many.
+   * Writes the digests of all keys, with room for `resultBytes` (a multiple of 4) for each. Throws `ArgumentError` when
+   * a key is no well-formed string or too long, or when there are too many; the area is unusable then.
    */
   writeDigests(keys: Keys, resultBytes: number): void {
     const known = keys instanceof KeyBatch ? keys.digests : undefined;
@@ -73,7 +76,7 @@ export class KeyArea {
     }
   }
 
-  /** Like {@link writeDigests}, the keys' positions on rings. */
+  /** Like {@link writeDigests}, but writes the keys' positions on rings. */
   writePositions(keys: Keys, resultBytes: number): void {
     const known = keys instanceof KeyBatch ? keys.positions : undefined;
     if (known === undefined) {
@@ -85,7 +88,10 @@ export class KeyArea {
     }
   }
 
-  /** Writes the text of all keys, with room for `resultBytes` and a hash of `hashWords` for each. Errors as of {@link writeDigests}. */
+  /**
+   * Writes the text of all keys, with room for `resultBytes` and a hash of `hashWords` for each. Throws like {@link
+   * writeDigests}.
+   */
   write(keys: Keys, resultBytes: number, hashWords = 0): void {
     if (keys instanceof KeyBatch) {
       const { text, lengths } = keys;
@@ -102,7 +108,7 @@ export class KeyArea {
     if (!isAscii) this.writeText(text, this.keys, text.length * UTF8_BYTES_PER_UNIT);
   }
 
-  /** Writes one key at `keys`; the bytes are `keyBytes`. Errors as of {@link writeDigests}. */
+  /** Writes one key at `keys` and sets `keyBytes` to its length. Throws like {@link writeDigests}. */
   writeOne(key: string): void {
     if (typeof key !== 'string') throw new ArgumentError(`key must be a string, got ${typeof key}`);
     const units = checkLength(key.length);
@@ -115,7 +121,7 @@ export class KeyArea {
     }
   }
 
-  /** Lays the area out for `keyBytes` bytes that the caller writes itself. */
+  /** Lays out the area for `keyBytes` bytes that the caller writes itself. */
   layOut(count: number, resultBytes: number, keyBytes: number, hashWords = 0): void {
     const headBytes = Math.ceil((count * resultBytes) / 8) * 8;
     const hashBytes = Math.ceil((count * hashWords) / 2) * 8;
@@ -128,12 +134,15 @@ export class KeyArea {
     this.keys = this.lengths + lengthsBytes;
   }
 
-  /** UTF-8 bytes written: as many whole characters as fit in `maxBytes`. */
+  /** Writes as many whole characters as fit in `maxBytes`; returns the number of UTF-8 bytes written. */
   writeText(text: string, address: number, maxBytes: number): number {
     return this.encoder.encodeInto(text, this.u8.subarray(address, address + maxBytes)).written;
   }
 
-  /** The room for the text of one key without results, and all behind it. Kept, because making a view costs more than writing a key. */
+  /**
+   * View of the room for the text of one key without results, up to the area's end. It is kept, because creating a view
+   * costs more than writing a key.
+   */
   private get oneKey(): Uint8Array<ArrayBuffer> {
     if (this.viewOne.length === 0) this.viewOne = this.u8.subarray(this.keys, this.address + this.capacityBytes);
     return this.viewOne;

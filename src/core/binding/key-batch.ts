@@ -1,27 +1,28 @@
 import { ArgumentError } from '../../base/errors.js';
 import { encodeKeys, type KeyText } from './key-text.js';
 
-/** 32-bit words of a key's digest and of its position. */
+/** Number of 32-bit words of a key's digest and of its position. */
 export const DIGEST_WORDS = 4;
 export const POSITION_WORDS = 2;
 
-/** What calls for several keys take. A batch is what several calls in a row are best given: its keys are encoded and hashed once for all of them. */
+/** Keys of a call. For several calls in a row a batch is best: its keys are encoded and hashed once for all of them. */
 export type Keys = readonly string[] | KeyBatch;
 
-/** The batch that keys were picked from, and which of its keys they are. */
+/** The batch from which keys were picked, and their indices in it. */
 interface Source {
   readonly batch: KeyBatch;
   readonly indices: readonly number[];
 }
 
 /**
- * The object keys of one call. Their UTF-8 text and what the core hashes from it are computed when they are first needed and kept, so that a batch that
- * goes through pool, ring, directory and disk has them computed once. Immutable, and good for every core.
+ * The object keys of one call. Their UTF-8 text and the hashes that the core computes from it are computed on demand
+ * and kept, so that a batch that goes through pool, ring, directory and disk has them computed once. Immutable, and
+ * valid for every core.
  *
- *     text       UTF-8 of all keys, one behind the other
- *     lengths    u32 a key: bytes of its text
- *     digests    2 x u64 a key: XXH3-128, low word and high word
- *     positions  u64 a key: its place on every hash ring
+ *       text       UTF-8 of all keys, one behind the other
+ *       lengths    u32 a key: bytes of its text
+ *       digests    2 x u64 a key: XXH3-128, low word and high word
+ *       positions  u64 a key: its place on every hash ring
  */
 export class KeyBatch {
   readonly keys: readonly string[];
@@ -36,15 +37,15 @@ export class KeyBatch {
   }
 
   /**
-   * Copies the list. What is wrong with a key is found when its text or a hash is first needed: that throws `ArgumentError` for keys that are no
-   * well-formed text, too long, or too many for one call into the core.
+   * Creates a batch from a copy of the list. Keys are checked when their text or a hash is first needed: this throws
+   * `ArgumentError` for keys that are no well-formed text, too long, or too many for one call into the core.
    */
   static of(keys: readonly string[]): KeyBatch {
     if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
     return new KeyBatch(keys.slice());
   }
 
-  /** The keys of all batches, in order. What every one of them has computed already is copied. */
+  /** The keys of all batches, in order. Texts and hashes that every batch has computed already are copied. */
   static concat(batches: readonly KeyBatch[]): KeyBatch {
     if (batches.length === 1) return batches[0] as KeyBatch;
     const joined = new KeyBatch(batches.flatMap(({ keys }) => keys));
@@ -66,19 +67,20 @@ export class KeyBatch {
     return this.keys.length;
   }
 
-  /** Not to be written to. */
+  /** UTF-8 of all keys. Must not be written to. */
   get text(): Uint8Array {
     return this.#encode().text;
   }
 
-  /** Bytes of each key in {@link text}. Not to be written to. */
+  /** Bytes of each key in {@link text}. Must not be written to. */
   get lengths(): Uint32Array {
     return this.#encode().lengths;
   }
 
   /**
-   * The keys at these indices, in the order given; all indices in their order give the batch itself. What this batch has computed is copied when the
-   * new one needs it. Throws `ArgumentError` for an index that is none of this batch.
+   * The keys at these indices, in the order given; all indices in order give the batch itself. Texts and hashes that
+   * this batch has computed are copied when the new batch needs them. Throws `ArgumentError` for an index outside this
+   * batch.
    */
   pick(indices: readonly number[]): KeyBatch {
     if (isWhole(indices, this.count)) return this;
@@ -91,7 +93,7 @@ export class KeyBatch {
     return new KeyBatch(keys, { batch: this, indices: indices.slice() });
   }
 
-  /** @internal Undefined until a core has computed them, see {@link keepDigests}. Not to be written to. */
+  /** @internal Undefined until a core has computed them, see {@link keepDigests}. Must not be written to. */
   get digests(): Uint32Array | undefined {
     if (this.#digests === undefined && this.#source !== undefined) {
       const { batch, indices } = this.#source;
@@ -100,7 +102,7 @@ export class KeyBatch {
     return this.#digests;
   }
 
-  /** @internal Undefined until a core has computed them, see {@link keepPositions}. Not to be written to. */
+  /** @internal Undefined until a core has computed them, see {@link keepPositions}. Must not be written to. */
   get positions(): Uint32Array | undefined {
     if (this.#positions === undefined && this.#source !== undefined) {
       const { batch, indices } = this.#source;
@@ -109,12 +111,12 @@ export class KeyBatch {
     return this.#positions;
   }
 
-  /** @internal The array is the batch's from now on. */
+  /** @internal Stores the digests; the batch owns the array from now on. */
   keepDigests(digests: Uint32Array): void {
     this.#digests = digests;
   }
 
-  /** @internal The array is the batch's from now on. */
+  /** @internal Stores the positions; the batch owns the array from now on. */
   keepPositions(positions: Uint32Array): void {
     this.#positions = positions;
   }
@@ -134,12 +136,12 @@ export class KeyBatch {
   }
 }
 
-/** The keys of either form as strings. */
+/** The keys as strings, whether they are a list or a batch. */
 export function stringsOf(keys: Keys): readonly string[] {
   return keys instanceof KeyBatch ? keys.keys : keys;
 }
 
-/** {@link KeyBatch.pick} of either form. */
+/** The keys at these indices, as {@link KeyBatch.pick}, of a list or a batch. */
 export function pickKeys(keys: Keys, indices: readonly number[]): Keys {
   return keys instanceof KeyBatch ? keys.pick(indices) : indices.map((i) => keys[i] as string);
 }
@@ -160,7 +162,10 @@ function pickRows(rows: Uint32Array | undefined, words: number, indices: readonl
   return picked;
 }
 
-/** Neighbours are copied at once: a copy of its own costs as much for one key as for several. */
+/**
+ * Copies the text of some keys. Neighbours are copied together, because a single copy costs as much for one key as for
+ * several.
+ */
 function pickText({ text, lengths }: KeyText, indices: readonly number[]): KeyText {
   const starts = new Float64Array(lengths.length + 1);
   for (let i = 0; i < lengths.length; i++) starts[i + 1] = (starts[i] as number) + (lengths[i] as number);
@@ -185,7 +190,7 @@ function pickText({ text, lengths }: KeyText, indices: readonly number[]): KeyTe
   return { text: out, lengths: picked.lengths };
 }
 
-/** Undefined when one is. */
+/** The items if all are defined, else undefined. */
 function ofAll<T>(items: readonly (T | undefined)[]): readonly T[] | undefined {
   return items.includes(undefined) ? undefined : (items as readonly T[]);
 }

@@ -4,15 +4,16 @@ import { ArgumentError } from '../../base/errors.js';
 const CALL_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
 const encoder = new TextEncoder();
 
-/** UTF-8 of several keys, one behind the other, and the bytes of each. */
+/** UTF-8 of several keys, one behind the other, and the length of each in bytes. */
 export interface KeyText {
   readonly text: Uint8Array;
   readonly lengths: Uint32Array;
 }
 
 /**
- * All keys as one text. Throws `ArgumentError` when there are too many for one call into the core, or when one is no text or has too many
- * characters; whether each is well-formed and short enough as UTF-8 is only known after {@link writeLengths}.
+ * Joins all keys into one text. Throws `ArgumentError` when there are too many for one call into the core, or when one
+ * is no text or has too many characters. Only {@link writeLengths} finds keys that are not well-formed or too long as
+ * UTF-8.
  */
 export function joinKeys(keys: readonly string[]): string {
   if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
@@ -31,7 +32,10 @@ export function joinKeys(keys: readonly string[]): string {
   return text;
 }
 
-/** Writes the bytes of each key's UTF-8 from `start` on. Throws `ArgumentError` for a key that is not well-formed or too long. */
+/**
+ * Writes the UTF-8 length of each key, in bytes, from `start` on. Throws `ArgumentError` for a key that is not
+ * well-formed or too long.
+ */
 export function writeLengths(keys: readonly string[], isAscii: boolean, out: Uint32Array, start: number): void {
   if (isAscii) {
     for (let i = 0; i < keys.length; i++) out[start + i] = (keys[i] as string).length;
@@ -44,7 +48,10 @@ export function writeLengths(keys: readonly string[], isAscii: boolean, out: Uin
   }
 }
 
-/** Throws `ArgumentError` for keys that have no UTF-8 of their own, are too long or too many for one call into the core. */
+/**
+ * Encodes keys. Throws `ArgumentError` for keys that are not well-formed, too long, or too many for one call into the
+ * core.
+ */
 export function encodeKeys(keys: readonly string[]): KeyText {
   const joined = joinKeys(keys);
   const text = encoder.encode(joined);
@@ -53,7 +60,7 @@ export function encodeKeys(keys: readonly string[]): KeyText {
   return { text, lengths };
 }
 
-/** Returns the bytes. */
+/** Returns `bytes` if a key may have this length, else throws `ArgumentError`. */
 export function checkLength(bytes: number): number {
   if (bytes <= CALL_KEY_MAX_BYTES) return bytes;
   throw new ArgumentError(
@@ -61,12 +68,15 @@ export function checkLength(bytes: number): number {
   );
 }
 
-/** Lone surrogates have no UTF-8 form: encoders replace them, and different keys would become one. */
+/**
+ * Throws `ArgumentError` for text with lone surrogates, which have no UTF-8 form: encoders replace them, and different
+ * keys would become one.
+ */
 export function checkWellFormed(key: string): void {
   if (!key.isWellFormed()) throw new ArgumentError(`key is not well-formed Unicode: ${JSON.stringify(key)}`);
 }
 
-/** Of well-formed text. Each half of a surrogate pair counts for two of its four bytes. */
+/** UTF-8 length of well-formed text in bytes. Each half of a surrogate pair counts for two of its four bytes. */
 function utf8Bytes(text: string): number {
   let bytes = text.length;
   for (let i = 0; i < text.length; i++) {

@@ -7,7 +7,7 @@ const UTF8_BYTES_PER_UNIT = 3;
 /** The prime of the hash FNV-1a. */
 const HASH_FACTOR = 0x01000193;
 
-/** The points of one ring in WASM memory, and how many rings have them. */
+/** The points of one ring in WASM memory, and the number of rings that share them. */
 export interface RingPoints {
   readonly handle: number;
   readonly vnodes: number;
@@ -17,15 +17,16 @@ export interface RingPoints {
 }
 
 /**
- * Points of hash rings, which depend on nothing but the vnodes and the nodes: rings that have these alike share them. A thousand
- * nodes in one process, as a simulation has them, or a node that keeps former rings beside the current one, have each of them once.
+ * Points of hash rings, shared between rings. They depend only on the vnodes and the nodes, so rings with the same ones
+ * share them: a thousand simulated nodes in one process, or former rings beside a current one, have each set of points
+ * once.
  *
- * Accounting: `uses` of all entries together are the rings that hold points.
+ * Accounting: the sum of `uses` over all entries is the number of rings that hold points.
  */
 export class SharedRingPoints {
   private readonly exports: CoreExports;
   private readonly area: KeyArea;
-  /** The entries of each hash; mostly there is one. */
+  /** The entries of each hash; mostly one. */
   private readonly byHash = new Map<number, RingPoints[]>();
   private held = 0;
 
@@ -39,7 +40,10 @@ export class SharedRingPoints {
     return this.held;
   }
 
-  /** The points of the ring of these nodes, to be released once. The ids must be well-formed, distinct and in the order of their UTF-8 bytes. */
+  /**
+   * Takes the points of the ring of these nodes; release them once. The ids must be well-formed, distinct and in the
+   * order of their UTF-8 bytes.
+   */
   hold(vnodes: number, nodeIds: readonly string[]): RingPoints {
     const hash = hashOf(vnodes, nodeIds);
     const known = this.find(hash, vnodes, nodeIds);

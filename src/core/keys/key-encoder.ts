@@ -4,7 +4,7 @@ import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
 import { KeyBatch } from '../binding/key-batch.js';
 
-/** What must be equal for two stores to share pages. */
+/** Settings that must be equal for two stores to share pages. */
 export interface KeyNamespace {
   readonly modelName?: string;
   readonly dtype?: string;
@@ -14,13 +14,13 @@ export interface KeyNamespace {
   readonly tpSize: number;
   readonly ppRank: number;
   readonly ppSize: number;
-  /** All tensor-parallel ranks hold the same pages, so the rank does not count. */
+  /** Whether all tensor-parallel ranks hold the same pages, so that the rank does not count. */
   readonly isMlaModel: boolean;
 }
 
 /** Keys as they are in the directory and in pools, in the order given. */
 export interface EncodedKeys {
-  /** 32 hexadecimal characters of the namespace, a slash, the key. */
+  /** Object keys: 32 hexadecimal characters of the namespace, a slash, the key. */
   readonly objectKeys: string[];
   /** XXH3-128 of each object key's UTF-8, 16 bytes a key in canonical order. */
   readonly digests: Uint8Array;
@@ -28,21 +28,22 @@ export interface EncodedKeys {
 
 /** Bytes of a digest. */
 const DIGEST_BYTES = 16;
-/** First field of every serialised namespace; a new one moves all keys. */
+/** First field of every serialised namespace; a new value changes all keys. */
 const FORMAT = 'meshcache/1';
 
 /**
- * Turns a program's keys into the keys that the cluster sees. Part of the wire contract: the prefix is XXH3-128 of
+ * Turns a program's keys into the keys that the cluster sees. This is part of the wire contract. The prefix is XXH3-128
+ * of
  *
- *     text FORMAT, modelName, dtype, layout, tag; integer tpSize, ppSize, ppRank, tpRank (absent: MLA); text pool
- *     text = 0x01, UTF-8 length as u32 little endian, UTF-8;  integer = 0x02, u32 little endian;  absent = 0x00
+ *       text FORMAT, modelName, dtype, layout, tag; integer tpSize, ppSize, ppRank, tpRank (absent: MLA); text pool
+ *       text = 0x01, UTF-8 length as u32 little endian, UTF-8;  integer = 0x02, u32 little endian;  absent = 0x00
  */
 export class KeyEncoder {
   private readonly core: Core;
   private readonly fields: readonly (string | number | undefined)[];
   private readonly prefixes = new Map<string, string>();
 
-  /** Throws `ArgumentError` when a field of the namespace is missing or no text or u32. */
+  /** Throws `ArgumentError` when a field of the namespace is missing, or is not the text or u32 that it must be. */
   constructor(namespace: KeyNamespace, options: CoreOptions = {}) {
     if (typeof namespace !== 'object' || namespace === null) {
       throw new ArgumentError(`the namespace must be an object, got ${shown(namespace)}`);
@@ -57,7 +58,7 @@ export class KeyEncoder {
     this.core = options.core ?? defaultCore();
   }
 
-  /** Object keys and their digests, in the order of the keys; both are the caller's. */
+  /** Object keys and their digests, in the order of the keys; the caller owns both. */
   encode(keys: readonly string[], pool = 'kv'): EncodedKeys {
     const objectKeys = this.encodeKeys(keys, pool);
     const area = this.core.area;
@@ -67,7 +68,7 @@ export class KeyEncoder {
     return { objectKeys, digests };
   }
 
-  /** Object keys only. Throws `ArgumentError` for keys that are no well-formed strings or too long. */
+  /** Object keys without digests. Throws `ArgumentError` for keys that are no well-formed strings or too long. */
   encodeKeys(keys: readonly string[], pool = 'kv'): string[] {
     if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${shown(keys)}`);
     const prefix = this.prefixes.get(pool) ?? this.addPrefix(pool);
@@ -85,24 +86,24 @@ export class KeyEncoder {
     return KeyBatch.of(this.encodeKeys(keys, pool));
   }
 
-  /** Pools that keys have been made of. */
+  /** Number of pools that keys have been encoded for. */
   get poolCount(): number {
     return this.prefixes.size;
   }
 
-  /** Whether keys of the pool have been made. */
+  /** Whether keys of the pool have been encoded. */
   hasPool(pool: string): boolean {
     return this.prefixes.has(pool);
   }
 
-  /** What the object keys begin with, of the pools that keys have been made of so far and of these. */
+  /** Prefixes of the object keys of all pools that keys have been encoded for so far, and of these pools. */
   prefixesOf(pools: readonly string[] = []): string[] {
     for (const pool of pools) if (!this.prefixes.has(pool)) this.addPrefix(pool);
     return [...this.prefixes.values()];
   }
 
   private addPrefix(pool: string): string {
-    // Undefined is for the parts of the namespace that may be left out.
+    // A pool name that is undefined must throw: undefined stands for absent parts of the namespace.
     checkText('pool', pool ?? null);
     const bytes = serialise([...this.fields, pool]);
     const area = this.core.area;
@@ -143,7 +144,7 @@ function tagged(tag: number, value: number, rest: Uint8Array): Uint8Array {
   return bytes;
 }
 
-/** @internal Throws `ArgumentError` for a key that is no well-formed text of at most so many bytes of UTF-8. */
+/** @internal Throws `ArgumentError` for a key that is no well-formed text of at most `maxBytes` bytes of UTF-8. */
 export function checkKey(key: string, maxBytes: number): void {
   if (typeof key !== 'string' || !key.isWellFormed()) {
     throw new ArgumentError(`a key must be well-formed text, got ${shown(key)}`);

@@ -2,11 +2,11 @@ import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import type { PlacementRequest } from './placement.js';
 
-/** Position of a use that never comes. */
+/** Position that stands for a use that never comes. */
 const NEVER = 0x7fffffff;
 
 /**
- * What no cache of one size can hit on a trace: the figures that policies are held against.
+ * Upper bounds on the hits of a cache of one size on a trace; eviction policies are compared with them.
  *
  * Positions are those of the requests' pages, one request after the other.
  */
@@ -17,7 +17,7 @@ export class PlacementBounds {
   readonly uniquePages: number;
   /** The number of the page at each position. */
   readonly #pages: Int32Array;
-  /** For each position, that of the next use of the same page; NEVER if there is none. */
+  /** For each position, the position of the next use of the same page; NEVER if there is none. */
   readonly #nextUses: Int32Array;
   /** The position of each request's first page, and the end of the trace. */
   readonly #starts: Int32Array;

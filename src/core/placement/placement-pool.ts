@@ -16,8 +16,8 @@ export interface PoolChanges {
 }
 
 /**
- * The pool of one simulated node: all of the simulation's calls to a {@link PoolAllocator} are here. It is told the same of requests as a
- * store tells its pool.
+ * The pool of one simulated node. It makes all calls of the simulation to a {@link PoolAllocator}, and describes
+ * requests to it as a store does.
  */
 export class PlacementPool {
   readonly #allocator: PoolAllocator;

@@ -17,7 +17,7 @@ export interface PlacementRouter {
   free(): void;
 }
 
-/** Makes the router for these settings. */
+/** Creates the router for these settings. */
 export function placementRouter(settings: PlacementSettings, core: Core): PlacementRouter {
   switch (settings.routing) {
     case 'round-robin':

@@ -18,11 +18,13 @@ import { hintNumber } from './request-hints.js';
 
 const POWER_OF_TWO_MAX = 2 ** 30;
 const SEGMENTS_MAX_COUNT = 2 ** 20;
-/** Bytes of results a key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch. */
+/**
+ * Bytes of results for each key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch.
+ */
 const PUBLISH_RESULT_BYTES = 24;
-/** [offsets: f64][sizes: f64][slots: i32] */
+/** Bytes of results for each key: [offsets: f64][sizes: f64][slots: i32] */
 const LOOKUP_RESULT_BYTES = 20;
-/** [sizes: f64][offsets: f64][slots: i32] */
+/** Bytes of results for each key: [sizes: f64][offsets: f64][slots: i32] */
 const RESTORE_RESULT_BYTES = 20;
 const SLOT_RESULT_BYTES = 4;
 const NO_SLOT = -1;
@@ -45,26 +47,28 @@ const BROKEN_INVARIANTS = [
 ];
 
 /**
- * Index, allocator and order of eviction of a pool. It holds no page bytes: it decides at which offset they go, and
- * which pages go for them. Keys are compared by their XXH3-128. Time is passed in, in milliseconds from any start.
+ * Index, allocator and order of eviction of a pool. It holds no page bytes: it decides the offset of each page, and
+ * which pages are evicted for it. Keys are compared by their XXH3-128. The caller passes the time, in milliseconds from
+ * any start.
  *
- * Pinned pages are never evicted. They leave the order of eviction and come back as most recently used (S3-FIFO: last
- * in their queue; yield: as old as a page used now) with their last unpin. A pinned page that is removed or replaced is not found any more, but its range
- * stays untouched until the last unpin, and its key cannot be published until then.
+ * Pinned pages are never evicted. They leave the order of eviction, and return with their last unpin as most recently
+ * used (S3-FIFO: last in their queue; yield: as old as a page used now). A pinned page that is removed or replaced
+ * cannot be found any more, but its range stays untouched until the last unpin, and its key cannot be published until
+ * then.
  */
 export class PoolAllocator {
-  /** Bytes that can be given out: the capacity asked for, rounded down to the alignment. */
+  /** Usable bytes: the requested capacity, rounded down to the alignment. */
   readonly capacityBytes: number;
   private readonly core: Core;
   private readonly alignmentBytes: number;
   private handle: number;
-  /** Offset that the last restore ended with. */
+  /** Offset at which the last restore ended. */
   private restoredOffset = -1;
-  /** Keys of the pages; entries of vacant slots are stale or undefined. */
+  /** Keys of the pages by slot; entries of vacant slots are stale or undefined. */
   private keysBySlot: (string | undefined)[] = [];
   private evictedLast: string[] = [];
 
-  /** Throws `ArgumentError` for options that make no sense. */
+  /** Throws `ArgumentError` for invalid options. */
   constructor(options: PoolAllocatorOptions) {
     const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 1 } = options;
     if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
@@ -97,25 +101,25 @@ export class PoolAllocator {
     this.core.freeWhenCollected(this, () => exports.poolFree(handle));
   }
 
-  /** Pages that can be found. */
+  /** Number of pages that can be found. */
   get size(): number {
     return this.core.exports.poolCount(this.open());
   }
 
-  /** Sum of the lengths of these pages, as asked for. */
+  /** Sum of the pages' lengths, as requested. */
   get usedBytes(): number {
     return this.stats().usedBytes;
   }
 
-  /** Pages that the last publish evicted: also when it was refused. */
+  /** Keys of pages that the last publish evicted, even if it was refused. */
   get lastEvicted(): readonly string[] {
     return this.evictedLast;
   }
 
   /**
-   * Gives a page a range. A present key is replaced: its old range goes into quarantine, and it is not among the
-   * evicted. Null: larger than a segment, or everything else is pinned or still withheld, or this very key is pinned;
-   * then the old page is gone all the same, and {@link lastEvicted} tells which others are.
+   * Gives a page a range. An existing key is replaced: its old range goes into quarantine, and it is not among the
+   * evicted. Null: the page is larger than a segment, or everything else is pinned or withheld, or this very key is
+   * pinned. The old page is gone even then, and {@link lastEvicted} lists other evicted pages.
    */
   publish(key: string, bytes: number, nowMs = 0): Placement | null {
     const { offsets, slots, evicted } = this.publishBatch([key], bytes, nowMs);
@@ -124,8 +128,8 @@ export class PoolAllocator {
   }
 
   /**
-   * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one a key. A page
-   * that a later key of the batch evicted or replaced has offset -1, and, if evicted, is among `evicted`.
+   * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one for each
+   * key. A page that a later key of the batch evicted or replaced has offset -1; evicted ones are among `evicted`.
    */
   publishBatch(keys: Keys, bytes: number | ArrayLike<number>, nowMs = 0, request: RequestOptions = {}): BatchPlacement {
     const handle = this.open();
@@ -160,11 +164,11 @@ export class PoolAllocator {
   }
 
   /**
-   * Puts pages back where they lay, e.g. after a restart: `bytes` and `offsets` are one a key, the offsets multiples of
-   * the alignment and strictly ascending, also from call to call. Nothing is evicted or replaced. The pages enter the
-   * order of eviction as new ones, as they come; {@link renewBatch} afterwards brings them into that of their real use.
-   * Returns the slots; -1: not taken, because the range is not free or not inside one segment, or the key is there.
-   * Throws `ArgumentError`, having taken none, also when a page was ever published or removed in this pool.
+   * Puts pages back at former offsets, e.g. after a restart. `bytes` and `offsets` have one element for each key; the
+   * offsets must be multiples of the alignment and strictly ascend, also from call to call. No page is evicted or
+   * replaced. The pages enter the order of eviction as new ones; call {@link renewBatch} afterwards to restore their
+   * order of use. Returns the slots; -1: not taken, because the range is not free or not inside one segment, or the key
+   * is there. Throws `ArgumentError`, having taken none, also when a page was ever published or removed in this pool.
    */
   restoreBatch(keys: Keys, bytes: ArrayLike<number>, offsets: ArrayLike<number>): Int32Array {
     const handle = this.open();
@@ -192,8 +196,8 @@ export class PoolAllocator {
   }
 
   /**
-   * Evicts the page that is next in the order of eviction and returns its key. Null: none may go; there is none, all are
-   * pinned, or the quarantine is at its limit and never cut short. {@link lastEvicted} stays as it is.
+   * Evicts the next victim and returns its key. Null: no page may be evicted: the pool is empty, all pages are pinned,
+   * or the quarantine is at its limit and never cut short. {@link lastEvicted} does not change.
    */
   evictNext(nowMs = 0): string | null {
     const handle = this.open();
@@ -205,29 +209,29 @@ export class PoolAllocator {
     return key;
   }
 
-  /** Counts as a use. */
+  /** Looks up a page, which counts as a use. */
   lookup(key: string): PageLocation | null {
     const { offsets, bytes, slots } = this.lookupBatch([key]);
     const offset = offsets[0] as number;
     return offset < 0 ? null : { offset, bytes: bytes[0] as number, slot: slots[0] as number };
   }
 
-  /** Uses the pages in the order of the keys. */
+  /** Looks up pages and counts a use of each, in the order of the keys. */
   lookupBatch(keys: Keys, request: RequestOptions = {}): BatchLookup {
     return this.locate(keys, aboutOf(request));
   }
 
-  /** Like {@link lookupBatch}, without a use. */
+  /** Like {@link lookupBatch}, but does not count as a use. */
   peekBatch(keys: Keys): BatchLookup {
     return this.locate(keys, null);
   }
 
-  /** No use. */
+  /** Whether the page is there. Does not count as a use. */
   has(key: string): boolean {
     return this.hasBatch([key])[0] === 1;
   }
 
-  /** 1 for each key that is there. No use. */
+  /** One byte for each key; 1: the page is there. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
     const handle = this.open();
     const area = this.core.area;
@@ -237,8 +241,8 @@ export class PoolAllocator {
   }
 
   /**
-   * Uses the pages in the order of the keys, as {@link lookupBatch} does, for reads that were done elsewhere; returns how
-   * many were there.
+   * Counts a use of each page in the order of the keys, as {@link lookupBatch} does, for reads that were done
+   * elsewhere; returns how many pages were there.
    */
   touchBatch(keys: Keys, request: RequestOptions = {}): number {
     const handle = this.open();
@@ -248,7 +252,7 @@ export class PoolAllocator {
     return this.core.exports.poolTouchBatch(handle, area.hashes, area.count, about);
   }
 
-  /** Makes each page the most recently used one in turn, without counting as a use: for restored pages, oldest first. */
+  /** Makes each page the most recently used one in turn, without counting a use: for restored pages, oldest first. */
   renewBatch(keys: Keys): void {
     const handle = this.open();
     const area = this.core.area;
@@ -256,12 +260,12 @@ export class PoolAllocator {
     this.core.exports.poolRenewBatch(handle, area.hashes, area.count);
   }
 
-  /** False: it was not there. */
+  /** Removes a page; false: it was not there. */
   remove(key: string, nowMs = 0): boolean {
     return this.removeBatch([key], nowMs)[0] === 1;
   }
 
-  /** 1 for each key that was there. */
+  /** Removes pages; 1 for each key that was there. */
   removeBatch(keys: Keys, nowMs = 0): Uint8Array {
     const handle = this.open();
     checkTime(nowMs);
@@ -280,7 +284,7 @@ export class PoolAllocator {
     return removed;
   }
 
-  /** Keeps the page from eviction until as many unpins. False: it is not there. */
+  /** Pins the page: it is not evicted until it was unpinned as often. False: it is not there. */
   pin(key: string): boolean {
     return this.pinBatch([key])[0] === 1;
   }
@@ -294,7 +298,7 @@ export class PoolAllocator {
     return area.u8.slice(area.results, area.results + area.count);
   }
 
-  /** False: no page of that key, removed or not, has a pin. */
+  /** Ends one pin; false: no page of that key, removed or not, is pinned. */
   unpin(key: string): boolean {
     return this.unpinBatch([key])[0] === 1;
   }
@@ -320,7 +324,7 @@ export class PoolAllocator {
     return this.keysOf(this.order()) as string[];
   }
 
-  /** The slots of all pages in the order of {@link keys}; the array is the caller's. */
+  /** The slots of all pages in the order of {@link keys}; the caller owns the array. */
   order(): Uint32Array {
     const handle = this.open();
     const count = this.size;
@@ -331,7 +335,7 @@ export class PoolAllocator {
     return area.u32.slice(start, start + count);
   }
 
-  /** Keys of the pages in these slots; anything for slots whose page has gone since. */
+  /** Keys of the pages in these slots; the result for a slot whose page has gone since is arbitrary. */
   keysOf(slots: Uint32Array): (string | undefined)[] {
     return Array.from(slots, (slot) => this.keysBySlot[slot]);
   }
@@ -342,7 +346,7 @@ export class PoolAllocator {
     if (broken !== 0) throw new MeshCacheError('ERR_CORE', `pool: ${BROKEN_INVARIANTS[broken] ?? broken}`);
   }
 
-  /** Counts and bytes of now, and counters since the pool was made. */
+  /** Current counts and bytes, and counters since the pool was created. */
   stats(): PoolAllocatorStats {
     const handle = this.open();
     const area = this.core.area;
@@ -367,7 +371,7 @@ export class PoolAllocator {
     };
   }
 
-  /** Gives its memory back; idempotent. Without it the memory goes when the object is collected. */
+  /** Frees its memory; idempotent. Without it, the memory is freed when the object is collected. */
   free(): void {
     if (this.handle === 0) return;
     this.core.forget(this);
@@ -381,7 +385,7 @@ export class PoolAllocator {
     return this.handle;
   }
 
-  /** Returns the last one. `start` is the first one's index in the area's f64 view. */
+  /** Writes offsets from index `start` of the area's f64 view on; returns the last one. */
   private writeOffsets(offsets: ArrayLike<number>, start: number): number {
     const { area } = this.core;
     if (offsets.length !== area.count) throw new ArgumentError(`${area.count} keys and ${offsets.length} offsets`);
@@ -400,7 +404,7 @@ export class PoolAllocator {
     return above;
   }
 
-  /** `about`: null when it is no use. */
+  /** Locates pages; `about` describes the request, null: it does not count as a use. */
   private locate(keys: Keys, about: number | null): BatchLookup {
     const handle = this.open();
     const area = this.core.area;
@@ -418,7 +422,7 @@ export class PoolAllocator {
     };
   }
 
-  /** Replays who left and who took which slot, in order: a slot may change hands within a batch. */
+  /** Replays in order which pages left and which took each slot: a slot may change hands within a batch. */
   private takeSlots(keys: readonly string[], slots: number, ends: number, evictedSlots: Uint32Array): string[] {
     const words = this.core.area.u32;
     const keysBySlot = this.keysBySlot;
@@ -439,7 +443,7 @@ export class PoolAllocator {
 
 type StatValues = [number, number, number, number, number, number, number, number, number, number];
 
-/** Writes them where the results begin. Returns -1: the sizes are in the area. */
+/** Writes the sizes where the results begin. Returns -1, which tells the core that the sizes are in the area. */
 function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
   if (bytes?.length !== area.count) throw new ArgumentError(`${area.count} keys and ${bytes?.length} lengths`);
   const sizes = area.f64;
@@ -448,7 +452,7 @@ function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
   return -1;
 }
 
-/** The number that tells the core of a call: [caller: 27 bits][ends elsewhere][begins][continues][hint: 2 bits] */
+/** Packs a request for the core into one number: [caller: 27 bits][ends elsewhere][begins][continues][hint: 2 bits] */
 function aboutOf({ hint, caller = 0, continues, endsElsewhere = false }: RequestOptions): number {
   if (!isInteger(caller, 0, CALLER_MAX)) {
     throw new ArgumentError(`caller must be an integer from 0 to ${CALLER_MAX}, got ${String(caller)}`);

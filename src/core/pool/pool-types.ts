@@ -4,29 +4,34 @@ import type { CoreOptions } from '../binding/core.js';
 export type { EvictionPolicy };
 
 /**
- * What a caller knows about the future of a request's pages, one of 0 to 3. What each means is learned from what becomes of
- * pages with it, so that wrong ones cost little. `open` is 1: more of this conversation is to come. `closed` is 2: it is
- * over. 0: not told. 3: for callers who have something else to tell.
+ * What a caller knows about the future of a request's pages, from 0 to 3. The policy learns the meaning of each hint
+ * from later uses of its pages, so that wrong hints cost little. `open` is 1: more of this conversation will follow.
+ * `closed` is 2: the conversation is over. 0: no hint. 3: free for callers' own meaning.
  */
 export type RequestHint = 'open' | 'closed' | 0 | 1 | 2 | 3;
 
 /**
- * What a call tells of the request that it is a part of; the policy `yield` makes use of it. The keys of a call are in the
- * order of a prefix, its head first.
+ * Facts about the request that a call belongs to; the policy `yield` uses them. The keys of a call are in the order of
+ * a prefix, its head first.
  */
 export interface RequestOptions {
   readonly hint?: RequestHint;
   /**
-   * Number of the one who calls, from 0 (default) to 2^27 - 1: of a connection, a thread or a process that is at one request at
-   * a time. Numbers that differ by a multiple of 64 (for a store, of 32) are one caller. An attached client is one caller, whatever it says.
+   * Number of the caller, from 0 (default) to 2^27 - 1: of a connection, a thread or a process that makes one request
+   * at a time. Numbers that differ by a multiple of 64 (for a store, of 32) are one caller. An attached client is
+   * always one caller.
    */
   readonly caller?: number;
   /**
-   * Whether this call goes on with the request of the caller's last call. Default: a write after a read does, and so does a call after
-   * one of the same kind that was as long as the longest of that kind (a slice), unless its first page was in that request.
+   * Whether this call continues the request of the caller's last call. Default: a write after a read does, and so does
+   * a call after one of the same kind that was as long as the longest of that kind (a slice), unless its first page was
+   * in that request.
    */
   readonly continues?: boolean;
-  /** The request's last pages are in other pools: none of this call counts as its last one. Default: false. Stores do not look at it. */
+  /**
+   * Whether the request's last pages are in other pools, so that none of this call counts as its last one. Default:
+   * false. Stores ignore it.
+   */
   readonly endsElsewhere?: boolean;
 }
 
@@ -35,7 +40,9 @@ export interface PoolAllocatorOptions extends CoreOptions {
   readonly policy?: EvictionPolicy;
   /** Milliseconds for which a range is withheld after its page has gone. Default: 0. */
   readonly quarantineMs?: number;
-  /** Bytes that are withheld at most; beyond that, the oldest range is reused early. Default: a sixteenth of the capacity. */
+  /**
+   * Most bytes that are withheld; beyond that, the oldest range is reused early. Default: a sixteenth of the capacity.
+   */
   readonly quarantineMaxBytes?: number;
   /** Whether the quarantine is never cut short: at its limit, nothing more is evicted, and publishing is refused. */
   readonly neverReuseEarly?: boolean;
@@ -45,10 +52,10 @@ export interface PoolAllocatorOptions extends CoreOptions {
   readonly alignmentBytes?: number;
 }
 
-/** Where a page now lies, and which pages went for it. */
+/** Where a page now lies, and which pages were evicted for it. */
 export interface Placement {
   readonly offset: number;
-  /** Small number that is the page's own while it is in the pool, and is reused afterwards. */
+  /** A small number that belongs to the page while it is in the pool, and is reused afterwards. */
   readonly slot: number;
   readonly evicted: string[];
 }
@@ -59,7 +66,10 @@ export interface BatchPlacement {
   readonly offsets: Float64Array;
   /** The slot of each page; -1 where the offset is -1. */
   readonly slots: Int32Array;
-  /** In the order of eviction, and the slots that they had. The same batch may have published these keys, or used the slots, later. */
+  /**
+   * Keys of evicted pages in the order of eviction, and their former slots. The same batch may have published these
+   * keys, or used the slots, later.
+   */
   readonly evicted: string[];
   readonly evictedSlots: Uint32Array;
 }
@@ -80,8 +90,8 @@ export interface BatchLookup {
 }
 
 /**
- * used + free + quarantined + padding = capacity. Quarantined includes the ranges of removed pages that are still
- * pinned.
+ * Statistics of a pool: used + free + quarantined + padding = capacity. Quarantined includes the ranges of removed
+ * pages that are still pinned.
  */
 export interface PoolAllocatorStats {
   readonly entries: number;

@@ -1,6 +1,6 @@
 /*
- * Numbers of callers, as `RequestOptions.caller` has them, by who uses them. Each caller is at one request at a time; the core
- * remembers 64 of them, by the lowest six bits.
+ * Numbers of callers, as in `RequestOptions.caller`, grouped by use. Each caller makes one request at a time; the core
+ * remembers 64 callers, by the lowest six bits of their numbers.
  */
 
 /** The largest number that a caller may have. */

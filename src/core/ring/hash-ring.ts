@@ -9,8 +9,9 @@ import type { RingPoints } from '../binding/ring-points.js';
 export const NO_NODE = 0xffffffff;
 
 /**
- * Consistent hash ring: `vnodes` points a node, the owner of a key is the first point clockwise. Placement is part of
- * the wire contract (`assembly/ring.ts`): the same nodes give the same owners on every machine and in every version.
+ * Consistent hash ring with `vnodes` points for each node; the owner of a key is the first point clockwise. Placement
+ * is part of the wire contract (`assembly/ring.ts`): the same nodes give the same owners on every machine and in every
+ * version.
  */
 export class ConsistentHashRing {
   readonly vnodes: number;
@@ -33,7 +34,7 @@ export class ConsistentHashRing {
     });
   }
 
-  /** The nodes in the order of the batch results' indices: by their UTF-8 bytes. */
+  /** The nodes in the order of their UTF-8 bytes; batch results hold indices into this list. */
   get nodes(): readonly string[] {
     return this.held.points?.nodeIds ?? [];
   }
@@ -66,13 +67,16 @@ export class ConsistentHashRing {
     return Array.from(indices, (index) => nodeIds[index] as string);
   }
 
-  /** For each key `n` indices into {@link nodes}, distinct and clockwise, then {@link NO_NODE}; the array is the caller's. */
+  /**
+   * For each key `n` indices into {@link nodes}, distinct and clockwise, then {@link NO_NODE}; the caller owns the
+   * array.
+   */
   getNodesBatch(keys: Keys, n: number): Uint32Array {
     const { handle, nodeIds } = this.points();
     if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
       throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
     }
-    // What lies beyond the number of nodes is known without asking, and need not have room in WASM memory.
+    // Owners beyond the number of nodes are NO_NODE in any case, so no WASM memory is reserved for them.
     const asked = Math.min(n, Math.max(1, nodeIds.length));
     const area = this.core.area;
     area.writePositions(keys, asked * 4);
@@ -98,7 +102,7 @@ export class ConsistentHashRing {
   }
 }
 
-/** Rows of `from` entries as rows of `to`, filled up with {@link NO_NODE}. */
+/** Widens rows of `from` entries to `to` entries, filled up with {@link NO_NODE}. */
 function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
   const wide = new Uint32Array((rows.length / from) * to).fill(NO_NODE);
   for (let row = 0; row * from < rows.length; row++) {
@@ -107,7 +111,10 @@ function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
   return wide;
 }
 
-/** Refuses text in place of a list: it is a sequence too, and each of its characters would become a node. */
+/**
+ * Checks a list of node ids. Text in its place is refused: it is a sequence too, and each of its characters would
+ * become a node.
+ */
 function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
   const isSequence = typeof nodeIds === 'object' && nodeIds !== null && Symbol.iterator in nodeIds;
   if (!isSequence) throw new ArgumentError(`the nodes must be a list of node ids, got ${shown(nodeIds)}`);
@@ -116,7 +123,7 @@ function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
     if (typeof id !== 'string' || !id.isWellFormed()) {
       throw new ArgumentError(`a node id must be well-formed text, got ${shown(id)}`);
     }
-    // Text has at least a third as many characters as bytes.
+    // Text has at least a third as many characters as bytes of UTF-8.
     const bytes = id.length * 3 <= NODE_ID_MAX_BYTES ? 0 : new TextEncoder().encode(id).length;
     if (bytes > NODE_ID_MAX_BYTES) {
       throw new ArgumentError(`a node id of ${bytes} bytes, ${NODE_ID_MAX_BYTES} are allowed`);
@@ -135,7 +142,7 @@ function sortedDistinct(nodeIds: readonly string[]): readonly string[] {
   return nodeIds;
 }
 
-/** Order of UTF-8 bytes, which is that of code points; JavaScript's own order differs beyond U+D7FF. */
+/** Compares by UTF-8 bytes, which is the order of code points; JavaScript's own order differs beyond U+D7FF. */
 function compareCodePoints(a: string, b: string): number {
   const end = Math.min(a.length, b.length);
   for (let i = 0; i < end; i++) {
@@ -145,7 +152,7 @@ function compareCodePoints(a: string, b: string): number {
   return a.length - b.length;
 }
 
-/** Orders UTF-16 units like their code points: surrogates stand for code points above all others. */
+/** Makes UTF-16 units order like their code points: surrogates stand for code points above all others. */
 function sortable(unit: number): number {
   return unit >= 0xd800 && unit <= 0xdfff ? unit + 0x10000 : unit;
 }
