@@ -6,7 +6,7 @@ import type { CallerPage } from './call/caller-page.js';
 import type { CallOptions } from './call/request-calls.js';
 
 export interface CopiedReadsParts {
-  /** Where this node or the directory has a page; null: neither has it, which counts as a miss. */
+  /** Locates a page on this node or in the directory; null: neither has it, which counts as a miss. */
   readonly locate: (key: string, signal: AbortSignal | undefined) => Promise<DataLocation | null>;
   /** Reads the page that has just been located. */
   readonly read: (key: string, page: CallerPage, options: CallOptions, located: DataLocation) => Promise<boolean>;
@@ -14,7 +14,7 @@ export interface CopiedReadsParts {
   readonly clock: Clock;
 }
 
-/** Reads pages of unknown length into memory of their own. */
+/** Reads pages of unknown length into newly allocated memory. */
 export class CopiedReads {
   readonly #parts: CopiedReadsParts;
 
@@ -22,7 +22,7 @@ export class CopiedReads {
     this.#parts = parts;
   }
 
-  /** See `PageStore.getCopyWithin`. */
+  /** Reads a copy of a page; see `PageStore.getCopyWithin`. */
   async get(
     key: string,
     { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
@@ -47,7 +47,7 @@ export class CopiedReads {
   }
 }
 
-/** Whether nothing has been said of the page in between. */
+/** Whether two locations come from the same statement, so that the page was not announced anew in between. */
 function isSameStatement(a: DataLocation, b: DataLocation): boolean {
   return a.nodeId === b.nodeId && a.version === b.version && a.generation === b.generation && a.length === b.length;
 }

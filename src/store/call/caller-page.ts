@@ -8,17 +8,20 @@ export interface CallerPage extends PageBytes {
   readonly ranges: readonly LocalRange[];
 }
 
-/** A page, or a piece of one, in one range of a region. It holds the region's memory, as views of it do, whatever becomes of the region. */
+/**
+ * A page, or a piece of one, in one range of a region. It keeps the region's memory alive, as views do, even when the
+ * region is freed.
+ */
 export class RegionPage implements CallerPage, LocalRange {
   readonly addr: number;
-  /** Bytes. */
+  /** Length in bytes. */
   readonly length: number;
   readonly #segments: readonly Uint8Array[];
   readonly #segmentBytes: number;
   readonly #offset: number;
   #views: Uint8Array[] | undefined;
 
-  /** `length` bytes from `addr` on, all of them in the region. */
+  /** Takes `length` bytes from `addr` on, which must all lie in the region. */
   constructor(region: HostRegion, addr: number, length: number) {
     this.addr = addr;
     this.length = length;
@@ -62,7 +65,7 @@ export class RegionPage implements CallerPage, LocalRange {
   }
 }
 
-/** A page in several ranges, one after the other. */
+/** A page that lies in several ranges, one after the other. */
 export class ScatteredPage implements CallerPage {
   readonly ranges: readonly RegionPage[];
   readonly length: number;

@@ -1,12 +1,12 @@
 import { COPY_SLICE_MAX_BYTES } from '../../base/limits.js';
 
-/** A run of the pages of a call. */
+/** A run of the pages of a call; `end` is excluded. */
 export interface Slice {
   readonly start: number;
   readonly end: number;
 }
 
-/** Runs of at most `maxCount` pages and `maxBytes` together; a larger page is a run of its own. */
+/** Splits pages into runs of at most `maxCount` pages and `maxBytes`; a larger page is a run of its own. */
 export function* slicesOf(
   pages: readonly { readonly length: number }[],
   { maxBytes = COPY_SLICE_MAX_BYTES, maxCount = Number.POSITIVE_INFINITY } = {},

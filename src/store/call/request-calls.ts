@@ -5,26 +5,29 @@ import type { RequestOptions } from '../../core/index.js';
 import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../core/pool/request-callers.js';
 import { hintNumber } from '../../core/pool/request-hints.js';
 
-/** Calls that told a hint, and the pages that they asked for or set. */
+/** Number of calls that gave a hint, and of the pages that they asked for or set. */
 export interface HintedCalls {
   readonly calls: number;
   readonly pages: number;
 }
 
-/** By hint; `other` is number 3. */
+/** Figures by hint; `other` is hint number 3. */
 export type HintFigures = Readonly<Record<'open' | 'closed' | 'other', HintedCalls>>;
 
-/** Fits in the bits of one number. */
+/** Bits of all callers, which fit in one number. */
 const ALL_FREE = 2 ** CONCURRENT_CALLERS_COUNT - 1;
 const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
 
-/** What a call tells of its request, and how it ends early. */
+/** Facts that a call states about its request, and a signal to end it early. */
 export interface CallOptions extends RequestOptions {
-  /** When it is aborted the call ends as soon as nothing touches the caller's pages any more: what has been read by then counts. */
+  /**
+   * Aborting ends the call as soon as nothing touches the caller's pages any more. Pages that have been read by then
+   * count.
+   */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Refuses what a caller cannot tell of its request. Throws `ArgumentError`. */
+/** Checks the facts that a caller states about its request. Throws `ArgumentError`. */
 export function checkRequest(method: string, request: RequestOptions): void {
   if (typeof request !== 'object' || request === null) {
     throw new ArgumentError(
@@ -45,7 +48,7 @@ export function checkRequest(method: string, request: RequestOptions): void {
   }
 }
 
-/** The parts of one call, for one pool: whatever a call is cut into stays one request there, or a part of one. */
+/** The parts of one call for one pool: however a call is split, it stays one request there, or a part of one. */
 export class RequestParts {
   #next: RequestOptions;
 
@@ -53,7 +56,7 @@ export class RequestParts {
     this.#next = first;
   }
 
-  /** What to tell the pool with the next part. */
+  /** The request to pass to the pool with the next part. */
   next(): RequestOptions {
     const part = this.#next;
     if (part.continues !== true) this.#next = { ...part, continues: true };
@@ -61,24 +64,24 @@ export class RequestParts {
   }
 }
 
-/** One call of a store's user, until `end`. */
+/** One call of a store's user; it lasts until `end`. */
 export interface RequestCall {
   readonly hint: RequestOptions['hint'];
   readonly pool: RequestParts;
   readonly disk: RequestParts;
-  /** Pools are not asked for this call any more. Idempotent. */
+  /** Ends the call: no pool is used for it any more. Idempotent. */
   end(): void;
 }
 
 /**
- * The calls of a store's users as parts of requests. A caller is at one request at a time. A call that comes while its caller has another one
- * under way is a request of its own, so that the parts of the two are not taken for one.
+ * Maps the calls of a store's users to parts of requests. A caller makes one request at a time. A call that starts
+ * while its caller has another one under way becomes a request of its own, so that their parts are not mixed up.
  */
 export class RequestCalls {
   readonly #metrics: MetricsSink;
-  /** 1 for each number of a caller that has a call under way. */
+  /** One byte for each caller number; 1: it has a call under way. */
   readonly #busy = new Uint8Array(STORE_CALLERS_COUNT + CONCURRENT_CALLERS_COUNT);
-  /** A bit for each number from STORE_CALLERS_COUNT on that no call has. */
+  /** One bit for each caller number from STORE_CALLERS_COUNT on; 1: the number is free. */
   #free = ALL_FREE;
   readonly #figures = {
     open: { calls: 0, pages: 0 },
@@ -95,7 +98,7 @@ export class RequestCalls {
     return { open: { ...open }, closed: { ...closed }, other: { ...other } };
   }
 
-  /** A call for so many pages begins. Throws `ArgumentError` for a hint that is none. */
+  /** Begins a call for this many pages. Throws `ArgumentError` for an invalid hint. */
   begin(request: RequestOptions, pages: number): RequestCall {
     this.#count(request, pages);
     const { hint, caller: given = 0, continues } = request;
@@ -115,7 +118,7 @@ export class RequestCalls {
     return { hint, pool: new RequestParts(first), disk: new RequestParts(first), end };
   }
 
-  /** The lowest that no call has; the caller's own when there is none. */
+  /** The lowest free caller number; `own` when none is free. */
   #freeCaller(own: number): number {
     const lowest = this.#free & -this.#free;
     return lowest === 0 ? own : STORE_CALLERS_COUNT + 31 - Math.clz32(lowest);

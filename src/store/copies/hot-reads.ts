@@ -11,33 +11,34 @@ import {
 export interface HotReadsParts {
   /** Copies pages of other nodes into the own pool. Never rejects. */
   readonly copy: (keys: readonly string[]) => Promise<unknown>;
-  /** False: nothing is copied now. */
+  /** Whether pages may be copied now. */
   readonly mayCopy: () => boolean;
   readonly clock: Clock;
-  /** Pages whose reads are counted; default HOT_READS_MAX_KEYS. */
+  /** Number of pages whose reads are counted; default HOT_READS_MAX_KEYS. */
   readonly maxKeys?: number;
 }
 
 interface KeyReads {
-  /** When it was read last, at most HOT_READS_MIN_COUNT times, the earliest first. */
+  /** Times of its last reads, at most HOT_READS_MIN_COUNT of them, the earliest first. */
   readonly timesMs: number[];
   askedMs: number;
 }
 
 /**
- * Finds the pages that this node reads often from other nodes, and has them copied, in the background.
+ * Finds pages that this node often reads from other nodes, and copies them in the background.
  *
- * One request is under way at a time, and the keys of one more wait for its end; for what else becomes hot meanwhile the next read
- * asks. A key is asked for once in HOT_READS_WINDOW_MS, so that pages which do not fit are read once more in that time and not at
- * every turn. The counts of what was read longest ago are forgotten first: the key and about 300 bytes each.
+ * One request runs at a time, and the keys of one more wait for its end; a key that becomes hot meanwhile is requested
+ * by its next read. A key is requested once in HOT_READS_WINDOW_MS, so that a page that does not fit is read again once
+ * in that time and not with every request. The least recently read pages are forgotten first. Each counted page takes
+ * the length of its key and about 300 bytes.
  */
 export class HotReads {
   readonly #parts: HotReadsParts;
   readonly #maxKeys: number;
-  /** Those that were read last come last. */
+  /** Keys of counted pages, the most recently read one last. */
   readonly #reads = new Map<string, KeyReads>();
   #keyCharacters = 0;
-  /** At most COPY_REQUEST_MAX_KEYS. */
+  /** Keys of the next request, at most COPY_REQUEST_MAX_KEYS. */
   readonly #waiting = new Set<string>();
   #isAsking = false;
 
@@ -46,12 +47,12 @@ export class HotReads {
     this.#maxKeys = parts.maxKeys ?? HOT_READS_MAX_KEYS;
   }
 
-  /** Pages whose reads are counted. */
+  /** Number of pages whose reads are counted. */
   get size(): number {
     return this.#reads.size;
   }
 
-  /** These pages have been read from other nodes. */
+  /** Counts pages that have been read from other nodes. */
   read(keys: readonly string[]): void {
     const nowMs = this.#parts.clock.nowMs();
     for (const key of keys) this.#count(key, nowMs);
@@ -95,7 +96,7 @@ export class HotReads {
     }
   }
 
-  /** Throws `InvariantError` unless the characters of the keys are counted, and all is within its limits. */
+  /** Throws `InvariantError` unless the characters of the keys are counted, and everything is within its limits. */
   verify(): void {
     let characters = 0;
     for (const [key, { timesMs }] of this.#reads) {

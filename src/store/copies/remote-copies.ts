@@ -39,19 +39,21 @@ export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
 
 interface Wanted {
   readonly key: string;
-  /** Bytes. */
+  /** Length in bytes. */
   readonly length: number;
 }
 
 /**
- * Copies pages of other nodes into the own pool, and announces them as its own: read and checked like any page. What the
- * program has set under a key, before or meanwhile, stays: a copy never takes its place.
+ * Copies pages of other nodes into the own pool, where they are announced as this node's own; they are read and checked
+ * like any page. A page that the program has set under a key, before or meanwhile, stays: a copy never replaces it.
  *
- * Accounting: `#copies` has the bytes of every page that was copied and that the pool may still have, the earliest first; together at
- * most COPIES_POOL_FRACTION of the pool. For a page that is read often the earliest go; one that is handed over, the less wanted
- * ones last, is refused instead. A page that the program sets here is no copy any more.
- * A copy that no directory owner has taken is dropped again: nobody would tell this node of what becomes of its page.
- * Copies are not written to the own disk: each is a second location of its page, which has one to lose.
+ * Accounting: `#copies` holds the bytes of every copied page that the pool may still have, the earliest first; together
+ * at most COPIES_POOL_FRACTION of the pool. When there is no room, a frequently read page replaces the earliest copies,
+ * while a page that is handed over is refused; such pages come in the order in which they are wanted. A page that the
+ * program sets here is no longer a copy.
+ *
+ * A copy that no directory owner has accepted is dropped again, because this node would not be told what happens to the
+ * page. Copies are not written to the own disk: each is only a second location of its page.
  */
 export class RemoteCopies {
   readonly #parts: RemoteCopiesParts;
@@ -70,17 +72,17 @@ export class RemoteCopies {
     parts.metrics.setGaugeProvider('meshcache_pool_copied_bytes', () => this.#copiedBytes);
   }
 
-  /** Bytes of the pool that copies take, at most. */
+  /** Most bytes of the pool that copies may take. */
   get copiedBytes(): number {
     return this.#copiedBytes;
   }
 
-  /** The program has set pages under these keys: they are its own now. */
+  /** Records that the program has set pages under these keys: they are not copies any more. */
   set(keys: readonly string[]): void {
     if (this.#copies.size > 0) for (const key of keys) this.#forget(key);
   }
 
-  /** Pages have left the pool, maybe these. */
+  /** Records that pages, maybe these, have left the pool. */
   gone(keys: readonly string[]): void {
     if (this.#isClosed || this.#copies.size === 0) return;
     const copies = keys.filter((key) => this.#copies.has(key));
@@ -88,7 +90,10 @@ export class RemoteCopies {
     for (const [i, key] of copies.entries()) if (isHere[i] === 0) this.#forget(key);
   }
 
-  /** 1 for each key whose page is in the own pool afterwards. Refused, all 0, while too many wait. Never rejects. */
+  /**
+   * Copies pages; 1 for each key whose page is in the own pool afterwards. While too many requests wait, all are
+   * refused with 0. Never rejects.
+   */
   async copy(keys: readonly string[], reason: CopyReason): Promise<Uint8Array> {
     const refused = new Uint8Array(keys.length);
     if (this.#requests >= COPY_REQUESTS_MAX_COUNT) return refused;
@@ -105,7 +110,7 @@ export class RemoteCopies {
     }
   }
 
-  /** Copies under way end early. Resolves when nothing touches the pool any more. */
+  /** Ends copies under way early. Resolves when nothing touches the pool any more. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#reads.close();
@@ -118,7 +123,7 @@ export class RemoteCopies {
     const isHere = pool.hasBatch(keys);
     const missing = [...new Set(keys.filter((_, i) => isHere[i] === 0))];
     const locations = await directory.get(missing);
-    // What a directory says may be wrong: memory is taken for pages that there can be, no more.
+    // The directory may be wrong about lengths: memory is only allocated for lengths that a page can have.
     const lengthMaxBytes = Math.min(this.#maxBytes, PAGE_MAX_BYTES);
     const wanted = missing.flatMap((key, i): Wanted[] => {
       const { nodeId: owner = nodeId, length = 0 } = locations[i] ?? {};
@@ -135,7 +140,7 @@ export class RemoteCopies {
     return this.#isClosed ? new Uint8Array(keys.length) : pool.hasBatch(keys);
   }
 
-  /** Those of a batch that there is room for, the first ones rather than the last. */
+  /** The pages of a batch for which there is room, starting with the first. */
   #fitting(batch: readonly Wanted[]): readonly Wanted[] {
     let bytes = this.#copiedBytes;
     return batch.filter(({ length }) => {
@@ -145,7 +150,7 @@ export class RemoteCopies {
     });
   }
 
-  /** The number of pages that were copied. */
+  /** Copies a batch; returns the number of copied pages. */
   async #copyBatch(batch: readonly Wanted[]): Promise<number> {
     if (batch.length === 0) return 0;
     const { pages } = this.#parts;
@@ -198,8 +203,8 @@ export class RemoteCopies {
   }
 
   /**
-   * True for each that is in the pool by this: not what has found no room, what has been set there meanwhile, or what this node was told to
-   * drop since it was read.
+   * Publishes copies; true for each page that is now in the pool. False: it found no room, the program has set it
+   * meanwhile, or this node was told to drop it since it was read.
    */
   async #publish(
     keys: readonly string[],
@@ -210,7 +215,7 @@ export class RemoteCopies {
     let isVacant: boolean[] = [];
     const lengths = sources.map(({ length }) => length);
     const fill = (targets: readonly (PageBytes | null)[]) => {
-      // From here on a drop finds the pages in the pool.
+      // From here on, a request to drop these pages finds them in the pool.
       const wanted = targets.map((target, i) => {
         return pages.statements.isVoid(keys[i] as string, (origins[i] as PageOrigin).version) ? null : target;
       });
@@ -222,7 +227,7 @@ export class RemoteCopies {
     return leases.map((lease, i) => lease !== null && isVacant[i] === true);
   }
 
-  /** What the own disk has had of these named pages since before they were set elsewhere must not come up when the copy has gone. */
+  /** Removes older versions of these named pages from the own disk: they must not reappear when the copy has gone. */
   async #removeOlder(
     keys: readonly string[],
     origins: ReadonlyMap<number, PageOrigin>,
@@ -238,7 +243,7 @@ export class RemoteCopies {
 
   #add(key: string, length: number): void {
     this.#forget(key);
-    // It may have gone again already.
+    // The page may have left the pool again already.
     if (this.#parts.pool.hasBatch([key])[0] === 0) return;
     this.#copies.set(key, length);
     this.#copiedBytes += length;
@@ -249,7 +254,7 @@ export class RemoteCopies {
     this.#copies.delete(key);
   }
 
-  /** False: there is none. */
+  /** Makes room for a copy; false: no room. */
   #makeRoom(bytes: number, reason: CopyReason): boolean {
     if (this.#copiedBytes + bytes <= this.#maxBytes) return true;
     const { pool, pages } = this.#parts;
@@ -274,7 +279,7 @@ export class RemoteCopies {
   }
 }
 
-/** Copies each source to its target, if it has one; one checksum each, null for the others. */
+/** Copies each source to its target, if it has one; one checksum for each source, null where there is no target. */
 async function copyInto(
   copyThreads: CopyThreads,
   targets: readonly (PageBytes | null)[],

@@ -1,16 +1,20 @@
 import { assertAtMost, assertEqual } from '../../base/assert.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../base/limits.js';
 
-/** The earliest keys are forgotten at so many times the limits: finding them costs a step for each key that was read again since. */
+/**
+ * Factor over the limits at which the earliest keys are forgotten: finding them costs a step for each key that was read
+ * again since.
+ */
 const SLACK = 17 / 16;
 
 /**
- * Keys of pages that other nodes have read here, or want to, the latest first. Of more than WANTED_PAGES_MAX_COUNT, or when they are too long
- * together, the earliest are forgotten: the keys are what others say they are.
+ * Keys of pages that other nodes have read here, or want to read, the latest first. The earliest are forgotten when
+ * there are more than WANTED_PAGES_MAX_COUNT, or when they are too long together, because other nodes choose these
+ * keys.
  */
 export class WantedPages {
   readonly #keys = new Set<string>();
-  /** Of these. */
+  /** Total characters of the keys. */
   #characters = 0;
 
   read(keys: readonly string[]): void {
@@ -35,7 +39,7 @@ export class WantedPages {
     }
   }
 
-  /** Whether it keeps to so many times its limits. */
+  /** Whether it is within this multiple of its limits. */
   #isWithin(times: number): boolean {
     return this.#keys.size <= times * WANTED_PAGES_MAX_COUNT && this.#characters <= times * WANTED_PAGES_MAX_CHARACTERS;
   }
@@ -44,7 +48,10 @@ export class WantedPages {
     if (this.#keys.delete(key)) this.#characters -= key.length;
   }
 
-  /** Throws `InvariantError` unless the characters of the keys are counted, and both are within their limits, with the slack. */
+  /**
+   * Throws `InvariantError` unless the characters of the keys are counted, and both are within their limits with the
+   * slack.
+   */
   verify(): void {
     let characters = 0;
     for (const key of this.#keys) characters += key.length;

@@ -10,7 +10,7 @@ import type { RequestParts } from '../call/request-calls.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
 
-/** What a tier needs of its disk. */
+/** The part of a disk store that a tier needs. */
 export type TierDisk = Pick<
   DiskStore,
   | 'clear'
@@ -37,9 +37,12 @@ export type TierDisk = Pick<
 export interface DiskTierParts {
   readonly disk: TierDisk;
   readonly pool: PublishedPool;
-  /** What publishing does when more waits for the disk than may: waits for it, or goes on, and pages that are evicted first are skipped. */
+  /**
+   * What publishing does when too many bytes wait for the disk: it waits, or it goes on, so that pages evicted before
+   * their write are not on disk.
+   */
   readonly whenBehind: 'wait' | 'skip';
-  /** Told of pages that were written after the pool had let go of them: until then they were nowhere. */
+  /** Called with pages that were written after the pool had dropped them: until then they were in no tier. */
   readonly onWrittenLate?: (keys: readonly string[]) => void;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
@@ -47,22 +50,22 @@ export interface DiskTierParts {
 
 /** A page that is to be queued. */
 interface WaitingPage {
-  /** Null: the pool may evict it. */
+  /** Null: the pool may evict the page. */
   lease: PageLease | null;
-  /** The request that has set it. */
+  /** The request that has set the page. */
   readonly request: RequestOptions | undefined;
 }
 
 /**
- * The disk behind a pool: what is published is written through in the background, and found there when the pool has let go of it.
+ * The disk behind a pool: published pages are written in the background, and can be read there after their eviction.
  *
- * A page is leased in the pool from when it is queued until it is written: its bytes are taken from there, without a copy. When
- * other bytes are published under its key, the lease ends early; then the page is not listed on disk, and if that comes too
- * late its checksum is wrong. Pages for which the queue has no room wait, leased as well unless publishing does not wait for
- * the disk.
+ * A queued page is leased in the pool until it is written; its bytes are taken from there, without a copy. When other
+ * bytes are published under its key, the lease ends early; the page is then not listed on disk, and if that comes too
+ * late its checksum is wrong. Pages for which the queue has no room wait, with a lease too if publishing waits for the
+ * disk.
  *
- * Accounting: `#heldBytes` is the sum over the pages that the queue has and those that wait with a lease: DISK_HELD_POOL_FRACTION of the
- * pool, or one page.
+ * Accounting: `#heldBytes` is the sum over the queued pages and the pages that wait with a lease: at most
+ * DISK_HELD_POOL_FRACTION of the pool, or one page.
  */
 export class DiskTier implements Backlog {
   readonly maxBytes: number;
@@ -72,12 +75,15 @@ export class DiskTier implements Backlog {
   readonly #onWrittenLate: (keys: readonly string[]) => void;
   /** Undefined: publishing does not wait for the disk. */
   readonly #paced: PacedPublishing | undefined;
-  /** Pages for which the queue had no room, in the order of being set: written when it has, if the pool still has them. */
+  /**
+   * Pages for which the queue had no room, in the order in which they were set. They are written when there is room, if
+   * the pool still has them.
+   */
   readonly #waiting = new Map<string, WaitingPage>();
   #heldBytes = 0;
-  /** Of the pages that the queue has. */
+  /** Leases of the pages that the queue has. */
   readonly #queued = new Set<PageLease>();
-  /** When the disk last ended a write, or was given the first one. */
+  /** Time at which the disk last finished a write, or was given the first one. */
   #movedAtMs = 0;
   #onNoneWaiting: () => void = () => {};
   #isClosed = false;
@@ -91,12 +97,12 @@ export class DiskTier implements Backlog {
     this.#paced = whenBehind === 'wait' ? new PacedPublishing({ pool, backlog: this, clock, metrics }) : undefined;
   }
 
-  /** Publishes pages in the pool; {@link writeThrough} is to be called with each slice as it is told of. */
+  /** Publishes pages in the pool; the caller must call {@link writeThrough} with each slice that it is told of. */
   publish(publishing: Publishing): Promise<void> {
     return this.#paced?.publish(publishing) ?? publishSlices(publishing, { pool: this.#pool, clock: this.#clock });
   }
 
-  /** Publishing does not wait for the disk any more. */
+  /** Ends all waiting: publishing does not wait for the disk any more. */
   endWaits(): void {
     this.#paced?.stop();
   }
@@ -131,9 +137,9 @@ export class DiskTier implements Backlog {
   }
 
   /**
-   * Queues pages that have just been published; null for those that were not. A page that the pool has let go of already is not
-   * written. What lies on disk with other bytes is gone: the promise resolves when a crash cannot bring it back; undefined when
-   * there was none.
+   * Queues pages that have just been published; null for pages that were not. A page that has left the pool already is
+   * not written. Other bytes on disk under the key are removed: the promise resolves when a crash cannot bring them
+   * back; undefined when there were none.
    */
   writeThrough(
     keys: readonly string[],
@@ -143,17 +149,18 @@ export class DiskTier implements Backlog {
     let isOutdated = false;
     this.#pool.lease(keys).forEach((lease, i) => {
       const page = lease?.page ?? published[i] ?? null;
-      // First, for the new page may find no room, or be gone already: then the old one must not come up.
+      // The removal comes first: the new page may find no room, or be gone already, and then the old one must not be
+      // read.
       if (page !== null && this.#disk.removeOther(keys[i] as string, page)) isOutdated = true;
       if (lease !== null) this.#write(lease, request?.next());
-      // Others have taken its place already.
+      // The page was evicted for others already, so it is not written.
       else if (page !== null && !this.#disk.exists(keys[i] as string)) this.#disk.skipped(1);
     });
     this.#writeWaiting();
     return isOutdated ? this.#disk.removalsWritten() : undefined;
   }
 
-  /** 1 for each key that can be read from the disk. Not a use. */
+  /** One byte for each key; 1: the page can be read from the disk. Does not count as a use. */
   hasBatch(keys: readonly string[]): Uint8Array {
     return this.#disk.hasBatch(keys);
   }
@@ -162,7 +169,7 @@ export class DiskTier implements Backlog {
     return this.#disk.peekBatch(keys);
   }
 
-  /** Pages that were used in the pool count as used here. */
+  /** Counts uses of pages in the pool as uses on the disk. */
   touchBatch(keys: readonly string[], request?: RequestOptions): void {
     if (keys.length > 0) this.#disk.touchBatch(keys, request);
   }
@@ -171,41 +178,47 @@ export class DiskTier implements Backlog {
     return this.#disk.readPages(keys, targets, request);
   }
 
-  /** Keys of all pages, some at a time. */
+  /** Keys of all pages, slice by slice. */
   keysInSlices(): Iterable<string[]> {
     return this.#disk.keysInSlices();
   }
 
-  /** Removes pages that are older than the version given for their key. A crash cannot bring them back once it resolves. */
+  /**
+   * Removes pages that are older than the version given for their key. Once it resolves, a crash cannot bring them
+   * back.
+   */
   async removeOlder(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     if (this.#disk.removeOlder(keys, voidBelow)) await this.#disk.removalsWritten();
     this.#writeWaiting();
   }
 
-  /** Pages of the pool have got later versions. */
+  /** Passes later versions of pages in the pool on to the disk. */
   renew(keys: readonly string[]): void {
     for (const [i, page] of this.#pool.peekBatch(keys).entries()) if (page) this.#disk.renew(keys[i] as string, page);
   }
 
-  /** Removes everything; returns the keys of what was written. */
+  /** Removes all pages; returns the keys of those that were written. */
   clear(): string[] {
     this.#paced?.cleared();
     for (const key of [...this.#waiting.keys()]) this.#endWait(key);
     return this.#disk.clear();
   }
 
-  /** The same for keys that `isWanted` is true of. */
+  /** {@link clear} for keys for which `isWanted` is true. */
   clearWhere(isWanted: (key: string) => boolean): string[] {
     for (const key of [...this.#waiting.keys()].filter(isWanted)) this.#endWait(key);
     return this.#disk.clearWhere(isWanted);
   }
 
-  /** Resolves when a crash cannot bring back what has been removed. */
+  /** Resolves when a crash cannot bring back removed pages. */
   removalsWritten(): Promise<void> {
     return this.#disk.removalsWritten();
   }
 
-  /** Writes what waits, here and in the queue, each within a deadline. Afterwards nothing here touches the pool. */
+  /**
+   * Writes everything that waits, here and in the queue, each within a deadline. Afterwards nothing here touches the
+   * pool.
+   */
   async close(): Promise<void> {
     this.#paced?.close();
     const noneWaiting = new Promise<void>((resolve) => {
@@ -218,7 +231,7 @@ export class DiskTier implements Backlog {
     await this.#disk.close();
   }
 
-  /** The pool has let go of these: what has not been written is lost. */
+  /** Records that the pool has dropped these pages: unwritten ones are lost. */
   dropped(keys: readonly string[]): void {
     if (this.#waiting.size === 0) return;
     const lost = keys.filter((key) => this.#endWait(key));
@@ -232,17 +245,20 @@ export class DiskTier implements Backlog {
       this.#disk.skipped(1);
       this.#pool.unlease([lease]);
     } else if (this.#waiting.get(key)?.lease?.isLive) {
-      // With these very bytes: the lease of others would have ended.
+      // The waiting lease is of these same bytes: a lease of other bytes would have ended.
       this.#pool.unlease([lease]);
     } else {
       this.#endWait(key);
-      // What the disk has or is about to have under the key are these very bytes: others have been removed.
+      // What the disk has, or soon has, under the key are these bytes: others have been removed.
       if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease, request);
       else this.#wait(lease, request);
     }
   }
 
-  /** With leases nobody gets before those who wait; without, whatever finds room is safe. */
+  /**
+   * Whether a page may be queued. When publishing waits for the disk, waiting pages come first; otherwise any page that
+   * finds room is queued.
+   */
   #mayQueueNow(length: number): boolean {
     return (this.#paced === undefined || this.#waiting.size === 0) && this.#disk.hasRoomFor(length);
   }
@@ -278,7 +294,7 @@ export class DiskTier implements Backlog {
     else this.#pool.unlease([lease]);
   }
 
-  /** False: it did not wait. */
+  /** Ends the wait of a page; false: it did not wait. */
   #endWait(key: string): boolean {
     const waiting = this.#waiting.get(key);
     if (waiting === undefined) return false;
@@ -299,7 +315,7 @@ export class DiskTier implements Backlog {
     for (const [key, { request }] of this.#waiting) {
       const [page] = this.#pool.peekBatch([key]);
       if (page && !this.#disk.hasRoomFor(page.length)) return;
-      // Of what is there now: a lease that it waited with may have ended.
+      // A new lease is taken of the page that is there now: the one that it waited with may have ended.
       const [lease] = this.#pool.lease([key]);
       this.#endWait(key);
       if (lease) this.#queue(lease, request);
@@ -307,7 +323,7 @@ export class DiskTier implements Backlog {
     this.#onNoneWaiting();
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds; the disk is its owner's to verify. */
+  /** Throws `InvariantError` unless the accounting of this class holds; the disk's owner verifies the disk. */
   verify(): void {
     let bytes = 0;
     const waiting = Array.from(this.#waiting.values(), ({ lease }) => lease);

@@ -11,13 +11,13 @@ import type { DiskTier } from './disk-tier.js';
 
 export interface OwnDiskReadsParts {
   readonly disk: Pick<DiskTier, 'hasBatch' | 'readPages'>;
-  /** Whether each page is good as far as can be known. */
+  /** Whether each page is still good, as far as can be known. */
   readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
   readonly clock: Clock;
   readonly metrics: Metrics;
 }
 
-/** A call that pages are read for. */
+/** A call that reads pages. */
 export interface ReadingCall {
   /** The keys as the caller gave them: perhaps encoded already. */
   readonly asked?: Keys | undefined;
@@ -26,7 +26,7 @@ export interface ReadingCall {
   /** True for each page that has been read. */
   readonly results: boolean[];
   readonly request: RequestCall;
-  /** Of a call for one page: where the directory has just said that it is. */
+  /** For a call for one page: the location that the directory has just given. */
   readonly located?: DataLocation | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -42,14 +42,15 @@ export class OwnDiskReads {
     this.#parts = parts;
   }
 
-  /** Reads under way end as they do; no new ones begin. */
+  /** Stops: reads under way finish, no new ones begin. */
   close(): void {
     this.#closed = true;
   }
 
   /**
-   * Reads those pages of a call with these indices that the disk has, and that are good as far as can be known. After an abort of the call's
-   * signal no page is begun; those that have been begun, at most DISK_IN_FLIGHT_MAX_COUNT, cannot be called back and are waited for.
+   * Reads those of the pages with these indices that the disk has and that are good as far as can be known. After the
+   * call's signal is aborted, no read begins. Reads that have begun, at most DISK_IN_FLIGHT_MAX_COUNT, cannot be
+   * cancelled, so they are waited for.
    */
   async read({ keys, pages, results, request, signal }: ReadingCall, wanted: readonly number[]): Promise<void> {
     const { disk, confirm, clock, metrics } = this.#parts;
@@ -81,7 +82,10 @@ export class OwnDiskReads {
     metrics.recordReads('disk', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
   }
 
-  /** With a signal no more pages are handed to the disk than it reads at a time: what it has been given, it reads. */
+  /**
+   * Reads pages. With a signal, no more pages are handed to the disk than it reads at a time, because it reads
+   * everything it was given.
+   */
   async #readPages(
     keys: readonly string[],
     pages: readonly CallerPage[],
@@ -99,7 +103,7 @@ export class OwnDiskReads {
       }
     };
     const readers = Array.from({ length: Math.min(DISK_IN_FLIGHT_MAX_COUNT, keys.length) }, readNext);
-    // All have ended before the first failure is passed on: until then the disk may write into the pages.
+    // All readers have ended before a failure is passed on: until then the disk may write into the pages.
     const ended = await Promise.allSettled(readers);
     for (const reader of ended) if (reader.status === 'rejected') throw reader.reason;
     return outcomes;

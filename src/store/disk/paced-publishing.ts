@@ -13,19 +13,19 @@ import type { PageBytes, PublishedPage, PublishedPool } from '../../pool/publish
 import type { Slice } from '../call/page-slices.js';
 import type { Publishing } from './publishing.js';
 
-/** The pages of a pool that wait for the disk and are not evicted, as those see it who add to them. */
+/** The backlog of a pool, as seen by calls that add to it: pages that wait for the disk and are not evicted. */
 export interface Backlog {
-  /** Bytes that may wait; a larger page may alone. */
+  /** Bytes that may wait; a single larger page may too. */
   readonly maxBytes: number;
-  /** Whether so many bytes more may wait now. */
+  /** Whether this many more bytes may wait now. */
   hasRoomFor(bytes: number): boolean;
-  /** Whether the disk could take a page of that length at all. */
+  /** Whether the disk could ever take a page of this length. */
   fits(length: number): boolean;
-  /** False: the disk fails, or has not ended any write for too long. There is no use in waiting for it. */
+  /** False: the disk fails, or has not finished any write for too long, so that waiting for it is pointless. */
   isMoving(): boolean;
-  /** Milliseconds after which the disk is not moving any more unless it ends a write; infinite when it has none. */
+  /** Milliseconds until the disk counts as stalled unless it finishes a write; infinite when it has no writes. */
   stallsInMs(): number;
-  /** Pages that wait may be evicted from now on. */
+  /** Allows eviction of the pages that wait. */
   letGo(): void;
 }
 
@@ -36,25 +36,27 @@ export interface PacedPublishingParts {
   readonly metrics: MetricsSink;
 }
 
-/** One call. */
+/** One call that publishes pages. */
 interface Call extends Publishing {
-  /** It waits for nothing after this time of the clock. */
+  /** Time until which the call may wait. */
   readonly untilMs: number;
-  /** The number of clears before it. */
+  /** Number of clears before the call. */
   readonly clears: number;
-  /** Keys of pages that it has put into the pool, and that nobody was told of yet: they were behind one that has found no room. */
+  /** Keys of pages that the call has put into the pool and not reported yet, because an earlier page found no room. */
   readonly untold: Set<string>;
 }
 
 /**
  * Publishes pages no faster than the disk takes them, so that every page is on the disk before the pool evicts it.
  *
- * Calls take turns in the order in which they came, each for all of its pages: of two calls with one key the later one
- * wins. A slice is published when what it adds to the backlog has room there; a page that finds no room in the pool (its pages wait
- * for the disk, are read, or are in quarantine) is tried again. A call waits DISK_WRITE_WAIT_MAX_MS in all, its turn included, and
- * not for a disk that is not moving: then it goes on without waiting, and its pages take their chances.
+ * Calls take turns in order of arrival, each for all of its pages: of two calls with one key the later one wins. A
+ * slice is published when the backlog has room for it. A page that finds no room in the pool, because the pool's pages
+ * wait for the disk, are being read, or are in quarantine, is tried again. A call waits DISK_WRITE_WAIT_MAX_MS in all,
+ * its turn included, and never for a stalled disk. After that it goes on without waiting, and its pages may be evicted
+ * before they are written.
  *
- * Nothing that a call waits for needs a turn here: writes, reads, leases of promoted pages and quarantines end by themselves.
+ * During its turn a call waits only for things that end without a turn here (writes, reads, leases of promoted pages,
+ * quarantines), so that turns cannot block each other for good.
  */
 export class PacedPublishing {
   readonly #parts: PacedPublishingParts;
@@ -63,7 +65,7 @@ export class PacedPublishing {
   #clears = 0;
   #isStopped = false;
   #isClosed = false;
-  /** Tells the call that waits that something has changed. */
+  /** Wakes the waiting call when something has changed. */
   #wake: () => void = () => {};
 
   constructor(parts: PacedPublishingParts) {
@@ -76,29 +78,29 @@ export class PacedPublishing {
     const call: Call = { ...publishing, untilMs, clears: this.#clears, untold: new Set() };
     return this.#turns.run(async () => {
       await this.#publish(call);
-      // Nobody would find them, and set again they would be taken for announced.
+      // Unreported pages are removed: no reader would find them, and if set again they would be taken for announced.
       this.#takeBack([...call.untold], call);
     });
   }
 
-  /** The backlog has got smaller: the call that waits looks again. */
+  /** Called when the backlog has become smaller: the waiting call checks again. */
   changed(): void {
     this.#wake();
   }
 
-  /** Everything has been removed: calls under way publish nothing more. */
+  /** Called when everything has been removed: calls under way publish nothing more. */
   cleared(): void {
     this.#clears++;
     this.#wake();
   }
 
-  /** Nothing is waited for any more. */
+  /** Ends all waiting. */
   stop(): void {
     this.#isStopped = true;
     this.#wake();
   }
 
-  /** Nor is the pool touched any more. */
+  /** Stops: calls no longer wait, and no longer touch the pool. */
   close(): void {
     this.#isClosed = true;
     this.stop();
@@ -114,12 +116,13 @@ export class PacedPublishing {
       if (!this.#mayGoOn(start, call)) return;
       const count = await this.#publishSlice(slice, call);
       start += count;
-      // After a refusal page by page, until one finds room again: none of a slice is to evict another one of it.
+      // After a refusal pages are published one by one until one finds room again, so that no page of a slice evicts
+      // another of it.
       maxCount = count === slice.end - slice.start ? Number.POSITIVE_INFINITY : 1;
     }
   }
 
-  /** From `start` on, what may be published at once. */
+  /** The pages from `start` on that may be published at once. */
   #sliceFrom(start: number, maxCount: number, call: Call): Slice {
     const maxBytes = this.#mayWait(call) ? this.#sliceBytes : COPY_SLICE_MAX_BYTES;
     let end = start;
@@ -145,7 +148,7 @@ export class PacedPublishing {
     if (!backlog.isMoving()) backlog.letGo();
   }
 
-  /** Publishes a slice, or as much of it as finds room, from the first page on; returns how many pages are done with. */
+  /** Publishes a slice, from the first page on, as far as there is room; returns the number of pages that are done. */
   async #publishSlice(slice: Slice, call: Call): Promise<number> {
     const { pool, clock } = this.#parts;
     const { start, end } = slice;
@@ -157,7 +160,7 @@ export class PacedPublishing {
       const published = await pool.publishPages(keys, pages, call.origin, call.request.next());
       if (this.#isClosed) return last - start;
       if (call.clears !== this.#clears) {
-        // The clear came before them, unless they went with it.
+        // The clear came before these pages were published, so they are taken back, as far as it has not removed them.
         this.#takeBack(
           keys.filter((_, i) => published[i]?.alreadyPresent === false),
           call,
@@ -173,7 +176,7 @@ export class PacedPublishing {
       );
       const count = refused < 0 ? keys.length : refused;
       try {
-        // Nothing is between this and the lease: what is told of is in the pool.
+        // No other work runs between the lease and this report, so every reported page is in the pool.
         if (count > 0)
           call.onPublished({ start, end: start + count }, this.#told(keys, published.slice(0, count), call));
       } finally {
@@ -193,7 +196,7 @@ export class PacedPublishing {
     if (gone.length > 0) onTakenBack(gone);
   }
 
-  /** A page that was published at an earlier attempt is new to those who are told of it now. */
+  /** Marks pages that were published at an earlier attempt as new for the report, which is their first. */
   #told(keys: readonly string[], published: readonly (PublishedPage | null)[], { untold }: Call) {
     return published.map((page, i) => {
       const isNew = untold.delete(keys[i] as string);
@@ -205,7 +208,7 @@ export class PacedPublishing {
   #mayFindRoom(page: PageBytes, published: PublishedPage | null, attempt: number, call: Call): boolean {
     const { pool } = this.#parts;
     if (page.length > pool.capacity || !isWhole(page) || !this.#mayWait(call)) return false;
-    // It was there, and has been evicted for another one at once.
+    // The page was in the pool and was evicted for another one at once.
     if (published !== null) return true;
     const { pinned, quarantinedBytes } = pool.stats();
     return attempt === 0 || pinned > 0 || quarantinedBytes > 0;
@@ -221,7 +224,7 @@ export class PacedPublishing {
     return isWanted && clock.nowMs() < call.untilMs && backlog.isMoving();
   }
 
-  /** Waits until something has changed, or for so long. */
+  /** Waits until something has changed, or for `ms` milliseconds. */
   async #pause(ms: number): Promise<void> {
     const { clock, metrics } = this.#parts;
     const startMs = clock.nowMs();
@@ -233,7 +236,7 @@ export class PacedPublishing {
       };
     });
     this.#wake = () => {};
-    // A write may have ended while this process was busy: it is heard of before the disk is judged.
+    // A write may have finished while this process was busy: its result is processed before the disk is judged.
     await clock.yield();
     metrics.count('meshcache_disk_write_wait_seconds_total', (clock.nowMs() - startMs) / 1000);
   }

@@ -19,8 +19,8 @@ import {
 import type { DataLocation } from '../../types.js';
 
 /**
- * What became of a page that was to be promoted: where it lies in the pool now; `absent`: it is not here; `later`: it is
- * here, and not in the pool yet, for want of room or of time.
+ * Outcome of promoting a page: its location in the pool; `absent`: it is not here; `later`: it is here but not yet in
+ * the pool, for want of room or of time.
  */
 export type PromoteOutcome = DataLocation | 'absent' | 'later';
 
@@ -31,59 +31,62 @@ export interface DiskPage extends Partial<PageOrigin> {
 }
 
 export interface PromotableDisk {
-  /** Of pages that can be read, null for the others; not a use. */
+  /** The pages that can be read; null for others. Does not count as a use. */
   peekBatch(keys: readonly string[]): (DiskPage | null)[];
-  /** One outcome a key; `read` means that the bytes have their checksum. The targets are in use until it resolves. */
+  /**
+   * Reads pages; one outcome for each key. `read`: the bytes match their checksum. The targets are in use until it
+   * resolves.
+   */
   readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]>;
 }
 
 export interface PromoterParts {
   readonly disk: PromotableDisk;
   readonly pool: Pick<PublishedPool, 'capacity' | 'peekBatch' | 'fillPages' | 'lease' | 'unlease'>;
-  /** Announces pages of the pool in the directory; nobody waits for it. */
+  /** Announces pages of the pool in the directory; the caller does not wait for it. */
   readonly announce: (keys: readonly string[]) => Promise<unknown>;
-  /** Which pages of the disk are good, as far as can be known; the others are not brought. */
+  /** Which pages of the disk are still good, as far as can be known; others are not promoted. */
   readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
-  /** Of those that are in the pool; null for the others. */
+  /** Locations of the pages that are in the pool; null for others. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
 
-/** A reader for which a page stays in the pool. */
+/** A reader for which a page is kept in the pool. */
 interface Holder {
-  /** Answers that gave it the location, and that it has not said it is done with. */
+  /** Number of answers with the location that the reader has not released yet. */
   answers: number;
   untilMs: number;
 }
 
-/** A page that stays in the pool, or is on its way there. */
+/** A page that is kept in the pool, or is being read into it. */
 interface KeptPage {
   readonly key: string;
   readonly bytes: number;
   readonly holders: Map<string, Holder>;
   lease: PageLease | null;
-  /** Resolves when it is here or will not come; undefined: it has. */
+  /** Resolves when the page is in the pool or has failed; undefined: that has happened. */
   arrival: Promise<void> | undefined;
-  /** What it is for a reader that finds it neither in the pool nor on its way. */
+  /** Outcome for a reader that finds the page neither in the pool nor on its way. */
   failure: 'absent' | 'later';
 }
 
 interface Taken {
   readonly pages: ReadonlyMap<string, KeptPage | 'absent' | 'later'>;
-  /** Nothing could be had, and room would change that. */
+  /** Whether no page could be taken, and more room would change that. */
   readonly isStuck: boolean;
 }
 
 /**
  * The owner's side of promoting: brings pages from its disk into its pool, where other nodes read them.
  *
- * A page stays in the pool for each reader that was given its location until that has said that it has read it, or its
- * time is up. However many want a page, the disk is read once.
+ * A page is kept in the pool for each reader that got its location, until the reader releases it or its time is up. The
+ * disk is read once for all readers of a page.
  *
  * Accounting: `#keptBytes` is the sum over `#kept`: all pages that are on their way or leased, never more than
- * PROMOTE_POOL_FRACTION of the pool, or one page. Readers for which there is no room wait for it in the order in which they
- * came, and nobody gets any before them: a reader that asks fast does not keep the others out.
+ * PROMOTE_POOL_FRACTION of the pool, or one page. Readers without room wait in order of arrival, and no later reader is
+ * served before them: a reader that asks fast does not keep the others out.
  */
 export class Promoter {
   readonly #parts: PromoterParts;
@@ -91,7 +94,7 @@ export class Promoter {
   readonly #kept = new Map<string, KeptPage>();
   #keptBytes = 0;
   readonly #roomTurns = new Mutex();
-  /** Tells who waits for room that there may be some. */
+  /** Wakes the readers that wait for room. */
   #wake: () => void = () => {};
   #cancelTimer: (() => void) | undefined;
   readonly #fetches = new Set<Promise<void>>();
@@ -103,8 +106,8 @@ export class Promoter {
   }
 
   /**
-   * One outcome a key, after PROMOTE_ANSWER_MAX_MS or little more. As many as fit, from the first on; `reader` may read them
-   * for PROMOTE_LEASE_MS, and is to {@link release} them.
+   * Promotes pages, as many as fit, from the first on; one outcome for each key, after PROMOTE_ANSWER_MAX_MS or little
+   * more. `reader` may read them for PROMOTE_LEASE_MS, and must {@link release} them.
    */
   async promote(reader: string, keys: readonly string[]): Promise<PromoteOutcome[]> {
     const untilMs = this.#parts.clock.nowMs() + PROMOTE_ANSWER_MAX_MS;
@@ -118,7 +121,7 @@ export class Promoter {
     return keys.map((key) => outcomes.get(key) ?? 'absent');
   }
 
-  /** `reader` has read these, as often as it says so. */
+  /** Records that `reader` is done with these pages, once for each time that a key is listed. */
   release(reader: string, keys: readonly string[]): void {
     for (const key of keys) {
       const page = this.#kept.get(key);
@@ -148,7 +151,7 @@ export class Promoter {
     }
   }
 
-  /** What there is of the pages and, while there is room, what is on its way from now on. */
+  /** The pages that are here and, while there is room, those whose promotion begins now. */
   #take(reader: string, keys: readonly string[], mayTakeRoom: boolean): Taken {
     const { pool, disk } = this.#parts;
     const pages = new Map<string, KeptPage | 'absent' | 'later'>();
@@ -192,14 +195,14 @@ export class Promoter {
     return { pages, isStuck: all.includes('later') && all.every((page) => typeof page === 'string') };
   }
 
-  /** Starts to read these from disk. */
+  /** Starts to read these pages from disk. */
   #fetch(pages: readonly KeptPage[]): void {
     const fetch = this.#fill(pages).finally(() => this.#fetches.delete(fetch));
     this.#fetches.add(fetch);
     for (const page of pages) page.arrival = fetch;
   }
 
-  /** Never rejects. */
+  /** Reads pages from disk into the pool. Never rejects. */
   async #fill(pages: readonly KeptPage[]): Promise<void> {
     const { disk, pool, metrics, announce } = this.#parts;
     const keys = pages.map(({ key }) => key);
@@ -226,7 +229,7 @@ export class Promoter {
     announce(arrived).catch(() => metrics.count('meshcache_promote_announce_failures_total'));
   }
 
-  /** One checksum a page; null for those that have no target or could not be read. */
+  /** Reads pages from disk; one checksum for each page, null where there is no target or the read failed. */
   async #readFromDisk(
     pages: readonly KeptPage[],
     targets: readonly (PageBytes | null)[],
@@ -245,7 +248,7 @@ export class Promoter {
     const sums = new Map<string, number>();
     keys.forEach((key, i) => {
       const checksum = before[i]?.checksum;
-      // Another page under the key meanwhile: which of the two has been read cannot be told.
+      // If the page under the key changed meanwhile, it is unknown which of the two was read.
       const isSame = checksum !== undefined && (after[i]?.checksum ?? checksum) === checksum;
       if (outcomes[i] === 'read' && isSame) sums.set(key, checksum);
     });
@@ -253,7 +256,7 @@ export class Promoter {
     return pages.map(({ key }) => sums.get(key) ?? null);
   }
 
-  /** Resolves when everything that is on its way is here, or the time is up. */
+  /** Resolves when all pages that were on their way have arrived, or the time is up. */
   async #arrived({ pages }: Taken, untilMs: number): Promise<void> {
     const arrivals = new Set<Promise<void>>();
     for (const page of pages.values()) {
@@ -284,7 +287,7 @@ export class Promoter {
     return outcomes;
   }
 
-  /** One whose page was removed or replaced is none. */
+  /** The kept page under a key; undefined also if it was removed or replaced. */
   #keptPage(key: string): KeptPage | undefined {
     const page = this.#kept.get(key);
     if (page === undefined || page.arrival !== undefined || page.lease?.isLive === true) return page;
@@ -303,7 +306,7 @@ export class Promoter {
     return page;
   }
 
-  /** From now on `reader` has all its time. */
+  /** Holds a page for `reader`, whose time begins now. */
   #hold(page: KeptPage, reader: string): Holder {
     const untilMs = this.#parts.clock.nowMs() + PROMOTE_LEASE_MS;
     let holder = page.holders.get(reader);
@@ -342,7 +345,7 @@ export class Promoter {
     const nowMs = this.#parts.clock.nowMs();
     let nextMs = Number.POSITIVE_INFINITY;
     for (const page of [...this.#kept.values()]) {
-      // On their way they have no time limit; it begins when they are here.
+      // Pages on their way have no time limit; it begins when they have arrived.
       if (page.arrival !== undefined) continue;
       for (const [reader, { untilMs }] of page.holders) {
         if (untilMs <= nowMs) page.holders.delete(reader);
@@ -353,7 +356,7 @@ export class Promoter {
     if (nextMs < Number.POSITIVE_INFINITY) this.#setTimer(nextMs - nowMs);
   }
 
-  /** Resolves with `promise`, or when the time is up. */
+  /** Resolves with `promise`, or after `waitMs` milliseconds. */
   #within(waitMs: number, promise: Promise<unknown>): Promise<void> {
     return new Promise((resolve) => {
       const cancel = this.#parts.clock.after(Math.max(0, waitMs), resolve);
@@ -364,7 +367,7 @@ export class Promoter {
     });
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds, and every page that is kept will be let go of. */
+  /** Throws `InvariantError` unless the accounting of this class holds, and every kept page will be released. */
   verify(): void {
     let bytes = 0;
     for (const [key, page] of this.#kept) {

@@ -3,17 +3,17 @@ import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../../
 import { type Slice, slicesOf } from '../call/page-slices.js';
 import type { RequestParts } from '../call/request-calls.js';
 
-/** Pages of one call that are to be published, and who is told of them. */
+/** Pages of one call that are to be published, and the callbacks for their results. */
 export interface Publishing {
   readonly keys: readonly string[];
   readonly pages: readonly PageBytes[];
   readonly origin: PageOrigin;
   readonly request: RequestParts;
-  /** Asked before each slice, with the number of pages that are left; false ends the call. */
+  /** Called before each slice with the number of pages that are left; false ends the call. */
   readonly mayGoOn: (pagesLeft: number) => boolean;
-  /** Told of each slice as soon as it is in the pool; null for pages that have found no room. */
+  /** Called with each slice as soon as it is in the pool; null for pages that have found no room. */
   readonly onPublished: (slice: Slice, published: readonly (PublishedPage | null)[]) => void;
-  /** Told of pages that have taken the places of others, and are gone again although nobody was told of them. */
+  /** Called with pages that have replaced others and were removed again before they were reported. */
   readonly onTakenBack: (keys: readonly string[]) => void;
 }
 

@@ -8,19 +8,19 @@ import { type CallerPage, RegionPage, ScatteredPage } from '../call/caller-page.
 /** A framework's host KV buffer. Page i of a call starts at `hostIndices[i * pageSize]`. */
 export interface HostMemPool {
   readonly region: HostRegion | readonly HostRegion[];
-  /** Tokens of a page; 1 when it is left out. */
+  /** Tokens of a page; default: 1. */
   readonly pageSize?: number;
-  /** c entries a page, page after page: c = 1 (MLA), 2 (K and V), or one per layer. */
+  /** Addresses and sizes of c entries for each page, page after page: c = 1 (MLA), 2 (K and V), or one per layer. */
   getPageBufferMeta(hostIndices: ArrayLike<number | bigint>): {
     ptrs: readonly bigint[] | BigUint64Array;
     sizes: readonly number[];
   };
 }
 
-/** Positions in a host pool, in tokens, of the framework's own kind of array. */
+/** Positions in a host pool, in tokens, in the framework's own kind of array. */
 export type HostIndices = ArrayLike<number | bigint>;
 
-/** Refuses what is not a framework's host buffer. */
+/** Throws `ArgumentError` unless `pool` is a framework's host buffer. */
 export function checkHostPool(method: string, pool: HostMemPool): void {
   const regions = pool?.region instanceof HostRegion ? [pool.region] : pool?.region;
   if (!Array.isArray(regions) || !regions.every((region) => region instanceof HostRegion)) {
@@ -39,7 +39,7 @@ export function checkHostPool(method: string, pool: HostMemPool): void {
   }
 }
 
-/** Refuses what is not an array of keys, or too many of them. */
+/** Throws `ArgumentError` unless `keys` is an array of keys within the limit. */
 export function checkKeys(method: string, keys: readonly string[]): void {
   if (!Array.isArray(keys)) throw new ArgumentError(`${method}: keys must be an array of strings, got ${typeof keys}`);
   if (keys.length > CALL_MAX_KEYS) {
@@ -52,7 +52,9 @@ export function checkKeys(method: string, keys: readonly string[]): void {
   }
 }
 
-/** The pages of a host pool that `hostIndices` name, one for each of `keyCount` keys. Throws before anything is touched. */
+/**
+ * The pages of a host pool that `hostIndices` name, one for each of `keyCount` keys. Throws before anything is touched.
+ */
 export function hostPoolPages(
   method: string,
   pool: HostMemPool | undefined,
@@ -86,7 +88,7 @@ export function hostPoolPages(
   return pages;
 }
 
-/** One page per pointer. Throws before anything is touched. */
+/** The pages at pointers, one page for each. Throws before anything is touched. */
 export function pointerPages(
   method: string,
   keyCount: number,
@@ -128,7 +130,9 @@ export async function withPage<T>(
   }
 }
 
-/** Refuses destinations of one call that share a byte: the pages would overwrite each other, and all would seem right. */
+/**
+ * Refuses destinations of one call that share a byte: the pages would overwrite each other, yet all would seem right.
+ */
 export function checkDistinct(method: string, pages: readonly CallerPage[]): void {
   if (isAscending(pages)) return;
   const starts: number[] = [];
@@ -150,7 +154,7 @@ export function checkDistinct(method: string, pages: readonly CallerPage[]): voi
   }
 }
 
-/** Whether each page lies in one range behind that of the page before, as most do: then none overlap. */
+/** Whether each page lies in one range behind that of the page before, as most do; in that case none overlap. */
 function isAscending(pages: readonly CallerPage[]): boolean {
   let end = 0;
   for (const page of pages) {
@@ -160,7 +164,7 @@ function isAscending(pages: readonly CallerPage[]): boolean {
   return true;
 }
 
-/** The page in `count` pieces, from the one at `first` on. */
+/** One page made of `count` pieces, starting with the one at `first`. */
 function callerPage(
   method: string,
   { ptrs, sizes }: { readonly ptrs: ArrayLike<bigint>; readonly sizes: ArrayLike<number> },
@@ -190,7 +194,7 @@ function regionPage(method: string, ptr: bigint | undefined, size: number | unde
   if (typeof ptr !== 'bigint') {
     throw new ArgumentError(`${method}: a pointer must be a bigint, got ${typeof ptr}`);
   }
-  // Of addresses beyond 2^53 none is that of a region, whatever becomes of them as numbers.
+  // An address beyond 2^53 belongs to no region, so it does not matter that a number cannot hold it exactly.
   const addr = Number(ptr);
   const region = regionOf(addr, size as number);
   if (region === null) {

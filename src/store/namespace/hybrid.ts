@@ -9,13 +9,13 @@ export interface PoolTransfer {
   readonly keys: readonly string[] | null;
   readonly hostIndices: HostIndices | null;
   /**
-   * `all_pages` (default): the pool is needed for every page of the prefix. `trailing_pages`: only
-   * for the last pages before the prefix's end, as many as `keys` has, at least one.
+   * `all_pages` (default): the pool is needed for every page of the prefix. `trailing_pages`: it is needed only for the
+   * last pages before the prefix's end, as many as `keys` has, at least one.
    */
   readonly hitPolicy?: 'all_pages' | 'trailing_pages';
 }
 
-/** Throws `ArgumentError` for what is not a list of transfers to pools of different names. */
+/** Throws `ArgumentError` unless `transfers` is a list of transfers to pools of different names. */
 export function checkTransfers(method: string, transfers: readonly PoolTransfer[]): void {
   if (!Array.isArray(transfers)) {
     throw new ArgumentError(
@@ -43,7 +43,7 @@ export function checkTransfers(method: string, transfers: readonly PoolTransfer[
   }
 }
 
-/** What `batchExistsV2` has found. */
+/** Result of `batchExistsV2`. */
 export interface HybridHits {
   /** Pages of the longest prefix that every pool can serve. */
   readonly kvHitPages: number;
@@ -66,9 +66,9 @@ export function prefixLength(present: readonly boolean[]): number {
 }
 
 /**
- * For each pool the greatest boundary that is legal for it alone, and the greatest that is legal for
- * all of them at once. The least of the pools' own boundaries is not enough for that: a pool that
- * needs its trailing pages may have a gap just there.
+ * For each pool the greatest boundary that it can serve alone, and the greatest that all pools can serve together. The
+ * least of the pools' own boundaries is not enough for that: a pool that needs its trailing pages may have a gap just
+ * there.
  */
 export function hybridHits(kvHitPages: number, pools: readonly PoolPresence[]): HybridHits {
   const legal = pools.map((pool) => legalBoundaries(kvHitPages, pool));
@@ -81,7 +81,7 @@ export function hybridHits(kvHitPages: number, pools: readonly PoolPresence[]): 
   };
 }
 
-/** 1 for every boundary of 0 to `kvHitPages` that the pool can serve. */
+/** One byte for each boundary from 0 to `kvHitPages`; 1: the pool can serve it. */
 function legalBoundaries(kvHitPages: number, { present, trailingCount }: PoolPresence): Uint8Array {
   const legal = new Uint8Array(kvHitPages + 1);
   legal[0] = 1;

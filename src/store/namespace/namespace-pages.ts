@@ -2,34 +2,40 @@ import type { KeyEncoder, RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { PageStore } from '../page-store.js';
 
-/** Reads end early, as misses, when the signal is aborted; nothing touches their memory any more when they have resolved. */
+/**
+ * Options of calls. When the signal is aborted, reads end early, as misses; nothing touches their memory after they
+ * have resolved.
+ */
 export interface PageOptions extends RequestOptions {
   readonly pool: string;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How pages of one namespace are reached, by the program's own keys and the names of pools; one result a key. */
+/** Access to the pages of one namespace, by the program's own keys and the names of pools; one result for each key. */
 export interface NamespacePages {
   exists(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
-  /** What false leaves in the memory of a page is undefined. */
+  /** Reads pages. If a result is false, the page's memory is undefined. */
   get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]>;
-  /** A copy that is the caller's; null: a miss. */
+  /** Reads a copy that the caller owns; null: a miss. */
   getCopy(key: string, options: PageOptions): Promise<Uint8Array | null>;
-  /** `isNamed`: the newest content wins; else any content is as good as another. What has begun when the signal is aborted may take effect. */
+  /**
+   * Sets pages. `isNamed`: the newest content wins; otherwise any content is as good as another. Writes that have begun
+   * when the signal is aborted may take effect.
+   */
   set(
     keys: readonly string[],
     pages: readonly CallerPage[],
     options: PageOptions & { readonly isNamed: boolean },
   ): Promise<boolean[]>;
   delete(keys: readonly string[], options: { readonly pool: string }): Promise<boolean[]>;
-  /** Drops what the node has of the namespace, in the pools that have been used there since its start, and in these. */
+  /** Drops everything that the node has of the namespace, in these pools and in those used there since its start. */
   clear(pools: readonly string[]): Promise<void>;
 }
 
-/** The pool that is meant when none is named. */
+/** Name of the pool for calls that name none. */
 const MAIN_POOL = 'kv';
 
-/** The pages of a namespace in the store of this node. Throws `ArgumentError` for keys that cannot be. */
+/** The pages of a namespace in the store of this node. Throws `ArgumentError` for invalid keys. */
 export class StoredPages implements NamespacePages {
   readonly keyEncoder: KeyEncoder;
   readonly #pages: PageStore;
@@ -51,7 +57,7 @@ export class StoredPages implements NamespacePages {
     return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, call);
   }
 
-  /** {@link getCopy} of a page of at most so many bytes. */
+  /** {@link getCopy} of a page of at most `maxBytes` bytes. */
   async getCopyWithin(
     key: string,
     { pool, ...call }: PageOptions & { readonly maxBytes: number },

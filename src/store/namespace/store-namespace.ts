@@ -26,25 +26,26 @@ interface HostPages {
   readonly pages: readonly CallerPage[];
 }
 
-/** What a namespace works with. */
+/** Parts of a namespace. */
 export interface StoreNamespaceParts {
   readonly namespacePages: NamespacePages;
   readonly turns: FairTurns;
-  /** Told of each lookup: keys asked for, and found from the first on without a gap. */
+  /** Called with each lookup: the number of keys asked for, and of those found from the first on without a gap. */
   readonly onLookup?: (asked: number, found: number) => void;
 }
 
 /**
- * The pages of one namespace, read and written through one node. Stores and namespaces with the same parts share their pages, on
- * whichever node they are; others never meet.
+ * The pages of one namespace, read and written through one node. Stores and namespaces with the same parts share their
+ * pages, on whichever node they are; others never do.
  *
- * Pointers are addresses within live `HostRegion`s. A buffer handed to a call is in use until the
- * call's promise has resolved; nothing reads or writes it afterwards. A miss is `false`, `null` or a
- * shorter prefix, never an exception; wrong arguments throw `ArgumentError` before anything is
- * touched, any call after the store's `close()` throws `ClosedError`.
+ * Pointers are addresses within live `HostRegion`s. A buffer passed to a call is in use until the call's promise has
+ * resolved; nothing reads or writes it afterwards. A miss is `false`, `null` or a shorter prefix, never an exception.
+ * Wrong arguments throw `ArgumentError` before anything is touched; any call after the store's `close()` throws
+ * `ClosedError`.
  *
- * Reads and writes take what they tell of their request last: a hint, and who calls. The keys of a call are in the order of a prefix, its
- * head first. The eviction policy `yield` learns from both; for the others they are counted, and that is all.
+ * The last argument of reads and writes describes their request: a hint, and the caller's number. The keys of a call
+ * are in the order of a prefix, its head first. The eviction policy `yield` learns from both; for other policies they
+ * are only counted.
  */
 export class StoreNamespace {
   readonly #pages: NamespacePages;
@@ -59,20 +60,20 @@ export class StoreNamespace {
     this.#onLookup = onLookup;
   }
 
-  /** The framework's main host buffer; a later one replaces it. */
+  /** Registers the framework's main host buffer; a later one replaces it. */
   async registerMemPoolHost(pool: HostMemPool): Promise<void> {
     await this.#registerHostPool('registerMemPoolHost', pool, MAIN_POOL);
   }
 
-  /** The host buffer of a further pool of a hybrid model, by its name (`kv` is the main one). */
+  /** Registers the host buffer of a further pool of a hybrid model, by its name (`kv` is the main one). */
   async registerMemHostPoolV2(pool: HostMemPool, name: string): Promise<void> {
     await this.#registerHostPool('registerMemHostPoolV2', pool, name);
   }
 
   /**
-   * Publishes pages of the registered host pool, page i from `hostIndices[i * pageSize]`; true for each that is in
-   * the pool and known to the directory. The buffers belong to the call until it resolves. Throws `ArgumentError`
-   * before anything is touched.
+   * Publishes pages of the registered host pool, page i from `hostIndices[i * pageSize]`; true for each page that is in
+   * the pool and known to the directory. The buffers are in use until the call resolves. Throws `ArgumentError` before
+   * anything is touched.
    */
   batchSetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
     return this.#turns.run(() => {
@@ -83,8 +84,8 @@ export class StoreNamespace {
   }
 
   /**
-   * Reads pages into the registered host pool, page i to `hostIndices[i * pageSize]`; true for each whose buffer
-   * holds exactly the bytes that were set, anything else is a miss. The buffers belong to the call until it resolves.
+   * Reads pages into the registered host pool, page i to `hostIndices[i * pageSize]`; true for each page whose buffer
+   * holds exactly the bytes that were set. Anything else is a miss. The buffers are in use until the call resolves.
    * Throws `ArgumentError` before anything is touched.
    */
   batchGetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
@@ -96,7 +97,7 @@ export class StoreNamespace {
     });
   }
 
-  /** How many of the keys exist from the first on without a gap. Not a use of them. */
+  /** Number of keys that exist from the first on without a gap. Does not count as a use. */
   async batchExists(keys: string[]): Promise<number> {
     return this.#turns.run(async () => {
       checkKeys('batchExists', keys);
@@ -106,7 +107,10 @@ export class StoreNamespace {
     });
   }
 
-  /** One result list a transfer, by its name. A transfer without keys moves nothing. */
+  /**
+   * Publishes the pages of several pools; one list of results for each transfer, by its name. A transfer without keys
+   * moves nothing.
+   */
   async batchSetV2(
     transfers: readonly PoolTransfer[],
     request: RequestOptions = {},
@@ -120,8 +124,7 @@ export class StoreNamespace {
   }
 
   /**
-   * Reads the pages of several pools; one array a transfer, by the names of the pools, as {@link batchGetV1} gives
-   * it.
+   * Reads the pages of several pools; one list of results for each transfer, by its name, as from {@link batchGetV1}.
    */
   async batchGetV2(
     transfers: readonly PoolTransfer[],
@@ -200,7 +203,7 @@ export class StoreNamespace {
   }
 
   /**
-   * Publishes what lies at `ptrs`, in registered or {@link HostRegion} memory, of `sizes` bytes; true as by {@link
+   * Publishes `sizes` bytes each from `ptrs`, in registered or {@link HostRegion} memory; results are as from {@link
    * batchSetV1}.
    */
   batchSet(
@@ -217,7 +220,7 @@ export class StoreNamespace {
     });
   }
 
-  /** Reads to `ptrs`; true as by {@link batchGetV1}. Another size than was set is a miss. */
+  /** Reads pages to `ptrs`; results are as from {@link batchGetV1}. A size other than the stored length is a miss. */
   batchGet(
     keys: string[],
     ptrs: ArrayLike<bigint>,
@@ -233,16 +236,17 @@ export class StoreNamespace {
     });
   }
 
-  /** Whether the directory has the key. Not a use of it. */
+  /** Whether the directory has the key. Does not count as a use. */
   async exists(key: string): Promise<boolean> {
     return (await this.batchExists([key])) === 1;
   }
 
   /**
-   * Away everywhere: in the pool and on the disk of every node, and in the directory. True: no node can read the entry any more, but for reads that
-   * had begun before. False: a node did not answer within RPC_CALL_TIMEOUT_MS; all others have dropped the entry, and that node is
-   * told again until it answers or is no member any more. Until then it may still read the entry itself, and serve it to readers that ask it
-   * for a location. A key that nobody has is true.
+   * Deletes entries everywhere: in the pool and on the disk of every node, and in the directory. True: no node can read
+   * the entry any more, except by reads that had begun before. False: a node did not answer within RPC_CALL_TIMEOUT_MS.
+   * All others have dropped the entry, and that node is told again until it answers or is no longer a member; until
+   * then it may still read the entry itself, and serve it to readers that ask it for a location. A key that no node has
+   * is true.
    */
   async delete(keys: readonly string[]): Promise<boolean[]> {
     return this.#turns.run(() => {
@@ -252,8 +256,9 @@ export class StoreNamespace {
   }
 
   /**
-   * Drops what this node has of the namespace, in its pool, copies included, on its disk and in the directory, and the copies that other nodes have
-   * made of it where nobody else has set the page. Of the pools of {@link batchSetV2}, those that this node has used since its start.
+   * Drops everything that this node has of the namespace, in its pool, copies included, on its disk and in the
+   * directory, and the copies that other nodes have made of it unless another node has set the page. Of the pools of
+   * {@link batchSetV2}, it clears those that this node has used since its start.
    */
   async clear(): Promise<void> {
     return this.#turns.run(() => this.#pages.clear([]));
@@ -269,7 +274,7 @@ export class StoreNamespace {
     });
   }
 
-  /** Object keys and pages of a call on a host pool; everything wrong with its arguments is thrown here. */
+  /** Object keys and pages of a call on a host pool; every error of its arguments is thrown here. */
   #hostPages(method: string, name: string, keys: readonly string[], hostIndices: HostIndices): HostPages {
     checkKeys(method, keys);
     const pages = hostPoolPages(method, this.#hostPools.get(name), keys.length, hostIndices);
@@ -292,7 +297,7 @@ export class StoreNamespace {
   }
 }
 
-/** What comes after the memory of one page: its size, where the memory is an address, and what is told of the request. */
+/** Arguments after the memory of one page: its size, if the memory is an address, and the facts about the request. */
 type SizeAndRequest = [size?: number | RequestOptions, request?: RequestOptions];
 
 function sizeAndRequest(
@@ -304,7 +309,7 @@ function sizeAndRequest(
   return { size: isTold(first) ? undefined : first, request };
 }
 
-/** Told of a request, and no memory. */
+/** Whether the argument describes a request and is not memory. */
 function isTold(value: unknown): value is RequestOptions {
   return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
 }

@@ -14,7 +14,7 @@ const NAMESPACE_PARTS: ReadonlySet<string> = new Set([
   'isMlaModel',
 ]);
 
-/** A namespace of the parts that are given: others are absent, ranks 0 and sizes 1. Throws `ArgumentError` for unknown parts. */
+/** Completes a namespace: missing parts are absent, ranks 0 and sizes 1. Throws `ArgumentError` for unknown parts. */
 export function wholeNamespace(parts: Partial<KeyNamespace>): KeyNamespace {
   if (typeof parts !== 'object' || parts === null) {
     throw new ArgumentError(`namespace: must be an object, got ${shown(parts)}`);
