@@ -26,7 +26,7 @@ export interface PageReadsParts
   readonly directory: Pick<DirectoryClient, 'get' | 'find' | 'discard' | 'firstOwners'>;
   readonly statements: PageStatements;
   readonly calls: RequestCalls;
-  /** Called with the keys of pages that were damaged, and that the pool has dropped. */
+  /** Called with the keys of damaged pages that the pool has dropped. */
   readonly onDropped: (keys: readonly string[]) => void;
   readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
@@ -39,12 +39,12 @@ export interface PageReadsStats {
   readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
   readonly misses: number;
   readonly readBytes: number;
-  /** Pages of the own pool that did not have their checksum. */
+  /** Pages of the own pool that did not match their checksum. */
   readonly damagedPages: number;
 }
 
 /**
- * Reads pages: what the own pool has at once, then what other nodes and the own disk have, at the same time.
+ * Reads pages: first from the own pool, then from other nodes and the own disk at the same time.
  *
  * Buffers of the caller are in use from the call until its promise resolves, not longer.
  */
@@ -65,7 +65,7 @@ export class PageReads {
   constructor(parts: PageReadsParts) {
     const { statements, directory, clock, disk, metrics } = parts;
     this.#parts = parts;
-    // Without checksums nothing but the stamp would tell that a location is stale.
+    // Without checksums only the stamp would show that a location is stale, so that no location is reused.
     this.#knownLocations = new KnownLocations(clock, parts.verifyReads ? (parts.locationReuseMs ?? 0) : 0);
     this.#remote = new RemoteReads({
       ...parts,
@@ -93,7 +93,10 @@ export class PageReads {
     };
   }
 
-  /** See `PageStore.get`. `located`: of one page, where the directory has just said that it is. */
+  /**
+   * Reads pages, see `PageStore.get`. `located`: for a call for one page, the location that the directory has just
+   * given.
+   */
   async get(
     asked: Keys,
     pages: readonly CallerPage[],
@@ -111,7 +114,7 @@ export class PageReads {
     try {
       const found =
         signal?.aborted !== true && fitsInSlice(pages) ? pool.lookupBatch(asked, request.pool.next()) : undefined;
-      // What the own pool has none of, as most calls, does not wait for it.
+      // A lookup in which the pool has no page of the call, as for most calls, needs no wait.
       elsewhere = found?.every(isAbsent) === true ? keys.map((_, i) => i) : await this.#readLocal(call, found);
     } finally {
       request.end();
@@ -120,7 +123,7 @@ export class PageReads {
     return results;
   }
 
-  /** See `PageStore.getCopyWithin`. */
+  /** Reads a copy of a page; see `PageStore.getCopyWithin`. */
   getCopyWithin(
     key: string,
     options: CallOptions & { readonly maxBytes: number },
@@ -128,14 +131,14 @@ export class PageReads {
     return this.#copied.get(key, options);
   }
 
-  /** Calls under way end early, as misses. */
+  /** Stops: calls under way end early, as misses. */
   close(): void {
     this.#closed = true;
     this.#remote.close();
     this.#ownDisk?.close();
   }
 
-  /** Where this node or the directory has a page; null: neither has it, which counts as a miss. */
+  /** Location of a page on this node or in the directory; null: neither has it, which counts as a miss. */
   async #locate(key: string, signal: AbortSignal | undefined): Promise<DataLocation | null> {
     const { clock, directory, metrics, statements } = this.#parts;
     const startMs = clock.nowMs();
@@ -147,7 +150,10 @@ export class PageReads {
     return null;
   }
 
-  /** Copies what the own pool has, which is `found` when the call is one slice; returns the indices of what is to be looked for elsewhere. */
+  /**
+   * Copies the pages that the own pool has; returns the indices of the others. `found`: the lookup, if the call is one
+   * slice.
+   */
   async #readLocal(
     { keys, pages, results, request, signal }: ReadingCall,
     found: readonly (PublishedPage | null)[] | undefined,
@@ -168,7 +174,7 @@ export class PageReads {
       const sliceKeys = keys.slice(start, end);
       const here = found ?? pool.lookupBatch(sliceKeys, request.pool.next());
       const outcomes = await pool.copyOut(sliceKeys, pages.slice(start, end), here, isVerified);
-      // What this call waited for may have been its end.
+      // The store may have been closed during the wait.
       if (this.#closed) break;
       const read = disk && sliceKeys.filter((_, j) => outcomes[j] === 'read');
       if (read !== undefined && read.length > 0) disk?.touchBatch(read, request.disk.next());
@@ -195,7 +201,7 @@ export class PageReads {
     return elsewhere;
   }
 
-  /** The pool has dropped the page already. */
+  /** Records a damaged page, which the pool has dropped already. */
   #foundDamaged(key: string): void {
     this.#damagedPages++;
     this.#parts.metrics.count('meshcache_checksum_failures_total', 1, { source: 'local' });
@@ -211,7 +217,7 @@ export class PageReads {
     const onOwn = (own: readonly number[]): void => {
       if (this.#ownDisk !== undefined) fromDisk.push(this.#ownDisk.read(call, own));
     };
-    // Whatever may write into the pages has ended before a failure is passed on.
+    // All work that may write into the pages has ended before a failure is passed on.
     const remote = await this.#joined
       .read({ asked, keys, pages, wanted, onOwn, locationOf, signal })
       .catch(async (error: unknown) => {
@@ -222,18 +228,18 @@ export class PageReads {
     const seconds = (clock.nowMs() - startMs) / 1000;
     await Promise.allSettled(fromDisk);
     await Promise.all(fromDisk);
-    // The directory may not know of what is on the disk, and other nodes may not have answered.
+    // The directory may not know of pages on the own disk, and other nodes may not have answered.
     const left = this.#ownDisk === undefined ? [] : wanted.filter((i) => !results[i]);
     if (left.length > 0) await this.#ownDisk?.read(call, left);
     const misses = wanted.reduce((count, i) => count + Number(!results[i]), 0);
     this.#hits.remote += hits;
     this.#misses += misses;
     this.#readBytes += bytes;
-    // What the own disk had was not read from other nodes.
+    // Pages from the own disk do not count as read from other nodes.
     if (hits + misses > 0) metrics.recordReads('remote', { hits, misses, bytes, seconds });
   }
 
-  /** Takes the results of what was read from other nodes, and tells these. */
+  /** Takes the results of reads from other nodes, and reports hits and failures to those nodes. */
   #takeRemote(
     { keys, pages, results, request }: ReadingCall,
     { reads, missed }: RemoteOutcome,
@@ -256,14 +262,14 @@ export class PageReads {
     if (missed.length === 0) return { hits, bytes };
     const failedKeys = new KeysByOwner();
     for (const { index, nodeId, isVoid } of [...missed].sort((a, b) => a.index - b.index)) {
-      // The node of a void page is to drop it, not to state it again.
+      // The node of a void page must drop it, not announce it again.
       if (isVoid !== true) failedKeys.add(nodeId, keys[index] as string);
     }
     failedKeys.forEach(onRemoteFailures);
     return { hits, bytes };
   }
 
-  /** Throws `InvariantError` unless what it remembers is within its limits. */
+  /** Throws `InvariantError` unless the remembered locations are within their limits. */
   verify(): void {
     this.#knownLocations.verify();
   }

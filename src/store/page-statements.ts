@@ -14,47 +14,47 @@ export interface PageStatementsParts {
   readonly disk?: DiskTier | undefined;
   readonly directory: Pick<DirectoryClient, 'state' | 'delete'>;
   readonly versions: HybridClock;
-  /** What is here since before this start is as good as everything else: all others have said what they know of it. */
+  /** Whether pages from before this start count as good: all other nodes have reported what they know of them. */
   readonly isSettled: () => boolean;
-  /** Computed pages are kept here although another node has them. */
+  /** Whether computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
-  /** Told which pages may have left the pool. */
+  /** Called with pages that may have left the pool. */
   readonly onGone?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly metrics: MetricsSink;
 }
 
-/** Keys by what became of their announcement; those not named are in the directory. */
+/** Keys by the outcome of their announcement; all other keys are in the directory. */
 interface Announced {
-  /** No owner has taken it. */
+  /** Keys that no owner has accepted. */
   readonly refused: string[];
-  /** An owner knows of something newer. */
+  /** Keys for which an owner knows a newer content. */
   readonly outdated: string[];
-  /** Another node has it. */
+  /** Keys whose page another node has. */
   readonly held: string[];
 }
 
 /**
- * What this node tells the directory of its pages, and what it does about the answers: pages that are older than what the
- * cluster has are dropped, and so are computed ones that another node has.
+ * Announces the pages of this node to the directory, and acts on the answers: pages that are older than the cluster's
+ * are dropped, and so are computed pages that another node has.
  *
- * Of each page the directory has one location of this node: in the pool, if it is there, else on the disk.
- * Accounting: every page of the pool is announced in the directory or its key is in `#unannounced`.
+ * The directory has one location of this node for each page: in the pool if it is there, else on the disk. Accounting:
+ * every page of the pool is announced in the directory, or its key is in `#unannounced`.
  */
 export class PageStatements {
   readonly #parts: PageStatementsParts;
-  /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
+  /** Keys in the pool that no directory shard has accepted yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
-  /** Announcements under way: their keys are in `#unannounced`, in the pool or not. */
+  /** Number of announcements under way: their keys are in `#unannounced`, in the pool or not. */
   #announcing = 0;
-  /** Copies that this node was told to drop: one that was on its way must not come back. */
+  /** Copies that this node was told to drop; a copy that was being made must not come back. */
   readonly #droppedCopies = new Removals(DROPPED_KEYS_MAX_COUNT);
   /**
-   * Pages that this node was told to drop, and what it has set itself: nothing older is read or copied from other nodes, also when the page has left
-   * the pool and a shard is told of an older one by a node that was cut off.
+   * Pages that this node was told to drop, and pages that it has set itself. Nothing older is read or copied from other
+   * nodes, even when the page has left the pool and a node that was cut off tells a shard of an older one.
    */
   readonly #voids = new Removals(DROPPED_KEYS_MAX_COUNT, { keepsKeys: true });
-  /** What this node has set since its start has a later version. */
+  /** Version of this start; pages that this node has set since have a later one. */
   readonly #startVersion: number;
   #closed = false;
 
@@ -63,7 +63,10 @@ export class PageStatements {
     this.#startVersion = parts.versions.next();
   }
 
-  /** States pages that have just been set, one a key, null for those that were not; returns the keys that are refused. */
+  /**
+   * Announces pages that have just been set, one for each key, null for pages that were not set; returns the refused
+   * keys.
+   */
   async stateSet(
     keys: readonly string[],
     published: readonly (PublishedPage | null)[],
@@ -75,7 +78,8 @@ export class PageStatements {
       if (page === null) return;
       const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
       const { version, kind } = page.alreadyPresent && origin.kind === 'computed' ? page : origin;
-      // A named entry is the newest from now on, even if its bytes are the same: another node may have set others meanwhile.
+      // A named entry becomes the newest even if its bytes are unchanged: another node may have set other bytes
+      // meanwhile.
       if (!isStated || kind === 'named') entries.set(key, this.#locationOf(page, { version, kind, isCopy: false }));
     });
     if (entries.size === 0) return new Set();
@@ -84,15 +88,15 @@ export class PageStatements {
     return refused;
   }
 
-  /** What this node had under these keys has just gone, and so do the copies of it. */
+  /** Withdraws the announcements of pages that have just gone here, and drops copies of them. */
   async retract(keys: readonly string[]): Promise<void> {
     for (const key of keys) this.#unannounced.delete(key);
     await this.#parts.directory.delete(keys, undefined, { withCopies: true });
   }
 
   /**
-   * Drops what is older than the version given for its key, with `isCopy` only copies of other nodes' pages. Resolves when a crash cannot bring
-   * it back.
+   * Drops pages that are older than the version given for their key; with `isCopy` only copies of other nodes' pages.
+   * Resolves when a crash cannot bring them back.
    */
   async drop(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): Promise<void> {
     if (this.#closed) return;
@@ -110,24 +114,27 @@ export class PageStatements {
     await removed;
   }
 
-  /** Where a page of this version is void, for all that this node has been told and has set itself: what is older than the result. Else 0. */
+  /**
+   * Version below which pages of the key are void, by everything that this node was told or has set, if a page of
+   * `version` is among them; else 0.
+   */
   voidBelow(key: string, version: number): number {
     return this.#voids.laterThan(key, version);
   }
 
-  /** Every key of which this node knows, and what is older than this version of it is void; the last ones at the end. */
+  /** Every key with a known version below which pages are void, the latest last. */
   voids(): Iterable<readonly [key: string, voidBelow: number]> {
     return this.#voids.entries();
   }
 
-  /** Whether a copy of a page of that version is void. */
+  /** Whether a copy of a page of this version is void. */
   isVoid(key: string, version: number): boolean {
     return this.#voids.isVoid(key, version) || this.#droppedCopies.isVoid(key, version);
   }
 
   /**
-   * Other nodes were led to these pages and could not read them: those that are gone are dropped from
-   * the directory once more, for that word may have been lost, the others are put there anew.
+   * Announces these pages anew, which other nodes could not read where the directory said. Pages that are gone are
+   * dropped from the directory once more, because an earlier drop may have been lost.
    */
   async restate(keys: readonly string[]): Promise<void> {
     if (this.#closed) return;
@@ -152,8 +159,9 @@ export class PageStatements {
   }
 
   /**
-   * Which of the pages are still good, as far as can be known: what lies here since before this start may have been overwritten or deleted
-   * while the node was away. Until all that is settled it is stated first, and is good when other nodes take it as owners of the directory.
+   * Which of the pages are still good, as far as can be known. A page from before this start may have been overwritten
+   * or deleted while the node was away. Until all nodes have reported, it is announced first, and is good if other
+   * nodes accept it as directory owners.
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
     if (this.#parts.isSettled()) return keys.map(() => true);
@@ -166,7 +174,10 @@ export class PageStatements {
     return keys.map((key) => !uncertain.has(key));
   }
 
-  /** Puts pages of the pool into the directory that were brought there from the disk or from other nodes. Returns the keys that no owner has taken. */
+  /**
+   * Announces pages of the pool that came from the disk or from other nodes. Returns the keys that no owner has
+   * accepted.
+   */
   async announcePromoted(keys: readonly string[]): Promise<string[]> {
     if (this.#closed) return [];
     const entries = new Map<string, DataLocation>();
@@ -186,7 +197,7 @@ export class PageStatements {
     return pool.size === 0 && (disk === undefined || disk.info().entries === 0);
   }
 
-  /** Keys of everything that this node has, some at a time; what comes or goes meanwhile may be left out. */
+  /** Keys of all pages of this node, slice by slice; pages that come or go meanwhile may be left out. */
   *keysInSlices(): Generator<readonly string[], void> {
     const { pool, disk } = this.#parts;
     if (this.#closed) return;
@@ -198,7 +209,7 @@ export class PageStatements {
     }
   }
 
-  /** From now on nothing is stated. */
+  /** Stops: nothing is announced from now on. */
   close(): void {
     this.#closed = true;
   }
@@ -239,7 +250,7 @@ export class PageStatements {
     });
   }
 
-  /** Announces what has just been set, anew as long as owners know of something newer; returns the keys that are refused. */
+  /** Announces pages that were just set, repeatedly while owners know a newer content; returns the refused keys. */
   async #announceSet(entries: ReadonlyMap<string, DataLocation>, origin: PageOrigin): Promise<Set<string>> {
     const { pool, disk, versions, keepsDuplicates } = this.#parts;
     const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
@@ -257,7 +268,7 @@ export class PageStatements {
       if (origin.kind === 'named') for (const key of renewed) this.#voids.note(key, next);
       const isRenewed = new Set(renewed);
       const newest = pool.peekBatch(outdated);
-      // What a later call has set here meanwhile has taken the page's place in the order of things.
+      // A later call has set this page meanwhile, so the earlier result does not matter.
       const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
       for (const key of lost) refused.add(key);
       await this.#dropUpTo(lost, version);
@@ -268,25 +279,26 @@ export class PageStatements {
     }
   }
 
-  /** What was stated with a later version than given here has been noted before. */
+  /** Notes the versions of set pages. Pages that were announced with a later version than here are noted already. */
   #noteSet(entries: ReadonlyMap<string, DataLocation>, refused: ReadonlySet<string>): void {
     entries.forEach(({ version }, key) => {
       if (!refused.has(key)) this.#voids.note(key, version);
     });
   }
 
-  /** Another node has these, and they do as well. */
+  /** Drops computed pages that another node has; its pages are as good. */
   #dropHeld(keys: readonly string[], entries: ReadonlyMap<string, DataLocation>): void {
     if (keys.length === 0 || this.#closed) return;
     const { pool, disk, metrics } = this.#parts;
     const voidBelow = keys.map((key) => (entries.get(key)?.version ?? 0) + 1);
     this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
     metrics.count('meshcache_duplicate_pages_total', keys.length);
-    // Not waited for: after a crash the disk's page is stated anew, and is as good as the other node's. What fails, the disk tells.
+    // The removal is not awaited: after a crash the disk's page is announced anew, and is as good as the other node's.
+    // The disk reports its own failures.
     disk?.removeOlder(keys, voidBelow).catch(() => {});
   }
 
-  /** Drops what has this version, or an older one. */
+  /** Drops pages of this version or an older one. */
   async #dropUpTo(keys: readonly string[], version: number): Promise<void> {
     if (keys.length === 0) return;
     await this.drop(
@@ -296,7 +308,7 @@ export class PageStatements {
   }
 
   /**
-   * The directory has forgotten these pages of the pool: what the disk has under their keys, which they had hidden, is stated. Not waited for: the
+   * Announces pages of the disk whose page in the pool the directory has forgotten. It is not awaited: the directory
    * owners may be waiting for the drop that this is a part of.
    */
   #restateFromDisk(keys: readonly string[]): void {
@@ -305,7 +317,10 @@ export class PageStatements {
     if (left.length > 0) this.restate(left).catch(() => {});
   }
 
-  /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. Returns the keys of those and of what is refused. */
+  /**
+   * Announces pages that were here before; pages older than the cluster's are dropped. Returns their keys and the
+   * refused ones.
+   */
   async #announceAgain(entries: ReadonlyMap<string, DataLocation>, { byOthers = false } = {}): Promise<string[]> {
     const { refused, outdated } = await this.#announce(entries, { byOthers });
     if (outdated.length > 0) {
@@ -317,7 +332,7 @@ export class PageStatements {
     return [...refused, ...outdated];
   }
 
-  /** Puts locations into the directory. */
+  /** Announces locations, and withdraws those of pages that have gone meanwhile. */
   async #announce(
     entries: ReadonlyMap<string, DataLocation>,
     options: { readonly unlessHeld?: boolean; readonly byOthers?: boolean } = {},
@@ -345,12 +360,15 @@ export class PageStatements {
       if (taken[i] !== Taken.refused || isInPool[i] === 0) this.#unannounced.delete(key);
       if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(key);
     });
-    // Their deletes may have overtaken the put.
+    // The deletes of these pages may have overtaken the put.
     if (gone.length > 0) await directory.delete(gone);
     return announced;
   }
 
-  /** Throws `InvariantError` unless what no shard has taken is in the pool, or being announced, and what is void is kept consistently. */
+  /**
+   * Throws `InvariantError` unless pages that no shard has accepted are in the pool or being announced, and the tables
+   * of void versions are consistent.
+   */
   verify(): void {
     this.#voids.verify();
     this.#droppedCopies.verify();

@@ -23,38 +23,43 @@ import type { Promotions } from './remote/remote-reads.js';
 
 export interface PageStoreParts {
   readonly pool: PublishedPool;
-  /** What the pool lets go of is found there. */
+  /** Disk from which pages that the pool has evicted are read. */
   readonly disk?: DiskTier | undefined;
-  /** Asks other nodes for what is on their disks. */
+  /** Asks other nodes for pages on their disks. */
   readonly promotions: Promotions;
   readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard' | 'firstOwners'>;
-  /** What is set gets its versions from here. */
+  /** Clock that gives versions to pages that are set. */
   readonly versions: HybridClock;
-  /** Makes every node drop these pages where they are older than the version; true where all have. */
+  /**
+   * Makes every node drop these pages if they are older than the version; true for each page that all nodes have
+   * dropped.
+   */
   readonly deleteEverywhere: (keys: readonly string[], version: number) => Promise<boolean[]>;
-  /** What is here since before this start is as good as everything else: all others have said what they know of it. */
+  /** Whether pages from before this start count as good: all other nodes have reported what they know of them. */
   readonly isSettled: () => boolean;
-  /** Computed pages are kept here although another node has them. */
+  /** Whether computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
   readonly transport: Transport;
-  /** The data endpoint at which that start of a node is read; undefined when it is not alive. */
+  /** The data endpoint of that start of a node; undefined when it is not alive. */
   readonly endpointOf: (node: LocationNode) => string | undefined;
-  /** Told which pages of which owner a call has read, in its order: a one-sided read is not noticed by the owner itself. */
+  /**
+   * Called with the pages that a call has read from another node, in order: the owner does not notice one-sided reads.
+   */
   readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
-  /** Told which pages of which owner were said to be there and could not be read. */
+  /** Called with pages that the directory listed but the owner could not serve. */
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
-  /** Told of a node that has what is void: older than that version. */
+  /** Called with a node that has a void page, and the version below which it is void. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
-  /** Told which pages of this node others say to have read. */
+  /** Called with pages of this node that other nodes report to have read. */
   readonly onTouched?: (keys: readonly string[]) => void;
-  /** Told under which keys pages have been set here. */
+  /** Called with keys under which pages have been set here. */
   readonly onSet?: (keys: readonly string[]) => void;
-  /** Told which pages may have left the pool. */
+  /** Called with pages that may have left the pool. */
   readonly onGone?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
-  /** So long an answer of the directory may be used again; 0 or left out: never. */
+  /** How long an answer of the directory may be reused; 0 (default): never. */
   readonly locationReuseMs?: number;
   readonly clock: Clock;
   readonly log: Logger;
@@ -68,11 +73,14 @@ export interface PageStoreStats {
   readonly readBytes: number;
   readonly pagesWritten: number;
   readonly writtenBytes: number;
-  /** Pages whose bytes did not have their checksum when they were read: caught, and counted as misses. */
+  /** Pages that did not match their checksum when they were read: detected, and counted as misses. */
   readonly checksumFailures: number;
-  /** Reads of pages that their owner had freed: caught by the stamp, and counted as misses unless another node had the page. */
+  /**
+   * Reads of pages that their owner had freed: detected by the stamp, and counted as misses unless another node had the
+   * page.
+   */
   readonly staleReads: number;
-  /** Calls that told a hint. */
+  /** Calls that gave a hint. */
   readonly hinted: HintFigures;
 }
 
@@ -114,9 +122,10 @@ export class PageStore {
   }
 
   /**
-   * Publishes each page; true when it is in the pool and in the directory. Of a named entry it is the newest content then, anywhere. A
-   * computed one that another node has is true, too, and not kept here. So is a page that is evicted before the call has ended, for others of the
-   * call or of other calls: nobody finds it any more, nor what it has replaced.
+   * Publishes each page; true when it is in the pool and in the directory. A named entry is then the newest content
+   * anywhere. A computed page that another node has is true too, and not kept here. So is a page that other pages, of
+   * this or other calls, evict before the call has ended: no reader finds it any more, nor the page that it has
+   * replaced.
    */
   async set(
     keys: readonly string[],
@@ -128,34 +137,35 @@ export class PageStore {
     return this.#writes.set(keys, pages, kind, options);
   }
 
-  /** From now on every `set` is false; what is here is read as before. */
+  /** Stops publishing: from now on every `set` is false; reads go on as before. */
   stopPublishing(): void {
     this.#writes.stop();
   }
 
-  /** What this node says of its pages, and is told of them. */
+  /** The announcements of this node's pages. */
   get statements(): PageStatements {
     return this.#statements;
   }
 
   /**
-   * Reads each page into the caller's memory; what false leaves there is undefined. After an abort no read is begun, and those under way
-   * end as `Transport.batchRead` says or, from the own pool and disk, when they are done. What is not read then is a miss.
+   * Reads each page into the caller's memory. If a result is false, the page's memory is undefined. After an abort no
+   * read begins; reads under way end as `Transport.batchRead` says or, from the own pool and disk, when they are done.
+   * Pages not read by then are misses.
    */
   get(keys: Keys, pages: readonly CallerPage[], options: CallOptions = {}): Promise<boolean[]> {
     return this.#reads.get(keys, pages, options);
   }
 
   /**
-   * A copy of the page, which is the caller's; null: a miss. One that has been set anew before it could be read, and may have another length, is
-   * looked for again, for READ_AGAIN_WITHIN_MS at most.
+   * Reads a copy that the caller owns; null: a miss. A page that is set anew before it could be read, and so may have
+   * another length, is looked up again, for READ_AGAIN_WITHIN_MS at most.
    */
   async getCopy(key: string, options: CallOptions = {}): Promise<Uint8Array | null> {
     const copy = await this.getCopyWithin(key, { ...options, maxBytes: PAGE_MAX_BYTES });
     return copy === 'too-large' ? null : copy;
   }
 
-  /** The same of a page of at most so many bytes. */
+  /** {@link getCopy} of a page of at most `maxBytes` bytes. */
   async getCopyWithin(
     key: string,
     options: CallOptions & { readonly maxBytes: number },
@@ -164,7 +174,7 @@ export class PageStore {
     return this.#reads.getCopyWithin(key, options);
   }
 
-  /** Which pages this node or the directory has; after an abort, which this node has. Not a use. */
+  /** Which pages this node or the directory has; after an abort, which pages this node has. Does not count as a use. */
   async exists(keys: Keys, { signal }: Pick<CallOptions, 'signal'> = {}): Promise<boolean[]> {
     this.#checkOpen();
     const onDisk = this.#parts.disk?.hasBatch(stringsOf(keys));
@@ -178,7 +188,7 @@ export class PageStore {
     return here;
   }
 
-  /** Drops what this node published; given prefixes, only what is under keys that begin with one of them. */
+  /** Drops pages that this node has published; `prefixes`: only those whose keys begin with one of them. */
   async clear(prefixes?: readonly string[]): Promise<void> {
     this.#checkOpen();
     const { pool, disk, onGone } = this.#parts;
@@ -187,17 +197,19 @@ export class PageStore {
     if (prefixes !== undefined) for (const key of inPool) pool.remove(key);
     onGone?.(inPool);
     const onDisk = (prefixes === undefined ? disk?.clear() : disk?.clearWhere(isWanted)) ?? [];
-    // Before anything is waited for: what is set meanwhile must not be taken back with it.
+    // This runs before any wait, so that pages set meanwhile are not removed as well.
     await Promise.all([this.#statements.retract([...new Set([...inPool, ...onDisk])]), disk?.removalsWritten()]);
   }
 
-  /** Makes every node drop these pages. True: none can read the page any more. */
+  /** Makes every node drop these pages. True: no node can read the page any more. */
   async delete(keys: readonly string[]): Promise<boolean[]> {
     this.#checkOpen();
     return this.#parts.deleteEverywhere(keys, this.#parts.versions.next());
   }
 
-  /** Called with the keys of pages that the pool or the disk has just dropped: what is left of them is stated anew. */
+  /**
+   * Called with the keys of pages that the pool or the disk has just dropped; what is left of them is announced anew.
+   */
   forget(keys: readonly string[]): void {
     this.#parts.disk?.dropped(keys);
     this.#parts.onGone?.(keys);
@@ -206,10 +218,10 @@ export class PageStore {
     });
   }
 
-  /** Another node has read these pages, for one request of its own. */
+  /** Counts reads that another node has reported, for one request of its own. */
   touch(keys: readonly string[], hint: RequestHint = 0): void {
     if (this.#closed) return;
-    // The last page of the other node's request is mostly one that it sets next.
+    // The request continues elsewhere: the other node mostly sets the page that follows these.
     const request = { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true };
     this.#parts.onTouched?.(keys);
     this.#parts.pool.touchBatch(keys, request);
@@ -217,8 +229,8 @@ export class PageStore {
   }
 
   /**
-   * Calls under way end early, as misses. Resolves when what waits for the disk is written, or its time is over, and nothing touches
-   * the pool's memory any more.
+   * Closes the store: calls under way end early, as misses. Resolves when everything that waits for the disk is
+   * written, or its time is over, and nothing touches the pool's memory any more.
    */
   async close(): Promise<void> {
     this.#closed = true;
@@ -233,7 +245,10 @@ export class PageStore {
     if (this.#closed) throw new ClosedError('the store');
   }
 
-  /** Throws `InvariantError` unless the pool, what was said of its pages, and what waits for the disk agree. */
+  /**
+   * Throws `InvariantError` unless the pool, the announcements of its pages, and the pages that wait for the disk
+   * agree.
+   */
   verify(): void {
     this.#parts.pool.verify();
     this.#parts.disk?.verify();

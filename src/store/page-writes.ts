@@ -25,7 +25,7 @@ export interface PageWritesParts {
   readonly metrics: Metrics;
 }
 
-/** Publishes pages and states them in the directory. */
+/** Publishes pages and announces them in the directory. */
 export class PageWrites {
   readonly #parts: PageWritesParts;
   #isPublishing = true;
@@ -42,11 +42,7 @@ export class PageWrites {
     return { pagesWritten: this.#pages, writtenBytes: this.#bytes };
   }
 
-  /**
-   * See `PageStore.set`. Publishes each page; true when it is in the pool and in the directory. Of a named entry it is the newest content then, anywhere. A
-   * computed one that another node has is true, too, and not kept here. So is a page that is evicted before the call has ended, for others of the
-   * call or of other calls: nobody finds it any more, nor what it has replaced.
-   */
+  /** Publishes pages; see `PageStore.set`. */
   async set(
     keys: readonly string[],
     pages: readonly CallerPage[],
@@ -76,9 +72,9 @@ export class PageWrites {
       },
     };
     await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts)).finally(request.end);
-    // The pages are copied: whoever gives up waiting for the directory gets their memory back.
+    // The pages are copied by now, so that a caller that gives up waiting for the directory gets their memory back.
     const announced = await unlessAborted(Promise.all(announcements), signal);
-    // Which owners have taken their pages is not known yet.
+    // After an abort it is unknown which owners have accepted their pages, so that every result is false.
     if (announced === undefined) return new Array<boolean>(keys.length).fill(false);
     const written = results.reduce((count, ok) => count + Number(ok), 0);
     if (written > 0) {
@@ -91,13 +87,13 @@ export class PageWrites {
     return results;
   }
 
-  /** From now on every `set` is false. */
+  /** Stops publishing: from now on every `set` is false. */
   stop(): void {
     this.#isPublishing = false;
     this.#parts.disk?.endWaits();
   }
 
-  /** Calls under way publish nothing more. */
+  /** Stops: calls under way publish nothing more. */
   close(): void {
     this.#closed = true;
   }
@@ -107,7 +103,7 @@ export class PageWrites {
     return !this.#closed && this.#isPublishing;
   }
 
-  /** Tells the directory; results of pages that no owner takes become false. */
+  /** Announces a slice in the directory; pages that no owner accepts become false in `results`. */
   async #stateSlice({ start }: Slice, { keys, published, origin, results }: PublishedSlice): Promise<void> {
     published.forEach((page, j) => {
       if (page !== null) results[start + j] = true;
@@ -120,11 +116,11 @@ export class PageWrites {
   }
 }
 
-/** What has just been published of a call; `published` is one a key. */
+/** A published slice of a call; `published` has one element for each key. */
 interface PublishedSlice {
   readonly keys: readonly string[];
   readonly published: readonly (PublishedPage | null)[];
   readonly origin: PageOrigin;
-  /** Of the whole call. */
+  /** Results of the whole call. */
   readonly results: boolean[];
 }

@@ -8,7 +8,7 @@ import { PromotedReading, type PromotedReadingParts } from './promoted-reading.j
 import { ReadTroubles } from './read-troubles.js';
 import { RemoteOutcome } from './remote-outcome.js';
 
-/** Asks other nodes to bring pages from their disks into their pools. */
+/** Asks other nodes to promote pages from their disks into their pools. */
 export type Promotions = Pick<PromotedReadingParts, 'ask' | 'release'>;
 
 export interface DiskReadsParts extends Pick<MemoryReadsParts, 'endpointOf'> {
@@ -18,7 +18,7 @@ export interface DiskReadsParts extends Pick<MemoryReadsParts, 'endpointOf'> {
   readonly clock: Clock;
 }
 
-/** Reads pages that other nodes have on their disks: these bring them into their memory first. */
+/** Reads pages that other nodes have on their disks, after they have brought them into their memory. */
 export class DiskReads {
   readonly #parts: DiskReadsParts;
 
@@ -26,7 +26,10 @@ export class DiskReads {
     this.#parts = parts;
   }
 
-  /** One promise a node, and one for what is not asked for, as its node does not live or has not brought such pages before. */
+  /**
+   * One promise for each node that is asked, and one for the pages of nodes that are not: those do not live, or have
+   * failed to bring such pages before.
+   */
   read(located: LocatedPages, { pages, troubles, ...call }: MemoryReadsCall): Promise<RemoteOutcome>[] {
     const byOwner = new Map<string, number[]>();
     const skipped = new RemoteOutcome();
@@ -47,11 +50,12 @@ export class DiskReads {
     return [Promise.resolve(skipped), ...reads];
   }
 
-  /** The pages of one node. */
+  /** Reads the pages of one node. */
   async #readOf(nodeId: string, indices: readonly number[], call: MemoryReadsCall): Promise<RemoteOutcome> {
     const { promotions, memory, clock, isClosed } = this.#parts;
     const { keys, troubles, signal } = call;
-    // What its owner does not keep there for this reader is asked for again; only the end counts.
+    // A promoted page that its owner does not keep for this reader is requested again, so that only the final result
+    // counts.
     const promoted: MemoryReadsCall = { ...call, troubles: new ReadTroubles() };
     const outcome = new RemoteOutcome();
     const locations = new Map<number, DataLocation>();

@@ -4,13 +4,14 @@ import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES } from '../../memory/p
 import type { ReadOp } from '../../transport/contract/transport.js';
 import { type CallerPage, RegionPage, restoreTail } from '../call/caller-page.js';
 
-/** Where the stamps of pages that are shorter than one land. */
+/** Distance in bytes between scratch places, where the stamps of pages shorter than a stamp land. */
 const SCRATCH_STRIDE_BYTES = 8;
 
 /**
- * The read operations for a batch of pages, and what makes pages of the images that they bring (see
- * `memory/page-stamp.ts`): an operation succeeds only with the stamp that its location names, and then {@link finish} puts the
- * page's own last bytes in the stamp's place. Used once; {@link release} it when the operations have ended.
+ * The read operations for a batch of pages, which turn the images that they bring into pages (see
+ * `memory/page-stamp.ts`). An operation succeeds only if the image has the stamp that its location names; {@link
+ * finish} then puts the page's own last bytes in the stamp's place. Use it once, and {@link release} it when the
+ * operations have ended.
  */
 export class ImageReads {
   readonly ops: ReadOp[] = [];
@@ -20,13 +21,13 @@ export class ImageReads {
   readonly #tails: number[] = [];
   #scratch: HostRegion | undefined;
 
-  /** `isVerified`: the images must have their checksums. At most `maxCount` pages. */
+  /** Creates room for at most `maxCount` pages. `isVerified`: the images must match their checksums. */
   constructor({ isVerified, maxCount }: { readonly isVerified: boolean; readonly maxCount: number }) {
     this.#isVerified = isVerified;
     this.#maxCount = maxCount;
   }
 
-  /** The page at position `k`, which is in memory there and has this page's length. */
+  /** Adds the page at position `k`, which must be in memory there and have this page's length. */
   add(remoteEndpoint: string, { rows, columns }: LocatedPages, k: number, page: CallerPage): void {
     const row = rows[k] as number;
     const stamp = columns.stamp[row] as number;
@@ -63,7 +64,7 @@ export class ImageReads {
     });
   }
 
-  /** Operation `i` has ended true: from now on the caller's memory holds the page. */
+  /** Finishes operation `i`, which must have succeeded: from now on the caller's memory holds the page. */
   finish(i: number): void {
     const tail = this.#tails[i] as number;
     if (tail >= 0) restoreTail(this.#pages[i] as CallerPage, tail);

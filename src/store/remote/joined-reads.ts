@@ -6,7 +6,7 @@ import type { RemoteReads, RemoteRequest } from './remote-reads.js';
 
 export interface JoinedReadsParts {
   readonly reads: Pick<RemoteReads, 'read'>;
-  /** The first directory owner of each key, as a number that is the same for the same owner. */
+  /** The first directory owner of each key, as a number; equal numbers are equal owners. */
   readonly firstOwners: (keys: readonly string[]) => Uint32Array;
   readonly clock: Clock;
 }
@@ -15,18 +15,20 @@ export interface JoinedReadsParts {
 interface JoinedCall {
   readonly request: RemoteRequest;
   readonly outcome: RemoteOutcome;
-  /** Indices of pages of which nothing is known yet. */
+  /** Indices of pages without a result so far. */
   readonly open: Set<number>;
   resolve(outcome: RemoteOutcome): void;
   reject(error: unknown): void;
 }
 
 /**
- * Reads what small calls want within one turn of the event loop together: one lookup for each directory owner, one read for each node that has the pages.
+ * Joins the reads of small calls made in one turn of the event loop: one lookup for each directory owner, one read for
+ * each node that has the pages.
  *
- * Calls are joined whose first keys have the same directory owner, for one attempt. Each ends as soon as all of its own pages are read, are on the own
- * disk, or are misses; with pages that could not be read where they were said to be it goes on alone. So a node that does not answer holds up those who ask it,
- * and misses of those whose other directory owners are the same.
+ * Calls are joined for one attempt if their first keys have the same directory owner. Each call ends as soon as all of
+ * its own pages are read, are on the own disk, or are misses; it goes on alone for pages that could not be read where
+ * the directory said. So a node that does not answer delays only the calls that ask it, and misses of calls with the
+ * same further directory owners.
  */
 export class JoinedReads {
   readonly #parts: JoinedReadsParts;
@@ -36,7 +38,7 @@ export class JoinedReads {
     this.#parts = parts;
   }
 
-  /** See `RemoteReads.read`. Calls for much, and those that may be aborted, are read alone. */
+  /** Reads a request, see `RemoteReads.read`. Large calls, and calls that may be aborted, are read alone. */
   read(request: RemoteRequest): Promise<RemoteOutcome> {
     if (!isSmall(request)) return this.#parts.reads.read(request);
     return new Promise((resolve, reject) => {
@@ -59,7 +61,7 @@ export class JoinedReads {
     }
   }
 
-  /** Those that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. */
+  /** Groups of calls that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];
     const owners = this.#parts.firstOwners(
@@ -82,7 +84,7 @@ export class JoinedReads {
     return groups;
   }
 
-  /** Reads a call, or what is left of it, and ends it. */
+  /** Reads a call, or the rest of it, and ends it. */
   #readAlone(call: JoinedCall, request = call.request): void {
     this.#parts.reads.read(request).then((further) => {
       call.outcome.addAll(further);
@@ -90,13 +92,13 @@ export class JoinedReads {
     }, call.reject);
   }
 
-  /** The same for pages that have been looked for once: on other nodes, and wherever the directory says now. */
+  /** Reads pages again after a first attempt: on other nodes, and wherever the directory says now. */
   #readAgain(call: JoinedCall, wanted: readonly number[]): void {
     const { keys, pages, onOwn } = call.request;
     this.#readAlone(call, { keys, pages, wanted, onOwn });
   }
 
-  /** Never rejects. */
+  /** Reads a group of calls. Never rejects. */
   async #readTogether(calls: readonly JoinedCall[]): Promise<void> {
     const group = new JoinedGroup(calls);
     const { keys } = group;
@@ -131,12 +133,12 @@ export class JoinedReads {
       await this.#parts.reads.read({ ...group.request(), onOwn, round: { onTried, onSearched } });
       for (let j = 0; j < keys.length; j++) settle(j);
     } catch {
-      // One that fails by itself is told so; the others are none of its business.
+      // After a failure each call goes on alone: an error of one call must not reach the others.
       for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
     }
   }
 
-  /** All of its pages have been looked for. */
+  /** Ends a call whose pages have all been looked up. */
   #end(call: JoinedCall): void {
     const missed = call.outcome.missed.map(({ index }) => index);
     if (missed.length === 0) call.resolve(call.outcome);
@@ -147,7 +149,7 @@ export class JoinedReads {
 /** The wanted pages of several calls as one request. */
 class JoinedGroup {
   readonly keys: string[] = [];
-  /** By index in `keys`: whose it is, and its index there. */
+  /** By index in `keys`: the call of the page, and the page's index in that call. */
   readonly callOf: JoinedCall[] = [];
   readonly indexOf: number[] = [];
   readonly #pages: CallerPage[] = [];

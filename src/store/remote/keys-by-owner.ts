@@ -1,6 +1,6 @@
 import { addTo } from '../../directory/owners/owners.js';
 
-/** Keys of pages by the nodes that have them, in the order in which they were added. */
+/** Keys of pages, grouped by the nodes that have them, in the order in which they were added. */
 export class KeysByOwner {
   readonly #keys = new Map<string, string[]>();
 

@@ -5,7 +5,7 @@ import type { LocatedPages } from '../../directory/messages/located-pages.js';
 import { COPY, type LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
 import { NO_STAMP } from '../../memory/page-stamp.js';
 
-/** The location at one row of an answer. */
+/** A location: one row of an answer. */
 export interface KnownLocation {
   readonly columns: LocationColumns;
   readonly row: number;
@@ -13,30 +13,31 @@ export interface KnownLocation {
 }
 
 /**
- * Locations that the directory has answered with a moment ago: reading such a page again saves the lookup.
+ * Locations that the directory has recently returned: reading such a page again saves the lookup.
  *
- * Only of computed pages in the memory of a node that has set them. A page that has gone since then has lost its stamp before its memory is used again, so that reading it is a
- * miss, after which the directory is asked. Named entries and copies are left out: of a newer content, or the clear of the original, the directory may know although their node
- * could not be told.
+ * It holds only computed pages in the memory of a node that has set them. A page that has gone since then has lost its
+ * stamp before its memory is used again, so that reading it is a miss, after which the directory is asked. Named
+ * entries and copies are left out: the directory may know of a newer content, or of a clear of the original, while
+ * their node could not be told.
  */
 export class KnownLocations {
   readonly #clock: Clock;
   readonly #maxMs: number;
-  /** The latest answers last, and so by `untilMs`. */
+  /** Known locations, the latest last, and so in the order of `untilMs`. */
   readonly #known = new Map<string, KnownLocation>();
 
-  /** `maxMs`: for how long an answer is used; 0: never. */
+  /** `maxMs`: how long an answer is used; 0: never. */
   constructor(clock: Clock, maxMs: number) {
     this.#clock = clock;
     this.#maxMs = maxMs;
   }
 
-  /** Nothing is known: calls for many pages need not look for each. */
+  /** Whether no location is known, so that calls need not look up each page here. */
   get isEmpty(): boolean {
     return this.#known.size === 0;
   }
 
-  /** Undefined: not known, or not any more. */
+  /** The location of a key; undefined: not known, or expired. */
   get(key: string): KnownLocation | undefined {
     const known = this.#known.get(key);
     if (known === undefined) return undefined;
@@ -45,7 +46,7 @@ export class KnownLocations {
     return undefined;
   }
 
-  /** The directory has just answered with these; `keys` are those of the call, by the indices of the pages. */
+  /** Records an answer of the directory; `keys` are those of the call, by the indices of the pages. */
   note(keys: readonly string[], found: LocatedPages): void {
     if (this.#maxMs <= 0) return;
     const positions: number[] = [];
@@ -56,7 +57,7 @@ export class KnownLocations {
     }
     if (positions.length === 0) return;
     const untilMs = this.#clock.nowMs() + this.#maxMs;
-    // A few rows must not keep the memory of many.
+    // A few rows are copied out, so that they do not keep the memory of many.
     const isSparse = positions.length * 2 < found.columns.count;
     const columns = isSparse ? found.columns.pick(positions.map((k) => found.rows[k] as number)) : found.columns;
     this.#makeRoom(positions.length);
@@ -67,12 +68,12 @@ export class KnownLocations {
     }
   }
 
-  /** The page was not there. */
+  /** Forgets the location of a page that was not there. */
   forget(key: string): void {
     this.#known.delete(key);
   }
 
-  /** Forgets what is not used any more, and the oldest for `count` new ones. */
+  /** Forgets expired locations, and the oldest ones, to make room for `count` new ones. */
   #makeRoom(count: number): void {
     const nowMs = this.#clock.nowMs();
     for (const [oldest, { untilMs }] of this.#known) {
@@ -81,7 +82,7 @@ export class KnownLocations {
     }
   }
 
-  /** Throws `InvariantError` unless no more are kept than may be. */
+  /** Throws `InvariantError` unless the number of locations is within its limit. */
   verify(): void {
     assertAtMost('known locations', this.#known.size, KNOWN_LOCATIONS_MAX_COUNT);
   }

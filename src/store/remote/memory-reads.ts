@@ -11,9 +11,9 @@ import { RemoteOutcome } from './remote-outcome.js';
 
 export interface MemoryReadsParts {
   readonly transport: Transport;
-  /** The data endpoint at which that start of a node is read; undefined when it is not alive. */
+  /** The data endpoint of that start of a node; undefined when it is not alive. */
   readonly endpointOf: (node: LocationNode) => string | undefined;
-  /** Answers of the directory that can be used again. Default: none. */
+  /** Reusable answers of the directory. Default: none. */
   readonly knownLocations?: KnownLocations | undefined;
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
@@ -21,7 +21,7 @@ export interface MemoryReadsParts {
   readonly log: Logger;
 }
 
-/** A call whose pages are read, with what has come of that so far. */
+/** A call whose pages are read, and its results so far. */
 export interface MemoryReadsCall {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
@@ -35,11 +35,11 @@ interface Miss {
   readonly remoteEndpoint: string;
   /** The node has answered that the page is not there. */
   readonly isGone: boolean;
-  /** The page has come, but too late to be believed. */
+  /** The page has arrived, but too late to be trusted. */
   readonly isLate: boolean;
 }
 
-/** Reads pages out of the memory of other nodes. */
+/** Reads pages from the memory of other nodes. */
 export class MemoryReads {
   readonly #parts: MemoryReadsParts;
   #closed = false;
@@ -48,12 +48,15 @@ export class MemoryReads {
     this.#parts = parts;
   }
 
-  /** Reads under way end as they do; no new ones begin. */
+  /** Stops: reads under way finish, no new ones begin. */
   close(): void {
     this.#closed = true;
   }
 
-  /** One read for each page that has the wanted length and whose owner lives; pages of another length are misses without a word. */
+  /**
+   * Reads each page that has the wanted length and whose owner lives; pages of another length are misses without a
+   * report.
+   */
   async read(located: LocatedPages, call: MemoryReadsCall): Promise<RemoteOutcome> {
     const { transport, log, clock, verifyReads: isVerified } = this.#parts;
     const outcome = new RemoteOutcome();
@@ -67,7 +70,7 @@ export class MemoryReads {
     const sinceMs = clock.nowMs();
     const gone = new Uint8Array(ops.length);
     const read = await transport.batchRead(ops, gone, call.signal).catch((error: unknown): boolean[] => {
-      // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
+      // A read fails when the caller's memory was freed during it; the call waits for its other reads.
       log.log('warn', 'pages could not be read', { error: String(error) });
       return [];
     });
@@ -85,14 +88,14 @@ export class MemoryReads {
     return outcome;
   }
 
-  /** Adds an operation for each page that can be read; returns these pages, operation by operation. */
+  /** Adds an operation for each page that can be read; returns these pages, in the order of the operations. */
   #plan(
     located: LocatedPages,
     { pages, troubles }: MemoryReadsCall,
     { images, outcome }: { readonly images: ImageReads; readonly outcome: RemoteOutcome },
   ): LocatedPages {
     const { columns, rows, indices } = located;
-    /** By the node's number in the columns, as far as it was asked for; null: it does not live. */
+    /** Endpoints by the node's number in the columns; null: the node does not live; undefined: not asked for yet. */
     const endpoints: (string | null | undefined)[] = [];
     const planned: number[] = [];
     for (let k = 0; k < located.count; k++) {
@@ -119,7 +122,7 @@ export class MemoryReads {
     return planned.length === located.count ? located : located.pick(planned);
   }
 
-  /** Operation `o` has not brought its page. */
+  /** Records that operation `o` has not brought its page. */
   #missed(tried: LocatedPages, o: number, { call, outcome, remoteEndpoint, isGone, isLate }: Miss): void {
     const { transport, knownLocations } = this.#parts;
     const { keys, troubles, signal } = call;
@@ -135,7 +138,10 @@ export class MemoryReads {
     outcome.missed.push({ index, nodeId, tier: 'memory', location, ...(isGone ? { isGone } : {}) });
   }
 
-  /** Without checksums nothing but the quarantine keeps the bytes of a page that is freed during its read: what took more than half of it is a miss. */
+  /**
+   * Whether a read ended within half of the quarantine. Without checksums only the quarantine protects the bytes of a
+   * page that is freed during its read, so a slower read is a miss.
+   */
   #isWithinQuarantine(elapsedMs: number): boolean {
     const { verifyReads, quarantineMs } = this.#parts;
     return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;

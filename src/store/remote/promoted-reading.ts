@@ -11,26 +11,26 @@ import { requestsOf } from '../../directory/owners/owners.js';
 import type { DataLocation } from '../../types.js';
 import type { PromoteOutcome } from '../disk/promoter.js';
 
-/** Keys of the first round; then as many as are read in good time. */
+/** Keys of the first round; later rounds have as many as are read within the time. */
 const FIRST_ROUND_KEYS = 16;
 
 /** A page that its owner has promoted. */
 export interface PromotedEntry {
-  /** Of its key among those that are to be read. */
+  /** Index of its key among the keys to be read. */
   readonly index: number;
   readonly location: DataLocation;
 }
 
 export interface PromotedReadingParts {
-  /** One outcome a key; never rejects. */
+  /** Asks a node to promote pages; one outcome for each key. Never rejects. */
   readonly ask: (nodeId: string, keys: readonly string[]) => Promise<PromoteOutcome[]>;
-  /** Tells the owner that these are read; nobody waits for it. */
+  /** Tells the owner that these pages are read; the caller does not wait for it. */
   readonly release: (nodeId: string, keys: readonly string[]) => void;
-  /** Reads pages where they are now, to where they are wanted; one result an entry. */
+  /** Reads pages from where they are now into the caller's memory; one result for each entry. */
   readonly read: (entries: readonly PromotedEntry[]) => Promise<boolean[]>;
-  /** Whether the reader is being closed, or its call aborted: what has not been read is a miss then. */
+  /** Whether the reader is being closed, or its call was aborted: unread pages are misses then. */
   readonly isEnded: () => boolean;
-  /** Its abort ends the waits for the owner at once; reads under way are waited for. */
+  /** Aborting ends waits for the owner at once; reads under way are waited for. */
   readonly signal?: AbortSignal | undefined;
   readonly clock: Clock;
 }
@@ -41,18 +41,18 @@ interface Round {
 }
 
 /**
- * Reads the pages that one owner has on its disk: has them promoted in rounds, and reads each round while the next one is
- * being promoted. Used once.
+ * Reads the pages that one owner has on its disk: has them promoted in rounds, and reads each round while the next one
+ * is being promoted. Use it once.
  *
- * A page whose read fails is asked for once more. Rounds are so large that their pages are read well before the owner
- * takes back what it lends.
+ * A page whose read fails is requested once more. The size of a round is chosen so that its pages are read well before
+ * the owner's leases end.
  */
 export class PromotedReading {
   readonly #nodeId: string;
   readonly #keys: readonly string[];
   readonly #parts: PromotedReadingParts;
   readonly #results: boolean[];
-  /** Indices still to be asked for, the next one first. */
+  /** Indices still to be requested, the next one first. */
   #open: number[];
   readonly #failedOnce = new Set<number>();
   #roundKeys = FIRST_ROUND_KEYS;
@@ -65,7 +65,7 @@ export class PromotedReading {
     this.#open = keys.map((_, i) => i);
   }
 
-  /** One result a key, when all have been read or are misses. */
+  /** Reads all pages; one result for each key, when every page has been read or is a miss. */
   async run(): Promise<boolean[]> {
     const { clock, isEnded } = this.#parts;
     let progressMs = clock.nowMs();
@@ -98,7 +98,7 @@ export class PromotedReading {
     return this.#results;
   }
 
-  /** Undefined: there is nothing more to ask for. */
+  /** Requests the next round; undefined: no keys are left. */
   #ask(): Promise<Round> | undefined {
     const { ask, isEnded } = this.#parts;
     const [indices] = requestsOf(this.#keys, this.#open.slice(0, this.#roundKeys));
@@ -108,7 +108,7 @@ export class PromotedReading {
     return ask(this.#nodeId, keys).then((outcomes) => ({ indices, outcomes }));
   }
 
-  /** What can be read now; what comes later is open again. */
+  /** The entries that can be read now; pages that come later are requested again. */
   #sort({ indices, outcomes }: Round): PromotedEntry[] {
     const entries: PromotedEntry[] = [];
     const later: number[] = [];
@@ -142,7 +142,7 @@ export class PromotedReading {
     else if (elapsedMs < PROMOTE_LEASE_MS / 16) this.#roundKeys = Math.min(PROMOTE_ROUND_MAX_KEYS, this.#roundKeys * 2);
   }
 
-  /** What the owner promotes after the end is nobody's. */
+  /** Releases the pages of a round that ends after the reading has. */
   #releaseLate(round: Promise<Round>): void {
     round.then(
       (late) => this.#release(this.#sort(late)),
@@ -152,7 +152,7 @@ export class PromotedReading {
 
   #release(entries: readonly PromotedEntry[]): void {
     if (entries.length === 0) return;
-    // A key that was asked for twice in a round was answered once.
+    // A key that was requested twice in a round has one answer, so it is released once.
     this.#parts.release(this.#nodeId, [...new Set(entries.map(({ index }) => this.#keys[index] as string))]);
   }
 

@@ -4,17 +4,23 @@ import type { Tier } from '../../types.js';
 /** Why a page could not be read where the directory said that it was. */
 export type Trouble = 'void' | 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
 
-/** What has gone wrong within one call: with its pages, by their indices, and with nodes. Most calls have none, and make none of these tables. */
+/**
+ * Failures within one call: of its pages, by their indices, and of nodes. Most calls have none, and create none of
+ * these tables.
+ */
 export class ReadTroubles {
   #pages: Map<number, Trouble> | undefined;
-  /** Could not be reached, or are no members any more: not tried again, so that each costs the call one deadline. */
+  /**
+   * Nodes that could not be reached, or are no longer members. They are not tried again, so that each costs the call
+   * one deadline.
+   */
   #dead: Set<string> | undefined;
-  /** Did not bring pages from their disks: not asked for that again. */
+  /** Nodes that did not bring pages from their disks; they are not asked for that again. */
   #disks: Set<string> | undefined;
-  /** All nodes that a page was missed on, for whatever reason; others are preferred. */
+  /** All nodes on which a page was missed, for whatever reason; other nodes are preferred. */
   #nodes: Set<string> | undefined;
 
-  /** Every page has been where the directory said. */
+  /** Whether every page has been where the directory said. */
   get isEmpty(): boolean {
     return this.#pages === undefined && this.#nodes === undefined;
   }
@@ -47,12 +53,12 @@ export class ReadTroubles {
     this.#nodes.add(nodeId);
   }
 
-  /** Nodes that a page was missed on, as of now. */
+  /** Nodes on which a page was missed so far. */
   nodes(): ReadonlySet<string> {
     return new Set(this.#nodes);
   }
 
-  /** Whether a page of this node there is not worth another attempt of the call. */
+  /** Whether a page on this node and tier is not worth another attempt of the call. */
   isGivenUp(nodeId: string, tier: Tier): boolean {
     return this.isDead(nodeId) || (tier === 'disk' && this.#disks?.has(nodeId) === true);
   }

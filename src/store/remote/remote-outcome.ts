@@ -2,7 +2,10 @@ import type { LocatedPages } from '../../directory/messages/located-pages.js';
 import type { LocationColumns } from '../../directory/messages/location-columns.js';
 import type { DataLocation, Tier } from '../../types.js';
 
-/** Pages of a call that one node has handed out: the page `indices[k]` of the call from where `rows[k]` of the columns says. */
+/**
+ * Pages of a call that one node has served: page `indices[k]` of the call, from the location at `rows[k]` of the
+ * columns.
+ */
 export interface NodeReads {
   readonly nodeId: string;
   readonly indices: number[];
@@ -12,16 +15,16 @@ export interface NodeReads {
 
 /** A page that was not read where the directory said that it was. */
 export interface MissedRead {
-  /** In the call's keys. */
+  /** Index of the page in the call's keys. */
   readonly index: number;
   readonly nodeId: string;
-  /** Where the directory said that it lies. */
+  /** Tier in which the directory said that it lies. */
   readonly tier: Tier;
-  /** Of what was tried; undefined: nothing was, as its node does not live or answer. */
+  /** The location that was tried; undefined: none was, because its node does not live or answer. */
   readonly location?: DataLocation;
-  /** Its node has answered that it is not there. */
+  /** Whether its node has answered that it is not there. */
   readonly isGone?: boolean;
-  /** It was not tried: this node knows of something newer. */
+  /** Whether it was not tried because this node knows of a newer content. */
   readonly isVoid?: boolean;
 }
 
@@ -30,17 +33,17 @@ export function isKnownMissing({ isGone, isVoid }: MissedRead): boolean {
   return isGone === true || isVoid === true;
 }
 
-/** What came of the pages of a call, or of a part of it, that other nodes have. */
+/** Results for the pages of a call, or of a part of it, that other nodes have. */
 export class RemoteOutcome {
   readonly reads: NodeReads[] = [];
   readonly missed: MissedRead[] = [];
 
-  /** The page at position `k` has been read. */
+  /** Adds the page at position `k`, which has been read. */
   addRead(located: LocatedPages, k: number): void {
     this.#add(located.nodeAt(k).nodeId, located.indices[k] as number, located.rows[k] as number, located.columns);
   }
 
-  /** Page `k` of these reads, under another index. */
+  /** Adds page `k` of these reads under another index. */
   addReadAs(index: number, { nodeId, rows, columns }: NodeReads, k: number): void {
     this.#add(nodeId, index, rows[k] as number, columns);
   }
@@ -61,7 +64,7 @@ export class RemoteOutcome {
   }
 }
 
-/** The indices of the pages that each node has handed out, in ascending order: answers came in any. */
+/** The indices of the pages that each node has served, in ascending order; answers arrive in any order. */
 export function indicesByNode(reads: readonly NodeReads[]): Iterable<readonly [nodeId: string, indices: number[]]> {
   const byNode = new Map<string, number[]>();
   for (const { nodeId, indices } of reads) {
@@ -74,12 +77,12 @@ export function indicesByNode(reads: readonly NodeReads[]): Iterable<readonly [n
 }
 
 /**
- * The outcome of several attempts, one after the other: all that was read, and of each page every node that it was missed on. An attempt on
- * the same node as the one before replaces it.
+ * The combined outcome of several attempts: all pages that were read, and for each page every node on which it was
+ * missed. An attempt on the same node as the one before replaces it.
  */
 export class Attempts {
   readonly #all = new RemoteOutcome();
-  /** By index: the last attempt, which was a miss. */
+  /** By index: the last attempt, if it was a miss. */
   readonly #last = new Map<number, MissedRead>();
 
   add({ reads, missed }: Pick<RemoteOutcome, 'reads' | 'missed'>): void {

@@ -18,22 +18,24 @@ export type { Promotions } from './disk-reads.js';
 export interface RemoteReadsParts extends MemoryReadsParts {
   readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
   readonly promotions: Promotions;
-  /** For a location of this version that is not to be read: what is older than the result is void. Else 0. Default: all are read. */
+  /** Version below which pages of the key are void, if a page of `version` is among them; else 0. Default: always 0. */
   readonly voidBelow?: (key: string, version: number) => number;
-  /** Called with the node of such a location, which still has what is void. */
+  /** Called with the node of a void location, which still has the void page. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
   readonly nodeId: string;
   readonly metrics: MetricsSink;
 }
 
-/** Times that a page is looked for in the directory. */
+/** Number of times that a page is looked up in the directory. */
 const ROUNDS_MAX_COUNT = 3;
 
-/** What is told of a round while it is under way. */
+/** Callbacks for the progress of a round. */
 export interface RoundProgress {
-  /** Called with pages that have been read or could not be: nodes that are slow hold up only their own pages. */
+  /** Called with pages that have been read or have failed, so that a slow node delays only its own pages. */
   onTried(part: RemoteOutcome): void;
-  /** Called when the directory has named all that it knows of: pages for which `isFound` has no 1 are misses. */
+  /**
+   * Called when the directory has returned all locations that it knows: pages for which `isFound` has no 1 are misses.
+   */
   onSearched(isFound: Uint8Array): void;
 }
 
@@ -42,35 +44,35 @@ export interface RemoteRequest {
   /** The same keys, encoded already. */
   readonly asked?: Keys | undefined;
   readonly keys: readonly string[];
-  /** One a key. */
+  /** Destinations, one for each key. */
   readonly pages: readonly CallerPage[];
   /** Indices of the pages that are wanted. */
   readonly wanted: readonly number[];
-  /** Called, as answers come, with what only this node itself is said to have. */
+  /** Called, as answers come, with pages that only this node itself is said to have. */
   readonly onOwn?: ((indices: readonly number[]) => void) | undefined;
-  /** Where the directory has just said that a page is, by its index; it is not asked at first. */
+  /** Location that the directory has just given for a page, by its index; used instead of the first lookup. */
   readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
-  /** There is one round, and its progress is told. */
+  /** Callbacks for progress; with them there is only one round. */
   readonly round?: RoundProgress | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** A request with what has come of it so far. */
+/** A request and its results so far. */
 interface Call extends RemoteRequest {
   readonly troubles: ReadTroubles;
 }
 
-/** The located pages of a round, by how they are read. */
+/** The located pages of a round, grouped by how they are read. */
 interface RoundPlan {
-  /** Only this node itself is said to have them. */
+  /** Pages that only this node itself is said to have. */
   readonly own: readonly number[];
   readonly inMemory: LocatedPages;
   readonly onDisk: LocatedPages;
-  /** This node has set, or was told of, something newer. */
+  /** Pages for which this node has set, or was told of, a newer content. */
   readonly outdated: readonly MissedRead[];
 }
 
-/** Reads pages from the nodes that the directory names, out of their pools; what is on their disks comes there first. */
+/** Reads pages from the pools of the nodes that the directory names; pages on their disks are promoted first. */
 export class RemoteReads {
   readonly #parts: RemoteReadsParts;
   readonly #memory: MemoryReads;
@@ -86,12 +88,13 @@ export class RemoteReads {
   }
 
   /**
-   * Reads the wanted pages, all owners at once. Resolves with what was found elsewhere. A page that could not
-   * be read where the directory said, for its owner does not answer or it has gone to its owner's disk meanwhile, is looked for anew: on
-   * other nodes that have it, too, if there are any; not when that has taken longer than READ_AGAIN_WITHIN_MS.
+   * Reads the wanted pages, from all owners at once, and resolves with the results. A page that could not be read where
+   * the directory said, because its owner does not answer or has moved it to its disk, is looked up again, on other
+   * nodes if any have it, for READ_AGAIN_WITHIN_MS at most.
    *
-   * After an abort of the signal nothing more is begun, and neither the directory nor promotions are waited for: only reads under way, as
-   * `Transport.batchRead` does. What the abort has kept from being read has no result, and is held against nobody.
+   * After an abort of the signal nothing more begins, and neither the directory nor promotions are waited for: only
+   * reads under way, as `Transport.batchRead` does. Pages that the abort kept from being read have no result, and count
+   * against no node.
    */
   async read(request: RemoteRequest): Promise<RemoteOutcome> {
     const { clock, metrics } = this.#parts;
@@ -101,7 +104,7 @@ export class RemoteReads {
     const troubles = new ReadTroubles();
     const call: Call = { ...request, troubles };
     const first = await this.#readOnce(call, request.wanted, true);
-    // Most calls are over.
+    // Most calls end here.
     if (first.missed.length === 0 && troubles.isEmpty) return first;
     const attempts = new Attempts();
     let left = await this.#afterRound(call, attempts, first, new Set());
@@ -116,7 +119,10 @@ export class RemoteReads {
     return attempts.outcome();
   }
 
-  /** Takes what came of a round, before which pages had been missed on these nodes; returns what is to be looked for anew. */
+  /**
+   * Processes the results of a round; `before`: nodes on which pages were missed earlier. Returns the indices to look
+   * up again.
+   */
   async #afterRound(
     { keys, troubles, signal }: Call,
     attempts: Attempts,
@@ -127,12 +133,15 @@ export class RemoteReads {
     attempts.add({ reads, missed });
     await this.#discardStale(keys, missed, signal);
     for (const { nodeId } of missed) troubles.noteNode(nodeId);
-    // Who is named although it had failed already is the only one that has the page.
+    // A node that is named although it has failed before is the only one that has the page.
     const isOver = ({ nodeId, tier }: MissedRead) => before.has(nodeId) && troubles.isGivenUp(nodeId, tier);
     return missed.filter((miss) => !isOver(miss)).map(({ index }) => index);
   }
 
-  /** Whoever named these locations is told, before it is asked again. What failed for another reason may be where it was said to be. */
+  /**
+   * Reports stale locations to the owners that named them, before those are asked again. Locations that failed for
+   * another reason may still be right.
+   */
   async #discardStale(
     keys: readonly string[],
     missed: readonly MissedRead[],
@@ -144,17 +153,17 @@ export class RemoteReads {
       gone.map(({ index }) => keys[index] as string),
       gone.map(({ location }) => location as DataLocation),
     );
-    // An owner that does not answer must not hold up the read: the node that has failed is avoided anyway.
+    // An owner that does not answer must not delay the read: the node that has failed is avoided anyway.
     await unlessAborted(within(this.#parts.clock, DISCARD_WAIT_MAX_MS, told), signal);
   }
 
-  /** Reads under way end as they do; no new ones begin. */
+  /** Stops: reads under way finish, no new ones begin. */
   close(): void {
     this.#closed = true;
     this.#memory.close();
   }
 
-  /** Looks for these pages, and reads each as soon as it is found. */
+  /** Looks these pages up, and reads each as soon as it is found. */
   async #readOnce(call: Call, wanted: readonly number[], isFirst: boolean): Promise<RemoteOutcome> {
     const { knownLocations } = this.#parts;
     const { keys, round: progress, signal } = call;
@@ -169,7 +178,7 @@ export class RemoteReads {
     if (known !== undefined) onFound(known);
     try {
       const searching = this.#search(call, unknown, (located) => {
-        // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
+        // No read may begin after the abort: it would write into memory that belongs to the caller again.
         if (signal?.aborted) return;
         knownLocations?.note(keys, located);
         onFound(located);
@@ -177,7 +186,7 @@ export class RemoteReads {
       await unlessAborted(searching, signal);
       if (isFound !== undefined) progress?.onSearched(isFound);
     } finally {
-      // They may write into the pages until then, whatever becomes of the lookup.
+      // The reads are awaited even if the lookup fails, because they may write into the pages until then.
       if (reads.length > 1) await Promise.allSettled(reads);
       else await reads[0]?.catch(() => {});
     }
@@ -187,7 +196,7 @@ export class RemoteReads {
     return outcome;
   }
 
-  /** Asks the directory about the pages with these indices. */
+  /** Asks the directory for the pages with these indices. */
   async #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
     if (unknown.length === 0) return;
     const { keys, asked = keys, troubles } = call;
@@ -203,7 +212,7 @@ export class RemoteReads {
     );
   }
 
-  /** Begins to read what the nodes are said to have. */
+  /** Begins to read pages from the nodes that the directory names. */
   #readFound(located: LocatedPages, call: Call, isFirst: boolean, reads: Promise<RemoteOutcome>[]): void {
     const { round: progress } = call;
     const { own, inMemory, onDisk, outdated } = this.#plan(located, call);
@@ -216,13 +225,13 @@ export class RemoteReads {
       outcome.missed.push(...outdated);
       add(Promise.resolve(outcome));
     }
-    // One read for all of them, unless the pages of each node are to be told of as soon as they are here.
+    // All pages are one read, unless the caller wants the pages of each node as soon as they arrive.
     const parts = progress === undefined ? [inMemory] : byNode(inMemory);
     for (const part of parts) if (part.count > 0) add(this.#memory.read(part, call));
     if (onDisk.count > 0) for (const read of this.#disks.read(onDisk, call)) add(read);
   }
 
-  /** Sorts pages by how they are read. */
+  /** Groups pages by how they are read. */
   #plan(located: LocatedPages, { keys, troubles }: Call): RoundPlan {
     const { voidBelow, onVoid, nodeId: ownId } = this.#parts;
     const { columns, rows, indices } = located;
@@ -260,7 +269,10 @@ export class RemoteReads {
     };
   }
 
-  /** What the directory has answered a moment ago of the wanted pages; of the own node's pages it may know more now. */
+  /**
+   * Reusable locations of the wanted pages. Those of the own node are not used, because the directory may know more by
+   * now.
+   */
   #knownAmong({ keys, pages, locationOf }: Call, wanted: readonly number[]): LocatedPages | undefined {
     const { knownLocations } = this.#parts;
     if (locationOf !== undefined) {
@@ -285,7 +297,10 @@ export class RemoteReads {
     return this.#usable(new LocatedPages(indices, rows, known), pages);
   }
 
-  /** Those that can be read. Another length is another page; and of a node that was started again since then the directory knows more. */
+  /**
+   * The known locations that can be read. Another length means another page, and of a restarted node the directory
+   * knows more.
+   */
   #usable(known: LocatedPages, pages: readonly CallerPage[]): LocatedPages | undefined {
     const { nodeId, endpointOf } = this.#parts;
     const { columns, rows, indices } = known;
