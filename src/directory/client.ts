@@ -105,7 +105,7 @@ export class DirectoryClient {
 
   constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions) {
     if (!Number.isSafeInteger(replicas) || replicas < 1)
-      throw new ArgumentError(`replicas must be 1 or more: ${replicas}`);
+      throw new ArgumentError(`replicas must be 1 or more, got ${replicas}`);
     this.#replicas = replicas;
     const env = options.env;
     this.#channels = new OwnerChannels({

@@ -253,7 +253,9 @@ export class HostRegion implements Disposable {
     try {
       await addon.memoryPrefault(this.start, this.length, threads);
     } catch (cause) {
-      throw new ArgumentError(`HostRegion.prefault: the system does not provide ${this.length} bytes`, { cause });
+      throw new ArgumentError(`HostRegion.prefault: the operating system cannot provide ${this.length} bytes`, {
+        cause,
+      });
     } finally {
       beingPrefaulted.delete(held);
     }
@@ -335,7 +337,7 @@ export class HostRegion implements Disposable {
 const beingPrefaulted = new Set<{ readonly segments: readonly Uint8Array[] }>();
 
 function noMemory(length: number, cause: unknown): ArgumentError {
-  return new ArgumentError(`HostRegion.allocate: there is no memory of ${length} bytes to be had`, { cause });
+  return new ArgumentError(`HostRegion.allocate: cannot allocate ${length} bytes`, { cause });
 }
 
 /** Fields that all wrapped regions share. */
@@ -367,7 +369,7 @@ function mappedMemory(
     throw new ArgumentError(`HostRegion.map: options.writable must be true or false, got ${String(writable)}`);
   }
   const { addon, reason } = loadNative();
-  if (addon === null) throw new ArgumentError(`HostRegion.map: files are mapped by the native addon: ${reason}`);
+  if (addon === null) throw new ArgumentError(`HostRegion.map: mapping files needs the native addon: ${reason}`);
   const memory = addon.memoryMap(fd, length, writable);
   taken();
   return { ...viewsOf(addon, memory), length, kind: 'mapped', fd: -1, isWritable: writable };

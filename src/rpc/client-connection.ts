@@ -142,11 +142,11 @@ export class ClientConnection {
         throw new MeshCacheError('ERR_OVERLOADED', text, { retryable: true });
       }
       if (this.#queuedBytes + this.#writer.bufferedBytes > RPC_BUFFERED_MAX_BYTES) {
-        throw new MeshCacheError('ERR_OVERLOADED', `${this.#name} does not take its requests`, { retryable: true });
+        throw new MeshCacheError('ERR_OVERLOADED', `${this.#name} is not reading its requests`, { retryable: true });
       }
       const bytes = this.#codec.encode([call.method, call.params], FRAME_HEADER_BYTES);
       if (bytes.length - FRAME_HEADER_BYTES > this.#requestMaxBytes) {
-        throw new ArgumentError(`${call.method}: a request of ${bytes.length} bytes is longer than a frame may be`);
+        throw new ArgumentError(`${call.method}: a request of ${bytes.length} bytes does not fit in a frame`);
       }
       const requestId = this.#freeRequestId();
       const sentMs = this.#env.clock.nowMs();

@@ -75,7 +75,7 @@ export function decodeHello(bytes: Buffer): Hello {
   }
   const flags = bytes.readUInt16LE(6);
   if ((flags & ~FLAG_AUTHENTICATION) !== 0)
-    throw new FrameError('bad_version', `hello: peer wants what this node does not know (flags ${flags})`);
+    throw new FrameError('bad_version', `hello: peer requires features that this node does not have (flags ${flags})`);
   return { frameMaxBytes: bytes.readUInt32LE(8), authentication: flags !== 0 };
 }
 

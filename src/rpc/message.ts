@@ -60,7 +60,7 @@ class MessageScan {
 
   run(): void {
     this.#value(0);
-    if (this.#at !== this.#bytes.length) throw new ProtocolError('message: bytes left over');
+    if (this.#at !== this.#bytes.length) throw new ProtocolError('message: bytes after its end');
   }
 
   #value(depth: number): void {
@@ -115,7 +115,7 @@ class MessageScan {
         this.#map(this.#uint(2 << (token - 0xde)), depth);
         return;
       default:
-        throw new ProtocolError(`message: type 0x${token.toString(16)} is not used here`);
+        throw new ProtocolError(`message: type 0x${token.toString(16)} is not allowed`);
     }
   }
 

@@ -175,7 +175,7 @@ export class ServerConnection {
       return;
     }
     if (frame.type !== FrameType.call) throw new FrameError('bad_frame', `frame of type ${frame.type} from a client`);
-    if (this.#calls.has(frame.requestId)) throw new FrameError('bad_frame', 'request id that is in use');
+    if (this.#calls.has(frame.requestId)) throw new FrameError('bad_frame', 'request id is in use');
     const { method, params } = this.#decodeCall(frame.message);
     this.#owner.called();
     const { length: bytes } = frame.message;
@@ -270,7 +270,7 @@ export class ServerConnection {
     const isCallersFault = isOurs && (error.code === 'ERR_ARGUMENT' || error.code === 'ERR_PROTOCOL');
     this.#owner.fault(isCallersFault ? 'bad_params' : 'handler');
     const text = error instanceof Error ? error.message : String(error);
-    if (!isOurs) this.#owner.env.log.log('warn', 'an RPC handler failed', { error: text });
+    if (!isOurs) this.#owner.env.log.log('warn', 'RPC handler failed', { error: text });
     this.#answerError(requestId, isOurs ? error.code : 'ERR_REMOTE', text);
   }
 

@@ -214,7 +214,7 @@ export class PageStore {
     this.#parts.disk?.dropped(keys);
     this.#parts.onGone?.(keys);
     this.#statements.restate(keys).catch((error: unknown) => {
-      this.#parts.log.log('error', 'the directory could not be told of pages that are gone', { error: String(error) });
+      this.#parts.log.log('error', 'telling the directory of dropped pages failed', { error: String(error) });
     });
   }
 

@@ -253,7 +253,7 @@ test('host region: a host that leaves it to the system, and one that has no memo
   };
   const error = t.throws<Error>(() => HostRegion.allocateFrom(empty, 100), {
     code: 'ERR_ARGUMENT',
-    message: /no memory of 100 bytes/,
+    message: /cannot allocate 100 bytes/,
   });
   t.deepEqual(error?.cause, new Error('ENOMEM'));
 });

@@ -160,7 +160,8 @@ export class KeyArea {
 
   private reserve(bytes: number): void {
     if (bytes <= this.capacityBytes) return;
-    if (bytes > AREA_MAX_BYTES) throw new ArgumentError(`a call needs ${bytes} bytes, ${AREA_MAX_BYTES} are allowed`);
+    if (bytes > AREA_MAX_BYTES)
+      throw new ArgumentError(`a call needs ${bytes} bytes, at most ${AREA_MAX_BYTES} are allowed`);
     if (this.capacityBytes > 0) this.exports.release(this.address);
     this.capacityBytes = Math.max(FIRST_BYTES, 2 ** Math.ceil(Math.log2(bytes)));
     this.address = this.exports.allocate(this.capacityBytes) >>> 0;

@@ -87,7 +87,8 @@ export class KeyBatch {
     const keys = new Array<string>(indices.length);
     for (let i = 0; i < indices.length; i++) {
       const key = this.keys[indices[i] as number];
-      if (key === undefined) throw new ArgumentError(`a batch of ${this.count} keys has none at ${String(indices[i])}`);
+      if (key === undefined)
+        throw new ArgumentError(`index ${String(indices[i])} is not in a batch of ${this.count} keys`);
       keys[i] = key;
     }
     return new KeyBatch(keys, { batch: this, indices: indices.slice() });

@@ -18,7 +18,8 @@ export interface KeyText {
 export function joinKeys(keys: readonly string[]): string {
   if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
   const count = keys.length;
-  if (count > CALL_MAX_KEYS) throw new ArgumentError(`${count} keys in one call, ${CALL_MAX_KEYS} are allowed`);
+  if (count > CALL_MAX_KEYS)
+    throw new ArgumentError(`got ${count} keys in one call, at most ${CALL_MAX_KEYS} are allowed`);
   let text = '';
   let units = 0;
   for (let i = 0; i < count; i++) {
@@ -26,7 +27,7 @@ export function joinKeys(keys: readonly string[]): string {
     if (typeof key !== 'string') throw new ArgumentError(`key ${i} must be a string, got ${typeof key}`);
     units += checkLength(key.length);
     if (units > CALL_MAX_KEY_BYTES)
-      throw new ArgumentError(`keys of more than ${CALL_MAX_KEY_BYTES} bytes in one call`);
+      throw new ArgumentError(`got keys of more than ${CALL_MAX_KEY_BYTES} bytes in one call`);
     text += key;
   }
   return text;

@@ -152,7 +152,7 @@ export function checkKey(key: string, maxBytes: number): void {
   // UTF-8 needs at most three bytes for a UTF-16 unit: most keys are measured without encoding them.
   if (key.length * 3 <= maxBytes) return;
   const bytes = new TextEncoder().encode(key).length;
-  if (bytes > maxBytes) throw new ArgumentError(`a key of ${bytes} bytes, ${maxBytes} are allowed`);
+  if (bytes > maxBytes) throw new ArgumentError(`got a key of ${bytes} bytes, at most ${maxBytes} are allowed`);
 }
 
 function checkText(name: string, value: unknown): void {

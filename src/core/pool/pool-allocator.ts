@@ -182,7 +182,7 @@ export class PoolAllocator {
     const { exports } = this.core;
     if (exports.poolRestoreBatch(handle, area.hashes, count, area.results, at, slotsAt) === 0) {
       throw new ArgumentError(
-        'restoreBatch: pages were published or removed in this pool, restoring needs one without: make a new one',
+        'restoreBatch: pages were already published or removed in this pool; restore into a new one',
       );
     }
     this.restoredOffset = restoredOffset;

@@ -44,7 +44,9 @@ export class ConsistentHashRing {
     const former = this.points();
     const sorted = sortedDistinct(checkNodeIds(nodeIds));
     if (sorted.length * this.vnodes > RING_MAX_POINTS) {
-      throw new ArgumentError(`${sorted.length} nodes of ${this.vnodes} vnodes, ${RING_MAX_POINTS} points are allowed`);
+      throw new ArgumentError(
+        `got ${sorted.length} nodes of ${this.vnodes} vnodes each, at most ${RING_MAX_POINTS} points are allowed`,
+      );
     }
     const { ringPoints } = this.core;
     this.held.points = ringPoints.hold(this.vnodes, sorted);
@@ -126,7 +128,7 @@ function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
     // Text has at least a third as many characters as bytes of UTF-8.
     const bytes = id.length * 3 <= NODE_ID_MAX_BYTES ? 0 : new TextEncoder().encode(id).length;
     if (bytes > NODE_ID_MAX_BYTES) {
-      throw new ArgumentError(`a node id of ${bytes} bytes, ${NODE_ID_MAX_BYTES} are allowed`);
+      throw new ArgumentError(`got a node id of ${bytes} bytes, at most ${NODE_ID_MAX_BYTES} are allowed`);
     }
   }
   return ids;

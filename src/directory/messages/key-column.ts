@@ -70,7 +70,8 @@ export function decodeKeys(column: KeyColumn, owned: boolean): string[] {
   if (!isUtf8(text)) throw new ProtocolError('keys: not UTF-8');
   for (let i = 0; i < keys.length; i++) {
     const end = at + (lengths[i] as number);
-    if (isContinuation(text[at]) || isContinuation(text[end])) throw new ProtocolError('keys: cut within a character');
+    if (isContinuation(text[at]) || isContinuation(text[end]))
+      throw new ProtocolError('keys: a key ends within a character');
     keys[i] = text.toString('utf8', at, end);
     at = end;
   }
@@ -79,18 +80,22 @@ export function decodeKeys(column: KeyColumn, owned: boolean): string[] {
 
 function checkedLengths({ lengths: bytes, text }: KeyColumn): readonly number[] {
   const count = bytes.length / LENGTH_BYTES;
-  if (!Number.isInteger(count) || count > DIRECTORY_REQUEST_MAX_KEYS) throw new ProtocolError(`keys: ${count} of them`);
-  if (text.length > DIRECTORY_REQUEST_MAX_KEY_BYTES) throw new ProtocolError(`keys: ${text.length} bytes`);
+  if (!Number.isInteger(count) || count > DIRECTORY_REQUEST_MAX_KEYS)
+    throw new ProtocolError(`keys: got ${count}, at most ${DIRECTORY_REQUEST_MAX_KEYS} are allowed`);
+  if (text.length > DIRECTORY_REQUEST_MAX_KEY_BYTES)
+    throw new ProtocolError(`keys: got ${text.length} bytes, at most ${DIRECTORY_REQUEST_MAX_KEY_BYTES} are allowed`);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const lengths = new Array<number>(count);
   let sum = 0;
   for (let i = 0; i < count; i++) {
     const length = view.getUint32(LENGTH_BYTES * i, true);
-    if (length > DIRECTORY_KEY_MAX_BYTES) throw new ProtocolError(`keys: one of ${length} bytes`);
+    if (length > DIRECTORY_KEY_MAX_BYTES)
+      throw new ProtocolError(`keys: got a key of ${length} bytes, at most ${DIRECTORY_KEY_MAX_BYTES} are allowed`);
     lengths[i] = length;
     sum += length;
   }
-  if (sum !== text.length) throw new ProtocolError(`keys: ${sum} bytes announced, ${text.length} there`);
+  if (sum !== text.length)
+    throw new ProtocolError(`keys: the lengths add up to ${sum} bytes, the text has ${text.length}`);
   return lengths;
 }
 

@@ -272,7 +272,7 @@ export class LocationColumns {
 
 function decodeNodes(nodes: unknown): LocationNode[] {
   if (!Array.isArray(nodes) || nodes.length > DIRECTORY_REQUEST_MAX_KEYS)
-    throw new ProtocolError('node table: no list');
+    throw new ProtocolError('node table: not a list');
   return nodes.map((entry: unknown) => {
     const [nodeId, incarnation, endpoint] = Array.isArray(entry) ? (entry as unknown[]) : [];
     if (!isNodeId(nodeId) || !isWhole(incarnation) || !isEndpoint(endpoint)) {

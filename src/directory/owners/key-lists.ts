@@ -14,7 +14,7 @@ export function checkKeys(keys: readonly string[]): void {
     if (key.length * 3 <= DIRECTORY_KEY_MAX_BYTES) continue;
     const bytes = Buffer.byteLength(key);
     if (bytes > DIRECTORY_KEY_MAX_BYTES) {
-      throw new ArgumentError(`a key of ${bytes} bytes, at most ${DIRECTORY_KEY_MAX_BYTES} are allowed`);
+      throw new ArgumentError(`got a key of ${bytes} bytes, at most ${DIRECTORY_KEY_MAX_BYTES} are allowed`);
     }
   }
 }

@@ -31,7 +31,7 @@ export interface CallOptions extends RequestOptions {
 export function checkRequest(method: string, request: RequestOptions): void {
   if (typeof request !== 'object' || request === null) {
     throw new ArgumentError(
-      `${method}: a request is told as an object, such as { hint: 'closed' }; got ${shown(request)}`,
+      `${method}: request options must be an object, such as { hint: 'closed' }; got ${shown(request)}`,
     );
   }
   const { hint, caller = 0, continues = false } = request;

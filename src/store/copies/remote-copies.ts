@@ -102,7 +102,7 @@ export class RemoteCopies {
       return await this.#turns.run(() => this.#copy(keys, reason));
     } catch (error) {
       if (!this.#isClosed) {
-        this.#parts.log.log('warn', 'pages of another node could not be copied', { error: String(error) });
+        this.#parts.log.log('warn', 'copying pages of another node failed', { error: String(error) });
       }
       return refused;
     } finally {

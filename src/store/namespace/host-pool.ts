@@ -43,7 +43,7 @@ export function checkHostPool(method: string, pool: HostMemPool): void {
 export function checkKeys(method: string, keys: readonly string[]): void {
   if (!Array.isArray(keys)) throw new ArgumentError(`${method}: keys must be an array of strings, got ${typeof keys}`);
   if (keys.length > CALL_MAX_KEYS) {
-    throw new ArgumentError(`${method}: got ${keys.length} keys, allowed are at most ${CALL_MAX_KEYS} a call`);
+    throw new ArgumentError(`${method}: got ${keys.length} keys, at most ${CALL_MAX_KEYS} are allowed in a call`);
   }
   for (let i = 0; i < keys.length; i++) {
     if (typeof keys[i] !== 'string') {
@@ -118,7 +118,7 @@ export async function withPage<T>(
   }
   if (!(memory instanceof Uint8Array) || memory.length === 0 || (size !== undefined && size !== memory.length)) {
     throw new ArgumentError(
-      `${method}: give a pointer (bigint) and a size, or a Uint8Array of at least 1 byte alone; got ${describe(memory)}`,
+      `${method}: give a pointer (bigint) and a size, or only a Uint8Array of at least 1 byte; got ${describe(memory)}`,
     );
   }
   const region = HostRegion.wrap(memory);
@@ -180,7 +180,7 @@ function callerPage(
     bytes += range.length;
   }
   if (bytes > PAGE_MAX_BYTES) {
-    throw new ArgumentError(`${method}: a page of ${bytes} bytes is larger than the ${PAGE_MAX_BYTES} allowed`);
+    throw new ArgumentError(`${method}: got a page of ${bytes} bytes, at most ${PAGE_MAX_BYTES} are allowed`);
   }
   return new ScatteredPage(ranges, bytes);
 }

@@ -26,7 +26,7 @@ export function checkTransfers(method: string, transfers: readonly PoolTransfer[
   for (const [i, transfer] of transfers.entries()) {
     const { name, keys, hitPolicy } = transfer ?? {};
     if (typeof name !== 'string' || name === '') {
-      throw new ArgumentError(`${method}: transfer ${i}: name must be text that is not empty, got ${String(name)}`);
+      throw new ArgumentError(`${method}: transfer ${i}: name must be non-empty text, got ${String(name)}`);
     }
     if (keys !== null && keys !== undefined && !Array.isArray(keys)) {
       throw new ArgumentError(`${method}: transfer ${i}: keys must be an array or null, got ${typeof keys}`);

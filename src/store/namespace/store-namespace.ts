@@ -267,7 +267,7 @@ export class StoreNamespace {
   #registerHostPool(method: string, pool: HostMemPool, name: string): Promise<void> {
     return this.#turns.run(() => {
       if (typeof name !== 'string' || name === '') {
-        throw new ArgumentError(`${method}: name must be text that is not empty, got ${shown(name)}`);
+        throw new ArgumentError(`${method}: name must be non-empty text, got ${shown(name)}`);
       }
       checkHostPool(method, pool);
       this.#hostPools.set(name, pool);

@@ -71,7 +71,7 @@ export class MemoryReads {
     const gone = new Uint8Array(ops.length);
     const read = await transport.batchRead(ops, gone, call.signal).catch((error: unknown): boolean[] => {
       // A read fails when the caller's memory was freed during it; the call waits for its other reads.
-      log.log('warn', 'pages could not be read', { error: String(error) });
+      log.log('warn', 'reading pages of other nodes failed', { error: String(error) });
       return [];
     });
     const isInTime = this.#isWithinQuarantine(clock.nowMs() - sinceMs);
