@@ -98,7 +98,10 @@ export class Lookups {
     return results;
   }
 
-  /** See {@link askOwners}. `ask` gets keys and their indices among all, and returns the indices that it has found nothing for. */
+  /**
+   * Runs {@link askOwners} slice by slice. `ask` gets keys and their indices among all keys, and returns the indices
+   * for which it has found nothing.
+   */
   async #ask(
     keys: Keys,
     ask: (ownerId: string, asked: Keys, indices: readonly number[]) => Promise<readonly number[]>,

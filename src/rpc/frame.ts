@@ -1,9 +1,9 @@
 /**
  * Frames of the control plane; PROTOCOL.md beside this file has the layout byte by byte.
  *
- *     hello  [magic "MCRP"][version u8][0 u8][flags u16][frame max bytes u32]                     12 bytes, once each way
- *            with FLAG_AUTHENTICATION: what net/auth.ts draws
- *     frame  [length of the message u32][request id u32][type u8][message: msgpack]               integers little endian
+ *       hello  [magic "MCRP"][version u8][0 u8][flags u16][frame max bytes u32]                     12 bytes, once each way
+ *              with FLAG_AUTHENTICATION: followed by the authentication messages of net/auth.ts
+ *       frame  [length of the message u32][request id u32][type u8][message: msgpack]               integers little endian
  */
 
 import { ProtocolError } from '../base/errors.js';

@@ -221,7 +221,7 @@ export class PageStore {
   /** Counts reads that another node has reported, for one request of its own. */
   touch(keys: readonly string[], hint: RequestHint = 0): void {
     if (this.#closed) return;
-    // The request continues elsewhere: the other node mostly sets the page that follows these.
+    // The other node mostly sets further pages for this request, so none of these pages is its last one.
     const request = { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true };
     this.#parts.onTouched?.(keys);
     this.#parts.pool.touchBatch(keys, request);

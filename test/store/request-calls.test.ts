@@ -88,8 +88,8 @@ test('request calls: what cannot be told is refused, and what can is named', (t)
     [{ caller: 1.5 }, /caller/],
     [{ caller: '1' }, /caller/],
     [{ continues: 1 }, /^get: continues must be true or false, got 1$/],
-    [null, /^get: a request is told as an object, such as \{ hint: 'closed' \}; got null$/],
-    ['closed', /as an object/],
+    [null, /^get: request options must be an object, such as \{ hint: 'closed' \}; got null$/],
+    ['closed', /must be an object/],
   ];
   for (const [request, message] of refused) {
     t.throws(() => checkRequest('get', request as RequestOptions), { instanceOf: ArgumentError, message });

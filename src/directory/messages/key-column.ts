@@ -43,7 +43,10 @@ export function encodeKeys(keys: readonly string[]): KeyColumn {
   return { lengths, text };
 }
 
-/** The column of keys that are encoded already; it shares the batch's memory, which nobody writes to. Throws `ArgumentError` as the batch does. */
+/**
+ * The column of keys that are encoded already; it shares the batch's memory, so it must not be written to. Throws
+ * `ArgumentError` as the batch does.
+ */
 export function columnOf(keys: KeyBatch): KeyColumn {
   const { text, lengths } = keys;
   return { lengths: new Uint8Array(lengths.buffer, lengths.byteOffset, lengths.byteLength), text };

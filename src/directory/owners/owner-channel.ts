@@ -61,7 +61,7 @@ export interface OwnerChannelParts {
   readonly metrics: MetricsSink;
 }
 
-/** What goes to an owner in order: locations, or which of whose to drop. */
+/** A message whose order counts: locations to put, or statements of a node to drop. */
 interface Statement extends KeyedRequest {
   readonly columns?: LocationColumns;
   readonly unlessHeld?: boolean;

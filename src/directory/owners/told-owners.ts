@@ -2,8 +2,9 @@ import { assertAtMost } from '../../base/assert.js';
 import { MEMBERS_MAX_COUNT } from '../../base/limits.js';
 
 /**
- * Owners that may know of something that this node has announced. If they are more than a cluster can have members, the
- * ones told first are forgotten. Those have left: members are renounced to and told anew regularly.
+ * Owners that may know of something that this node has announced. When there are more than a cluster can have members,
+ * the earliest are forgotten: they have left the cluster, because every member is told anew and renounced to again and
+ * again.
  */
 export class ToldOwners {
   /** Owner -> generation of the last statement sent to it since it last learned that earlier ones are void. */

@@ -19,7 +19,7 @@ export interface OwnDiskReadsParts {
 
 /** A call that reads pages. */
 export interface ReadingCall {
-  /** The keys as the caller gave them: perhaps encoded already. */
+  /** The call's keys in the form in which they were passed; they may be encoded already. */
   readonly asked?: Keys | undefined;
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];

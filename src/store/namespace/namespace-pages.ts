@@ -32,7 +32,7 @@ export interface NamespacePages {
   clear(pools: readonly string[]): Promise<void>;
 }
 
-/** Name of the pool for calls that name none. */
+/** The pool of a call that names no pool. */
 const MAIN_POOL = 'kv';
 
 /** The pages of a namespace in the store of this node. Throws `ArgumentError` for invalid keys. */

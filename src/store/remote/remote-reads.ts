@@ -41,7 +41,7 @@ export interface RoundProgress {
 
 /** Pages that are to be read from other nodes. */
 export interface RemoteRequest {
-  /** The same keys, encoded already. */
+  /** The keys in encoded form, if the caller has passed them so. */
   readonly asked?: Keys | undefined;
   readonly keys: readonly string[];
   /** Destinations, one for each key. */
