@@ -149,9 +149,9 @@ export class PublishedPool {
 
   /**
    * Like {@link publishBatch}, but off this thread where that is quicker. Null also for pages that are removed while
-   * they are copied. Waits up to POOL_FILL_WAIT_MS while a page of one of the keys is being filled (see {@link
-   * fillPages}); a page that is still being filled then is null. The source is in use until the promise has resolved;
-   * its regions may be freed meanwhile.
+   * they are copied. Waits up to POOL_FILL_WAIT_MS while a page of one of the keys is being filled (see
+   * {@link fillPages}); a page that is still being filled then is null. The source is in use until the promise has
+   * resolved; its regions may be freed meanwhile.
    */
   async publishPages(
     keys: Keys,

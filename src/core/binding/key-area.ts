@@ -89,8 +89,8 @@ export class KeyArea {
   }
 
   /**
-   * Writes the text of all keys, with room for `resultBytes` and a hash of `hashWords` for each. Throws like {@link
-   * writeDigests}.
+   * Writes the text of all keys, with room for `resultBytes` and a hash of `hashWords` for each. Throws like
+   * {@link writeDigests}.
    */
   write(keys: Keys, resultBytes: number, hashWords = 0): void {
     if (keys instanceof KeyBatch) {

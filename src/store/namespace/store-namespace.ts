@@ -203,8 +203,8 @@ export class StoreNamespace {
   }
 
   /**
-   * Publishes `sizes` bytes each from `ptrs`, in registered or {@link HostRegion} memory; results are as from {@link
-   * batchSetV1}.
+   * Publishes `sizes` bytes each from `ptrs`, in registered or {@link HostRegion} memory; results are as from
+   * {@link batchSetV1}.
    */
   batchSet(
     keys: string[],

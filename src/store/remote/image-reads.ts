@@ -9,8 +9,8 @@ const SCRATCH_STRIDE_BYTES = 8;
 
 /**
  * The read operations for a batch of pages, which turn the images that they bring into pages (see
- * `memory/page-stamp.ts`). An operation succeeds only if the image has the stamp that its location names; {@link
- * finish} then puts the page's own last bytes in the stamp's place. Use it once, and {@link release} it when the
+ * `memory/page-stamp.ts`). An operation succeeds only if the image has the stamp that its location names;
+ * {@link finish} then puts the page's own last bytes in the stamp's place. Use it once, and {@link release} it when the
  * operations have ended.
  */
 export class ImageReads {
