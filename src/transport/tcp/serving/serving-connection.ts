@@ -147,6 +147,7 @@ export class ServingConnection {
     this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0 && !this.#opening.isWithinGreeting);
   }
 
+  /** Adds what has been answered to the shared counters, before the reader can see the answer. */
   #countServed(): void {
     const { counters } = this.#parts;
     counters.add('servedOps', this.#served.ops);
@@ -159,6 +160,7 @@ export class ServingConnection {
   #flush(): void {
     const { socket } = this.#parts;
     this.#corkedBytes = 0;
+    this.#countServed();
     socket.uncork();
     this.#waitIfFull();
     socket.cork();
