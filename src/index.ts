@@ -50,8 +50,10 @@ export {
   defaultCore,
   type EncodedKeys,
   type FetchResponse,
+  KeyBatch,
   KeyEncoder,
   type KeyNamespace,
+  type Keys,
   loadCore,
   NO_NODE,
   type PageLocation,
@@ -163,7 +165,7 @@ export type { HostIndices, HostMemPool } from './store/namespace/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/namespace/hybrid.js';
 export { StoreNamespace } from './store/namespace/store-namespace.js';
 export type { PageStoreStats } from './store/page-store.js';
-export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/contract/transport.js';
+export type { Address, LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/contract/transport.js';
 export type { TransportConfig } from './transport/create-transport.js';
 export {
   DataLocation,

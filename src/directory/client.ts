@@ -260,7 +260,10 @@ export class DirectoryClient {
     return this.#lookups.get(keys);
   }
 
-  /** See {@link Lookups.find}. */
+  /**
+   * Hands out what {@link get} finds as each owner answers: the locations of each key once or, when none is known, never. Locations of nodes that
+   * are `avoided` come only when there are no others, of at most DIRECTORY_AVOIDED_MAX_COUNT keys.
+   */
   find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     return this.#lookups.find(keys, onFound, avoided);
   }

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS, RPC_CONNECT_TIMEOUT_MS } from '../base/limits.js';
-import { type Keys, pickKeys, stringsOf } from '../core/index.js';
+import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { DataLocation } from '../types.js';
 import { LocatedPages } from './messages/located-pages.js';
 import type { LocationColumns } from './messages/location-columns.js';

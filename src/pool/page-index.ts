@@ -1,13 +1,11 @@
 import { assert, assertEqual } from '../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
+import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
 import {
-  type KeyBatch,
-  type Keys,
   PoolAllocator,
   type PoolAllocatorOptions,
   type PoolAllocatorStats,
   type RequestOptions,
-  stringsOf,
 } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 

@@ -1,7 +1,7 @@
 import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
+import { pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { Keys, PoolAllocatorStats, RequestOptions } from '../core/index.js';
-import { pickKeys, stringsOf } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';

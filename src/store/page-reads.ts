@@ -1,7 +1,8 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
 import { ClosedError } from '../base/errors.js';
 import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
-import { type Keys, type RequestHint, stringsOf } from '../core/index.js';
+import { type Keys, stringsOf } from '../core/binding/key-batch.js';
+import type { RequestHint } from '../core/index.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';

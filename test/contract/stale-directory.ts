@@ -1,5 +1,5 @@
 import type { ExecutionContext } from 'ava';
-import { type Keys, stringsOf } from '../../src/core/index.js';
+import { type Keys, stringsOf } from '../../src/core/binding/key-batch.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';

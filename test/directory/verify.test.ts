@@ -1,6 +1,6 @@
 import test from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
-import { stringsOf } from '../../src/core/index.js';
+import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { KnownRings } from '../../src/directory/owners/known-rings.js';
 import { OwnerChannels } from '../../src/directory/owners/owner-channels.js';

@@ -8,13 +8,13 @@ import * as sim from '../../src/sim/index.js';
 const EXPORTS = {
   meshcache: [
     'ArgumentError AuthError ClosedError ConfigError ConsistentHashRing Core DataLocation DirectoryClient DirectoryServer',
-    'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion InvariantError KeyEncoder',
+    'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion InvariantError KeyBatch KeyEncoder',
     'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeRuntime',
     'PLACEMENT_POLICIES PLACEMENT_ROUTINGS PlacementBounds PlacementSimulation PoolAllocator ProtocolError PublishedPool',
     'RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore diskSizeFor keyEncoderFor loadCore',
   ],
   'meshcache/core': [
-    'ArgumentError ClosedError ConsistentHashRing Core KeyEncoder MeshCacheError NO_NODE PLACEMENT_POLICIES PLACEMENT_ROUTINGS',
+    'ArgumentError ClosedError ConsistentHashRing Core KeyBatch KeyEncoder MeshCacheError NO_NODE PLACEMENT_POLICIES PLACEMENT_ROUTINGS',
     'PlacementBounds PlacementSimulation PoolAllocator defaultCore loadCore',
   ],
   'meshcache/native': ['HAS_RDMA RDMA_STEPS TransferEngine rdmaSupport'],

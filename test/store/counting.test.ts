@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
-import { stringsOf } from '../../src/core/index.js';
+import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';

@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
-import { stringsOf } from '../../src/core/index.js';
+import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError } from '../../base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES } from '../../base/limits.js';
-import { type Keys, stringsOf } from '../../core/index.js';
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 
 /** Keys that are processed before the thread is left to other work. */
 const SLICE_KEYS = 16_384;

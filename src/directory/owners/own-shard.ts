@@ -1,4 +1,4 @@
-import { type Keys, stringsOf } from '../../core/index.js';
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import { decodeKeys, encodeKeys } from '../messages/key-column.js';
 import type { LocationColumns } from '../messages/location-columns.js';
 import type { PutAnswer } from '../messages/wire.js';

@@ -1,7 +1,7 @@
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
-import { KeyBatch, type Keys, stringsOf } from '../../core/index.js';
+import { KeyBatch, type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RpcClient } from '../../rpc/client.js';
 import { LocationColumns } from '../messages/location-columns.js';
 import {

@@ -1,4 +1,4 @@
-import { type Keys, stringsOf } from '../../core/index.js';
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import type { KnownRings, Seniority } from './known-rings.js';
 import { addTo, eachRequest, NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
 

@@ -1,5 +1,5 @@
 import { DIRECTORY_REQUEST_MAX_KEY_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../../base/limits.js';
-import { KeyBatch, type Keys, stringsOf } from '../../core/index.js';
+import { KeyBatch, type Keys, stringsOf } from '../../core/binding/key-batch.js';
 
 /** The part of the hash ring that the directory needs. */
 export interface OwnerRing {

@@ -4,7 +4,7 @@ import {
   DIRECTORY_REQUEST_MAX_KEY_BYTES,
   DIRECTORY_REQUEST_MAX_KEYS,
 } from '../../base/limits.js';
-import { type Keys, stringsOf } from '../../core/index.js';
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import { keysMaxBytes } from './owners.js';
 
 /** What one message to an owner carries: keys, and whatever goes with them. */

@@ -14,19 +14,18 @@ export function discoveryTroubles(discovery: DiscoveryClient, master: EmbeddedMa
 }
 
 function joiningTroubles(discovery: DiscoveryClient, addr: string, isRefused: boolean): string[] {
-  if (discovery.isReplaced)
-    return ['another node with the same node_id has started later and has taken the place of this one'];
+  if (discovery.isReplaced) return ['another node with the same node_id has taken its place'];
   if (isRefused) return [];
   if (!discovery.isReachable) return [`no discovery master answers (${addr})`];
   if (discovery.isListedReachable || discovery.members().size > 1) return [];
-  return [`no listed discovery address answers (${addr}), and this node knows of no other node`];
+  return [`no listed discovery address answers (${addr}), and no other node is known`];
 }
 
 function refusedNodes(master: EmbeddedMaster): string[] {
   const nodes = master.refusedNodes();
   const texts = nodes.slice(-REFUSED_SHOWN_MAX_COUNT).map(({ nodeId, address, differences }) => {
-    return `node ${nodeId} at ${address} refused as a member: ${describeDifferences(differences, true)}`;
+    return `node ${nodeId} at ${address} is refused as a member: ${describeDifferences(differences, true)}`;
   });
   const more = nodes.length - texts.length;
-  return more > 0 ? [...texts, `${more} more nodes refused as members because of their settings`] : texts;
+  return more > 0 ? [...texts, `${more} more nodes are refused as members for their settings`] : texts;
 }

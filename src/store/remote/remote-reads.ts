@@ -2,7 +2,7 @@ import { unlessAborted } from '../../base/concurrency/abort.js';
 import { within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
-import { type Keys, pickKeys } from '../../core/index.js';
+import { type Keys, pickKeys } from '../../core/binding/key-batch.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { LocatedPages } from '../../directory/messages/located-pages.js';
 import { LocationColumns, ON_DISK } from '../../directory/messages/location-columns.js';

@@ -33,7 +33,8 @@ import {
   Status,
 } from '../../../src/clients/wire/messages.js';
 import { RequestError } from '../../../src/clients/wire/request-error.js';
-import { KeyEncoder, type Keys, stringsOf } from '../../../src/core/index.js';
+import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
+import { KeyEncoder } from '../../../src/core/index.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { stringsOf } from '../../../src/core/index.js';
+import { stringsOf } from '../../../src/core/binding/key-batch.js';
 import { DirectoryClient } from '../../../src/directory/client.js';
 import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
 import { locationFields } from '../../../src/directory/messages/wire.js';

@@ -170,7 +170,8 @@ export class ServingConnection {
   #waitIfFull(): void {
     const { socket } = this.#parts;
     const isTaken = socket.writableLength === 0 && this.#rest === undefined;
-    if (this.#isDraining || !socket.writableNeedDrain || isTaken) return;
+    // The opening has a deadline of its own, and its messages always fit.
+    if (this.#isDraining || !this.#opening.isOpen || !socket.writableNeedDrain || isTaken) return;
     this.#isDraining = true;
     socket.pause();
   }
