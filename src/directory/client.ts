@@ -262,7 +262,7 @@ export class DirectoryClient {
 
   /**
    * Hands out what {@link get} finds as each owner answers: the locations of each key once or, when none is known, never. Locations of nodes that
-   * are `avoided` come only when there are no others, of at most DIRECTORY_AVOIDED_MAX_COUNT keys.
+   * are `avoided`, at most DIRECTORY_AVOIDED_MAX_COUNT, come only when there are no others.
    */
   find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     return this.#lookups.find(keys, onFound, avoided);
