@@ -114,7 +114,7 @@ export class PageReads {
     let elsewhere: readonly number[];
     try {
       const found =
-        signal?.aborted !== true && fitsInSlice(pages) ? pool.lookupBatch(asked, request.pool.next()) : undefined;
+        signal?.aborted !== true && isOneSlice(pages) ? pool.lookupBatch(asked, request.pool.next()) : undefined;
       // A lookup in which the pool has no page of the call, as for most calls, needs no wait.
       elsewhere = found?.every(isAbsent) === true ? keys.map((_, i) => i) : await this.#readLocal(call, found);
     } finally {
@@ -276,7 +276,8 @@ export class PageReads {
   }
 }
 
-function fitsInSlice(pages: readonly CallerPage[]): boolean {
+function isOneSlice(pages: readonly CallerPage[]): boolean {
+  if (pages.length === 0) return false;
   let bytes = 0;
   for (const { length } of pages) bytes += length;
   return bytes <= COPY_SLICE_MAX_BYTES;

@@ -33,8 +33,7 @@ export async function eachSlice<K extends Keys>(
   }
 }
 
-/** The items at these indices. If the indices are all of them in order, the result is the list itself. */
-export function pick<T>(items: readonly T[], indices: readonly number[]): readonly T[] {
-  if (indices.length === items.length && indices.every((index, i) => index === i)) return items;
+/** A list of the items at these indices, which is not the caller's own: requests keep it until they are sent. */
+export function pick<T>(items: readonly T[], indices: readonly number[]): T[] {
   return indices.map((i) => items[i] as T);
 }

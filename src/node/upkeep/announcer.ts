@@ -7,6 +7,7 @@ import {
   ANNOUNCE_SPREAD_PER_NODE_MS,
   RPC_RETRY_AFTER_MS,
 } from '../../base/limits.js';
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { NO_OWNER, type OwnerRing } from '../../directory/owners/owners.js';
 import { gainedKeysInSlices, type Incarnations, type RingView } from '../../directory/reannounce.js';
@@ -264,6 +265,6 @@ function without(incarnations: Incarnations, ownerId: string): Incarnations {
   };
 }
 
-function noOwners(keys: readonly string[], n: number): Uint32Array {
-  return new Uint32Array(keys.length * n).fill(NO_OWNER);
+function noOwners(keys: Keys, n: number): Uint32Array {
+  return new Uint32Array(stringsOf(keys).length * n).fill(NO_OWNER);
 }

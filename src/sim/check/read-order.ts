@@ -117,13 +117,17 @@ export class ReadOrder {
 
 /**
  * Whether a page of `set` may have become another node's own before `by` was over: a node that sets a computed page
- * accepts any content of it, also one that was copied or has not been dropped yet.
+ * accepts any content of it, also one that was copied or has not been dropped yet. A clear also leaves copies alone where another node
+ * has set the page, whenever that was.
  */
 function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement): boolean {
   for (const other of sets.values()) {
-    if (other === set || other.kind !== 'computed' || other.beginMs >= by.endMs || other.endMs <= set.beginMs) continue;
-    // A clear affects the pages of its own process only; other calls affect all.
-    if (by.kind === 'clear' ? other.process !== by.process : other.endMs > by.beginMs) return true;
+    if (other === set || other.kind !== 'computed' || other.beginMs >= by.endMs) continue;
+    if (by.kind === 'clear') {
+      if (other.process !== by.process) return true;
+    } else if (other.endMs > set.beginMs && other.endMs > by.beginMs) {
+      return true;
+    }
   }
   return false;
 }

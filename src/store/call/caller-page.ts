@@ -57,6 +57,8 @@ export class RegionPage implements CallerPage, LocalRange {
       const segment = this.#segments[segmentIndex] as Uint8Array;
       const at = offset - segmentIndex * this.#segmentBytes;
       const take = Math.min(rest, segment.length - at);
+      // Memory of the caller's that has been detached meanwhile has no bytes: the page is not whole then.
+      if (take <= 0) break;
       views.push(segment.subarray(at, at + take));
       offset += take;
       rest -= take;

@@ -293,6 +293,8 @@ export class StoreNamespace {
     move: (pages: HostPages) => Promise<boolean[]>,
   ): Promise<Record<string, boolean[]>> {
     const moved = prepared.map(async (some) => [some.pool, await move(some)] as const);
+    // All transfers have ended before a failure is passed on: until then they use the caller's memory.
+    await Promise.allSettled(moved);
     return Object.fromEntries(await Promise.all(moved));
   }
 }

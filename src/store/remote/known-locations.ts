@@ -2,8 +2,11 @@ import { assertAtMost } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { KNOWN_LOCATION_KEY_MAX_CHARACTERS, KNOWN_LOCATIONS_MAX_COUNT } from '../../base/limits.js';
 import type { LocatedPages } from '../../directory/messages/located-pages.js';
-import { COPY, type LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
+import { COPY, LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
 import { NO_STAMP } from '../../memory/page-stamp.js';
+
+/** Locations that share memory: it is given back when all of them are forgotten, and they are noted at about the same time. */
+const CHUNK_ROWS = 32;
 
 /** A location: one row of an answer. */
 export interface KnownLocation {
@@ -25,6 +28,9 @@ export class KnownLocations {
   readonly #maxMs: number;
   /** Known locations, the latest last, and so in the order of `untilMs`. */
   readonly #known = new Map<string, KnownLocation>();
+  /** Locations are copied here: one that is kept must not keep the memory of a whole answer. */
+  #chunk = new LocationColumns(0);
+  #filledRows = CHUNK_ROWS;
 
   /** `maxMs`: how long an answer is used; 0: never. */
   constructor(clock: Clock, maxMs: number) {
@@ -57,14 +63,16 @@ export class KnownLocations {
     }
     if (positions.length === 0) return;
     const untilMs = this.#clock.nowMs() + this.#maxMs;
-    // A few rows are copied out, so that they do not keep the memory of many.
-    const isSparse = positions.length * 2 < found.columns.count;
-    const columns = isSparse ? found.columns.pick(positions.map((k) => found.rows[k] as number)) : found.columns;
     this.#makeRoom(positions.length);
-    for (let j = 0; j < positions.length && this.#known.size < KNOWN_LOCATIONS_MAX_COUNT; j++) {
-      const k = positions[j] as number;
-      const row = isSparse ? j : (found.rows[k] as number);
-      this.#known.set(keys[found.indices[k] as number] as string, { columns, row, untilMs });
+    for (const k of positions) {
+      if (this.#known.size >= KNOWN_LOCATIONS_MAX_COUNT) return;
+      if (this.#filledRows === CHUNK_ROWS) {
+        this.#chunk = new LocationColumns(CHUNK_ROWS);
+        this.#filledRows = 0;
+      }
+      const row = this.#filledRows++;
+      this.#chunk.copy(row, found.columns, found.rows[k] as number);
+      this.#known.set(keys[found.indices[k] as number] as string, { columns: this.#chunk, row, untilMs });
     }
   }
 

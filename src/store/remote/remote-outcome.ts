@@ -69,7 +69,7 @@ export function indicesByNode(reads: readonly NodeReads[]): Iterable<readonly [n
   const byNode = new Map<string, number[]>();
   for (const { nodeId, indices } of reads) {
     const before = byNode.get(nodeId);
-    if (before === undefined) byNode.set(nodeId, indices);
+    if (before === undefined) byNode.set(nodeId, [...indices]);
     else byNode.set(nodeId, [...before, ...indices]);
   }
   for (const indices of byNode.values()) indices.sort((a, b) => a - b);
