@@ -4,6 +4,7 @@ import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { RequestHint } from '../core/index.js';
 import type { DirectoryClient } from '../directory/client.js';
+import { addTo } from '../directory/owners/owners.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
@@ -15,7 +16,6 @@ import type { DiskTier } from './disk/disk-tier.js';
 import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
 import type { PageStatements } from './page-statements.js';
 import { JoinedReads } from './remote/joined-reads.js';
-import { KeysByOwner } from './remote/keys-by-owner.js';
 import { KnownLocations } from './remote/known-locations.js';
 import { indicesByNode, type RemoteOutcome } from './remote/remote-outcome.js';
 import { RemoteReads, type RemoteReadsParts } from './remote/remote-reads.js';
@@ -261,12 +261,12 @@ export class PageReads {
       );
     }
     if (missed.length === 0) return { hits, bytes };
-    const failedKeys = new KeysByOwner();
+    const failedKeys = new Map<string, string[]>();
     for (const { index, nodeId, isVoid } of [...missed].sort((a, b) => a.index - b.index)) {
       // The node of a void page must drop it, not announce it again.
-      if (isVoid !== true) failedKeys.add(nodeId, keys[index] as string);
+      if (isVoid !== true) addTo(failedKeys, nodeId, keys[index] as string);
     }
-    failedKeys.forEach(onRemoteFailures);
+    for (const [nodeId, failed] of failedKeys) onRemoteFailures(nodeId, failed);
     return { hits, bytes };
   }
 

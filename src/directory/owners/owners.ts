@@ -43,8 +43,8 @@ export function keysMaxBytes(keys: readonly string[]): number {
 }
 
 /**
- * {@link OwnerRing.getNodesBatch} for any number of keys: a ring accepts only a limited number of keys and bytes at
- * once.
+ * The keys as a batch, so that rings and messages encode them once. Keys that are too many, or too long together, for one
+ * call to a ring stay a list.
  */
 export function batchOf(keys: Keys): Keys {
   const strings = stringsOf(keys);
@@ -56,7 +56,10 @@ function fitsInRingCall(keys: readonly string[]): boolean {
   return keys.length <= RING_SLICE_KEYS && keysMaxBytes(keys) <= RING_SLICE_BYTES;
 }
 
-/** {@link OwnerRing.getNodesBatch} for any number of keys. */
+/**
+ * {@link OwnerRing.getNodesBatch} for any number of keys: a ring accepts only a limited number of keys and bytes at
+ * once.
+ */
 export function ownersOf(ring: OwnerRing, asked: Keys, n: number): Uint32Array {
   const keys = stringsOf(asked);
   if (fitsInRingCall(keys)) return ring.getNodesBatch(asked, n);

@@ -6,6 +6,7 @@ import { type Keys, pickKeys } from '../../core/binding/key-batch.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { LocatedPages } from '../../directory/messages/located-pages.js';
 import { LocationColumns, ON_DISK } from '../../directory/messages/location-columns.js';
+import { addTo } from '../../directory/owners/owners.js';
 import type { DataLocation } from '../../types.js';
 import type { CallerPage } from '../call/caller-page.js';
 import { DiskReads, type Promotions } from './disk-reads.js';
@@ -341,10 +342,7 @@ function byNode(located: LocatedPages): readonly LocatedPages[] {
   const first = columns.node[rows[0] as number];
   if (rows.every((row) => columns.node[row] === first)) return [located];
   for (let k = 0; k < rows.length; k++) {
-    const { nodeId } = located.nodeAt(k);
-    const group = groups.get(nodeId);
-    if (group === undefined) groups.set(nodeId, [k]);
-    else group.push(k);
+    addTo(groups, located.nodeAt(k).nodeId, k);
   }
   return Array.from(groups.values(), (positions) => located.pick(positions));
 }
