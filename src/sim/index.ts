@@ -15,6 +15,8 @@
  * `Environment`.
  *
  * One run at a time in a process.
+ *
+ * @module meshcache/sim: advanced
  */
 export { CALL_BOUNDS_MS, type CallKind } from './check/call-watch.js';
 export type { CheckedStore, CheckedStoreOptions, OnContent, PageToSet } from './check/checked-store.js';

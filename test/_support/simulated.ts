@@ -93,9 +93,14 @@ export class TestWorld extends World {
 
   /** From now on messages from `from` to `to` are lost. */
   cutOneWay(from: string, to: string): void {
-    const [here, there] = [from, to].map((address) => this.hosts.get(address)?.network);
-    if (here === undefined || there === undefined) throw new Error(`no hosts ${from} and ${to}`);
+    const [here, there] = this.#networks(from, to);
     this.#cut([here], [there]);
+  }
+
+  /** From now on messages from `from` to `to` have this bandwidth. */
+  narrow(from: string, to: string, bytesPerS: number): void {
+    const [here, there] = this.#networks(from, to);
+    this.#rules.push(this.fabric.addRule({ from: new Set([here]), to: new Set([there]), trouble: { bytesPerS } }));
   }
 
   heal(): void {
@@ -106,6 +111,12 @@ export class TestWorld extends World {
   async end(): Promise<void> {
     this.heal();
     for (const end of this.#ends.reverse()) await end();
+  }
+
+  #networks(from: string, to: string): [HostNetwork, HostNetwork] {
+    const [here, there] = [from, to].map((address) => this.hosts.get(address)?.network);
+    if (here === undefined || there === undefined) throw new Error(`no hosts ${from} and ${to}`);
+    return [here, there];
   }
 
   #cut(from: HostNetwork[], to: HostNetwork[]): void {

@@ -1,5 +1,6 @@
 import type { ProcessId } from './statements.js';
 
+/** A kind of call of a store, for the time that it may take. */
 export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear';
 
 /**

@@ -84,7 +84,7 @@ export class ReadOrder {
 
   #against(history: KeyHistory, set: Statement, by: Statement, read: PageRead): OrderProblem | undefined {
     if (by.kind === 'computed' || by.endMs >= read.beginMs || !this.#isOlder(set, by)) return undefined;
-    if (set.kind === 'computed' && isRenewed(history, set, by)) return undefined;
+    if (set.kind === 'computed' && isRenewed(history, set, by, read)) return undefined;
     const rule = this.#ruleBroken(set, by, read);
     if (rule === undefined) return undefined;
     const what = by.kind === 'named' ? `set content ${by.content}` : by.kind === 'delete' ? 'deleted it' : 'cleared';
@@ -118,14 +118,14 @@ export class ReadOrder {
 /**
  * Whether a page of `set` may have become another node's own before `by` was over: a node that sets a computed page
  * accepts any content of it, also one that was copied or has not been dropped yet. A clear also leaves copies alone where another node
- * has set the page, whenever that was.
+ * has set the page, whenever that was: also later, by a node that was cut off from the clear and still has its copy.
  */
-function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement): boolean {
+function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement, read: PageRead): boolean {
   for (const other of sets.values()) {
-    if (other === set || other.kind !== 'computed' || other.beginMs >= by.endMs) continue;
+    if (other === set || other.kind !== 'computed') continue;
     if (by.kind === 'clear') {
-      if (other.process !== by.process) return true;
-    } else if (other.endMs > set.beginMs && other.endMs > by.beginMs) {
+      if (other.process !== by.process && other.beginMs < read.endMs) return true;
+    } else if (other.beginMs < by.endMs && other.endMs > set.beginMs && other.endMs > by.beginMs) {
       return true;
     }
   }

@@ -13,7 +13,7 @@ export interface RecoveryParts {
   /** Milliseconds after the last fault in which every page must be found from every node. */
   readonly settleMs: number;
   /** Additional milliseconds for that many pages. */
-  readonly promotingMs: (pages: number) => number;
+  readonly searchingMs: (pages: number) => number;
 }
 
 /** Times in which a cluster recovered after the last fault. */
@@ -56,7 +56,7 @@ export class Recovery {
 
   /** Must be called right after the last fault, when the workload rests. Pages that are lost are violations. */
   async run(healedMs: number): Promise<RecoveryTimes> {
-    const { world, settleMs, promotingMs } = this.#parts;
+    const { world, settleMs, searchingMs } = this.#parts;
     let untilMs = healedMs + settleMs;
     const leftMs = () => untilMs - world.nowMs;
     let membersMs: number | null = null;
@@ -64,7 +64,7 @@ export class Recovery {
     if (this.#allKnowAll()) membersMs = world.nowMs - healedMs;
     const first = this.#survivors.of(this.#up());
     let there = first;
-    untilMs = Math.max(untilMs, world.nowMs + SEARCH_MIN_MS) + promotingMs(first.size);
+    untilMs = Math.max(untilMs, world.nowMs + SEARCH_MIN_MS) + searchingMs(first.size);
     const up = this.#up();
     const missing = new Map(
       up.map((node, index) => [node, shareOf(first.keys(), first.size, { index, nodes: up.length })]),

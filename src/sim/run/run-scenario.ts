@@ -7,7 +7,7 @@ import { SimulatedFailure } from '../world/kernel/scheduler.js';
 import { World } from '../world/world.js';
 import { ExpectedErrors } from './expected-errors.js';
 import { storageConfig } from './node-settings.js';
-import { promotingMs } from './promoting.js';
+import { searchingMs } from './reading-time.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
@@ -176,7 +176,7 @@ class ScenarioRun {
       checker: cluster.checker,
       scopes: cluster.scopes,
       settleMs: scenario.settleMs,
-      promotingMs: (pages) => promotingMs(scenario, pages),
+      searchingMs: (pages) => searchingMs(scenario, pages),
     });
     this.#recovery = await recovery.run(healedMs);
     await recovery.readAgain();

@@ -15,7 +15,7 @@ import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';
 import { hostName } from './node-settings.js';
 import { Operator } from './operator.js';
-import { promotingMs } from './promoting.js';
+import { promotingMs } from './reading-time.js';
 import { Series } from './series.js';
 import { SimNode, type SimNodeParts } from './sim-node.js';
 

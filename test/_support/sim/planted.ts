@@ -2,6 +2,7 @@ import { createRequire, syncBuiltinESMExports } from 'node:module';
 import type { Environment } from '../../../src/base/environment/environment.js';
 import type { Files } from '../../../src/base/environment/files.js';
 import { READ_STALL_TIMEOUT_MS, RPC_CALL_TIMEOUT_MS, RPC_SILENCE_MAX_MS } from '../../../src/base/limits.js';
+import { pickKeys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { DirectoryClient } from '../../../src/directory/client.js';
 import { Taken } from '../../../src/directory/messages/taken.js';
 import { OwnerChannels } from '../../../src/directory/owners/owner-channels.js';
@@ -69,11 +70,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     found: ['lost'],
     plant: () =>
       replace(DirectoryClient.prototype, 'state', (state) => {
-        return async function (this: DirectoryClient, keys, locations, options) {
+        return async function (this: DirectoryClient, asked, columns, options) {
+          const keys = stringsOf(asked);
           const isLost = (key: string | undefined) => key?.endsWith('2') === true;
           const told = keys.map((_, i) => i).filter((i) => !isLost(keys[i]));
-          const pick = <T>(from: readonly T[]) => told.map((i) => from[i] as T);
-          const taken = [...(await state.call(this, pick(keys), pick(locations), options))];
+          const taken = [...(await state.call(this, pickKeys(asked, told), columns.pick(told), options))];
           return Uint8Array.from(keys, (key) => (isLost(key) ? Taken.taken : (taken.shift() as number)));
         };
       }),
@@ -117,7 +118,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       return replace(OwnerChannels.prototype, 'put', (put) => {
         return async function (this: OwnerChannels, ownerId, keys, columns, unlessHeld) {
           if (++count % 3 !== 0) return put.call(this, ownerId, keys, columns, unlessHeld);
-          return { taken: new Uint8Array(keys.length).fill(Taken.taken), newestVersion: 0 };
+          return { taken: new Uint8Array(columns.count).fill(Taken.taken), newestVersion: 0 };
         };
       });
     },

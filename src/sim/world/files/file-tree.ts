@@ -1,3 +1,4 @@
+import type { FileStatus } from '../../../base/environment/files.js';
 import type { FileContent } from './file-content.js';
 import { fileError } from './file-error.js';
 
@@ -29,6 +30,9 @@ interface Change {
   undo(): void;
 }
 
+/** Permission bits of a directory that a process makes. */
+export const DIRECTORY_MODE = 0o755;
+const DIRECTORY_BYTES = 4096;
 const LINKS_MAX_COUNT = 40;
 /** Milliseconds after which changes of names reach the disk by themselves, in their order. */
 const COMMIT_MS = 5_000;
@@ -145,6 +149,18 @@ export class FileTree {
   #age(nowMs: number): void {
     while ((this.#changes[0]?.atMs ?? nowMs) < nowMs - COMMIT_MS) this.#changes.shift();
   }
+}
+
+/** What `stat` tells of something in the tree. */
+export function statusOf(inode: Inode): FileStatus {
+  const { kind } = inode;
+  const [sizeBytes, allocatedBytes] =
+    kind === 'file'
+      ? [inode.content.sizeBytes, inode.content.allocatedBytes]
+      : [kind === 'directory' ? DIRECTORY_BYTES : 0, 0];
+  const mode = kind === 'file' || kind === 'directory' ? inode.mode : DIRECTORY_MODE;
+  const kinds = { isFile: kind === 'file', isDirectory: kind === 'directory' };
+  return { sizeBytes, allocatedBytes, mode, ...kinds };
 }
 
 function emptyDirectory(): DirectoryInode {

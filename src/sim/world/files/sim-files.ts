@@ -2,13 +2,18 @@ import type { FileStatus, Files, OpenFile, OpenOptions } from '../../../base/env
 import type { KernelProcess } from '../kernel/kernel-process.js';
 import { FileContent } from './file-content.js';
 import { fileError } from './file-error.js';
-import type { DirectoryInode, FileInode, Inode, PathServer, Place } from './file-tree.js';
+import {
+  DIRECTORY_MODE,
+  type DirectoryInode,
+  type FileInode,
+  type PathServer,
+  type Place,
+  statusOf,
+} from './file-tree.js';
 import type { SimDisk } from './sim-disk.js';
 import { SimOpenFile } from './sim-open-file.js';
 
 const FILE_MODE = 0o644;
-const DIRECTORY_MODE = 0o755;
-const DIRECTORY_BYTES = 4096;
 
 /** The files of a host as one of its processes sees them. */
 export class SimFiles implements Files {
@@ -107,6 +112,17 @@ export class SimFiles implements Files {
       if (place?.inode === undefined) return;
       if (place.inode.kind === 'directory' && !recursive) throw fileError('EISDIR', 'rm', path);
       this.#checkWritable('rm', path);
+      this.disk.tree.set(place, undefined, this.disk.nowMs);
+    });
+  }
+
+  rmdir(path: string): Promise<void> {
+    return this.does('rmdir', () => {
+      const place = this.disk.tree.place(path, 'rmdir');
+      if (place.inode === undefined) throw fileError('ENOENT', 'rmdir', path);
+      if (place.inode.kind !== 'directory') throw fileError('ENOTDIR', 'rmdir', path);
+      if (place.inode.entries.size > 0) throw fileError('ENOTEMPTY', 'rmdir', path);
+      this.#checkWritable('rmdir', path);
       this.disk.tree.set(place, undefined, this.disk.nowMs);
     });
   }
@@ -263,17 +279,6 @@ export class SimFiles implements Files {
       throw error;
     }
   }
-}
-
-export function statusOf(inode: Inode): FileStatus {
-  const { kind } = inode;
-  const [sizeBytes, allocatedBytes] =
-    kind === 'file'
-      ? [inode.content.sizeBytes, inode.content.allocatedBytes]
-      : [kind === 'directory' ? DIRECTORY_BYTES : 0, 0];
-  const mode = kind === 'file' || kind === 'directory' ? inode.mode : DIRECTORY_MODE;
-  const kinds = { isFile: kind === 'file', isDirectory: kind === 'directory' };
-  return { sizeBytes, allocatedBytes, mode, ...kinds };
 }
 
 function contentOf(content: FileContent): Buffer {

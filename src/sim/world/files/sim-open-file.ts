@@ -1,8 +1,8 @@
 import type { FileStatus, OpenFile } from '../../../base/environment/files.js';
 import type { FileContent } from './file-content.js';
 import { fileError } from './file-error.js';
-import type { DirectoryInode, FileInode } from './file-tree.js';
-import { type SimFiles, statusOf } from './sim-files.js';
+import { type DirectoryInode, type FileInode, statusOf } from './file-tree.js';
+import type { SimFiles } from './sim-files.js';
 
 const DIRECT_ALIGNMENT_BYTES = 512;
 

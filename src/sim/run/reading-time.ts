@@ -15,3 +15,16 @@ export function promotingMs({ shape, nodes }: Scenario, pages: number): number {
   const places = Math.max(1, Math.floor(shape.poolPages * QUARANTINE_POOL_FRACTION));
   return (pages * (nodes - 1) * (quarantineMs + 2 * PROMOTE_RETRY_MAX_MS)) / places;
 }
+
+/** Reads that come too late are repeated, and may leave the link with much that nobody waits for any more. */
+const TRANSFERS_COUNT = 6;
+
+/**
+ * Additional milliseconds until every node has found that many pages: see {@link promotingMs}, and the time in which
+ * one node, which may have all of them, can send them to all others.
+ */
+export function searchingMs(scenario: Scenario, pages: number): number {
+  const { shape, network, nodes } = scenario;
+  const bytes = pages * shape.pageBytes * (nodes - 1);
+  return promotingMs(scenario, pages) + (TRANSFERS_COUNT * bytes * 1000) / network.bytesPerS;
+}
