@@ -14,6 +14,8 @@ export const CALL_MAX_KEYS = 1 << 20;
 export const QUARANTINE_POOL_FRACTION = 1 / 16;
 /** Points of one hash ring: nodes times vnodes. */
 export const RING_MAX_POINTS = 2 ** 24;
+/** Points of each node on the ring, unless the configuration says otherwise. */
+export const VNODES_DEFAULT_COUNT = 160;
 export const NODE_ID_MAX_BYTES = 256;
 /**
  * Longest delay until an owner learns of reads of its pages, which it does not see itself. Eviction policies tolerate 5 s: on the

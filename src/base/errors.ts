@@ -21,7 +21,20 @@ export interface ErrorOptions {
   readonly retryable?: boolean;
 }
 
-/** Base of every error that meshcache throws on purpose. A miss is never an error, it is a result. */
+/**
+ * Base of every error that meshcache throws on purpose. A miss is never an error, it is a result.
+ *
+ * @example
+ * import { ConfigError, MeshCacheError, MeshCacheStore } from 'meshcache';
+ *
+ * try {
+ *   await using store = await MeshCacheStore.create({ discoveryAddr: '10.0.0.1:31990', diskEnabled: true });
+ * } catch (error) {
+ *   if (error instanceof ConfigError) console.error(error.message); // "diskPath" is required when diskEnabled is true
+ *   else if (error instanceof MeshCacheError && error.retryable) console.error(`try again: ${error.code}`);
+ *   else throw error;
+ * }
+ */
 export class MeshCacheError extends Error {
   readonly code: ErrorCode;
   readonly retryable: boolean;

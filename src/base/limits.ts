@@ -223,8 +223,6 @@ export const DROP_WAIT_MAX_MS = 1_000;
 export const SET_ATTEMPTS_MAX_COUNT = 4;
 /** Attempts to read a page of unknown length: the length may change before the page is read. */
 export const COPY_ATTEMPTS_MAX_COUNT = 8;
-/** Keys that all nodes are told to delete in one round of a call. */
-export const DELETION_SLICE_MAX_KEYS = 16_384;
 /** Nodes that left and are remembered: a node that returns is told what was set and dropped meanwhile. */
 export const GONE_NODES_MAX_COUNT = 1024;
 /** Keys that a node has set or was told to drop and that it remembers, so that a late copy does not bring back old content. */
@@ -345,6 +343,12 @@ export const METRICS_IDLE_CONNECTIONS_MAX_COUNT = 56;
 export const METRICS_REQUEST_TIMEOUT_MS = 5_000;
 /** Events that a node keeps for its dashboard. */
 export const NODE_EVENTS_MAX_COUNT = 100;
+/** Nodes that came or went, and nodes that are gone, that a node remembers. */
+export const MEMBER_EVENTS_MAX_COUNT = 100;
+/** Seconds between two samples of a node's figures, for each length of its history. */
+export const HISTORY_STEPS_S: readonly number[] = [2, 10, 60];
+/** Intervals that a node's history keeps of each step: 5 minutes, half an hour, an hour. */
+export const HISTORY_INTERVALS_COUNT: readonly number[] = [150, 180, 60];
 /** A member that has not reported after this long is shown as unreachable. */
 export const CLUSTER_REPORT_TIMEOUT_MS = 1_000;
 /** Time between two samples of the event loop's delay, and the window that a report covers once or twice. */
@@ -412,7 +416,7 @@ relation(
   JOURNAL_LIVE_FRACTION + JOURNAL_REWRITE_FRACTION < 1,
   'a journal and the one that replaces it fit in the limit',
 );
-relation(DELETION_SLICE_MAX_KEYS <= DROPS_MAX_KEYS, 'what is deleted at a time can be remembered');
+relation(DIRECTORY_REQUEST_MAX_KEYS <= DROPS_MAX_KEYS, 'what is deleted at a time can be remembered');
 relation(DROP_WAIT_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a put is answered before its deadline');
 relation(2 * DROPPED_KEYS_MAX_COUNT <= DROPS_MAX_KEYS, 'a node that returns is told of all drops that are remembered');
 relation(RPC_RETRY_AFTER_MS <= ANNOUNCE_RETRY_MAX_MS, 'the pause before announcing again may grow');

@@ -1,4 +1,9 @@
-/** The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. */
+/**
+ * The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. All of it is exported by `meshcache` too, which says the tier
+ * of each export.
+ *
+ * @module meshcache/core
+ */
 export { ArgumentError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 export { Core, type CoreOptions, type CoreSource, defaultCore, loadCore } from './binding/core.js';
 export type { FetchResponse, WasmInstance, WasmModule } from './binding/host-types.js';

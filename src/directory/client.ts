@@ -3,7 +3,7 @@ import { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
-import type { Keys } from '../core/index.js';
+import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { Lookups } from './lookups.js';
@@ -14,7 +14,16 @@ import { reportShard } from './owners/directory-metrics.js';
 import { checkKeys, eachSlice, pick } from './owners/key-lists.js';
 import { KnownRings, type Seniority } from './owners/known-rings.js';
 import { OwnerChannels, type ResolveControl } from './owners/owner-channels.js';
-import { addTo, eachRequest, keysByOwner, type OwnerRing, ownersOf, requestsOf } from './owners/owners.js';
+import {
+  addTo,
+  batchOf,
+  eachRequest,
+  groupByOwner,
+  keysByOwner,
+  type OwnerRing,
+  ownersOf,
+  requestsOf,
+} from './owners/owners.js';
 import { ToldOwners } from './owners/told-owners.js';
 import type { DirectoryShard } from './shard/shard.js';
 
@@ -191,42 +200,45 @@ export class DirectoryClient {
     const pairs = entries instanceof Map ? [...entries] : Object.entries(entries as Record<string, DataLocation>);
     const keys = pairs.map(([key]) => key);
     const locations = pairs.map(([, location]) => location);
-    const taken = await this.state(keys, locations);
+    const taken = await this.state(keys, LocationColumns.of(locations));
     return Array.from(taken, (code) => code === Taken.taken);
   }
 
   /**
-   * {@link put} with one `Taken` code for each key. `outdated` is the result when any owner says so. With `unlessHeld`,
-   * `held` is the result when the first owner says so, and then no owner keeps the statement; the first owner decides
-   * alone, so that of several nodes that announce the same page at the same time exactly one is taken. With `byOthers`,
-   * nodes that were owners before others joined are told as well; a page is then taken only if a node other than this
-   * one takes it and all of these owners have answered.
+   * Like {@link put}, with one `Taken` code for each key. The columns belong to the client from now on, which fills in
+   * what they leave open. `outdated` is the result when any owner says so. With `unlessHeld`, `held` is the result when
+   * the first owner says so, and then no owner keeps the statement; the first owner decides alone, so that of several
+   * nodes that announce the same page at the same time exactly one is taken. With `byOthers`, nodes that were owners
+   * before others joined are told as well; a page is then taken only if a node other than this one takes it and all of
+   * these owners have answered.
    */
   async state(
-    keys: readonly string[],
-    locations: readonly DataLocation[],
+    asked: Keys,
+    columns: LocationColumns,
     { unlessHeld = false, byOthers = false } = {},
   ): Promise<Uint8Array> {
-    checkKeys(keys);
-    const columns = this.#state(locations);
-    const codes = new Uint8Array(keys.length);
+    checkKeys(stringsOf(asked));
+    this.#stamp(columns);
+    const codes = new Uint8Array(columns.count);
     if (this.#isSilent) return codes;
+    const keys = batchOf(asked);
     const ring = this.#rings.current;
     const replicas = byOthers ? this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
     const unanswered = new Set<number>();
-    const firstOwners = unlessHeld ? ownersOf(ring, keys, 1) : undefined;
+    const owners = ownersOf(ring, keys, replicas);
     const outdated = new Set<number>();
     const held = new Set<number>();
     /** Owner -> indices of pages that it has left out although their first owner has not said `held`. */
     const leftOut = new Map<string, number[]>();
     // All owners are told at once and not slice by slice, so that a delete called later cannot overtake any part.
-    await eachRequest(keys, keysByOwner(keys, [ring], replicas), async (ownerId, request) => {
-      const answer = await this.#put(ownerId, pick(keys, request), columns.pick(request), unlessHeld);
-      if (answer === undefined) this.#onOwed(ownerId, pick(keys, request), false);
+    await eachRequest(stringsOf(keys), groupByOwner(ring, owners, replicas), async (ownerId, request) => {
+      const picked = pickKeys(keys, request);
+      const answer = await this.#put(ownerId, picked, columns.pick(request), unlessHeld);
+      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked), false);
       request.forEach((i, j) => {
         const code = answer?.taken[j];
         if (byOthers && code === undefined) unanswered.add(i);
-        const isFirst = ring.nodes[firstOwners?.[i] as number] === ownerId;
+        const isFirst = unlessHeld && ring.nodes[owners[i * replicas] as number] === ownerId;
         if (code === Taken.taken && (!byOthers || ownerId !== this.#nodeId)) codes[i] = Taken.taken;
         else if (code === Taken.outdated) outdated.add(i);
         else if (code === Taken.held && isFirst) held.add(i);
@@ -243,12 +255,13 @@ export class DirectoryClient {
   async #settleHeld({ keys, columns, codes, outdated, held, leftOut }: HeldOutcome): Promise<void> {
     const retracted = [...held].filter((i) => codes[i] === Taken.taken);
     for (const i of held) if (!outdated.has(i)) codes[i] = Taken.held;
-    if (retracted.length > 0) await this.delete(pick(keys, retracted), columns.generation[retracted[0] as number]);
+    if (retracted.length > 0) await this.delete(pickKeys(keys, retracted), columns.generation[retracted[0] as number]);
     for (const [ownerId, indices] of leftOut) {
       const missing = indices.filter((i) => !held.has(i) && !outdated.has(i));
       if (missing.length === 0) continue;
-      const answer = await this.#put(ownerId, pick(keys, missing), columns.pick(missing), false);
-      if (answer === undefined) this.#onOwed(ownerId, pick(keys, missing), false);
+      const picked = pickKeys(keys, missing);
+      const answer = await this.#put(ownerId, picked, columns.pick(missing), false);
+      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked), false);
       missing.forEach((i, j) => {
         if (answer?.taken[j] === Taken.taken) codes[i] = Taken.taken;
       });
@@ -278,16 +291,18 @@ export class DirectoryClient {
    * An owner that does not answer keeps the location; readers then detect the stale page by its stamp. `withCopies`:
    * copies that other nodes have made of these pages are dropped too, unless another node has set the page itself.
    */
-  async delete(keys: readonly string[], generation = this.#generation, { withCopies = false } = {}): Promise<void> {
-    checkKeys(keys);
+  async delete(keys: Keys, generation = this.#generation, { withCopies = false } = {}): Promise<void> {
+    checkKeys(stringsOf(keys));
     const identities = [...this.#identities];
-    await eachSlice(keys, this.#clock, async (slice) => {
-      await eachRequest(slice, keysByOwner(slice, this.rings(), this.#replicas), async (ownerId, request) => {
-        const picked = pick(slice, request);
+    await eachSlice(keys, this.#clock, async (asked) => {
+      const slice = batchOf(asked);
+      const groups = keysByOwner(slice, this.rings(), this.#replicas);
+      await eachRequest(stringsOf(slice), groups, async (ownerId, request) => {
+        const picked = pickKeys(slice, request);
         const channel = this.#channels.to(ownerId);
         const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation, withCopies }));
         const done = await Promise.all(of.map((dropped) => channel.delete(picked, dropped)));
-        if (done.includes(false)) this.#onOwed(ownerId, picked, withCopies);
+        if (done.includes(false)) this.#onOwed(ownerId, stringsOf(picked), withCopies);
       });
     });
   }
@@ -321,9 +336,10 @@ export class DirectoryClient {
    */
   async discard(keys: readonly string[], locations: readonly DataLocation[]): Promise<void> {
     checkKeys(keys);
-    const columns = LocationColumns.of(locations, { nodeId: '', incarnation: 0, generation: 0 });
-    await eachRequest(keys, keysByOwner(keys, this.rings(), this.#replicas), async (ownerId, request) => {
-      await this.#channels.to(ownerId).discard(pick(keys, request), columns.pick(request));
+    const columns = LocationColumns.of(locations);
+    const batch = batchOf(keys);
+    await eachRequest(keys, keysByOwner(batch, this.rings(), this.#replicas), async (ownerId, request) => {
+      await this.#channels.to(ownerId).discard(pickKeys(batch, request), columns.pick(request));
     });
   }
 
@@ -358,8 +374,9 @@ export class DirectoryClient {
       const found = typeof locations === 'function' ? locations(asked) : pick(locations, request);
       const present = asked.map((_, j) => j).filter((j) => (found[j] ?? null) !== null);
       if (present.length === 0) continue;
-      const batch = pick(found, present) as DataLocation[];
-      const answer = await this.#put(ownerId, pick(asked, present), this.#state(batch));
+      const columns = LocationColumns.of(pick(found, present) as DataLocation[]);
+      this.#stamp(columns);
+      const answer = await this.#put(ownerId, pick(asked, present), columns);
       if (answer === undefined) return 'unanswered';
       const { taken } = answer;
       if (taken.includes(Taken.refused)) outcome = 'refused';
@@ -392,7 +409,7 @@ export class DirectoryClient {
     await this.#channels.close();
   }
 
-  #put(ownerId: string, keys: readonly string[], columns: LocationColumns, unlessHeld = false) {
+  #put(ownerId: string, keys: Keys, columns: LocationColumns, unlessHeld = false) {
     // The owner counts as told even when no answer comes: the request may have arrived.
     this.#told.told(ownerId, this.#generation);
     return this.#channels.put(ownerId, keys, columns, unlessHeld);
@@ -401,17 +418,15 @@ export class DirectoryClient {
   /**
    * Gives the locations the counter's next value, so that they are statements of now, and remembers their identities.
    */
-  #state(locations: readonly DataLocation[]): LocationColumns {
+  #stamp(columns: LocationColumns): void {
     const generation = this.#generation + 1;
-    const incarnation = this.#incarnation;
-    const columns = LocationColumns.of(locations, { nodeId: this.#nodeId, incarnation, generation });
+    columns.fillOpen({ nodeId: this.#nodeId, incarnation: this.#incarnation, generation });
     this.#generation = columns.generation.reduce((highest, value) => Math.max(highest, value), generation);
     for (const node of columns.nodes) {
       if (this.#identities.size < IDENTITIES_MAX_COUNT || this.#identities.has(node.nodeId)) {
         this.#identities.set(node.nodeId, node.incarnation);
       }
     }
-    return columns;
   }
 
   /**
@@ -428,7 +443,7 @@ export class DirectoryClient {
 
 /** How the owners of a batch have answered, by index of the key in the batch. */
 interface HeldOutcome {
-  readonly keys: readonly string[];
+  readonly keys: Keys;
   readonly columns: LocationColumns;
   readonly codes: Uint8Array;
   readonly outdated: ReadonlySet<number>;

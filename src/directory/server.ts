@@ -1,7 +1,7 @@
 import { ProtocolError } from '../base/errors.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import type { RpcServer } from '../rpc/server.js';
-import { isNodeId, isWhole } from './messages/location-columns.js';
+import { isNodeId, isWholeNumber } from './messages/location-columns.js';
 import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './messages/wire.js';
 import { DirectoryShard } from './shard/shard.js';
 
@@ -84,6 +84,7 @@ function readAvoided({ avoided = [] }: Fields): readonly string[] {
 
 /** Reads which statements a message is about: node, incarnation and generation. */
 function readStatements({ node_id: nodeId, incarnation, generation }: Fields) {
-  if (isNodeId(nodeId) && isWhole(incarnation) && isWhole(generation)) return { nodeId, incarnation, generation };
+  if (isNodeId(nodeId) && isWholeNumber(incarnation) && isWholeNumber(generation))
+    return { nodeId, incarnation, generation };
   throw new ProtocolError('node_id, incarnation and generation are required');
 }

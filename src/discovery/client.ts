@@ -286,9 +286,9 @@ export class DiscoveryClient {
     const others = [...ids].filter((nodeId) => !isSame(before.get(nodeId), merged.get(nodeId)));
     const isChanged = !this.#hasAnswer || others.length > 0;
     this.#hasAnswer = true;
-    countChanges(this.#env.metrics, others, { before, after: merged });
     const gone = others.filter((nodeId) => !merged.has(nodeId));
     const left = gone.filter((nodeId) => hasLeft(before.get(nodeId) as NodeInfo, views));
+    countChanges(this.#env.metrics, others, { before, after: merged, left });
     const lost = gone.length > 0 ? silentHosts(others, { before, after: merged, views }) : undefined;
     this.#members = merged;
     if (isChanged) this.#options.onMembers?.(merged, others, left);

@@ -8,6 +8,7 @@ import {
   DISK_QUEUE_MAX_BYTES,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
+import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { EvictionPolicy, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import type { PageBytes } from '../pool/page-batch.js';
@@ -132,7 +133,10 @@ export class DiskStore {
     const { length } = bytes;
     const checksum = crc32(bytes, 0);
     this.removeOther(key, { length, checksum });
-    if (this.#isThere(key, { length, checksum })) return;
+    if (this.#there(key) !== undefined) {
+      this.touchBatch([key]);
+      return;
+    }
     if (this.hasRoomFor(length)) this.putPage(key, { views: [bytes.slice()], length }, checksum, () => {});
     else this.#writer.skip();
   }
@@ -143,13 +147,16 @@ export class DiskStore {
    */
   putPage(key: string, page: PageBytes, checksum: number, release: () => void, about?: PutOptions): PutOutcome {
     this.#checkOpen();
-    // The old page is outdated even if the new one is not written.
-    this.removeOther(key, { length: page.length, checksum });
-    const { request, ...origin }: PutOptions = about ?? NO_ORIGIN;
-    if (this.#isThere(key, { length: page.length, checksum }, request)) {
-      this.renew(key, { length: page.length, checksum, ...origin });
+    const { request, isNew = false, ...origin }: PutOptions = about ?? NO_ORIGIN;
+    const { length } = page;
+    const there = isNew ? this.#waiting(key) : this.#there(key);
+    if (there?.length === length && there.checksum === checksum) {
+      this.touchBatch([key], request);
+      this.renew(key, { length, checksum, ...origin });
       return 'present';
     }
+    // The old page is outdated even if the new one is not written.
+    if (there !== undefined) this.#remove(key);
     return this.#writer.add({ key, page, checksum, origin, request, release, isCancelled: false })
       ? 'queued'
       : 'skipped';
@@ -221,15 +228,17 @@ export class DiskStore {
   }
 
   /** For each key, 1 if its page is written or waits to be, else 0. Does not count as a use. */
-  hasBatch(keys: readonly string[]): Uint8Array {
+  hasBatch(keys: Keys): Uint8Array {
     this.#checkOpen();
     const flags = this.#index.hasBatch(keys);
-    if (!this.#queue.isEmpty) for (const i of flags.keys()) if (this.#queue.get(keys[i] as string)) flags[i] = 1;
+    if (this.#queue.isEmpty) return flags;
+    const strings = stringsOf(keys);
+    for (let i = 0; i < flags.length; i++) if (this.#queue.get(strings[i] as string)) flags[i] = 1;
     return flags;
   }
 
   /** Descriptions of written pages, null for other keys. Does not count as a use. */
-  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+  peekBatch(keys: Keys): (PublishedPage | null)[] {
     this.#checkOpen();
     return this.#index.peekBatch(keys);
   }
@@ -393,19 +402,14 @@ export class DiskStore {
     if (entries.length > 0) log.log('info', 'disk tier: pages restored', { path: this.#path, pages: this.#index.size });
   }
 
-  /** Whether a page with these bytes is written or waits; if so, this counts as a use. */
-  #isThere(key: string, { length, checksum }: PageSum, request?: RequestOptions): boolean {
-    const there = this.#there(key);
-    if (there?.length !== length || there.checksum !== checksum) return false;
-    this.touchBatch([key], request);
-    return true;
+  /** The waiting page of the key, else the written one. */
+  #there(key: string): PageSum | undefined {
+    return this.#waiting(key) ?? this.#index.peekBatch([key])[0] ?? undefined;
   }
 
-  /** The waiting page of the key, else the written one. */
-  #there(key: string): { readonly length: number; readonly checksum: number } | undefined {
+  #waiting(key: string): PageSum | undefined {
     const waiting = this.#queue.get(key);
-    if (waiting !== undefined) return { length: waiting.page.length, checksum: waiting.checksum };
-    return this.#index.peekBatch([key])[0] ?? undefined;
+    return waiting && { length: waiting.page.length, checksum: waiting.checksum };
   }
 
   /** Removes the page of the key. Returns false if none was written. */

@@ -7,8 +7,12 @@ export type PageSum = Pick<PublishedPage, 'length' | 'checksum'>;
 /** A page with a new version. */
 export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind'>;
 
-/** Origin of a page that is to be written, and the request that set it. */
-export type PutOptions = PageOrigin & { readonly request?: RequestOptions | undefined };
+/** Origin of a page that is to be written, the request that set it, and what the caller has just found. */
+export type PutOptions = PageOrigin & {
+  readonly request?: RequestOptions | undefined;
+  /** True: {@link DiskStore.hasBatch} has just found no page of the key, so the index is not asked for this page again. */
+  readonly isNew?: boolean;
+};
 
 /** Outcome of putting a page. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';

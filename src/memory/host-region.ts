@@ -49,6 +49,13 @@ interface RegionMemory {
  * SharedArrayBuffer, and the addresses are synthetic: never used again in the process, with a gap to the next region.
  *
  * Like memory from malloc, a region lives until `free()`: dropping the object does not give it back.
+ *
+ * @example
+ * import { HostRegion } from 'meshcache';
+ *
+ * using region = HostRegion.allocate(8 << 20);
+ * region.bytes(0, 5).set(new TextEncoder().encode('hello'));
+ * console.log(region.addr, region.length);
  */
 export class HostRegion implements Disposable {
   readonly addr: bigint;
@@ -68,8 +75,7 @@ export class HostRegion implements Disposable {
   readonly isMapped: boolean;
   /** Whether the memory may be written into. Writing into a region that was mapped for reading kills the process. */
   readonly isWritable: boolean;
-  /** @internal One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. */
-  readonly liveFlag: Int32Array<SharedArrayBuffer>;
+  #liveFlag: Int32Array<SharedArrayBuffer> | undefined;
   #segments: readonly Uint8Array[];
   readonly #release: () => void;
   readonly #freeCallbacks = new Set<() => void>();
@@ -87,7 +93,6 @@ export class HostRegion implements Disposable {
     this.isNative = kind === 'native' || this.isMapped;
     this.isWritable = isWritable;
     this.isShared = this.isNative || first.buffer instanceof SharedArrayBuffer;
-    this.liveFlag = new Int32Array(new SharedArrayBuffer(4)).fill(1);
     this.#segments = segments;
     this.#release = release;
     this.#fd = fd;
@@ -162,7 +167,7 @@ export class HostRegion implements Disposable {
    * memory may be wrapped several times. Memory that is not a SharedArrayBuffer can be a destination of reads, but
    * cannot be served to peers, and large pages in it are copied on the calling thread.
    */
-  static wrap(memory: ArrayBuffer | SharedArrayBuffer | Uint8Array): HostRegion {
+  static wrap(memory: ArrayBuffer | SharedArrayBuffer | ArrayBufferView): HostRegion {
     const view = viewOf(memory);
     if (view.length === 0) throw new ArgumentError('HostRegion.wrap: memory must have at least 1 byte, got 0');
     if ((view.buffer as ArrayBuffer & { resizable?: boolean }).resizable) {
@@ -175,6 +180,15 @@ export class HostRegion implements Disposable {
 
   get isLive(): boolean {
     return this.#segments.length > 0;
+  }
+
+  /**
+   * @internal One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. Made on demand:
+   * a region that wraps the memory of one call needs none, and shared memory is slow to make.
+   */
+  get liveFlag(): Int32Array<SharedArrayBuffer> {
+    this.#liveFlag ??= new Int32Array(new SharedArrayBuffer(4)).fill(this.isLive ? 1 : 0);
+    return this.#liveFlag;
   }
 
   /**
@@ -288,12 +302,18 @@ export class HostRegion implements Disposable {
     const failures = this.#callBack();
     // A callback may have freed the region.
     if (this.isLive) {
-      Atomics.store(this.liveFlag, 0, 0);
+      if (this.#liveFlag !== undefined) Atomics.store(this.#liveFlag, 0, 0);
       removeRegion(this);
       this.#segments = [];
       this.#release();
     }
     if (failures.length > 0) throw failures[0];
+  }
+
+  /** A short form for logs: where the region is, and how large. */
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    const state = this.isLive ? `at ${this.addr}` : 'freed';
+    return `HostRegion { ${this.length} bytes, ${state} }`;
   }
 
   /** Frees the region: `using region = …`. */
@@ -421,9 +441,9 @@ function touch(segment: Uint8Array): void {
 }
 
 function viewOf(memory: unknown): Uint8Array {
-  if (memory instanceof Uint8Array) return new Uint8Array(memory.buffer, memory.byteOffset, memory.byteLength);
+  if (ArrayBuffer.isView(memory)) return new Uint8Array(memory.buffer, memory.byteOffset, memory.byteLength);
   if (memory instanceof ArrayBuffer || memory instanceof SharedArrayBuffer) return new Uint8Array(memory);
   throw new ArgumentError(
-    `HostRegion.wrap: memory must be an ArrayBuffer, a SharedArrayBuffer or a Uint8Array, got ${typeof memory}`,
+    `HostRegion.wrap: memory must be a typed array, a DataView, an ArrayBuffer or a SharedArrayBuffer, got ${typeof memory}`,
   );
 }

@@ -53,6 +53,8 @@ export class RegionTable {
     for (let i = from; i < this.#regions.length; i++) {
       const region = this.#regions[i] as HostRegion;
       reach = Math.max(reach, region.start + region.length);
+      // All further ones follow from this one, and are right as well.
+      if (i > from && this.#reaches[i] === reach) return;
       this.#reaches[i] = reach;
     }
   }

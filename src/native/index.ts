@@ -1,4 +1,8 @@
-/** The public native API: `meshcache/native`. It can be imported everywhere, also where there is no addon or no RDMA. */
+/**
+ * The public native API: `meshcache/native`. It can be imported everywhere, also where there is no addon or no RDMA.
+ *
+ * @module meshcache/native: advanced
+ */
 import { loadNative } from './addon/loader.js';
 
 export type { RdmaStatName } from './addon/contract.js';

@@ -6,6 +6,7 @@ import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
+import { keysInSlices } from './keys-in-slices.js';
 import { bytesOf, DistinctBatch, isWhole, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
 import { NO_ORIGIN, PageIndex, type PublishedPage, type Wish } from './page-index.js';
@@ -313,6 +314,11 @@ export class PublishedPool {
   /** Every key, next victim first. */
   keys(): string[] {
     return this.#index.keys();
+  }
+
+  /** Every key, next victim first, slice by slice. Pages that come or go meanwhile may be left out, or come twice. */
+  keysInSlices(): Generator<string[], void> {
+    return keysInSlices(this.#index);
   }
 
   /** Removes all pages, even unfilled ones, and returns the keys of those that were here. */

@@ -9,6 +9,7 @@ import {
   readlink,
   rename,
   rm,
+  rmdir,
   stat,
   statfs,
   symlink,
@@ -50,6 +51,7 @@ export const systemFiles: Files = {
   },
   rename: (from, to) => rename(from, to),
   rm: (path, options) => (options?.recursive ? rm(path, options) : removeOne(path, options?.force ?? false)),
+  rmdir: (path) => rmdir(path),
   symlink: (target, path) => symlink(target, path),
   readlink: (path) => readlink(path),
 };

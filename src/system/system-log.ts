@@ -1,19 +1,29 @@
-import { isLogLevel, LOG_LEVELS, type Logger, type LogLevel } from '../base/environment/log.js';
+import { styleText } from 'node:util';
+import { isLogLevel, LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../base/environment/log.js';
+
+/** Form of a log line: words for people, or one JSON object with `ts`, `level`, `msg` and `fields` for log collectors. */
+export type LogFormat = 'text' | 'json';
+
+export const LOG_FORMATS: readonly LogFormat[] = ['text', 'json'];
+
+interface LogRecord {
+  readonly time: Date;
+  readonly level: LogLevel;
+  readonly message: string;
+  readonly fields: LogFields;
+}
 
 /**
  * A logger that writes one line per record of `minLevel` and above to stderr. If stderr has been closed, lines are lost and the
  * program goes on: an unhandled error of stderr would end it.
  */
-export function stderrLogger(minLevel: LogLevel): Logger {
+export function stderrLogger(minLevel: LogLevel, format: LogFormat = defaultLogFormat()): Logger {
   if (!process.stderr.listeners('error').includes(ignoreError)) process.stderr.on('error', ignoreError);
+  const formatRecord = format === 'json' ? jsonLine : textLine;
   return {
-    log(level, message, fields) {
+    log(level, message, fields = {}) {
       if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(minLevel)) return;
-      let line = `${new Date().toISOString()} ${level} meshcache: ${message}`;
-      for (const [name, value] of Object.entries(fields ?? {})) {
-        if (value !== undefined) line += ` ${name}=${typeof value === 'string' ? JSON.stringify(value) : value}`;
-      }
-      process.stderr.write(`${line}\n`);
+      process.stderr.write(`${formatRecord({ time: new Date(), level, message, fields })}\n`);
     },
   };
 }
@@ -22,6 +32,34 @@ export function stderrLogger(minLevel: LogLevel): Logger {
 export function defaultLogger(): Logger {
   const wanted = process.env.MESHCACHE_LOG;
   return stderrLogger(isLogLevel(wanted) ? wanted : 'warn');
+}
+
+/** The format of `MESHCACHE_LOG_FORMAT`, by default text. */
+export function defaultLogFormat(): LogFormat {
+  return isLogFormat(process.env.MESHCACHE_LOG_FORMAT) ? process.env.MESHCACHE_LOG_FORMAT : 'text';
+}
+
+export function isLogFormat(text: string | undefined): text is LogFormat {
+  return (LOG_FORMATS as readonly (string | undefined)[]).includes(text);
+}
+
+/** A record as one JSON object, without a line feed. */
+export function jsonLine({ time, level, message, fields }: LogRecord): string {
+  return JSON.stringify({ ts: time.toISOString(), level, msg: message, fields });
+}
+
+function textLine({ time, level, message, fields }: LogRecord): string {
+  let line = `${time.toISOString()} ${inColour(level)} meshcache: ${message}`;
+  for (const [name, value] of Object.entries(fields)) {
+    if (value !== undefined) line += ` ${name}=${typeof value === 'string' ? JSON.stringify(value) : value}`;
+  }
+  return line;
+}
+
+/** The name of a level that asks for attention in colour, if stderr is a terminal that has colours. */
+function inColour(level: LogLevel): string {
+  if (level !== 'warn' && level !== 'error') return level;
+  return styleText(level === 'warn' ? 'yellow' : 'red', level, { stream: process.stderr });
 }
 
 /** A single function, so that it can be found among the listeners. */

@@ -7,6 +7,7 @@ import type { Environment } from '../../src/base/environment/environment.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { type Endpoint, formatEndpoint } from '../../src/base/environment/network.js';
 import { seededRandom } from '../../src/base/environment/random.js';
+import { Gone } from '../../src/base/gone.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
@@ -450,14 +451,14 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
     ];
     const gone = new Uint8Array(ops.length);
     t.deepEqual(await reader.batchRead(ops, gone), [true, false, false, false, false]);
-    t.deepEqual([...gone], [0, 1, 1, 1, 0]);
+    t.deepEqual([...gone], [Gone.no, Gone.damaged, Gone.freed, Gone.freed, Gone.no]);
     gone.fill(0);
     const overTcp = ops.map((op) => ({
       ...op,
       remoteEndpoint: tcpEndpointText(formatEndpoint(server.transport.localEndpoints().tcp as Endpoint)),
     }));
     t.deepEqual(await reader.batchRead(overTcp, gone), [true, false, false, false, true]);
-    t.deepEqual([...gone], [0, 1, 1, 1, 0]);
+    t.deepEqual([...gone], [Gone.no, Gone.damaged, Gone.freed, Gone.freed, Gone.no]);
     await server.transport.close();
     gone.fill(0);
     t.deepEqual(await reader.batchRead(ops, gone), [false, false, false, false, false]);

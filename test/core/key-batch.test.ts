@@ -1,6 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { createXXHash64, createXXHash128 } from 'hash-wasm';
+import { sliceKeys, stringsOf } from '../../src/core/binding/key-batch.js';
 import {
   ArgumentError,
   ConsistentHashRing,
@@ -129,6 +130,24 @@ test('key batch: picking everything in order, and one batch alone, are the batch
   t.is(KeyBatch.concat([]).count, 0);
   t.not(batch.pick([0]), batch);
   t.not(batch.pick(MIXED.map((_, i) => MIXED.length - 1 - i)), batch);
+});
+
+test('key batch: a slice of all keys is the list or the batch itself, any other one is of its kind', (t) => {
+  const batch = KeyBatch.of(MIXED);
+  t.is(sliceKeys(MIXED, 0, MIXED.length), MIXED);
+  t.is(sliceKeys(batch, 0, MIXED.length + 1), batch);
+  for (const [start, end] of [
+    [0, 3],
+    [2, 5],
+    [4, MIXED.length + 9],
+    [3, 3],
+  ] as const) {
+    const part = sliceKeys(batch, start, end);
+    t.true(part instanceof KeyBatch);
+    t.deepEqual(stringsOf(part), MIXED.slice(start, end));
+    t.deepEqual(textOf(part as KeyBatch), plainText(MIXED.slice(start, end)));
+    t.deepEqual(sliceKeys(MIXED, start, end), MIXED.slice(start, end));
+  }
 });
 
 test('key batch: what was computed is copied to picked and joined batches', (t) => {

@@ -122,7 +122,7 @@ class Replay {
   private lengthOf(bits: number): number {
     const { segmentBytes } = this.config;
     const kind = bits & 15;
-    if (kind === 0) return 0;
+    if (kind === 0) return 1;
     if (kind === 1) return segmentBytes + ((bits >>> 4) % 3);
     if (kind < 8) return 1 + ((bits >>> 4) % Math.max(1, Math.floor(segmentBytes / 6)));
     if (kind < 12) return Math.max(1, Math.floor(segmentBytes / 8));
@@ -215,7 +215,7 @@ for (const name of BINARIES) {
       const all = new PoolAllocator({ ...config, core });
       for (const [nowMs, batch] of writes.entries()) {
         const keys = batch.map((word) => `k${word & 31}`);
-        const lengths = batch.map((word) => (word >>> 5) % (config.segmentBytes / 2));
+        const lengths = batch.map((word) => 1 + ((word >>> 5) % (config.segmentBytes / 2)));
         const evicted = keys.flatMap((key, i) => {
           one.publish(key, lengths[i] as number, nowMs);
           return one.lastEvicted;

@@ -66,7 +66,7 @@ for (const name of BINARIES) {
         quarantineMs: random.u32() % 2,
         core,
       };
-      const length = (): number => random.u32() % (12 * UNIT_BYTES);
+      const length = (): number => 1 + (random.u32() % (12 * UNIT_BYTES));
       const before = new PoolAllocator(options);
       const count = random.u32() % 600;
       for (let i = 0; i < count; i++) before.publish(`k${random.u32() % 400}`, length(), i);

@@ -320,6 +320,28 @@ test('directory: calls by the thousand are queued and share requests, none is re
   t.is(nodes.get('n1')?.shard.stats().keys, 0);
 });
 
+test('directory: deletes of one turn share requests, and drop only what was put before each of them', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const client = new DirectoryClient(ring, resolve, 1, { nodeId: 'me', rpc: newClient(t), env: testEnvironment() });
+  const keys = Array.from({ length: 500 }, (_, i) => `key-${i}`);
+  const put = (some: readonly string[]) =>
+    client.put(new Map(some.map((key) => [key, locationOf({ generation: 0, nodeId: 'me' })])));
+  await put(keys);
+  const calls = () => nodes.get('n1')?.rpc.stats().calls ?? 0;
+  const before = calls();
+  const first = keys.slice(0, 200).map((key) => client.delete([key]));
+  const again = put(keys.slice(100, 300));
+  const withCopies = keys.slice(300, 400).map((key) => client.delete([key], undefined, { withCopies: true }));
+  const last = keys.slice(400).map((key) => client.delete([key]));
+  await Promise.all([...first, again, ...withCopies, ...last]);
+  t.is(calls() - before, 4, 'one request each');
+  const exist = await client.exists(keys);
+  t.deepEqual(
+    keys.filter((_, i) => exist[i]),
+    keys.slice(100, 300),
+  );
+});
+
 // Cause: such requests were sent one by one: with a node that does not answer, every read of its pages is one.
 test('directory: searches that avoid the same nodes share requests, and each gets its own answers', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);

@@ -159,7 +159,7 @@ test.serial('verify: known rings, directory client', async (t) => {
       () =>
         void client.state(
           locations.map((_, i) => `k${i}`),
-          locations,
+          columnsOf(...locations),
         ),
       { result: true },
     );

@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
@@ -119,6 +119,11 @@ withMounts(
     const path = join(mounted(t, 'tmpfs', 8), 'store');
     const error = await t.throwsAsync(open(t, path, 32 * MIB), { code: 'ERR_DISK' });
     t.regex(error.message, /needs .* more on its file system/);
+    t.false(existsSync(path), 'what was made for it is gone');
+    mkdirSync(path);
+    writeFileSync(join(path, 'mine'), 'x');
+    await t.throwsAsync(open(t, path, 32 * MIB), { code: 'ERR_DISK' });
+    t.deepEqual(readdirSync(path), ['mine'], 'a folder that was there stays');
     const store = await open(t, path, 4 * MIB);
     await putAll(store, 0, 10);
     t.is(await readAll(store), 10);

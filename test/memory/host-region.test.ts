@@ -99,7 +99,7 @@ test('host region: wrong lengths and memory are refused', (t) => {
     t.throws(() => HostRegion.allocate(length as number), { code: 'ERR_ARGUMENT', message: /at least 1/ });
   }
   t.throws(() => HostRegion.allocate(10, null as never), { code: 'ERR_ARGUMENT' });
-  for (const memory of [null, undefined, 5, 'text', [1], new Uint16Array(4), new DataView(new ArrayBuffer(4))]) {
+  for (const memory of [null, undefined, 5, 'text', [1], new Uint16Array(0)]) {
     t.throws(() => HostRegion.wrap(memory as never), { code: 'ERR_ARGUMENT' });
   }
   t.throws(() => HostRegion.wrap(new ArrayBuffer(0)), { code: 'ERR_ARGUMENT' });

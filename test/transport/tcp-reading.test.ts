@@ -289,3 +289,49 @@ test('tcp reading: a peer that is silent costs a deadline once, then it is looke
   await until(() => reader.transport.isReachable(endpoint));
   t.deepEqual(await read(), [true]);
 });
+
+// Cause: a piece of no bytes was added without end, and writing into memory without bytes threw in the socket's callback:
+// both ended the process.
+for (const moment of ['before the call', 'before the answer', 'amid the answer'] as const) {
+  test(`tcp reading: memory that its owner transfers away ${moment} is a miss of that call only`, async (t) => {
+    const reader = await createReader(t);
+    for (const length of [4_000, LENGTH]) {
+      const answers: ((part: number) => void)[] = [];
+      const endpoint = await rawServer(t, (socket) => {
+        socket.write(HELLO);
+        onRequests(socket, (id, opCount, payloadBytes) => {
+          const answer = Buffer.concat([responseHeader(id, opCount, { payloadBytes }), Buffer.alloc(payloadBytes, 7)]);
+          let at = 0;
+          answers.push((part) => {
+            socket.write(answer.subarray(at, part * answer.length));
+            at = part * answer.length;
+          });
+        });
+      });
+      const memory = new Uint8Array(length);
+      const region = HostRegion.wrap(memory);
+      t.teardown(() => region.free());
+      const detach = () => structuredClone(memory.buffer, { transfer: [memory.buffer] });
+      const kept: unknown[] = [];
+      if (moment === 'before the call') kept.push(detach());
+      const op = { ...reader.op(endpoint, 0, length), localAddr: region.addr };
+      const reads = Promise.all([
+        reader.transport.batchRead([op]),
+        reader.transport.batchRead([reader.op(endpoint, 0, length)]),
+      ]);
+      await until(() => answers.length === 2);
+      if (moment === 'before the answer') kept.push(detach());
+      answers[0]?.(0.5);
+      if (moment === 'amid the answer') {
+        await until(() => memory[0] === 7);
+        kept.push(detach());
+      }
+      for (const answer of answers) answer(1);
+      t.deepEqual(await reads, [[false], [true]], `${length} bytes`);
+      t.true(reader.target.bytes(0, length).every((byte) => byte === 7));
+      reader.target.bytes().fill(0);
+    }
+    t.is(reader.transport.stats().protocolErrors, 0);
+    reader.transport.verify();
+  });
+}

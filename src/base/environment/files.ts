@@ -82,6 +82,8 @@ export interface Files {
    * directories with their content; with `force` the path may be missing.
    */
   rm(path: string, options?: { readonly recursive?: boolean; readonly force?: boolean }): Promise<void>;
+  /** Removes an empty directory; ENOTEMPTY for one with content. */
+  rmdir(path: string): Promise<void>;
   /** Creates a symbolic link at `path`, which must not exist. `target` is any text that is not empty. */
   symlink(target: string, path: string): Promise<void>;
   /** The target of a symbolic link; EINVAL for anything else. */

@@ -83,7 +83,7 @@ export class KeyBatch {
    * batch.
    */
   pick(indices: readonly number[]): KeyBatch {
-    if (isWhole(indices, this.count)) return this;
+    if (areAll(indices, this.count)) return this;
     const keys = new Array<string>(indices.length);
     for (let i = 0; i < indices.length; i++) {
       const key = this.keys[indices[i] as number];
@@ -147,7 +147,15 @@ export function pickKeys(keys: Keys, indices: readonly number[]): Keys {
   return keys instanceof KeyBatch ? keys.pick(indices) : indices.map((i) => keys[i] as string);
 }
 
-function isWhole(indices: readonly number[], count: number): boolean {
+/** The keys from `start` to before `end`, of a list or a batch; all of them are the list or the batch itself. */
+export function sliceKeys(keys: Keys, start: number, end: number): Keys {
+  if (start === 0 && end >= stringsOf(keys).length) return keys;
+  if (!(keys instanceof KeyBatch)) return keys.slice(start, end);
+  return keys.pick(Array.from({ length: Math.min(end, keys.count) - start }, (_, i) => start + i));
+}
+
+/** Whether the indices are all from 0 to before `count`, in order. */
+export function areAll(indices: readonly number[], count: number): boolean {
   if (indices.length !== count) return false;
   for (let i = 0; i < count; i++) if (indices[i] !== i) return false;
   return true;

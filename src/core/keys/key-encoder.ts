@@ -37,6 +37,13 @@ const FORMAT = 'meshcache/1';
  *
  *       text FORMAT, modelName, dtype, layout, tag; integer tpSize, ppSize, ppRank, tpRank (absent: MLA); text pool
  *       text = 0x01, UTF-8 length as u32 little endian, UTF-8;  integer = 0x02, u32 little endian;  absent = 0x00
+ *
+ * @example
+ * import { KeyEncoder } from 'meshcache/core';
+ *
+ * const encoder = new KeyEncoder({ modelName: 'llama-3-8b', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
+ * const { objectKeys, digests } = encoder.encode(['page-1', 'page-2']);
+ * console.log(objectKeys[0], digests.subarray(0, 16));
  */
 export class KeyEncoder {
   private readonly core: Core;
@@ -75,7 +82,7 @@ export class KeyEncoder {
     const objectKeys = new Array<string>(keys.length);
     for (let i = 0; i < keys.length; i++) {
       const key = keys[i] as string;
-      checkKey(key, KEY_MAX_BYTES);
+      checkKey(key, KEY_MAX_BYTES, i);
       objectKeys[i] = prefix + key;
     }
     return objectKeys;
@@ -144,15 +151,15 @@ function tagged(tag: number, value: number, rest: Uint8Array): Uint8Array {
   return bytes;
 }
 
-/** @internal Throws `ArgumentError` for a key that is no well-formed text of at most `maxBytes` bytes of UTF-8. */
-export function checkKey(key: string, maxBytes: number): void {
+/** @internal Throws `ArgumentError` for key `index` if it is no well-formed text of at most `maxBytes` bytes of UTF-8. */
+export function checkKey(key: string, maxBytes: number, index: number): void {
   if (typeof key !== 'string' || !key.isWellFormed()) {
-    throw new ArgumentError(`a key must be well-formed text, got ${shown(key)}`);
+    throw new ArgumentError(`key ${index} must be well-formed text, got ${shown(key)}`);
   }
   // UTF-8 needs at most three bytes for a UTF-16 unit: most keys are measured without encoding them.
   if (key.length * 3 <= maxBytes) return;
   const bytes = new TextEncoder().encode(key).length;
-  if (bytes > maxBytes) throw new ArgumentError(`got a key of ${bytes} bytes, at most ${maxBytes} are allowed`);
+  if (bytes > maxBytes) throw new ArgumentError(`key ${index} has ${bytes} bytes, at most ${maxBytes} are allowed`);
 }
 
 function checkText(name: string, value: unknown): void {

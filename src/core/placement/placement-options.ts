@@ -1,4 +1,4 @@
-import { READ_REPORT_DELAY_MS, RING_MAX_POINTS } from '../../base/core-limits.js';
+import { READ_REPORT_DELAY_MS, RING_MAX_POINTS, VNODES_DEFAULT_COUNT } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from '../../base/eviction-policy.js';
 import { shown } from '../../base/shown.js';
@@ -55,6 +55,11 @@ const PLACEMENT_POOL_MAX_BYTES = 2 ** 52;
 
 /** Checks the options, and fills in the defaults. Throws `ArgumentError` for invalid options. */
 export function placementSettings(options: PlacementOptions): PlacementSettings {
+  if (typeof options !== 'object' || options === null) {
+    throw new ArgumentError(
+      `PlacementSimulation: needs options with nodes, poolBytes and pageBytes, got ${shown(options)}`,
+    );
+  }
   const settings: PlacementSettings = {
     nodes: options.nodes,
     poolBytes: options.poolBytes,
@@ -66,7 +71,7 @@ export function placementSettings(options: PlacementOptions): PlacementSettings 
     quarantineMs: options.quarantineMs ?? 0,
     batchPages: options.batchPages ?? 128,
     intervalMs: options.intervalMs ?? 60_000,
-    vnodes: options.vnodes ?? 160,
+    vnodes: options.vnodes ?? VNODES_DEFAULT_COUNT,
   };
   checkWhole('nodes', settings.nodes, 1, NODES_MAX_COUNT);
   checkWhole('pageBytes', settings.pageBytes, 1, PLACEMENT_POOL_MAX_BYTES);

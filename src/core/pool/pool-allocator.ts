@@ -16,6 +16,7 @@ import type {
 import { CALLER_MAX } from './request-callers.js';
 import { hintNumber } from './request-hints.js';
 
+const LENGTH_MIN_BYTES = 1;
 const POWER_OF_TWO_MAX = 2 ** 30;
 const SEGMENTS_MAX_COUNT = 2 ** 20;
 /**
@@ -55,6 +56,13 @@ const BROKEN_INVARIANTS = [
  * used (S3-FIFO: last in their queue; yield: as old as a page used now). A pinned page that is removed or replaced
  * cannot be found any more, but its range stays untouched until the last unpin, and its key cannot be published until
  * then.
+ *
+ * @example
+ * import { PoolAllocator } from 'meshcache/core';
+ *
+ * const pool = new PoolAllocator({ capacityBytes: 2 ** 30, policy: 'lru' });
+ * const placed = pool.publish('page-1', 2 ** 20); // null: no room
+ * console.log(placed?.offset, placed?.evicted, pool.lookup('page-1')?.bytes);
  */
 export class PoolAllocator {
   /** Usable bytes: the requested capacity, rounded down to the alignment. */
@@ -70,6 +78,11 @@ export class PoolAllocator {
 
   /** Throws `ArgumentError` for invalid options. */
   constructor(options: PoolAllocatorOptions) {
+    if (typeof options !== 'object' || options === null) {
+      throw new ArgumentError(
+        `PoolAllocator: needs options, such as { capacityBytes: 2 ** 30 }, got ${String(options)}`,
+      );
+    }
     const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 1 } = options;
     if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
       throw new ArgumentError(`policy must be one of ${Object.keys(POLICY_NUMBERS).join(', ')}, got ${String(policy)}`);
@@ -140,7 +153,8 @@ export class PoolAllocator {
     const { count } = area;
     const sizes = area.results;
     const [offsets, slots, ends] = [sizes + 8 * count, sizes + 16 * count, sizes + 20 * count];
-    const one = typeof bytes === 'number' ? checkBytes(bytes) : writeSizes(area, bytes);
+    const one =
+      typeof bytes === 'number' ? checkBytes(bytes, LENGTH_MIN_BYTES) : writeSizes(area, bytes, LENGTH_MIN_BYTES);
     const evictedCount = this.core.exports.poolPublishBatch(
       handle,
       area.hashes,
@@ -444,11 +458,12 @@ export class PoolAllocator {
 type StatValues = [number, number, number, number, number, number, number, number, number, number];
 
 /** Writes the sizes where the results begin. Returns -1, which tells the core that the sizes are in the area. */
-function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
-  if (bytes?.length !== area.count) throw new ArgumentError(`${area.count} keys and ${bytes?.length} lengths`);
+function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0): number {
+  if (bytes?.length !== area.count)
+    throw new ArgumentError(`got ${area.count} keys and ${bytes?.length} lengths; the numbers must be the same`);
   const sizes = area.f64;
   const start = area.results >>> 3;
-  for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number);
+  for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number, minBytes, i);
   return -1;
 }
 
@@ -461,9 +476,9 @@ function aboutOf({ hint, caller = 0, continues, endsElsewhere = false }: Request
   return hintNumber(hint) + how + (endsElsewhere ? ENDS_ELSEWHERE : 0) + caller * CALLER_STEP;
 }
 
-function checkBytes(bytes: number): number {
-  if (Number.isSafeInteger(bytes) && bytes >= 0) return bytes;
-  throw new ArgumentError(`the length of a page must be an integer from 0 on, got ${String(bytes)}`);
+function checkBytes(bytes: number, minBytes: number, index = 0): number {
+  if (Number.isSafeInteger(bytes) && bytes >= minBytes) return bytes;
+  throw new ArgumentError(`page ${index}: its length must be an integer from ${minBytes} on, got ${String(bytes)}`);
 }
 
 function checkTime(nowMs: number): void {

@@ -1,4 +1,4 @@
-import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../../base/core-limits.js';
+import { NODE_ID_MAX_BYTES, RING_MAX_POINTS, VNODES_DEFAULT_COUNT } from '../../base/core-limits.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
@@ -12,6 +12,14 @@ export const NO_NODE = 0xffffffff;
  * Consistent hash ring with `vnodes` points for each node; the owner of a key is the first point clockwise. Placement
  * is part of the wire contract (`assembly/ring.ts`): the same nodes give the same owners on every machine and in every
  * version.
+ *
+ * @example
+ * import { ConsistentHashRing } from 'meshcache/core';
+ *
+ * const ring = new ConsistentHashRing();
+ * ring.setNodes(['node-0', 'node-1', 'node-2']);
+ * const owner: string | undefined = ring.getNode('page-1');
+ * const replicas: string[] = ring.getNodes('page-1', 2);
  */
 export class ConsistentHashRing {
   readonly vnodes: number;
@@ -19,8 +27,11 @@ export class ConsistentHashRing {
   /** The points, which must be freed even if the ring is collected without being freed; `points` is undefined after {@link free}. */
   private readonly held: { points: RingPoints | undefined };
 
-  /** Throws `ArgumentError` when `vnodes` is not an integer of at least 1. */
-  constructor(vnodes: number, options: CoreOptions = {}) {
+  /**
+   * `vnodes`: default 160, as for nodes; all rings of a cluster must have the same number. Throws `ArgumentError` when it is not an integer
+   * of at least 1.
+   */
+  constructor(vnodes = VNODES_DEFAULT_COUNT, options: CoreOptions = {}) {
     if (!Number.isSafeInteger(vnodes) || vnodes < 1 || vnodes > RING_MAX_POINTS) {
       throw new ArgumentError(`vnodes must be an integer of 1 to ${RING_MAX_POINTS}, got ${String(vnodes)}`);
     }
@@ -119,7 +130,8 @@ function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
  */
 function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
   const isSequence = typeof nodeIds === 'object' && nodeIds !== null && Symbol.iterator in nodeIds;
-  if (!isSequence) throw new ArgumentError(`the nodes must be a list of node ids, got ${shown(nodeIds)}`);
+  if (!isSequence)
+    throw new ArgumentError(`the nodes must be a list of node ids, such as ['node-0'], got ${shown(nodeIds)}`);
   const ids = [...nodeIds];
   for (const id of ids) {
     if (typeof id !== 'string' || !id.isWellFormed()) {

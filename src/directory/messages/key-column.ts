@@ -5,7 +5,7 @@ import {
   DIRECTORY_REQUEST_MAX_KEY_BYTES,
   DIRECTORY_REQUEST_MAX_KEYS,
 } from '../../base/limits.js';
-import type { KeyBatch } from '../../core/index.js';
+import { KeyBatch, type Keys } from '../../core/index.js';
 
 const LENGTH_BYTES = 4;
 
@@ -44,10 +44,11 @@ export function encodeKeys(keys: readonly string[]): KeyColumn {
 }
 
 /**
- * The column of keys that are encoded already; it shares the batch's memory, so it must not be written to. Throws
- * `ArgumentError` as the batch does.
+ * The column of a list or a batch of keys. That of a batch, which is encoded once, shares its memory and must not be
+ * written to. Throws `ArgumentError` as {@link encodeKeys} and the batch do.
  */
-export function columnOf(keys: KeyBatch): KeyColumn {
+export function columnOf(keys: Keys): KeyColumn {
+  if (!(keys instanceof KeyBatch)) return encodeKeys(keys);
   const { text, lengths } = keys;
   return { lengths: new Uint8Array(lengths.buffer, lengths.byteOffset, lengths.byteLength), text };
 }

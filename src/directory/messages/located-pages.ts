@@ -21,10 +21,7 @@ export class LocatedPages implements Iterable<readonly [index: number, location:
    * fit.
    */
   static of(pairs: readonly (readonly [index: number, location: DataLocation])[]): LocatedPages {
-    const columns = LocationColumns.of(
-      pairs.map(([, location]) => location),
-      { nodeId: '', incarnation: 0, generation: 0 },
-    );
+    const columns = LocationColumns.of(pairs.map(([, location]) => location));
     return new LocatedPages(
       pairs.map(([index]) => index),
       pairs.map((_, row) => row),

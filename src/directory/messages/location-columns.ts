@@ -1,6 +1,7 @@
 import { isVersion } from '../../base/concurrency/hybrid-clock.js';
 import { ArgumentError, ProtocolError } from '../../base/errors.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../../base/limits.js';
+import { areAll } from '../../core/binding/key-batch.js';
 import { DataLocation } from '../../types.js';
 
 /** Fields that all locations of one node share. */
@@ -92,9 +93,10 @@ export class LocationColumns {
    * Builds columns from location objects; `stamp` fills in fields that they leave open. Throws `ArgumentError` for
    * fields that do not fit.
    */
-  static of(locations: readonly DataLocation[], stamp: LocationStamp): LocationColumns {
+  static of(locations: readonly DataLocation[], stamp?: LocationStamp): LocationColumns {
     const columns = new LocationColumns(locations.length);
-    for (let i = 0; i < locations.length; i++) columns.#set(i, locations[i] as DataLocation, stamp);
+    for (let i = 0; i < locations.length; i++) columns.#set(i, locations[i] as DataLocation);
+    if (stamp !== undefined) columns.fillOpen(stamp);
     return columns;
   }
 
@@ -134,8 +136,17 @@ export class LocationColumns {
     return columns;
   }
 
-  /** A copy of some positions, in the order of `indices`; the node table is shared. */
+  /** Fills in the fields that locations leave open. */
+  fillOpen({ nodeId, incarnation, generation }: LocationStamp): void {
+    for (let i = 0; i < this.count; i++) if (this.generation[i] === 0) this.generation[i] = generation;
+    for (const [i, node] of this.nodes.entries()) {
+      if (node.incarnation === 0 && node.nodeId === nodeId) this.nodes[i] = { ...node, incarnation };
+    }
+  }
+
+  /** Some positions, in the order of `indices`: a copy that shares the node table, or the columns themselves if all. */
   pick(indices: readonly number[]): LocationColumns {
+    if (areAll(indices, this.count)) return this;
     const picked = new LocationColumns(indices.length, this.nodes);
     for (let j = 0; j < indices.length; j++) {
       const i = indices[j] as number;
@@ -179,6 +190,12 @@ export class LocationColumns {
     return (this.addrWords[i * 2] as number) + (this.addrWords[i * 2 + 1] as number) * 2 ** 32;
   }
 
+  /** Sets the address at a position, a whole number below 2^53. */
+  setAddress(i: number, address: number): void {
+    this.addrWords[i * 2] = address >>> 0;
+    this.addrWords[i * 2 + 1] = Math.floor(address / 2 ** 32);
+  }
+
   /** The location at a position; null: no location. */
   locationAt(i: number): DataLocation | null {
     const node = this.nodes[this.node[i] as number];
@@ -202,22 +219,22 @@ export class LocationColumns {
     });
   }
 
-  #set(i: number, location: DataLocation, stamp: LocationStamp): void {
+  #set(i: number, location: DataLocation): void {
     const { remoteAddr, rkey, length, checksum } = location;
     if (typeof remoteAddr !== 'bigint' || remoteAddr < 0n || remoteAddr > U64_MAX) refuse('remoteAddr', remoteAddr);
     if (!isU32(rkey)) refuse('rkey', rkey);
     if (!isU32(checksum)) refuse('checksum', checksum);
-    if (!isWhole(length)) refuse('length', length);
-    if (!isWhole(location.generation)) refuse('generation', location.generation);
+    if (!isWholeNumber(length)) refuse('length', length);
+    if (!isWholeNumber(location.generation)) refuse('generation', location.generation);
     if (!isVersion(location.version)) refuse('version', location.version);
     if (!isStamp(location.stamp)) refuse('stamp', location.stamp);
     if (!isStamp(location.tail)) refuse('tail', location.tail);
     this.addr[i] = remoteAddr;
     this.length[i] = length;
-    this.generation[i] = location.generation === 0 ? stamp.generation : location.generation;
+    this.generation[i] = location.generation;
     this.rkey[i] = rkey;
     this.checksum[i] = checksum;
-    this.node[i] = this.#nodeIndex(location, stamp);
+    this.node[i] = this.#nodeIndex(location);
     this.version[i] = location.version;
     this.stamp[i] = location.stamp;
     this.tail[i] = location.tail;
@@ -231,15 +248,12 @@ export class LocationColumns {
    * Index of the location's node in the node table. A batch names few nodes, and mostly the same one as the location
    * before.
    */
-  #nodeIndex(location: DataLocation, stamp: LocationStamp): number {
-    const { nodeId, rdmaEndpoint } = location;
-    const isOpen = location.incarnation === 0 && nodeId === stamp.nodeId;
-    const incarnation = isOpen ? stamp.incarnation : location.incarnation;
+  #nodeIndex({ nodeId, incarnation, rdmaEndpoint }: DataLocation): number {
     const known = this.#find({ nodeId, incarnation, endpoint: rdmaEndpoint });
     if (known >= 0) return known;
     if (!isNodeId(nodeId)) refuse('nodeId', nodeId);
     if (!isEndpoint(rdmaEndpoint)) refuse('rdmaEndpoint', rdmaEndpoint);
-    if (!isWhole(incarnation)) refuse('incarnation', incarnation);
+    if (!isWholeNumber(incarnation)) refuse('incarnation', incarnation);
     return this.nodes.push({ nodeId, incarnation, endpoint: rdmaEndpoint }) - 1;
   }
 
@@ -260,8 +274,8 @@ export class LocationColumns {
     for (let i = 0; i < this.count; i++) {
       const node = this.node[i] as number;
       if (node >= this.nodes.length && node !== NO_LOCATION) throw new ProtocolError(`locations: no node ${node}`);
-      if (!isWhole(this.length[i])) throw new ProtocolError(`locations: length ${this.length[i]}`);
-      if (!isWhole(this.generation[i])) throw new ProtocolError(`locations: generation ${this.generation[i]}`);
+      if (!isWholeNumber(this.length[i])) throw new ProtocolError(`locations: length ${this.length[i]}`);
+      if (!isWholeNumber(this.generation[i])) throw new ProtocolError(`locations: generation ${this.generation[i]}`);
       if (!isVersion(this.version[i])) throw new ProtocolError(`locations: version ${this.version[i]}`);
       if (!isStamp(this.stamp[i])) throw new ProtocolError(`locations: stamp ${this.stamp[i]}`);
       if (!isStamp(this.tail[i])) throw new ProtocolError(`locations: tail ${this.tail[i]}`);
@@ -275,7 +289,7 @@ function decodeNodes(nodes: unknown): LocationNode[] {
     throw new ProtocolError('node table: not a list');
   return nodes.map((entry: unknown) => {
     const [nodeId, incarnation, endpoint] = Array.isArray(entry) ? (entry as unknown[]) : [];
-    if (!isNodeId(nodeId) || !isWhole(incarnation) || !isEndpoint(endpoint)) {
+    if (!isNodeId(nodeId) || !isWholeNumber(incarnation) || !isEndpoint(endpoint)) {
       throw new ProtocolError('node table: not [id, incarnation, endpoint]');
     }
     return { nodeId, incarnation, endpoint };
@@ -286,7 +300,7 @@ export function isNodeId(value: unknown): value is string {
   return typeof value === 'string' && value.length > 0 && Buffer.byteLength(value) <= NODE_ID_MAX_BYTES;
 }
 
-export function isWhole(value: unknown): value is number {
+export function isWholeNumber(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
@@ -295,7 +309,7 @@ function isEndpoint(value: unknown): value is string {
 }
 
 function isStamp(value: unknown): boolean {
-  return isWhole(value) && value <= STAMP_MAX;
+  return isWholeNumber(value) && value <= STAMP_MAX;
 }
 
 function isU32(value: unknown): boolean {

@@ -1,7 +1,7 @@
 import { isVersion } from '../../base/concurrency/hybrid-clock.js';
 import { ProtocolError } from '../../base/errors.js';
-import { KeyBatch, type Keys } from '../../core/index.js';
-import { columnOf, decodeKeys, encodeKeys } from './key-column.js';
+import type { Keys } from '../../core/index.js';
+import { columnOf, decodeKeys } from './key-column.js';
 import { LocationColumns } from './location-columns.js';
 
 /**
@@ -21,7 +21,7 @@ export const DirectoryMethod = {
 
 /** The fields of a request that carry its keys. */
 export function keyFields(keys: Keys): { key_lengths: Uint8Array; key_text: Uint8Array } {
-  const { lengths, text } = keys instanceof KeyBatch ? columnOf(keys) : encodeKeys(keys);
+  const { lengths, text } = columnOf(keys);
   return { key_lengths: lengths, key_text: text };
 }
 

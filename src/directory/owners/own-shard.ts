@@ -1,5 +1,5 @@
 import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
-import { decodeKeys, encodeKeys } from '../messages/key-column.js';
+import { columnOf, decodeKeys } from '../messages/key-column.js';
 import type { LocationColumns } from '../messages/location-columns.js';
 import type { PutAnswer } from '../messages/wire.js';
 import type { DirectoryShard } from '../shard/shard.js';
@@ -29,17 +29,17 @@ export class OwnShard implements DirectoryOwner {
     return this.#parts.shard.exists(stringsOf(keys));
   }
 
-  async put(keys: readonly string[], columns: LocationColumns, unlessHeld = false): Promise<PutAnswer> {
+  async put(keys: Keys, columns: LocationColumns, unlessHeld = false): Promise<PutAnswer> {
     const { shard, displacedTold } = this.#parts;
     // The shard keeps its keys: the key column turns them into strings that share no memory with the caller's.
-    const taken = shard.put(decodeKeys(encodeKeys(keys), true), columns, { unlessHeld });
+    const taken = shard.put(decodeKeys(columnOf(keys), true), columns, { unlessHeld });
     await displacedTold();
     return { taken, newestVersion: shard.newestVersion };
   }
 
-  async delete(keys: readonly string[], dropped: Dropped): Promise<boolean> {
+  async delete(keys: Keys, dropped: Dropped): Promise<boolean> {
     const { shard, displacedTold } = this.#parts;
-    shard.delete(keys, dropped, dropped);
+    shard.delete(stringsOf(keys), dropped, dropped);
     if (dropped.withCopies) await displacedTold();
     return true;
   }
@@ -49,8 +49,8 @@ export class OwnShard implements DirectoryOwner {
     return true;
   }
 
-  async discard(keys: readonly string[], columns: LocationColumns): Promise<void> {
-    this.#parts.shard.discard(keys, columns);
+  async discard(keys: Keys, columns: LocationColumns): Promise<void> {
+    this.#parts.shard.discard(stringsOf(keys), columns);
   }
 
   isReachable(): boolean {

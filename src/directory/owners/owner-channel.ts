@@ -44,10 +44,10 @@ export interface DirectoryOwner {
   get(search: Search): Promise<FoundLocations | undefined>;
   /** One byte a key: 1 where there is a live location. */
   exists(keys: Keys): Promise<Uint8Array | undefined>;
-  put(keys: readonly string[], columns: LocationColumns, unlessHeld?: boolean): Promise<PutAnswer | undefined>;
-  delete(keys: readonly string[], dropped: Dropped): Promise<boolean>;
+  put(keys: Keys, columns: LocationColumns, unlessHeld?: boolean): Promise<PutAnswer | undefined>;
+  delete(keys: Keys, dropped: Dropped): Promise<boolean>;
   renounce(of: Omit<Dropped, 'withCopies'>): Promise<boolean>;
-  discard(keys: readonly string[], columns: LocationColumns): Promise<void>;
+  discard(keys: Keys, columns: LocationColumns): Promise<void>;
   isReachable(): boolean;
 }
 
@@ -102,11 +102,11 @@ export class OwnerChannel implements DirectoryOwner {
     return this.#existences.ask({ keys });
   }
 
-  put(keys: readonly string[], columns: LocationColumns, unlessHeld = false): Promise<PutAnswer | undefined> {
+  put(keys: Keys, columns: LocationColumns, unlessHeld = false): Promise<PutAnswer | undefined> {
     return this.#statements.ask({ keys, columns, unlessHeld });
   }
 
-  async delete(keys: readonly string[], dropped: Dropped): Promise<boolean> {
+  async delete(keys: Keys, dropped: Dropped): Promise<boolean> {
     // An owner that has left the cluster keeps nothing, so the delete is done.
     if (!this.isReachable()) return true;
     return (await this.#statements.ask({ keys, dropped })) !== undefined;
@@ -117,7 +117,7 @@ export class OwnerChannel implements DirectoryOwner {
     return (await this.#call('renounce', params, () => true)) ?? false;
   }
 
-  async discard(keys: readonly string[], columns: LocationColumns): Promise<void> {
+  async discard(keys: Keys, columns: LocationColumns): Promise<void> {
     await this.#call('discard', { ...keyFields(keys), ...locationFields(columns) }, () => true);
   }
 
@@ -152,12 +152,13 @@ export class OwnerChannel implements DirectoryOwner {
 
   #statementKind(): RequestKind<Statement, PutAnswer> {
     return {
-      canJoin: (a, b) => a.columns !== undefined && b.columns !== undefined && a.unlessHeld === b.unlessHeld,
-      join: (batches) => ({
-        keys: joinedKeys(batches),
-        columns: LocationColumns.concat(batches.flatMap(({ columns }) => columns ?? [])),
-        unlessHeld: batches[0]?.unlessHeld === true,
-      }),
+      canJoin: (a, b) => isSame(a.dropped, b.dropped) && a.unlessHeld === b.unlessHeld,
+      join: (batches) => {
+        const keys = joinedKeys(batches);
+        const { dropped, unlessHeld = false } = batches[0] as Statement;
+        if (dropped !== undefined) return { keys, dropped };
+        return { keys, columns: LocationColumns.concat(batches.flatMap(({ columns }) => columns ?? [])), unlessHeld };
+      },
       part: ({ taken, newestVersion }, from, count) => ({ taken: partOfFlags(taken, from, count), newestVersion }),
       send: (statement) => this.#state(statement),
     };
@@ -208,6 +209,13 @@ function joinedKeys(requests: readonly KeyedRequest[]): Keys {
   return batches.length === requests.length
     ? KeyBatch.concat(batches)
     : requests.flatMap(({ keys }) => stringsOf(keys));
+}
+
+/** Whether two messages drop the same statements of their keys; two puts drop none. */
+function isSame(a: Dropped | undefined, b: Dropped | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b;
+  if (a.nodeId !== b.nodeId || a.incarnation !== b.incarnation) return false;
+  return a.generation === b.generation && a.withCopies === b.withCopies;
 }
 
 function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array {

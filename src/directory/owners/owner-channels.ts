@@ -1,6 +1,7 @@
 import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
+import type { Keys } from '../../core/binding/key-batch.js';
 import { RpcClient } from '../../rpc/client.js';
 import type { LocationColumns } from '../messages/location-columns.js';
 import type { PutAnswer } from '../messages/wire.js';
@@ -52,12 +53,7 @@ export class OwnerChannels {
   }
 
   /** Puts locations, see {@link DirectoryOwner}, and observes the versions that the owner knows of. */
-  async put(
-    ownerId: string,
-    keys: readonly string[],
-    columns: LocationColumns,
-    unlessHeld = false,
-  ): Promise<PutAnswer | undefined> {
+  async put(ownerId: string, keys: Keys, columns: LocationColumns, unlessHeld = false): Promise<PutAnswer | undefined> {
     const answer = await this.to(ownerId).put(keys, columns, unlessHeld);
     if (answer !== undefined) this.#options.versions.see(answer.newestVersion);
     return answer;

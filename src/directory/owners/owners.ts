@@ -16,7 +16,8 @@ const RING_SLICE_KEYS = 4096;
 const RING_SLICE_BYTES = DIRECTORY_REQUEST_MAX_KEY_BYTES;
 
 /** Splits `indices` (into `keys`) into runs that fit in one request each, in order. */
-export function requestsOf(keys: readonly string[], indices: readonly number[]): number[][] {
+export function requestsOf(keys: readonly string[], indices: readonly number[]): (readonly number[])[] {
+  if (indices.length > 0 && fitInRequest(keys, indices)) return [indices];
   const requests: number[][] = [];
   let current: number[] = [];
   let bytes = 0;
@@ -33,6 +34,13 @@ export function requestsOf(keys: readonly string[], indices: readonly number[]):
   }
   if (current.length > 0) requests.push(current);
   return requests;
+}
+
+function fitInRequest(keys: readonly string[], indices: readonly number[]): boolean {
+  if (indices.length > DIRECTORY_REQUEST_MAX_KEYS) return false;
+  let characters = 0;
+  for (const i of indices) characters += (keys[i] as string).length;
+  return characters * UTF8_MAX_FACTOR <= DIRECTORY_REQUEST_MAX_KEY_BYTES;
 }
 
 /** An upper bound of the keys' UTF-8 length in bytes. */
@@ -76,14 +84,10 @@ export function ownersOf(ring: OwnerRing, asked: Keys, n: number): Uint32Array {
 }
 
 /** For every owner on any of the rings, whatever its rank, the indices of its keys. */
-export function keysByOwner(
-  keys: readonly string[],
-  rings: readonly OwnerRing[],
-  replicas: number,
-): Map<string, number[]> {
+export function keysByOwner(keys: Keys, rings: readonly OwnerRing[], replicas: number): Map<string, number[]> {
   const all = new Map<string, number[]>();
-  for (const groups of rings.map((ring) => keysByOwnerOf(ring, keys, replicas))) {
-    for (const [ownerId, indices] of groups) {
+  for (const ring of rings) {
+    for (const [ownerId, indices] of groupByOwner(ring, ownersOf(ring, keys, replicas), replicas)) {
       const known = all.get(ownerId);
       all.set(ownerId, known === undefined ? indices : [...new Set([...known, ...indices])]);
     }
@@ -95,7 +99,7 @@ export function keysByOwner(
 export async function eachRequest(
   keys: readonly string[],
   groups: ReadonlyMap<string, readonly number[]>,
-  task: (ownerId: string, request: number[]) => Promise<void>,
+  task: (ownerId: string, request: readonly number[]) => Promise<void>,
 ): Promise<void> {
   const requests = [...groups].flatMap(([ownerId, indices]) =>
     requestsOf(keys, indices).map((request) => task(ownerId, request)),
@@ -104,7 +108,10 @@ export async function eachRequest(
 }
 
 /** Runs `task` for every request of these keys, one after the other, and returns the results. */
-export async function eachRequestOf<T>(keys: readonly string[], task: (request: number[]) => Promise<T>): Promise<T[]> {
+export async function eachRequestOf<T>(
+  keys: readonly string[],
+  task: (request: readonly number[]) => Promise<T>,
+): Promise<T[]> {
   const results: T[] = [];
   const all = keys.map((_, i) => i);
   for (const request of requestsOf(keys, all)) results.push(await task(request));
@@ -117,9 +124,8 @@ export function addTo<T>(groups: Map<string, T[]>, ownerId: string, item: T): vo
   else group.push(item);
 }
 
-function keysByOwnerOf(ring: OwnerRing, keys: readonly string[], replicas: number): Map<string, number[]> {
-  const { nodes } = ring;
-  const owners = ownersOf(ring, keys, replicas);
+/** For every owner the indices of its keys; `owners`: `replicas` of `ring` for each key, see {@link ownersOf}. */
+export function groupByOwner({ nodes }: OwnerRing, owners: Uint32Array, replicas: number): Map<string, number[]> {
   const groups = new Map<string, number[]>();
   for (let at = 0; at < owners.length; at++) {
     const owner = owners[at] as number;

@@ -1,5 +1,5 @@
 import { assert, assertEqual } from '../../base/assert.js';
-import type { LocationColumns } from '../messages/location-columns.js';
+import { type LocationColumns, NAMED } from '../messages/location-columns.js';
 import { KeyTable } from './key-table.js';
 import { LocationSlab, NO_SLOT } from './location-slab.js';
 import { type NodeRecord, NodeRecords } from './node-records.js';
@@ -41,10 +41,14 @@ export class LocationLists {
     this.recordAt(recordIndex).locations++;
   }
 
-  /** Drops the locations for which `test` returns true. */
-  unlinkWhere(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
+  /**
+   * Drops the locations for which `test` returns true. Returns the newest version of the named ones among them; 0: none
+   * was named.
+   */
+  unlinkWhere(key: string, test: (record: NodeRecord, slot: number) => boolean): number {
     const head = this.keys.get(key);
-    if (head === undefined) return;
+    if (head === undefined) return 0;
+    let newestNamed = 0;
     let newHead = head;
     let previous = NO_SLOT;
     for (let slot = head; slot !== NO_SLOT; ) {
@@ -53,6 +57,7 @@ export class LocationLists {
       if (test(this.recordAt(recordIndex), slot)) {
         if (previous === NO_SLOT) newHead = next;
         else this.slab.setNext(previous, next);
+        if ((this.slab.flagsOf(slot) & NAMED) !== 0) newestNamed = Math.max(newestNamed, this.slab.versionOf(slot));
         this.slab.free(slot);
         this.locations--;
         this.uncount(recordIndex);
@@ -63,6 +68,7 @@ export class LocationLists {
     }
     if (newHead === NO_SLOT) this.keys.delete(key);
     else if (newHead !== head) this.keys.set(key, newHead);
+    return newestNamed;
   }
 
   recordAt(index: number): NodeRecord {

@@ -150,14 +150,16 @@ export class DirectoryShard {
    */
   delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
     this.#call++;
+    let version = 0;
+    const isVoid = (record: NodeRecord, slot: number): boolean => {
+      if (record.nodeId !== said.nodeId || record.incarnation !== said.incarnation) return false;
+      if (this.#lists.slab.generationOf(slot) > said.generation) return false;
+      version = this.#lists.slab.versionOf(slot);
+      return true;
+    };
     for (const key of keys) {
-      let version = 0;
-      this.#unlinkAndNote(key, (record, slot) => {
-        const isOwn = record.nodeId === said.nodeId && record.incarnation === said.incarnation;
-        const isUnlinked = isOwn && this.#lists.slab.generationOf(slot) <= said.generation;
-        if (isUnlinked) version = this.#lists.slab.versionOf(slot);
-        return isUnlinked;
-      });
+      version = 0;
+      this.#unlinkAndNote(key, isVoid);
       if (withCopies) this.#dropCopies(key, version);
     }
   }
@@ -443,13 +445,7 @@ export class DirectoryShard {
 
   /** `unlinkWhere`, followed by {@link #noteNamed} for the newest named location that it drops. */
   #unlinkAndNote(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
-    const { slab } = this.#lists;
-    let newest = 0;
-    this.#lists.unlinkWhere(key, (record, slot) => {
-      const isUnlinked = test(record, slot);
-      if (isUnlinked && (slab.flagsOf(slot) & NAMED) !== 0) newest = Math.max(newest, slab.versionOf(slot));
-      return isUnlinked;
-    });
+    const newest = this.#lists.unlinkWhere(key, test);
     if (newest > 0) this.#noteNamed(key, newest);
   }
 

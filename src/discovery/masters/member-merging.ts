@@ -67,14 +67,20 @@ export function silentHosts(
   return hosts;
 }
 
-/** Ids of the members that differ before and after. */
+/** Counts the members that differ before and after; `left` are those that have said good-bye. */
 export function countChanges(
   metrics: MetricsSink,
   changed: readonly string[],
-  { before, after }: Record<'before' | 'after', ReadonlyMap<string, NodeInfo>>,
+  {
+    before,
+    after,
+    left,
+  }: Record<'before' | 'after', ReadonlyMap<string, NodeInfo>> & { readonly left: readonly string[] },
 ): void {
+  const hasGoodBye = new Set(left);
   for (const nodeId of changed) {
-    const change = !after.has(nodeId) ? 'left' : before.has(nodeId) ? 'changed' : 'joined';
+    const gone = hasGoodBye.has(nodeId) ? 'left' : 'lost';
+    const change = !after.has(nodeId) ? gone : before.has(nodeId) ? 'changed' : 'joined';
     metrics.count('meshcache_member_changes_total', 1, { change });
   }
 }

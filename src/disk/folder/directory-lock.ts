@@ -12,7 +12,7 @@ export interface DirectoryLockOptions {
 }
 
 /** Name of the folder in the directory with one socket for each process that has or wants the lock. */
-const LOCK_FOLDER = 'lock';
+export const LOCK_FOLDER = 'lock';
 /** Names of entries: `<process id>-<16 hexadecimal digits>`. The digits are random, so that no name is ever reused. */
 const ENTRY_NAME = /^(\d+)-([0-9a-f]{16})$/;
 /** Prefix of the name of a socket that does not listen yet. */

@@ -15,7 +15,7 @@ import { formatSize } from '../../base/sizes.js';
 import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from '../journal/journal.js';
 import { alignedUp } from '../page-file/alignment.js';
 import { PageFile } from '../page-file/page-file.js';
-import { DirectoryLock } from './directory-lock.js';
+import { DirectoryLock, LOCK_FOLDER } from './directory-lock.js';
 
 const FORMAT = 1;
 const STORE_FILE = 'store.json';
@@ -69,7 +69,7 @@ export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSize
 /**
  * Locks the directory, which is created if it is missing, and opens the store in it. A store that is damaged or of an unknown version is
  * set aside without its pages, and a new one is created. Throws `DiskError` if the directory is in use or not writable, or if space is
- * short.
+ * short; then nothing is left of what was made.
  */
 export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFolder> {
   const { path, maxBytes, indexBytes, nodeId, env } = options;
@@ -81,7 +81,8 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
       `disk tier at ${path}: its index may have ${formatSize(DISK_INDEX_MIN_BYTES)} to half of the disk, got ${String(indexBytes)} bytes`,
     );
   }
-  await makeFolder(path, env.files).catch((cause: unknown) => {
+  const made: string[] = [];
+  await makeFolder(path, env.files, made).catch((cause: unknown) => {
     throw new DiskError(
       `disk tier: ${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`,
       {
@@ -89,27 +90,46 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
       },
     );
   });
-  const lock = await DirectoryLock.acquire(path, { nodeId, env });
+  let lock: DirectoryLock | undefined;
   try {
+    lock = await DirectoryLock.acquire(path, { nodeId, env });
     return await openLocked(options, lock);
   } catch (cause) {
-    await lock.release();
+    await lock?.release();
+    await removeMade(path, made, env.files);
     if (cause instanceof DiskError) throw cause;
     throw new DiskError(`disk tier at ${path} cannot be opened: ${messageOf(cause)}`, { cause });
   }
 }
 
-/** Creates missing directories level by level, so that an error names the first one that cannot be created. */
-async function makeFolder(path: string, files: Files): Promise<void> {
+/**
+ * Creates missing directories level by level, so that an error names the first one that cannot be created. Adds each to `made`, the
+ * outermost first.
+ */
+async function makeFolder(path: string, files: Files, made: string[]): Promise<void> {
   try {
     await files.mkdir(path);
+    made.push(path);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST' && (await files.status(path)).isDirectory) return;
     if (code !== 'ENOENT' || dirname(path) === path) throw error;
-    await makeFolder(dirname(path), files);
+    await makeFolder(dirname(path), files, made);
     await files.mkdir(path);
+    made.push(path);
   }
+}
+
+/** Removes the directories that were made for a store that there is not. Those in which another process has put something stay. */
+async function removeMade(path: string, made: readonly string[], files: Files): Promise<void> {
+  if (
+    await files.status(join(path, STORE_FILE)).then(
+      () => true,
+      () => false,
+    )
+  )
+    return;
+  for (const each of [join(path, LOCK_FOLDER), ...made.toReversed()]) await files.rmdir(each).catch(() => {});
 }
 
 async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Promise<DiskFolder> {
@@ -141,7 +161,15 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
     return { lock, file, journal, entries };
   } catch (error) {
     await journal?.close();
+    if (found === null) await removeStore(path, env.files);
     throw error;
+  }
+}
+
+/** Removes the files of a store that was created and could not be opened. */
+async function removeStore(path: string, files: Files): Promise<void> {
+  for (const name of [PAGES_FILE, INDEX_FILE, STORE_FILE]) {
+    await files.rm(join(path, name), { force: true }).catch(() => {});
   }
 }
 

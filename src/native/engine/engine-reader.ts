@@ -1,6 +1,7 @@
 import { assert, assertAtMost } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { parseEndpoint } from '../../base/environment/network.js';
+import { Gone } from '../../base/gone.js';
 import { OP_STATUS, type OpStatusName } from '../addon/contract.js';
 import type { EngineChannel } from './engine-channel.js';
 import { OpBatch, type OpChecks } from './op-batch.js';
@@ -21,8 +22,12 @@ export interface EngineReaderOptions {
 
 const OK = OP_STATUS.indexOf('ok');
 /** Statuses that mean that the peer answered and does not have the page. */
-const GONE: ReadonlySet<OpStatusName> = new Set(['refused', 'checksum', 'stale']);
-const IS_GONE = OP_STATUS.map((name) => GONE.has(name));
+const GONE: Readonly<Partial<Record<OpStatusName, number>>> = {
+  refused: Gone.freed,
+  stale: Gone.freed,
+  checksum: Gone.damaged,
+};
+const GONE_BY_STATUS = OP_STATUS.map((name) => GONE[name] ?? Gone.no);
 /** Peers whose numbers are cached here; the engine remembers all. */
 const PEERS_MAX_COUNT = 4096;
 /** An rkey that no peer has: a read of it only shows whether the peer answers. */
@@ -158,7 +163,7 @@ export class ReaderBatch {
       const index = this.#indices[op] as number;
       if (status === OK) this.results[index] = true;
       else onFailure?.(OP_STATUS[status] as OpStatusName);
-      if (IS_GONE[status] === true && gone !== undefined) gone[index] = 1;
+      if (gone !== undefined) gone[index] = GONE_BY_STATUS[status] as number;
     }
     this.#tellPeers(startedMs, statuses);
     return this.results;

@@ -87,7 +87,7 @@ export interface Transport {
   deregisterMr(mr: Mr): Promise<void>;
   /**
    * Reads, and resolves with one result per operation, in order. Does not reject if operations fail; throws `ArgumentError` for local
-   * memory that is not live. `gone`, with one element per operation, is set to 1 where the peer answered and does not have the page: the
+   * memory that is not live. `gone`, with one element per operation, is set where the peer answered and does not have the page (to a number of `Gone`): the
    * memory is not registered, or stamp or checksum differ. An operation that ends false otherwise leaves its element unchanged.
    *
    * When `signal` is aborted, before or during the call, pending operations end false as soon as nothing can write into their local

@@ -60,6 +60,11 @@ export class Landing {
     return this.#restBytes;
   }
 
+  /** Whether the memory for the next bytes is gone, because its owner has transferred it: then {@link discard} the rest. */
+  get isDetached(): boolean {
+    return this.#restBytes > 0 && this.#segments[this.#piece]?.length === 0;
+  }
+
   /** Starts a response. Returns false if it does not answer the request. */
   begin(request: ReadRequest, response: ResponseHeader, header: Buffer): boolean {
     if (response.opCount !== request.opCount) return false;
@@ -99,7 +104,7 @@ export class Landing {
 
   /** Takes note of `count` bytes received into the last {@link target}. */
   landed(target: Uint8Array, count: number): void {
-    if (target.buffer === this.#staging.buffer) {
+    if (this.#isDiscarding || target.buffer === this.#staging.buffer) {
       this.accept(target, 0, count);
       return;
     }
@@ -109,15 +114,19 @@ export class Landing {
     this.#account(target, 0, count);
   }
 
-  /** Copies or drops bytes from `bytes[from]` up to `bytes[to]`, at most as many as are due; returns their number. */
+  /**
+   * Copies or drops bytes from `bytes[from]` up to `bytes[to]`, at most as many as are due; returns their number. It
+   * ends early where memory is {@link isDetached}.
+   */
   accept(bytes: Uint8Array, from: number, to: number): number {
-    const end = Math.min(to, from + this.#restBytes);
+    const due = Math.min(to, from + this.#restBytes);
     if (this.#isDiscarding) {
-      this.#restBytes -= end - from;
-      return end - from;
+      this.#restBytes -= due - from;
+      return due - from;
     }
-    for (let at = from; at < end; ) {
-      const take = Math.min(end - at, (this.#lengths[this.#piece] as number) - this.#filledBytes);
+    let end = from;
+    for (let at = from; at < due && !this.isDetached; end = at) {
+      const take = Math.min(due - at, (this.#lengths[this.#piece] as number) - this.#filledBytes);
       const start = (this.#starts[this.#piece] as number) + this.#filledBytes;
       (this.#segments[this.#piece] as Uint8Array).set(bytes.subarray(at, at + take), start);
       this.#filledBytes += take;

@@ -1,6 +1,7 @@
 import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
+import { Gone } from '../../../base/gone.js';
 import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
@@ -180,6 +181,11 @@ export class ReadConnection {
     this.#parts.counters.failedOps += request.abort();
   }
 
+  /** Ends the oldest request when the memory for its next bytes is gone: an error here would end the process. */
+  #dropIfDetached(): void {
+    if (this.#landing.isDetached) this.#endAborted(this.#sent[0] as ReadRequest);
+  }
+
   /** Delays the end of the oldest request, which is aborted, until its memory has been received into once more. */
   #awaitReceipt(): void {
     if (this.#endGrace !== undefined) return;
@@ -237,6 +243,7 @@ export class ReadConnection {
 
   /** The buffer that the next bytes are received into. */
   #target(): Uint8Array {
+    this.#dropIfDetached();
     const target = this.#landing.restBytes > 0 ? this.#landing.target() : this.#headerTarget;
     this.#isHandedOut = target.buffer !== this.#parts.staging.buffer;
     return target;
@@ -246,6 +253,7 @@ export class ReadConnection {
     this.#lastProgressMs = this.#parts.env.clock.nowMs();
     this.#isHandedOut = false;
     if (this.#landing.restBytes > 0 && bytes.buffer !== this.#parts.staging.buffer) {
+      this.#dropIfDetached();
       this.#landing.landed(bytes, count);
       if (this.#endGrace !== undefined) {
         this.#endGrace();
@@ -261,6 +269,7 @@ export class ReadConnection {
   #parse(bytes: Uint8Array, count: number): void {
     for (let at = 0; at < count && this.#state !== 'closed'; ) {
       if (this.#landing.restBytes > 0) {
+        this.#dropIfDetached();
         at += this.#landing.accept(bytes, at, count);
         if (this.#landing.restBytes === 0) this.#answered();
       } else {
@@ -374,7 +383,8 @@ export class ReadConnection {
         env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
       }
     }
-    request.finish(op, outcome === 'read', outcome !== 'read');
+    const gone = outcome === 'read' ? Gone.no : outcome === 'wrong-checksum' ? Gone.damaged : Gone.freed;
+    request.finish(op, outcome === 'read', gone);
   }
 
   /** Ends the connection. A server that does not accept the proofs ends it without an answer. */

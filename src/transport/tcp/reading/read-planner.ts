@@ -65,7 +65,9 @@ function addPieces(request: ReadRequest, region: HostRegion, start: number, leng
     const segmentIndex = Math.floor(offset / region.segmentBytes);
     const segment = region.segments[segmentIndex] as Uint8Array;
     const at = offset - segmentIndex * region.segmentBytes;
-    const take = Math.min(rest, segment.length - at);
+    const room = segment.length - at;
+    // A segment that its owner has transferred away has no room: the request is dropped when this piece is due.
+    const take = room > 0 ? Math.min(rest, room) : rest;
     request.addPiece(segment, at, take);
     offset += take;
     rest -= take;

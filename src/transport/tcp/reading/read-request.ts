@@ -1,3 +1,4 @@
+import { Gone } from '../../../base/gone.js';
 import { NO_STAMP, STAMP_BYTES } from '../../../memory/page-stamp.js';
 import { encodeRequest } from '../protocol/protocol.js';
 
@@ -29,10 +30,10 @@ export class ReadBatch {
     return this.#opCount - this.#pendingOps;
   }
 
-  /** Ends one operation, once; the call ends with its last operation. `isGone`: the peer answered and does not have the page. */
-  finish(opIndex: number, isRead: boolean, isGone = false): void {
+  /** Ends one operation, once; the call ends with its last operation. `gone`: whether the peer answered and does not have the page. */
+  finish(opIndex: number, isRead: boolean, gone: number = Gone.no): void {
     this.results[opIndex] = isRead;
-    if (isGone && this.#gone !== undefined) this.#gone[opIndex] = 1;
+    if (gone !== Gone.no && this.#gone !== undefined) this.#gone[opIndex] = gone;
     if (--this.#pendingOps === 0) this.#resolve(this.results);
   }
 }
@@ -128,9 +129,9 @@ export class ReadRequest {
   }
 
   /** Ends an operation in its batch. */
-  finish(op: number, isRead: boolean, isGone = false): void {
+  finish(op: number, isRead: boolean, gone: number = Gone.no): void {
     this.#isFinished[op] = true;
-    this.batch.finish(this.opIndices[op] as number, isRead, isGone);
+    this.batch.finish(this.opIndices[op] as number, isRead, gone);
   }
 
   /** Ends all pending operations as failed; returns their number. */

@@ -41,12 +41,7 @@ export class ServingThread {
   static async start(options: ServingThreadOptions): Promise<ServingThread> {
     const thread = new ServingThread(options);
     const answer = await thread.#begin(options.port).listening();
-    if (typeof answer === 'string') {
-      throw new ConfigError(
-        `configuration key "tcp_port": cannot listen on ${formatEndpoint(options)} (${answer}); ` +
-          'choose a port that is free, or 0 for any, and a local_hostname that is an address of this machine',
-      );
-    }
+    if (typeof answer === 'string') throw listenError(options, answer);
     thread.#port = answer;
     return thread;
   }
@@ -160,4 +155,14 @@ export class ServingThread {
         else log.log('warn', 'serving thread could not be restarted', { port, reason: answer });
       });
   }
+}
+
+/** The error of an address at which a thread cannot listen, with the key that is to be changed. */
+function listenError(address: { readonly host: string; readonly port: number }, failure: string): ConfigError {
+  const [key, advice] = /\b(EADDRINUSE|EACCES)\b/.test(failure)
+    ? ['tcp_port', 'choose a port that is free, or 0 for any']
+    : ['local_hostname', 'give a host name or address of this machine'];
+  return new ConfigError(
+    `configuration key "${key}": cannot listen on ${formatEndpoint(address)} (${failure}); ${advice}`,
+  );
 }
