@@ -9,13 +9,14 @@ import {
   DISK_MIN_BYTES,
   POOL_MAX_BYTES,
   POOL_MIN_BYTES,
+  VNODES_DEFAULT_COUNT,
 } from './base/limits.js';
-import { editDistance, toSnakeCase } from './base/names.js';
+import { nearestName, toCamelCase, toSnakeCase } from './base/names.js';
 import { formatSize, parseSize } from './base/sizes.js';
 import { checkSecurity } from './net/secured-environment.js';
 
 export { EVICTION_POLICIES, type EvictionPolicy };
-/** What `eviction_policy` is when it is left out: README.md has the figures. */
+/** What `eviction_policy` is when it is left out: docs/eviction.md has the figures. */
 export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'lru';
 
 /** What `disk_write` may be. */
@@ -36,7 +37,7 @@ export interface StorageConfig {
   readonly extraConfig: Readonly<Record<string, unknown>>;
 }
 
-/** The settings of one node; README.md has the table of their meanings. */
+/** The settings of one node; docs/configuration.md has the table of their meanings. */
 export interface MeshCacheConfigFields {
   /** `host:port` of the discovery head, or several, comma-separated. */
   readonly discoveryAddr: string;
@@ -283,7 +284,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   ib_port: integer(1, 255, 1),
   gid_index: integer(0, 255, undefined),
   global_segment_size: size(POOL_MIN_BYTES, POOL_MAX_BYTES, '4gb'),
-  vnodes: integer(1, 4096, 160),
+  vnodes: integer(1, 4096, VNODES_DEFAULT_COUNT),
   directory_replicas: integer(1, 16, 2),
   max_masters: integer(1, 16, 3),
   local_hostname: ownHost(),
@@ -387,8 +388,9 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly layout: string;
 
   constructor(init: MeshCacheConfigInit) {
-    Object.assign(this, parseMapping(init as unknown as Record<string, unknown>));
-    checkRelations(this);
+    const mapping = init as unknown as Record<string, unknown>;
+    Object.assign(this, parseMapping(mapping));
+    checkRelations(this, spellingOf(mapping));
     Object.freeze(this);
   }
 
@@ -421,32 +423,42 @@ function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string
   if (typeof mapping !== 'object' || mapping === null || Array.isArray(mapping)) {
     throw new ConfigError(`the configuration must be a mapping of keys to values, got ${describe(mapping)}`);
   }
+  const spell = spellingOf(mapping);
   const given = new Map<string, unknown>();
   for (const [name, value] of Object.entries(mapping)) {
     const key = toSnakeCase(name);
     if (FRAMEWORK_KEYS.has(key) || value === undefined || value === null) continue;
     if (!Object.hasOwn(SCHEMA, key)) {
-      throw new ConfigError(`unknown configuration key "${name}"; did you mean "${nearestKey(key)}"?`);
+      throw new ConfigError(`unknown configuration key "${name}"; did you mean "${spell(nearestKey(key))}"?`);
     }
-    if (given.has(key)) throw new ConfigError(`configuration key "${key}" is given twice`);
+    if (given.has(key)) throw new ConfigError(`configuration key "${spell(key)}" is given twice`);
     given.set(key, value);
   }
   const parsed: Record<string, unknown> = {};
   for (const [key, field] of Object.entries(SCHEMA)) {
-    parsed[toCamelCase(key)] = given.has(key) ? parseField(key, field, given.get(key)) : field.byDefault;
+    parsed[toCamelCase(key)] = given.has(key) ? parseField(key, field, given.get(key), spell) : field.byDefault;
   }
   fillTiming(parsed, given);
   if (parsed.discoveryAddr === undefined) {
-    throw new ConfigError('configuration key "discovery_addr" is required, for example "10.0.0.1:31990"');
+    throw new ConfigError(`configuration key "${spell('discovery_addr')}" is required, for example "10.0.0.1:31990"`);
   }
   return parsed;
 }
 
-function parseField(key: string, field: Field, value: unknown): unknown {
+/** Writes a key in messages as the mapping writes its keys: in snake_case, unless all of them are in camelCase. */
+type Spelling = (key: string) => string;
+
+function spellingOf(mapping: Readonly<Record<string, unknown>>): Spelling {
+  const names = Object.keys(mapping);
+  const isCamelCase = names.some((name) => /[A-Z]/.test(name)) && !names.some((name) => name.includes('_'));
+  return isCamelCase ? toCamelCase : (key) => key;
+}
+
+function parseField(key: string, field: Field, value: unknown, spell: Spelling): unknown {
   const parsed = field.parse(value);
   if (parsed !== undefined) return parsed;
   const shown = SECRET_KEYS.has(key) ? 'a value that is not shown' : describe(value);
-  throw new ConfigError(`configuration key "${key}": got ${shown}, allowed is ${field.allowed}`);
+  throw new ConfigError(`configuration key "${spell(key)}": got ${shown}, allowed is ${field.allowed}`);
 }
 
 /** When one of the two intervals is not given, it follows the other one. */
@@ -457,15 +469,17 @@ function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, 
   else if (!given.has('heartbeat_interval')) parsed.heartbeatInterval = Math.min(heartbeat, ttl / 3);
 }
 
-function checkRelations(config: MeshCacheConfig): void {
+function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkSecurity(config);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
-      `configuration key "member_ttl": got ${config.memberTtl} s, allowed is at least twice heartbeat_interval (${config.heartbeatInterval} s)`,
+      `configuration key "${spell('member_ttl')}": got ${config.memberTtl} s, allowed is at least twice ${spell('heartbeat_interval')} (${config.heartbeatInterval} s)`,
     );
   }
   if (config.diskEnabled && config.diskPath === undefined) {
-    throw new ConfigError('configuration key "disk_path" is required when disk_enabled is true');
+    throw new ConfigError(
+      `configuration key "${spell('disk_path')}" is required when ${spell('disk_enabled')} is true`,
+    );
   }
 }
 
@@ -479,11 +493,6 @@ function describe(value: unknown): string {
   return Array.isArray(value) ? 'a list' : typeof value === 'object' ? 'an object' : String(value);
 }
 
-function toCamelCase(key: string): string {
-  return key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
-}
-
 function nearestKey(name: string): string {
-  const distances = Object.keys(SCHEMA).map((key) => [editDistance(name, key), key] as const);
-  return distances.reduce((best, next) => (next[0] < best[0] ? next : best))[1];
+  return nearestName(name, CONFIG_KEYS);
 }

@@ -22,7 +22,7 @@ export function checkClientKeys(keys: readonly string[], pool: string): void {
       `the name of a pool must be well-formed text of at most ${CLIENT_POOL_NAME_MAX_BYTES} bytes, got ${shown(pool)}`,
     );
   }
-  for (const key of keys) checkKey(key, TEXT_MAX_BYTES);
+  for (const [i, key] of keys.entries()) checkKey(key, TEXT_MAX_BYTES, i);
 }
 
 /** An upper bound of a key's bytes: UTF-8 needs at most three bytes for a UTF-16 unit. */

@@ -1,13 +1,7 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
 import { within } from '../base/environment/clock.js';
-import type { Environment } from '../base/environment/environment.js';
-import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
-import {
-  BYTES_REQUEST_TARGET_BYTES,
-  CLIENT_ANSWER_GRACE_MS,
-  CLIENT_REQUEST_MAX_PIECES,
-  CLIENT_STAT_MAX_KEYS,
-} from '../base/limits.js';
+import { MeshCacheError } from '../base/errors.js';
+import { BYTES_REQUEST_TARGET_BYTES, CLIENT_REQUEST_MAX_PIECES, CLIENT_STAT_MAX_KEYS } from '../base/limits.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
 import {
   type BytesResult,
@@ -22,37 +16,27 @@ import {
   LENGTH_NO_ROOM,
   type PieceColumns,
   RequestType,
-  Status,
   type ToldFlags,
 } from '../clients/wire/messages.js';
 import { hintNumber } from '../core/pool/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
+import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../store/call/call-options.js';
 import type { CallerPage } from '../store/call/caller-page.js';
 import { RequestParts } from '../store/call/request-calls.js';
-import type { NamespacePages, PageOptions } from '../store/namespace/namespace-pages.js';
-import type { Attachment } from './attachment.js';
-import { checkClientKeys, type KeySlice, keyBytesAtMost, keySlices } from './client-keys.js';
-import type { NodeLink } from './node-link.js';
-
-export interface ClientPagesParts {
-  readonly attachment: Attachment;
-  /** Milliseconds for a whole call. */
-  readonly timeoutMs: number;
-  readonly env: Environment;
-}
+import type {
+  NamespacePages,
+  PageOptions,
+  PageReadOptions,
+  PageWriteOptions,
+} from '../store/namespace/namespace-pages.js';
+import { type Call, ClientCalls, type ClientCallsParts, type DirectPage, type Piece } from './client-calls.js';
+import { keyBytesAtMost, keySlices } from './client-keys.js';
 
 /** Bytes of pages moved so far. */
 export interface MovedBytes {
   direct: number;
   bytes: number;
-}
-
-/** One call and its remaining time. */
-interface Call {
-  readonly link: NodeLink;
-  readonly untilMs: number;
-  readonly signal: AbortSignal | undefined;
 }
 
 /** The operation that the pages of a call are for. */
@@ -63,12 +47,24 @@ interface Subject {
   readonly isNamed: boolean;
   /** Flags that every request of the call carries. */
   readonly told: RequestParts;
+  /** Takes the reasons that this side knows, if the caller wants to know them. */
+  readonly reasons?: Reasons<MissReason> | Reasons<RefusalReason> | undefined;
 }
 
-/** A page in memory that the node has registered; `index` is its position in the call. */
-interface DirectPage {
-  readonly index: number;
-  readonly pieces: readonly Piece[];
+/** Pages that are to be moved, and the options of the call. */
+interface Move {
+  readonly keys: readonly string[];
+  readonly pages: readonly CallerPage[];
+  readonly isNamed: boolean;
+  readonly options: PageOptions;
+}
+
+/** A request about keys whose answer has a flag for each key. */
+interface SliceRequest {
+  readonly type: RequestType;
+  readonly bodyOf: (keys: string[]) => Buffer;
+  /** Bytes of an answer before its flags. */
+  readonly headBytes: number;
 }
 
 /** Pages of a call, by the way in which they travel. */
@@ -78,91 +74,66 @@ interface Ways {
   readonly onSocket: readonly number[];
 }
 
-interface Piece {
-  readonly region: HostRegion;
-  readonly regionId: number;
-  readonly offset: number;
-  readonly length: number;
-}
-
 /** The pages of a namespace, reached through a node of this host. */
 export class ClientPages implements NamespacePages {
   readonly moved: MovedBytes = { direct: 0, bytes: 0 };
-  readonly #parts: ClientPagesParts;
+  readonly #parts: ClientCallsParts;
+  readonly #calls: ClientCalls;
 
-  constructor(parts: ClientPagesParts) {
+  constructor(parts: ClientCallsParts) {
     this.#parts = parts;
+    this.#calls = new ClientCalls(parts);
   }
 
-  async exists(keys: readonly string[], { pool, signal }: PageOptions): Promise<boolean[]> {
-    const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(keys, pool, signal);
-    for (const { start, keys: some } of this.#slices(call, keys)) {
-      const body = encodeExists({ pool, wantsFlags: true, suffixes: [], keys: some });
-      const answer = await this.#ask(call, RequestType.exists, body);
-      if (answer?.length === 4 + some.length) take(results, start, answer.subarray(4));
-    }
-    return results;
+  exists(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
+    const call = this.#calls.begin(keys, options);
+    return this.#inSlices(call, keys, {
+      type: RequestType.exists,
+      bodyOf: (some) => encodeExists({ pool: options.pool, wantsFlags: true, suffixes: [], keys: some }),
+      headBytes: 4,
+    });
   }
 
-  async get(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    { pool, signal, ...told }: PageOptions,
-  ): Promise<boolean[]> {
-    const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(keys, pool, signal);
-    if (call === undefined) return results;
-    const subject = { keys, pages, pool, isNamed: false, told: new RequestParts(told) };
-    const { direct, onSocket } = await this.#waysOf(call, pages);
-    await Promise.all([
-      this.#inRegions(call, { type: RequestType.get, subject, direct, results }),
-      this.#getOnSocket(call, { subject, indices: onSocket, results }),
-    ]);
-    return results;
+  get(keys: readonly string[], pages: readonly CallerPage[], options: PageReadOptions): Promise<boolean[]> {
+    return this.#move(RequestType.get, { keys, pages, isNamed: false, options }, options.reasons);
   }
 
-  async getCopy(key: string, { pool, signal, ...told }: PageOptions): Promise<Uint8Array | null> {
-    const call = this.#begin([key], pool, signal);
-    const [page] = await this.#getBytes(call, { keys: [key], pool, told: new RequestParts(told) });
-    // The result must not be a view of a larger body.
-    return page instanceof Uint8Array ? new Uint8Array(page) : null;
+  async getCopy(key: string, options: PageReadOptions): Promise<Uint8Array | null> {
+    const [copy = null] = await this.getCopies([key], options);
+    return copy;
   }
 
-  async set(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    { pool, isNamed, ...told }: PageOptions & { readonly isNamed: boolean },
-  ): Promise<boolean[]> {
-    const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(keys, pool);
-    if (call === undefined) return results;
-    const subject = { keys, pages, pool, isNamed, told: new RequestParts(told) };
-    const { direct, onSocket } = await this.#waysOf(call, pages);
-    await Promise.all([
-      this.#inRegions(call, { type: RequestType.set, subject, direct, results }),
-      this.#setOnSocket(call, { subject, indices: onSocket, results }),
-    ]);
-    return results;
+  getCopies(keys: readonly string[], options: PageReadOptions): Promise<(Uint8Array | null)[]> {
+    const call = this.#calls.begin(keys, options);
+    return this.#getCopies(call, keys, options);
   }
 
-  async delete(keys: readonly string[], { pool }: { readonly pool: string }): Promise<boolean[]> {
-    const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(keys, pool);
-    for (const { start, keys: some } of this.#slices(call, keys)) {
-      const answer = await this.#ask(call, RequestType.delete, encodeKeyRequest(pool, some, { hasFlags: false }));
-      if (answer?.length === some.length) take(results, start, answer);
-    }
-    return results;
+  set(keys: readonly string[], pages: readonly CallerPage[], options: PageWriteOptions): Promise<boolean[]> {
+    return this.#move(RequestType.set, { keys, pages, isNamed: options.isNamed, options }, options.refusals);
+  }
+
+  delete(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
+    const call = this.#calls.begin(keys, options);
+    return this.#inSlices(call, keys, {
+      type: RequestType.delete,
+      bodyOf: (some) => encodeKeyRequest(options.pool, some, { hasFlags: false }),
+      headBytes: 0,
+    });
   }
 
   /**
    * Drops the pages of the namespace. If the node does not answer, rejects with a `MeshCacheError` that can be retried:
    * the pages may still be there.
    */
-  async clear(pools: readonly string[]): Promise<void> {
-    const answer = await this.#ask(this.#begin(), RequestType.clear, encodePools(pools));
+  async clear(pools: readonly string[], options: WaitOptions = {}): Promise<void> {
+    options.signal?.throwIfAborted();
+    const answer = await this.#calls.ask(
+      this.#calls.begin([], { pool: '', ...options }),
+      RequestType.clear,
+      encodePools(pools),
+    );
     if (answer !== null) return;
+    options.signal?.throwIfAborted();
     throw new MeshCacheError('ERR_UNREACHABLE', 'clear: the node does not answer; nothing may have been dropped', {
       retryable: true,
     });
@@ -171,9 +142,9 @@ export class ClientPages implements NamespacePages {
   /** The nodes that hold each page of the main pool; null if none is known, or the node does not answer. */
   async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
     const results: (PageHolders | null)[] = keys.map(() => null);
-    const call = this.#begin(keys, '');
-    for (const { start, keys: some } of this.#slices(call, keys, CLIENT_STAT_MAX_KEYS)) {
-      const answer = await this.#ask(call, RequestType.stat, encodeKeyRequest('', some, { hasFlags: false }));
+    const call = this.#calls.begin(keys);
+    for (const { start, keys: some } of this.#calls.slices(call, keys, CLIENT_STAT_MAX_KEYS)) {
+      const answer = await this.#calls.ask(call, RequestType.stat, encodeKeyRequest('', some, { hasFlags: false }));
       if (answer === null) continue;
       for (const [i, found] of (JSON.parse(answer.toString()) as (PageHolders | null)[]).entries()) {
         results[start + i] = found;
@@ -184,27 +155,77 @@ export class ClientPages implements NamespacePages {
 
   /** Sends a request without a body. Resolves with the body of the answer; null if there was none. */
   ask(type: RequestType): Promise<Buffer | null> {
-    return this.#ask(this.#begin(), type, Buffer.alloc(0));
+    return this.#calls.ask(this.#calls.begin(), type, Buffer.alloc(0));
   }
 
-  /**
-   * Begins a call. Undefined if there is no node, or the call was aborted before. Throws `ArgumentError` and
-   * `ClosedError`.
-   */
-  #begin(keys: readonly string[] = [], pool = '', signal?: AbortSignal): Call | undefined {
-    const { attachment, timeoutMs, env } = this.#parts;
-    if (attachment.isClosed) throw new ClosedError('the client');
-    checkClientKeys(keys, pool);
-    const { link } = attachment;
-    if (link === undefined || signal?.aborted === true) return undefined;
-    return { link, untilMs: env.clock.nowMs() + timeoutMs, signal };
+  /** Moves pages, each on its way, between the caller's memory and the node. */
+  #move(
+    type: typeof RequestType.get | typeof RequestType.set,
+    { keys, pages, isNamed, options }: Move,
+    reasons: Reasons<MissReason> | Reasons<RefusalReason> | undefined,
+  ): Promise<boolean[]> {
+    const { pool } = options;
+    const call = this.#calls.begin(keys, options);
+    const results = new Array<boolean>(keys.length).fill(false);
+    const move = async (): Promise<boolean[]> => {
+      if (call !== undefined) {
+        const subject: Subject = { keys, pages, pool, isNamed, told: new RequestParts(options), reasons };
+        const { direct, onSocket } = await this.#waysOf(call, pages);
+        await Promise.all([
+          this.#inRegions(call, { type, subject, direct, results }),
+          type === RequestType.get
+            ? this.#getOnSocket(call, { subject, indices: onSocket, results })
+            : this.#setOnSocket(call, { subject, indices: onSocket, results }),
+        ]);
+      }
+      reasons?.fill(results, this.#calls.reasonOf(call, options));
+      return results;
+    };
+    return move();
   }
 
-  /** Slices of keys that each fit into one request; none without a node. */
-  #slices(call: Call | undefined, keys: readonly string[], maxCount?: number): Iterable<KeySlice> {
-    if (call === undefined) return [];
-    const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
-    return keySlices(keys, { maxCount: Math.min(requestMaxKeys, maxCount ?? requestMaxKeys), maxBytes: bodyMaxBytes });
+  /** Asks about keys, slice by slice; true for each key whose flag in the answers, behind their heads, is set. */
+  async #inSlices(
+    call: Call | undefined,
+    keys: readonly string[],
+    { type, bodyOf, headBytes }: SliceRequest,
+  ): Promise<boolean[]> {
+    const results = new Array<boolean>(keys.length).fill(false);
+    for (const { start, keys: some } of this.#calls.slices(call, keys)) {
+      const answer = await this.#calls.ask(call, type, bodyOf(some));
+      if (answer?.length === headBytes + some.length) take(results, start, answer.subarray(headBytes));
+    }
+    return results;
+  }
+
+  async #getCopies(
+    call: Call | undefined,
+    keys: readonly string[],
+    options: PageReadOptions,
+  ): Promise<(Uint8Array | null)[]> {
+    const { pool } = options;
+    const copies = new Array<Uint8Array | null>(keys.length).fill(null);
+    const told = new RequestParts(options);
+    for (const { start, keys: some } of this.#calls.slices(call, keys)) {
+      for (let left = some.map((_, i) => start + i); left.length > 0; ) {
+        const wanted = left.map((index) => keys[index] as string);
+        const found = await this.#getBytes(call, { keys: wanted, pool, told });
+        const again: number[] = [];
+        left.forEach((index, i) => {
+          const page = found[i];
+          if (page === LENGTH_NO_ROOM) again.push(index);
+          // The result must not be a view of a larger body.
+          else if (page instanceof Uint8Array) copies[index] = new Uint8Array(page);
+        });
+        // A page that has no room alone has none at all.
+        left = again.length < left.length ? again : [];
+      }
+    }
+    options.reasons?.fill(
+      copies.map((copy) => copy !== null),
+      this.#calls.reasonOf(call, options),
+    );
+    return copies;
   }
 
   async #waysOf(call: Call, pages: readonly CallerPage[]): Promise<Ways> {
@@ -282,7 +303,7 @@ export class ClientPages implements NamespacePages {
         const pieces = columnsOf(pieceCount, some);
         const flags = { isNamed, ...toldFlags(call, told) };
         const body = encodeRegionRequest({ pool, keys: someKeys, pieces, ...flags });
-        const answer = await this.#ask(call, type, body, some);
+        const answer = await this.#calls.ask(call, type, body, some);
         if (answer?.length !== some.length) continue;
         some.forEach(({ index, pieces }, i) => {
           results[index] = answer[i] === 1;
@@ -295,7 +316,7 @@ export class ClientPages implements NamespacePages {
   async #getOnSocket(
     call: Call,
     {
-      subject: { keys, pages, pool, told },
+      subject: { keys, pages, pool, told, reasons },
       indices,
       results,
     }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
@@ -308,7 +329,11 @@ export class ClientPages implements NamespacePages {
       some.forEach((index, i) => {
         const page = found[i] ?? LENGTH_MISS;
         if (page === LENGTH_NO_ROOM) again.push(index);
-        if (typeof page === 'number' || page.length !== (pages[index] as CallerPage).length) return;
+        if (typeof page === 'number') return;
+        if (page.length !== (pages[index] as CallerPage).length) {
+          (reasons as Reasons<MissReason> | undefined)?.note(index, 'other_size');
+          return;
+        }
         copyInto(pages[index] as CallerPage, page);
         this.moved.bytes += page.length;
         results[index] = true;
@@ -321,7 +346,7 @@ export class ClientPages implements NamespacePages {
   async #setOnSocket(
     call: Call,
     {
-      subject: { keys, pages, pool, isNamed, told },
+      subject: { keys, pages, pool, isNamed, told, reasons },
       indices,
       results,
     }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
@@ -331,7 +356,10 @@ export class ClientPages implements NamespacePages {
       const some = left.slice(0, sliceCount(left, { keys, pages }, requestMaxKeys));
       left = left.slice(some.length);
       // Only a single page can be larger than any body.
-      if (some.some((index) => (pages[index] as CallerPage).length > bodyMaxBytes)) continue;
+      if (some.some((index) => (pages[index] as CallerPage).length > bodyMaxBytes)) {
+        for (const index of some) (reasons as Reasons<RefusalReason> | undefined)?.note(index, 'too_large');
+        continue;
+      }
       const body = encodeSetBytes({
         pool,
         isNamed,
@@ -340,7 +368,7 @@ export class ClientPages implements NamespacePages {
         pages: some.map((index) => joined(pages[index] as CallerPage)),
       });
       if (body.length > bodyMaxBytes) continue;
-      const answer = await this.#ask(call, RequestType.setBytes, body);
+      const answer = await this.#calls.ask(call, RequestType.setBytes, body);
       if (answer?.length !== some.length) continue;
       some.forEach((index, i) => {
         results[index] = answer[i] === 1;
@@ -355,46 +383,8 @@ export class ClientPages implements NamespacePages {
   ): Promise<readonly BytesResult[]> {
     if (call === undefined) return [];
     const body = encodeKeyRequest(pool, keys, { hasFlags: true, ...toldFlags(call, told) });
-    const answer = await this.#ask(call, RequestType.getBytes, body);
+    const answer = await this.#calls.ask(call, RequestType.getBytes, body);
     return answer === null ? [] : decodeBytesAnswer(answer, keys.length);
-  }
-
-  /**
-   * Sends a request and resolves with the body of the answer, or with null if no good answer came in time. `touched`
-   * are the pages that the node moves for it: the promise then resolves only when the node cannot touch their memory
-   * any more, however long that takes. Throws `ArgumentError` when the node reports a mistake of the caller.
-   */
-  async #ask(
-    call: Call | undefined,
-    type: RequestType,
-    body: Buffer,
-    touched: readonly DirectPage[] = [],
-  ): Promise<Buffer | null> {
-    if (call === undefined) return null;
-    const { env, attachment } = this.#parts;
-    const leftMs = call.untilMs - env.clock.nowMs();
-    if (leftMs <= 0 || call.signal?.aborted === true) return null;
-    const asked = call.link.request(type, body, leftMs);
-    if (asked === undefined) return null;
-    const { id, answer } = asked;
-    const inTime = within(env.clock, leftMs + CLIENT_ANSWER_GRACE_MS, answer);
-    const isAnswered = (await unlessAborted(inTime, call.signal)) === true;
-    if (!isAnswered) {
-      call.link.cancel(id);
-      if (touched.length === 0) return null;
-    }
-    const given = await answer;
-    if (given === null) {
-      if (touched.length > 0) await attachment.fenced(call.link);
-      return null;
-    }
-    if (given.status === Status.ok) return given.body;
-    if (given.status === Status.badRequest) throw new ArgumentError(given.body.toString());
-    if (given.status === Status.noRegion || given.status === Status.regionGone) {
-      const regions = new Set(touched.flatMap(({ pieces }) => pieces.map(({ region }) => region)));
-      for (const region of regions) attachment.forgetRegion(region);
-    }
-    return null;
   }
 }
 

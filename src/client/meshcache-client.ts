@@ -62,10 +62,12 @@ const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
  * On the socket a page has less than 64 MiB; larger ones are misses, and are not set. An idle client does not keep the process alive.
  *
  * @example
+ * import { HostRegion, MeshCacheClient } from 'meshcache';
+ *
  * await using client = await MeshCacheClient.connect({ namespace: { modelName: 'llama-3-8b' } });
  * const memory = HostRegion.allocate(1 << 20, { shared: true });
  * await client.batchSet(['page-1'], [memory.addr], [memory.length]);
- * const isRead = await client.get('page-1', memory.addr, memory.length);
+ * const isRead: boolean = await client.get('page-1', memory.addr, memory.length);
  */
 export class MeshCacheClient extends StoreNamespace {
   readonly #attachment: Attachment;
@@ -85,6 +87,11 @@ export class MeshCacheClient extends StoreNamespace {
     options: MeshCacheClientOptions = {},
     environment: Partial<Environment> = {},
   ): Promise<MeshCacheClient> {
+    if (typeof options !== 'object' || options === null) {
+      throw new ArgumentError(
+        `connect: options must be an object, such as { socket: '/run/node.sock' }, got ${shown(options)}`,
+      );
+    }
     const { namespace, required = false, mode = 'auto', timeoutMs = CLIENT_TIMEOUT_MS } = options;
     const name = options.name ?? `node-${process.pid}`;
     if (typeof name !== 'string' || !NAME.test(name)) {
@@ -157,6 +164,12 @@ export class MeshCacheClient extends StoreNamespace {
    */
   async close(): Promise<void> {
     await this.#attachment.close();
+  }
+
+  /** A short form for logs. */
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    const nodeId = this.#attachment.link?.hello.nodeId;
+    return `MeshCacheClient { ${nodeId === undefined ? 'no node' : `attached to ${nodeId}`} }`;
   }
 
   /** Detaches: `await using client = …`. */

@@ -2,6 +2,7 @@ import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 import { MeshCacheConfig, type StorageConfig, toBoolean, toNumber } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
+import { type MeshCacheStoreOptions, storageConfigOf } from './store-options.js';
 
 /** The part of a model that a store is for: the ranks of a {@link StorageConfig}, as numbers. */
 export interface ModelPart {
@@ -16,9 +17,6 @@ const SIZE_MAX_COUNT = 0xffffffff;
 
 /** Reads the part of a model. Throws `ArgumentError` for invalid ranks, and for an `isMlaModel` that is not a boolean. */
 export function modelPartOf(storage: StorageConfig): ModelPart {
-  if (typeof storage !== 'object' || storage === null) {
-    throw new ArgumentError(`create: needs a storage configuration, got ${shown(storage)}`);
-  }
   const isMlaModel = toBoolean(storage.isMlaModel ?? false);
   if (isMlaModel === undefined) {
     throw new ArgumentError(`create: isMlaModel must be true or false, got ${shown(storage.isMlaModel)}`);
@@ -32,7 +30,8 @@ export function modelPartOf(storage: StorageConfig): ModelPart {
  * The encoder of a store that is created with this configuration: it turns the program's keys into the keys of the directory. Throws
  * `ConfigError` and `ArgumentError`, as creating that store does.
  */
-export function keyEncoderFor(storage: StorageConfig): KeyEncoder {
+export function keyEncoderFor(given: MeshCacheStoreOptions | StorageConfig): KeyEncoder {
+  const storage = storageConfigOf(given);
   return encoderOf(storage, modelPartOf(storage), MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {}));
 }
 

@@ -3,14 +3,16 @@ import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
 import { Signal } from '../base/signal.js';
+import { formatSize } from '../base/sizes.js';
 import type { ClientInfo, ClientServer } from '../clients/client-server.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
+import { checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
-import { StoreNamespace } from '../store/namespace/store-namespace.js';
+import { NodeNamespace } from '../store/namespace/node-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
@@ -25,6 +27,7 @@ import { storeReporter } from './reporting/store-reporting.js';
 import { type StoreStats, storeStats } from './reporting/store-stats.js';
 import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
+import { type MeshCacheStoreOptions, storageConfigOf } from './store-options.js';
 import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
 
 /** The proof that the constructor is called by `create`. */
@@ -33,8 +36,20 @@ const CREATED = Symbol('created');
 /**
  * One node of the cache: it publishes pages in its own pool, and reads the pages of every node. Its own methods use the namespace of its
  * configuration; {@link namespace} gives access to others.
+ *
+ * @example
+ * import { MeshCacheStore } from 'meshcache';
+ *
+ * await using store = await MeshCacheStore.create({
+ *   discoveryAddr: '10.0.0.1:31990',
+ *   protocol: 'tcp',
+ *   globalSegmentSize: '4gb',
+ *   modelName: 'llama-3-8b',
+ * });
+ * await store.set('greeting', new TextEncoder().encode('hello'));
+ * const greeting = await store.get('greeting', { timeoutMs: 500 }); // null: not there, or not in time
  */
-export class MeshCacheStore extends StoreNamespace {
+export class MeshCacheStore extends NodeNamespace {
   readonly runtime: NodeRuntime;
   /** Turns this store's keys into the keys of the directory, for programs that look there themselves. */
   readonly keyEncoder: KeyEncoder;
@@ -76,14 +91,20 @@ export class MeshCacheStore extends StoreNamespace {
     this.#clients = given.clients;
   }
 
+  static create(options: MeshCacheStoreOptions, environment?: Partial<Environment>): Promise<MeshCacheStore>;
+  static create(storage: StorageConfig, environment?: Partial<Environment>): Promise<MeshCacheStore>;
   /**
    * Starts a node and joins the cluster. If no discovery master answers yet, the node works alone, logs that, and joins when a master
    * appears. Over RDMA, `create` also waits until the system has provided the pool's memory; with `wait_for_directory`, until the other
    * nodes have announced their pages to this one, for half a minute at most. Throws `ConfigError`, also when a discovery master refuses the
    * node because of settings that must be equal on all nodes, and `DiskError` when the disk tier cannot be opened.
    */
-  static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
-    const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
+  static async create(
+    options: MeshCacheStoreOptions | StorageConfig,
+    environment: Partial<Environment> = {},
+  ): Promise<MeshCacheStore> {
+    const storage = storageConfigOf(options);
+    const config = MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {});
     const part = modelPartOf(storage);
     const machine = systemEnvironment(environment);
     checkMemory(config.globalSegmentSize, machine.host);
@@ -115,7 +136,7 @@ export class MeshCacheStore extends StoreNamespace {
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
       const made = assembleStore({ config, env, metrics, runtime, region, disk, evicted });
       parts = made;
-      await runtime.join(storePartOf(made, () => reporting.storePart()));
+      await runtime.join(storePartOf(made, reporting));
       made.earlier.start();
       const { pool, pages, leaving } = made;
       const { directory } = runtime;
@@ -159,11 +180,18 @@ export class MeshCacheStore extends StoreNamespace {
   /**
    * Another namespace of this node. Fields that are left out count as absent, ranks as 0 and sizes as 1. Throws `ArgumentError` for an
    * invalid namespace.
+   *
+   * @example
+   * import { MeshCacheStore } from 'meshcache';
+   *
+   * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
+   * const weights = store.namespace({ modelName: 'llama-3-8b', tag: 'weights-2' });
+   * await weights.set('layer-0', new Float32Array(4096));
    */
-  namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
+  namespace(namespace: Partial<KeyNamespace>): NodeNamespace {
     const pages = new StoredPages(this.#parts.pages, this.#keyEncoders.of(wholeNamespace(namespace)));
     const metrics = this.#metrics;
-    return new StoreNamespace({
+    return new NodeNamespace({
       namespacePages: pages,
       turns: this.#turns,
       onLookup: (asked, found) => metrics.recordLookup(asked, found),
@@ -201,8 +229,11 @@ export class MeshCacheStore extends StoreNamespace {
    * Drops all pages of this node, of all namespaces: in its pool, on its disk and in the directory, and the copies that other nodes have made of
    * them where no other node has set the page. Pages that other nodes have set stay.
    */
-  override async clear(): Promise<void> {
-    return this.#turns.run(() => this.#parts.pages.clear());
+  override async clear(options: WaitOptions = NO_OPTIONS): Promise<void> {
+    return this.#turns.run(() => {
+      checkOptions('clear', options);
+      return this.#parts.pages.clear(undefined, options);
+    });
   }
 
   /**
@@ -212,6 +243,19 @@ export class MeshCacheStore extends StoreNamespace {
   close(): Promise<void> {
     this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, clients: this.#clients });
     return this.#closing;
+  }
+
+  /** A short form for logs. */
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    const { members, poolEntries, poolUsedBytes, poolCapacityBytes } = this.stats();
+    const state = this.#closing === undefined ? `members: ${members}` : 'closed';
+    const used = `pages: ${poolEntries}, ${formatSize(poolUsedBytes)} of ${formatSize(poolCapacityBytes)}`;
+    return `MeshCacheStore { ${this.runtime.nodeId}, ${state}, ${used} }`;
+  }
+
+  /** Closes the store: `await using store = …`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
   }
 
   /**

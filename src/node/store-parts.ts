@@ -146,7 +146,10 @@ function pageStoreParts(
 }
 
 /** The answers of a store to what other nodes ask. */
-export function storePartOf({ pages, promoter, leaving }: StoreParts, report: StorePart['report']): StorePart {
+export function storePartOf(
+  { pages, promoter, leaving }: StoreParts,
+  reporting: Pick<NodeReporting, 'storePart' | 'storeHistory'>,
+): StorePart {
   const { statements } = pages;
   const touch = (reads: readonly ReportedRead[]) => {
     for (const { keys, hint } of reads) pages.touch(keys, hint);
@@ -157,7 +160,8 @@ export function storePartOf({ pages, promoter, leaving }: StoreParts, report: St
     promoter,
     copy: leaving.takeOver,
     drain: leaving.start,
-    report,
+    report: () => reporting.storePart(),
+    history: (stepS) => reporting.storeHistory(stepS),
   };
 }
 

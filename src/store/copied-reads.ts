@@ -1,15 +1,21 @@
 import type { Clock } from '../base/environment/clock.js';
-import { COPY_ATTEMPTS_MAX_COUNT, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
+import { COPY_ATTEMPTS_MAX_COUNT, PAGE_MAX_BYTES, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { DataLocation } from '../types.js';
-import type { CallerPage } from './call/caller-page.js';
+import { type MissReason, Reasons } from './call/call-options.js';
+import { type CallerPage, RegionPage } from './call/caller-page.js';
 import type { CallOptions } from './call/request-calls.js';
 
 export interface CopiedReadsParts {
-  /** Locates a page on this node or in the directory; null: neither has it, which counts as a miss. */
-  readonly locate: (key: string, signal: AbortSignal | undefined) => Promise<DataLocation | null>;
-  /** Reads the page that has just been located. */
-  readonly read: (key: string, page: CallerPage, options: CallOptions, located: DataLocation) => Promise<boolean>;
+  /** Locates pages on this node or in the directory; null: neither has the page, which counts as a miss. */
+  readonly locate: (keys: readonly string[], options: CallOptions) => Promise<(DataLocation | null)[]>;
+  /** Reads pages that have just been located, by index. */
+  readonly read: (
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    options: CallOptions,
+    located: (index: number) => DataLocation | undefined,
+  ) => Promise<boolean[]>;
   readonly isClosed: () => boolean;
   readonly clock: Clock;
 }
@@ -27,23 +33,65 @@ export class CopiedReads {
     key: string,
     { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
   ): Promise<Uint8Array | 'too-large' | null> {
-    const { locate, read, isClosed, clock } = this.#parts;
+    const { locate, isClosed, clock } = this.#parts;
     const { signal } = options;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
     let before: DataLocation | undefined;
     for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX_COUNT && clock.nowMs() <= untilMs; attempt++) {
-      const location = await locate(key, signal);
+      const [location = null] = await locate([key], options);
       if (location === null || isClosed() || (before && isSameStatement(location, before))) return null;
       if (location.length > maxBytes) return 'too-large';
-      const copy = new Uint8Array(location.length);
-      const region = HostRegion.wrap(copy);
-      const page = { ranges: [{ addr: region.addr, length: copy.length }], views: region.views(), length: copy.length };
-      const isRead = await read(key, page, options, location).finally(() => region.free());
-      if (isRead) return copy;
+      const [copy = null] = await this.#readCopies([key], [location], options);
+      if (copy !== null) return copy;
       if (isClosed() || signal?.aborted) return null;
       before = location;
     }
     return null;
+  }
+
+  /** Reads copies of pages; see `PageStore.getCopies`. */
+  async getMany(keys: readonly string[], options: CallOptions): Promise<(Uint8Array | null)[]> {
+    const { locate, isClosed } = this.#parts;
+    const { reasons, signal } = options;
+    const copies = new Array<Uint8Array | null>(keys.length).fill(null);
+    const locations = await locate(keys, options);
+    const found = keys.flatMap((_, i) => (locations[i] ? [i] : []));
+    if (found.length === 0 || isClosed()) return copies;
+    const wanted = found.map((i) => keys[i] as string);
+    // The reasons of this attempt have other indices, and a later attempt finds them again.
+    const first = await this.#readCopies(
+      wanted,
+      found.map((i) => locations[i] as DataLocation),
+      { ...options, reasons: undefined },
+    );
+    for (const [j, i] of found.entries()) {
+      copies[i] = first[j] ?? null;
+      if (copies[i] !== null || isClosed() || signal?.aborted) continue;
+      // The page was set anew meanwhile, and may have another length, or is not where the directory said.
+      const why = reasons && new Reasons<MissReason>();
+      const again = await this.get(keys[i] as string, { ...options, reasons: why, maxBytes: PAGE_MAX_BYTES });
+      copies[i] = again === 'too-large' ? null : again;
+      const reason = why?.of(0);
+      if (reason !== undefined) reasons?.note(i, reason);
+    }
+    return copies;
+  }
+
+  /** Reads pages of these locations; null for each one that has not been read. */
+  async #readCopies(
+    keys: readonly string[],
+    locations: readonly DataLocation[],
+    options: CallOptions,
+  ): Promise<(Uint8Array | null)[]> {
+    const copies = locations.map(({ length }) => new Uint8Array(length));
+    const regions = copies.map((copy) => HostRegion.wrap(copy));
+    const pages = regions.map((region) => new RegionPage(region, region.start, region.length));
+    try {
+      const isRead = await this.#parts.read(keys, pages, options, (index) => locations[index]);
+      return copies.map((copy, i) => (isRead[i] === true ? copy : null));
+    } finally {
+      for (const region of regions) region.free();
+    }
   }
 }
 

@@ -8,8 +8,10 @@ import { addTo } from '../directory/owners/owners.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
+import { endedBy, type MissReason } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
 import { slicesOf } from './call/page-slices.js';
+import type { ReasonLog } from './call/reason-log.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import { CopiedReads } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
@@ -21,7 +23,7 @@ import { indicesByNode, type RemoteOutcome } from './remote/remote-outcome.js';
 import { RemoteReads, type RemoteReadsParts } from './remote/remote-reads.js';
 
 export interface PageReadsParts
-  extends Omit<RemoteReadsParts, 'directory' | 'knownLocations' | 'voidBelow' | 'metrics'> {
+  extends Omit<RemoteReadsParts, 'directory' | 'knownLocations' | 'voidBelow' | 'metrics' | 'missLog'> {
   readonly pool: PublishedPool;
   readonly disk?: DiskTier | undefined;
   readonly directory: Pick<DirectoryClient, 'get' | 'find' | 'discard' | 'firstOwners'>;
@@ -33,6 +35,7 @@ export interface PageReadsParts
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
   readonly locationReuseMs?: number;
   readonly metrics: Metrics;
+  readonly missLog: ReasonLog<MissReason>;
 }
 
 /** Reads since the store was created. */
@@ -64,7 +67,7 @@ export class PageReads {
   #closed = false;
 
   constructor(parts: PageReadsParts) {
-    const { statements, directory, clock, disk, metrics } = parts;
+    const { statements, directory, clock, disk, metrics, missLog } = parts;
     this.#parts = parts;
     // Without checksums only the stamp would show that a location is stale, so that no location is reused.
     this.#knownLocations = new KnownLocations(clock, parts.verifyReads ? (parts.locationReuseMs ?? 0) : 0);
@@ -74,15 +77,15 @@ export class PageReads {
       voidBelow: (key, version) => statements.voidBelow(key, version),
     });
     this.#copied = new CopiedReads({
-      locate: (key, signal) => this.#locate(key, signal),
-      read: async (key, page, options, located) => (await this.get([key], [page], options, located))[0] === true,
+      locate: (keys, options) => this.#locate(keys, options),
+      read: (keys, pages, options, located) => this.get(keys, pages, options, located),
       isClosed: () => this.#closed,
       clock,
     });
     const firstOwners = (keys: readonly string[]) => directory.firstOwners(keys);
     this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock });
     const confirm = (keys: readonly string[]) => statements.confirm(keys);
-    this.#ownDisk = disk && new OwnDiskReads({ disk, confirm, clock, metrics });
+    this.#ownDisk = disk && new OwnDiskReads({ disk, confirm, clock, metrics, missLog });
   }
 
   stats(): PageReadsStats {
@@ -94,23 +97,20 @@ export class PageReads {
     };
   }
 
-  /**
-   * Reads pages, see `PageStore.get`. `located`: for a call for one page, the location that the directory has just
-   * given.
-   */
+  /** Reads pages, see `PageStore.get`. `located`: locations that the directory has just given, by index. */
   async get(
     asked: Keys,
     pages: readonly CallerPage[],
     options: CallOptions,
-    located?: DataLocation,
+    located?: (index: number) => DataLocation | undefined,
   ): Promise<boolean[]> {
     if (this.#closed) throw new ClosedError('the store');
     const { calls, pool } = this.#parts;
     const keys = stringsOf(asked);
-    const { signal } = options;
+    const { signal, reasons } = options;
     const request = calls.begin(options, keys.length);
     const results = new Array<boolean>(keys.length).fill(false);
-    const call: ReadingCall = { asked, keys, pages, results, request, located, signal };
+    const call: ReadingCall = { asked, keys, pages, results, request, located, signal, reasons };
     let elsewhere: readonly number[];
     try {
       const found =
@@ -121,6 +121,7 @@ export class PageReads {
       request.end();
     }
     if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(call, elsewhere);
+    reasons?.fill(results, this.#missReason(signal));
     return results;
   }
 
@@ -132,6 +133,16 @@ export class PageReads {
     return this.#copied.get(key, options);
   }
 
+  /** Reads copies of pages; see `PageStore.getCopies`. */
+  async getCopies(keys: readonly string[], options: CallOptions): Promise<(Uint8Array | null)[]> {
+    const copies = await this.#copied.getMany(keys, options);
+    options.reasons?.fill(
+      copies.map((copy) => copy !== null),
+      this.#missReason(options.signal),
+    );
+    return copies;
+  }
+
   /** Stops: calls under way end early, as misses. */
   close(): void {
     this.#closed = true;
@@ -139,16 +150,34 @@ export class PageReads {
     this.#ownDisk?.close();
   }
 
-  /** Location of a page on this node or in the directory; null: neither has it, which counts as a miss. */
-  async #locate(key: string, signal: AbortSignal | undefined): Promise<DataLocation | null> {
+  /** Locations of pages on this node or in the directory; null: neither has the page, which counts as a miss. */
+  async #locate(keys: readonly string[], { signal, reasons }: CallOptions): Promise<(DataLocation | null)[]> {
+    if (this.#closed) throw new ClosedError('the store');
     const { clock, directory, metrics, statements } = this.#parts;
     const startMs = clock.nowMs();
-    const inDirectory = async () => (signal?.aborted ? undefined : unlessAborted(directory.get([key]), signal));
-    const location = statements.locationsOf([key])[0] ?? (await inDirectory())?.[0] ?? null;
-    if (location !== null && location.length <= PAGE_MAX_BYTES) return location;
-    this.#misses++;
-    metrics.recordReads('remote', { hits: 0, misses: 1, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
-    return null;
+    const locations = statements.locationsOf(keys);
+    const unknown = keys.flatMap((_, i) => (locations[i] === null ? [i] : []));
+    if (unknown.length > 0 && signal?.aborted !== true) {
+      const found = await unlessAborted(directory.get(unknown.map((i) => keys[i] as string)), signal);
+      unknown.forEach((i, j) => {
+        locations[i] = found?.[j] ?? null;
+      });
+    }
+    const usable = locations.map((location) => ((location?.length ?? 0) <= PAGE_MAX_BYTES ? location : null));
+    const misses = usable.reduce((count, location) => count + Number(location === null), 0);
+    if (misses === 0) return usable;
+    reasons?.fill(
+      usable.map((location) => location !== null),
+      this.#missReason(signal),
+    );
+    this.#misses += misses;
+    metrics.recordReads('remote', { hits: 0, misses, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
+    return usable;
+  }
+
+  /** The reason for misses of a call that has noted none. */
+  #missReason(signal: AbortSignal | undefined): MissReason {
+    return this.#closed ? 'closed' : (endedBy(signal) ?? 'absent');
   }
 
   /**
@@ -156,10 +185,10 @@ export class PageReads {
    * slice.
    */
   async #readLocal(
-    { keys, pages, results, request, signal }: ReadingCall,
+    { keys, pages, results, request, signal, reasons }: ReadingCall,
     found: readonly (PublishedPage | null)[] | undefined,
   ): Promise<number[]> {
-    const { clock, pool, disk, metrics, verifyReads: isVerified } = this.#parts;
+    const { clock, pool, disk, metrics, missLog, verifyReads: isVerified } = this.#parts;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
     let hits = 0;
@@ -189,7 +218,10 @@ export class PageReads {
           bytes += (pages[i] as CallerPage).length;
         } else {
           misses++;
-          if (outcome === 'damaged') this.#foundDamaged(keys[i] as string);
+          const isDamaged = outcome === 'damaged';
+          reasons?.note(i, isDamaged ? 'checksum' : 'other_size');
+          missLog.note(isDamaged ? 'checksum' : 'other_size');
+          if (isDamaged) this.#foundDamaged(keys[i] as string);
         }
       });
     }
@@ -211,8 +243,7 @@ export class PageReads {
 
   async #readElsewhere(call: ReadingCall, wanted: readonly number[]): Promise<void> {
     const { clock, metrics } = this.#parts;
-    const { asked, keys, pages, results, signal, located } = call;
-    const locationOf = located === undefined ? undefined : () => located;
+    const { asked, keys, pages, results, signal, reasons, located: locationOf } = call;
     const startMs = clock.nowMs();
     const fromDisk: Promise<void>[] = [];
     const onOwn = (own: readonly number[]): void => {
@@ -220,7 +251,7 @@ export class PageReads {
     };
     // All work that may write into the pages has ended before a failure is passed on.
     const remote = await this.#joined
-      .read({ asked, keys, pages, wanted, onOwn, locationOf, signal })
+      .read({ asked, keys, pages, wanted, onOwn, locationOf, signal, reasons })
       .catch(async (error: unknown) => {
         await Promise.allSettled(fromDisk);
         throw error;

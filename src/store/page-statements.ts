@@ -2,12 +2,15 @@ import { assert } from '../base/assert.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
+import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { Taken } from '../directory/messages/taken.js';
+import { batchOf } from '../directory/owners/owners.js';
 import { Removals } from '../directory/shard/removals.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import { DataLocation } from '../types.js';
+import type { DataLocation } from '../types.js';
 import type { DiskTier } from './disk/disk-tier.js';
+import { absentOf, type KeyedLocations, OwnLocations, presentOf } from './own-locations.js';
 
 export interface PageStatementsParts {
   readonly pool: PublishedPool;
@@ -24,14 +27,14 @@ export interface PageStatementsParts {
   readonly metrics: MetricsSink;
 }
 
-/** Keys by the outcome of their announcement; all other keys are in the directory. */
+/** Positions of pages by the outcome of their announcement; all other pages are in the directory. */
 interface Announced {
-  /** Keys that no owner has accepted. */
-  readonly refused: string[];
-  /** Keys for which an owner knows a newer content. */
-  readonly outdated: string[];
-  /** Keys whose page another node has. */
-  readonly held: string[];
+  /** Pages that no owner has accepted. */
+  readonly refused: number[];
+  /** Pages for which an owner knows a newer content. */
+  readonly outdated: number[];
+  /** Pages that another node has. */
+  readonly held: number[];
 }
 
 /**
@@ -43,6 +46,7 @@ interface Announced {
  */
 export class PageStatements {
   readonly #parts: PageStatementsParts;
+  readonly #own: OwnLocations;
   /** Keys in the pool that no directory shard has accepted yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
   /** Number of announcements under way: their keys are in `#unannounced`, in the pool or not. */
@@ -60,6 +64,7 @@ export class PageStatements {
 
   constructor(parts: PageStatementsParts) {
     this.#parts = parts;
+    this.#own = new OwnLocations(parts);
     this.#startVersion = parts.versions.next();
   }
 
@@ -67,22 +72,24 @@ export class PageStatements {
    * Announces pages that have just been set, one for each key, null for pages that were not set; returns the refused
    * keys.
    */
-  async stateSet(
-    keys: readonly string[],
-    published: readonly (PublishedPage | null)[],
-    origin: PageOrigin,
-  ): Promise<Set<string>> {
-    const entries = new Map<string, DataLocation>();
-    published.forEach((page, j) => {
-      const key = keys[j] as string;
-      if (page === null) return;
+  async stateSet(keys: Keys, published: readonly (PublishedPage | null)[], origin: PageOrigin): Promise<Set<string>> {
+    const strings = stringsOf(keys);
+    const contentOf = (page: PublishedPage) => (page.alreadyPresent && origin.kind === 'computed' ? page : origin);
+    const told = new Set<string>();
+    const indices: number[] = [];
+    published.forEach((page, i) => {
+      const key = strings[i] as string;
+      if (page === null || told.has(key)) return;
       const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
-      const { version, kind } = page.alreadyPresent && origin.kind === 'computed' ? page : origin;
       // A named entry becomes the newest even if its bytes are unchanged: another node may have set other bytes
       // meanwhile.
-      if (!isStated || kind === 'named') entries.set(key, this.#locationOf(page, { version, kind, isCopy: false }));
+      if (isStated && contentOf(page).kind !== 'named') return;
+      told.add(key);
+      indices.push(i);
     });
-    if (entries.size === 0) return new Set();
+    if (indices.length === 0) return new Set();
+    const pages = indices.map((i) => published[i] as PublishedPage);
+    const entries = { keys: pickKeys(keys, indices), columns: this.#own.ofSet(pages, contentOf) };
     const refused = await this.#announceSet(entries, origin);
     if (origin.kind === 'named') this.#noteSet(entries, refused);
     return refused;
@@ -136,26 +143,19 @@ export class PageStatements {
    * Announces these pages anew, which other nodes could not read where the directory said. Pages that are gone are
    * dropped from the directory once more, because an earlier drop may have been lost.
    */
-  async restate(keys: readonly string[]): Promise<void> {
+  async restate(asked: readonly string[]): Promise<void> {
     if (this.#closed) return;
-    const gone: string[] = [];
-    const entries = new Map<string, DataLocation>();
-    this.locationsOf(keys).forEach((location, i) => {
-      if (location === null) gone.push(keys[i] as string);
-      else entries.set(keys[i] as string, location);
-    });
-    for (const key of gone) this.#unannounced.delete(key);
-    await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(entries)]);
+    const keys = batchOf(asked);
+    const located = { keys, columns: this.#own.find(keys) };
+    const gone = absentOf(located);
+    for (const key of stringsOf(gone)) this.#unannounced.delete(key);
+    await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
 
   /** The locations to announce for those of `keys` that this node has now. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[] {
-    const inPool = this.poolLocationsOf(keys);
-    const onDisk = this.#parts.disk?.peekBatch(keys);
-    return inPool.map((location, i) => {
-      const written = onDisk?.[i] ?? null;
-      return location ?? (written === null ? null : this.#diskLocationOf(written));
-    });
+    const columns = this.#own.find(keys);
+    return keys.map((_, i) => columns.locationAt(i));
   }
 
   /**
@@ -165,12 +165,11 @@ export class PageStatements {
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
     if (this.#parts.isSettled()) return keys.map(() => true);
-    const entries = new Map<string, DataLocation>();
-    this.locationsOf(keys).forEach((location, i) => {
-      if (location !== null && location.version < this.#startVersion) entries.set(keys[i] as string, location);
-    });
-    if (entries.size === 0) return keys.map(() => true);
-    const uncertain = new Set(await this.#announceAgain(entries, { byOthers: true }));
+    const columns = this.#own.find(keys);
+    const isEarlier = (i: number): boolean => (columns.version[i] as number) < this.#startVersion;
+    const earlier = presentOf({ keys, columns }, isEarlier);
+    if (earlier.columns.count === 0) return keys.map(() => true);
+    const uncertain = new Set(await this.#announceAgain(earlier, { byOthers: true }));
     return keys.map((key) => !uncertain.has(key));
   }
 
@@ -180,16 +179,14 @@ export class PageStatements {
    */
   async announcePromoted(keys: readonly string[]): Promise<string[]> {
     if (this.#closed) return [];
-    const entries = new Map<string, DataLocation>();
-    this.poolLocationsOf(keys).forEach((location, i) => {
-      if (location !== null) entries.set(keys[i] as string, location);
-    });
-    return entries.size > 0 ? this.#announceAgain(entries) : [];
+    const present = presentOf({ keys, columns: this.#own.findInPool(keys) });
+    return present.columns.count > 0 ? this.#announceAgain(present) : [];
   }
 
   /** The locations of those of `keys` that the pool has now. */
   poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
-    return this.#parts.pool.peekBatch(keys).map((page) => (page === null ? null : this.#locationOf(page)));
+    const columns = this.#own.findInPool(keys);
+    return keys.map((_, i) => columns.locationAt(i));
   }
 
   get isEmpty(): boolean {
@@ -214,53 +211,18 @@ export class PageStatements {
     this.#closed = true;
   }
 
-  #locationOf(page: PublishedPage, origin: PageOrigin = page): DataLocation {
-    const { pool, identity } = this.#parts;
-    const { stamp, tail } = pool.stampOf(page);
-    return new DataLocation({
-      nodeId: identity.nodeId,
-      incarnation: identity.incarnation,
-      rdmaEndpoint: identity.dataEndpoint,
-      remoteAddr: pool.baseAddr + BigInt(page.offset),
-      rkey: pool.rkey,
-      length: page.length,
-      checksum: page.checksum,
-      version: origin.version,
-      kind: origin.kind,
-      isCopy: origin.isCopy,
-      stamp,
-      tail,
-    });
-  }
-
-  #diskLocationOf(page: PublishedPage): DataLocation {
-    const { length, checksum, version, kind } = page;
-    const { nodeId, incarnation, dataEndpoint: rdmaEndpoint } = this.#parts.identity;
-    return new DataLocation({
-      nodeId,
-      incarnation,
-      rdmaEndpoint,
-      remoteAddr: 0n,
-      rkey: 0,
-      length,
-      checksum,
-      version,
-      kind,
-      tier: 'disk',
-    });
-  }
-
   /** Announces pages that were just set, repeatedly while owners know a newer content; returns the refused keys. */
-  async #announceSet(entries: ReadonlyMap<string, DataLocation>, origin: PageOrigin): Promise<Set<string>> {
+  async #announceSet(entries: KeyedLocations, origin: PageOrigin): Promise<Set<string>> {
     const { pool, disk, versions, keepsDuplicates } = this.#parts;
     const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
     const refused = new Set<string>();
     let { version } = origin;
     for (let left = entries, attempt = 1; ; attempt++) {
+      const strings = stringsOf(left.keys);
       const announced = await this.#announce(left, { unlessHeld });
-      for (const key of announced.refused) refused.add(key);
-      this.#dropHeld(announced.held, left);
-      const { outdated } = announced;
+      for (const i of announced.refused) refused.add(strings[i] as string);
+      this.#dropHeld(left, announced.held);
+      const outdated = announced.outdated.map((i) => strings[i] as string);
       if (outdated.length === 0 || this.#closed) return refused;
       const next = versions.next();
       const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
@@ -273,24 +235,24 @@ export class PageStatements {
       for (const key of lost) refused.add(key);
       await this.#dropUpTo(lost, version);
       version = next;
-      const locations = this.poolLocationsOf(renewed);
-      left = new Map(renewed.flatMap((key, i) => (locations[i] ? [[key, locations[i] as DataLocation] as const] : [])));
-      if (left.size === 0) return refused;
+      left = presentOf({ keys: renewed, columns: this.#own.findInPool(renewed) });
+      if (left.columns.count === 0) return refused;
     }
   }
 
   /** Notes the versions of set pages. Pages that were announced with a later version than here are noted already. */
-  #noteSet(entries: ReadonlyMap<string, DataLocation>, refused: ReadonlySet<string>): void {
-    entries.forEach(({ version }, key) => {
-      if (!refused.has(key)) this.#voids.note(key, version);
+  #noteSet({ keys, columns }: KeyedLocations, refused: ReadonlySet<string>): void {
+    stringsOf(keys).forEach((key, i) => {
+      if (!refused.has(key)) this.#voids.note(key, columns.version[i] as number);
     });
   }
 
   /** Drops computed pages that another node has; its pages are as good. */
-  #dropHeld(keys: readonly string[], entries: ReadonlyMap<string, DataLocation>): void {
-    if (keys.length === 0 || this.#closed) return;
+  #dropHeld(entries: KeyedLocations, held: readonly number[]): void {
+    if (held.length === 0 || this.#closed) return;
     const { pool, disk, metrics } = this.#parts;
-    const voidBelow = keys.map((key) => (entries.get(key)?.version ?? 0) + 1);
+    const keys = stringsOf(pickKeys(entries.keys, held));
+    const voidBelow = held.map((i) => (entries.columns.version[i] as number) + 1);
     this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
     metrics.count('meshcache_duplicate_pages_total', keys.length);
     // The removal is not awaited: after a crash the disk's page is announced anew, and is as good as the other node's.
@@ -321,30 +283,32 @@ export class PageStatements {
    * Announces pages that were here before; pages older than the cluster's are dropped. Returns their keys and the
    * refused ones.
    */
-  async #announceAgain(entries: ReadonlyMap<string, DataLocation>, { byOthers = false } = {}): Promise<string[]> {
+  async #announceAgain(entries: KeyedLocations, { byOthers = false } = {}): Promise<string[]> {
+    if (entries.columns.count === 0) return [];
     const { refused, outdated } = await this.#announce(entries, { byOthers });
+    const keys = stringsOf(entries.keys);
     if (outdated.length > 0) {
       await this.drop(
-        outdated,
-        outdated.map((key) => (entries.get(key)?.version ?? 0) + 1),
+        outdated.map((i) => keys[i] as string),
+        outdated.map((i) => (entries.columns.version[i] as number) + 1),
       );
     }
-    return [...refused, ...outdated];
+    return [...refused, ...outdated].map((i) => keys[i] as string);
   }
 
   /** Announces locations, and withdraws those of pages that have gone meanwhile. */
   async #announce(
-    entries: ReadonlyMap<string, DataLocation>,
+    { keys, columns }: KeyedLocations,
     options: { readonly unlessHeld?: boolean; readonly byOthers?: boolean } = {},
   ): Promise<Announced> {
     const { directory } = this.#parts;
     const announced: Announced = { refused: [], outdated: [], held: [] };
-    const keys = [...entries.keys()];
-    for (const key of keys) this.#unannounced.add(key);
+    const strings = stringsOf(keys);
+    for (const key of strings) this.#unannounced.add(key);
     this.#announcing++;
     let taken: Uint8Array;
     try {
-      taken = await directory.state(keys, [...entries.values()], options);
+      taken = await directory.state(keys, columns, options);
     } finally {
       this.#announcing--;
     }
@@ -352,16 +316,16 @@ export class PageStatements {
     const { pool, disk } = this.#parts;
     const isInPool = pool.hasBatch(keys);
     const isOnDisk = disk !== undefined && isInPool.includes(0) ? disk.peekBatch(keys) : [];
-    const gone: string[] = [];
-    keys.forEach((key, i) => {
-      if (taken[i] === Taken.refused) announced.refused.push(key);
-      else if (taken[i] === Taken.outdated) announced.outdated.push(key);
-      else if (taken[i] === Taken.held) announced.held.push(key);
+    const gone: number[] = [];
+    strings.forEach((key, i) => {
+      if (taken[i] === Taken.refused) announced.refused.push(i);
+      else if (taken[i] === Taken.outdated) announced.outdated.push(i);
+      else if (taken[i] === Taken.held) announced.held.push(i);
       if (taken[i] !== Taken.refused || isInPool[i] === 0) this.#unannounced.delete(key);
-      if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(key);
+      if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(i);
     });
     // The deletes of these pages may have overtaken the put.
-    if (gone.length > 0) await directory.delete(gone);
+    if (gone.length > 0) await directory.delete(pickKeys(keys, gone));
     return announced;
   }
 

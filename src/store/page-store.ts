@@ -14,7 +14,9 @@ import { reportPool } from '../pool/pool-metrics.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import type { Transport } from '../transport/contract/transport.js';
 import type { EntryKind } from '../types.js';
+import { inTime, type MissReason, orAbort, timedOut, type WaitOptions } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
+import { ReasonLog } from './call/reason-log.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { PageReads } from './page-reads.js';
@@ -103,7 +105,8 @@ export class PageStore {
     this.#statements = new PageStatements(parts);
     this.#calls = new RequestCalls(parts.metrics);
     const { identity, pool, metrics } = parts;
-    const shared = { ...parts, statements: this.#statements, calls: this.#calls };
+    const missLog = new ReasonLog<MissReason>('pages not read', parts);
+    const shared = { ...parts, statements: this.#statements, calls: this.#calls, missLog };
     const onDropped = (keys: readonly string[]) => this.forget(keys);
     this.#reads = new PageReads({ ...shared, nodeId: identity.nodeId, onDropped });
     this.#writes = new PageWrites({ ...shared, onDropped });
@@ -128,14 +131,9 @@ export class PageStore {
    * this or other calls, evict before the call has ended: no reader finds it any more, nor the page that it has
    * replaced.
    */
-  async set(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    kind: EntryKind,
-    options: CallOptions = {},
-  ): Promise<boolean[]> {
+  async set(keys: Keys, pages: readonly CallerPage[], kind: EntryKind, options: CallOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    return this.#writes.set(keys, pages, kind, options);
+    return inTime(this.#parts.clock, options, (call) => this.#writes.set(keys, pages, kind, call));
   }
 
   /** Stops publishing: from now on every `set` is false; reads go on as before. */
@@ -154,7 +152,8 @@ export class PageStore {
    * Pages not read by then are misses.
    */
   get(keys: Keys, pages: readonly CallerPage[], options: CallOptions = {}): Promise<boolean[]> {
-    return this.#reads.get(keys, pages, options);
+    if (options.timeoutMs === undefined) return this.#reads.get(keys, pages, options);
+    return inTime(this.#parts.clock, options, (call) => this.#reads.get(keys, pages, call));
   }
 
   /**
@@ -172,12 +171,22 @@ export class PageStore {
     options: CallOptions & { readonly maxBytes: number },
   ): Promise<Uint8Array | 'too-large' | null> {
     this.#checkOpen();
-    return this.#reads.getCopyWithin(key, options);
+    return inTime(this.#parts.clock, options, (call) => this.#reads.getCopyWithin(key, call));
+  }
+
+  /** {@link getCopy} of each page, with one lookup for all of them. */
+  async getCopies(keys: readonly string[], options: CallOptions = {}): Promise<(Uint8Array | null)[]> {
+    this.#checkOpen();
+    return inTime(this.#parts.clock, options, (call) => this.#reads.getCopies(keys, call));
   }
 
   /** Which pages this node or the directory has; after an abort, which pages this node has. Does not count as a use. */
-  async exists(keys: Keys, { signal }: Pick<CallOptions, 'signal'> = {}): Promise<boolean[]> {
+  async exists(keys: Keys, options: WaitOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
+    return inTime(this.#parts.clock, options, ({ signal }) => this.#exists(keys, signal));
+  }
+
+  async #exists(keys: Keys, signal: AbortSignal | undefined): Promise<boolean[]> {
     const onDisk = this.#parts.disk?.hasBatch(stringsOf(keys));
     const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
@@ -189,9 +198,17 @@ export class PageStore {
     return here;
   }
 
-  /** Drops pages that this node has published; `prefixes`: only those whose keys begin with one of them. */
-  async clear(prefixes?: readonly string[]): Promise<void> {
+  /**
+   * Drops pages that this node has published; `prefixes`: only those whose keys begin with one of them. Rejects with the signal's reason
+   * when it is aborted while other nodes are being told.
+   */
+  async clear(prefixes?: readonly string[], options: WaitOptions = {}): Promise<void> {
     this.#checkOpen();
+    options.signal?.throwIfAborted();
+    await inTime(this.#parts.clock, options, ({ signal }) => orAbort(this.#clear(prefixes), signal));
+  }
+
+  async #clear(prefixes: readonly string[] | undefined): Promise<void> {
     const { pool, disk, onGone } = this.#parts;
     const isWanted = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
     const inPool = prefixes === undefined ? pool.clear() : pool.keys().filter(isWanted);
@@ -202,10 +219,41 @@ export class PageStore {
     await Promise.all([this.#statements.retract([...new Set([...inPool, ...onDisk])]), disk?.removalsWritten()]);
   }
 
-  /** Makes every node drop these pages. True: no node can read the page any more. */
-  async delete(keys: readonly string[]): Promise<boolean[]> {
+  /** Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false. */
+  async delete(keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    return this.#parts.deleteEverywhere(keys, this.#parts.versions.next());
+    const { deleteEverywhere, versions, clock } = this.#parts;
+    if (options.signal?.aborted) return keys.map(() => false);
+    return inTime(clock, options, async ({ signal }) => {
+      const deleted = await unlessAborted(deleteEverywhere(keys, versions.next()), signal);
+      return deleted ?? keys.map(() => false);
+    });
+  }
+
+  /**
+   * Keys of the pages that this node has, slice by slice, as far as they begin with the prefix; other work has its turn between slices. Pages that
+   * come or go meanwhile may be left out. Rejects with the signal's reason when it is aborted, and with `ClosedError` when the store is closed.
+   */
+  async *keysInSlices(prefix: string, { signal, timeoutMs }: WaitOptions = {}): AsyncGenerator<string[], void> {
+    const { pool, disk, clock } = this.#parts;
+    const untilMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : clock.nowMs() + timeoutMs;
+    const goOn = async (): Promise<void> => {
+      await clock.yield();
+      this.#checkOpen();
+      signal?.throwIfAborted();
+      if (clock.nowMs() > untilMs) throw timedOut(timeoutMs as number);
+    };
+    await goOn();
+    for (const keys of pool.keysInSlices()) {
+      yield keys.filter((key) => key.startsWith(prefix));
+      await goOn();
+    }
+    for (const keys of disk?.keysInSlices() ?? []) {
+      const wanted = keys.filter((key) => key.startsWith(prefix));
+      const inPool = pool.hasBatch(wanted);
+      yield wanted.filter((_, i) => inPool[i] === 0);
+      await goOn();
+    }
   }
 
   /**

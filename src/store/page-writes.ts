@@ -1,16 +1,18 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
+import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';
+import { endedBy, type Reasons, type RefusalReason } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
-import type { Slice } from './call/page-slices.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { type Publishing, publishSlices } from './disk/publishing.js';
 import type { PageStatements } from './page-statements.js';
-import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
+import { SkippedWrites } from './skipped-writes.js';
 
 export interface PageWritesParts {
   readonly pool: PublishedPool;
@@ -22,12 +24,14 @@ export interface PageWritesParts {
   /** Called with the keys of pages that have left the pool again. */
   readonly onDropped: (keys: readonly string[]) => void;
   readonly clock: Clock;
+  readonly log: Logger;
   readonly metrics: Metrics;
 }
 
 /** Publishes pages and announces them in the directory. */
 export class PageWrites {
   readonly #parts: PageWritesParts;
+  readonly #skipped: SkippedWrites;
   #isPublishing = true;
   #pages = 0;
   #bytes = 0;
@@ -35,6 +39,7 @@ export class PageWrites {
 
   constructor(parts: PageWritesParts) {
     this.#parts = parts;
+    this.#skipped = new SkippedWrites(parts);
   }
 
   /** Pages written since the store was created, and their bytes. */
@@ -44,38 +49,40 @@ export class PageWrites {
 
   /** Publishes pages; see `PageStore.set`. */
   async set(
-    keys: readonly string[],
+    keys: Keys,
     pages: readonly CallerPage[],
     kind: EntryKind,
-    { signal, ...told }: CallOptions = {},
+    { signal, refusals, ...told }: CallOptions = {},
   ): Promise<boolean[]> {
-    const request = this.#parts.calls.begin(told, keys.length);
+    const request = this.#parts.calls.begin(told, pages.length);
     const startMs = this.#parts.clock.nowMs();
     const origin: PageOrigin = { version: this.#parts.versions.next(), kind, isCopy: false };
-    const results = new Array<boolean>(keys.length).fill(false);
+    const results = new Array<boolean>(pages.length).fill(false);
     const announcements: Promise<void>[] = [];
     const publishing: Publishing = {
       keys,
       pages,
       origin,
       request: request.pool,
+      signal,
       mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
       onTakenBack: (gone) => this.#parts.onDropped(gone),
-      onPublished: (slice, published) => {
+      onPublished: ({ start }, published, sliceKeys) => {
         if (this.#closed) return;
-        const sliceKeys = keys.slice(slice.start, slice.end);
-        countNotPublished(pages.slice(slice.start, slice.end), published, this.#parts);
-        this.#parts.onSet?.(sliceKeys);
+        if (published.includes(null)) this.#skipped.noteUnpublished(start, { pages, published, refusals });
+        this.#parts.onSet?.(stringsOf(sliceKeys));
         const outdated = this.#parts.disk?.writeThrough(sliceKeys, published, request.disk);
         if (outdated !== undefined) announcements.push(outdated);
-        announcements.push(this.#stateSlice(slice, { keys: sliceKeys, published, origin, results }));
+        announcements.push(this.#stateSlice(start, { keys: sliceKeys, published, origin, results, refusals }));
       },
     };
     await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts)).finally(request.end);
     // The pages are copied by now, so that a caller that gives up waiting for the directory gets their memory back.
     const announced = await unlessAborted(Promise.all(announcements), signal);
     // After an abort it is unknown which owners have accepted their pages, so that every result is false.
-    if (announced === undefined) return new Array<boolean>(keys.length).fill(false);
+    if (announced === undefined) results.fill(false);
+    refusals?.fill(results, this.#refusalReason(signal));
+    if (announced === undefined) return [...results];
     const written = results.reduce((count, ok) => count + Number(ok), 0);
     if (written > 0) {
       const bytes = pages.reduce((sum, page, i) => sum + (results[i] === true ? page.length : 0), 0);
@@ -99,28 +106,38 @@ export class PageWrites {
   }
 
   #mayPublish(pagesLeft: number): boolean {
-    if (!this.#closed && !this.#isPublishing) countSkippedWrites(this.#parts.metrics, 'draining', pagesLeft);
+    if (!this.#closed && !this.#isPublishing) this.#skipped.count('draining', pagesLeft);
     return !this.#closed && this.#isPublishing;
   }
 
+  /** The reason for pages of a call that have not been set, and for which none was noted. */
+  #refusalReason(signal: AbortSignal | undefined): RefusalReason {
+    if (this.#closed) return 'closed';
+    return endedBy(signal) ?? (this.#isPublishing ? 'no_room' : 'draining');
+  }
+
   /** Announces a slice in the directory; pages that no owner accepts become false in `results`. */
-  async #stateSlice({ start }: Slice, { keys, published, origin, results }: PublishedSlice): Promise<void> {
+  async #stateSlice(start: number, { keys, published, origin, results, refusals }: PublishedSlice): Promise<void> {
     published.forEach((page, j) => {
       if (page !== null) results[start + j] = true;
     });
     const refused = await this.#parts.statements.stateSet(keys, published, origin);
-    keys.forEach((key, j) => {
-      if (refused.has(key)) results[start + j] = false;
+    if (refused.size === 0) return;
+    stringsOf(keys).forEach((key, j) => {
+      if (!refused.has(key)) return;
+      results[start + j] = false;
+      refusals?.note(start + j, 'directory');
     });
-    countSkippedWrites(this.#parts.metrics, 'directory', refused.size);
+    this.#skipped.count('directory', refused.size);
   }
 }
 
 /** A published slice of a call; `published` has one element for each key. */
 interface PublishedSlice {
-  readonly keys: readonly string[];
+  readonly keys: Keys;
   readonly published: readonly (PublishedPage | null)[];
   readonly origin: PageOrigin;
   /** Results of the whole call. */
   readonly results: boolean[];
+  readonly refusals: Reasons<RefusalReason> | undefined;
 }

@@ -224,9 +224,7 @@ for (const { name, open } of SUBJECTS) {
     ];
     for (const [method, ...given] of wrong) {
       const error = await t.throwsAsync(async () => call(method, ...given), { instanceOf: ArgumentError });
-      // `exists` is a `batchExists` of one key.
-      const named = method === 'exists' ? 'batchExists' : method;
-      t.true(error?.message.startsWith(`${named}: `), `${method}: ${error?.message}`);
+      t.true(error?.message.startsWith(`${method}: `), `${method}: ${error?.message}`);
     }
     await ns.registerMemPoolHost?.call(ns, pool);
     const tooFew = await t.throwsAsync(async () => call('batchGetV1', ['a'], [0]), { instanceOf: ArgumentError });

@@ -1,3 +1,4 @@
+import { pickKeys, stringsOf } from '../../src/core/binding/key-batch.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { OwnerChannels } from '../../src/directory/owners/owner-channels.js';
@@ -23,10 +24,10 @@ export function plant(canaries: readonly Canary[]): void {
 function announceLess(): void {
   const state = DirectoryClient.prototype.state;
   const isLost = (key: string | undefined) => key?.endsWith('7') === true;
-  DirectoryClient.prototype.state = async function (keys, locations, options) {
+  DirectoryClient.prototype.state = async function (asked, columns, options) {
+    const keys = stringsOf(asked);
     const told = keys.map((_, i) => i).filter((i) => !isLost(keys[i]));
-    const pick = <T>(from: readonly T[]) => told.map((i) => from[i] as T);
-    const taken = [...(await state.call(this, pick(keys), pick(locations), options))];
+    const taken = [...(await state.call(this, pickKeys(asked, told), columns.pick(told), options))];
     return Uint8Array.from(keys, (key) => (isLost(key) ? Taken.taken : (taken.shift() as number)));
   };
 }
@@ -37,7 +38,7 @@ function loseStatements(): void {
   let count = 0;
   OwnerChannels.prototype.put = async function (ownerId, keys, columns, unlessHeld) {
     if (++count % UNDELIVERED_ONE_IN !== 0) return put.call(this, ownerId, keys, columns, unlessHeld);
-    return { taken: new Uint8Array(keys.length).fill(Taken.taken), newestVersion: 0 };
+    return { taken: new Uint8Array(columns.count).fill(Taken.taken), newestVersion: 0 };
   };
 }
 

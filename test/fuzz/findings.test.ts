@@ -9,7 +9,8 @@ import { ArgumentError, ConfigError, ProtocolError } from '../../src/base/errors
 import { DISK_MIN_BYTES, MEMBERS_MAX_COUNT, RPC_FRAME_MAX_BYTES } from '../../src/base/limits.js';
 import { parseConfiguration, readConfiguration } from '../../src/cli/settings/configuration.js';
 import { isStatus, readDrainProgress } from '../../src/cli/status/cluster-query.js';
-import { formatStatus, nodeRow } from '../../src/cli/status/status.js';
+import { nodeRow, statusResult } from '../../src/cli/status/status-report.js';
+import { formatStatus } from '../../src/cli/status/status-text.js';
 import { CommandFailure } from '../../src/command/failure.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
@@ -143,6 +144,8 @@ async function shownState(answer: unknown): Promise<string> {
     nodeId: 'me',
     vnodes: 1,
     heartbeatInterval: 2,
+    memberTtl: 6,
+    history: () => undefined,
     members: () => new Map([['other', OTHER]]),
     ownReport: () => Promise.reject(new Error('not asked')),
     rpc: { call: async () => answer } as unknown as RpcClient,
@@ -182,7 +185,7 @@ test('fuzz: what nodes say of themselves does not steer the terminal', (t) => {
   t.true(isStatus(status));
   const row = nodeRow(OTHER, status as never, { ringShare: 1, isHere: true });
   for (const columns of [10, 10_000]) {
-    const shown = formatStatus({ discovery_addr: 'h:1', nodes: [row] }, columns);
+    const shown = formatStatus(statusResult([row], { discoveryAddr: 'h:1', timeMs: 0 }), { columns });
     t.true(shown.includes('?[2Jgone'), 'still to be read');
     t.false(shown.includes('\u001b'));
   }

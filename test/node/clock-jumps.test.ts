@@ -80,6 +80,7 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'directory/client.ts',
     'net/secured-environment.ts',
     'node/reporting/cluster-reporter.ts',
+    'node/reporting/member-events.ts',
     'node/reporting/recent-events.ts',
     'node/runtime/node-identity.ts',
     'system/system-clock.ts',

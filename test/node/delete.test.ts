@@ -73,3 +73,20 @@ simulated('delete: two calls with the same keys at the same time are both true',
   t.deepEqual(await Promise.all([deleter.delete(['key']), deleter.delete(['key', 'key'])]), [[true], [true, true]]);
   t.is(await setter.get('key'), null);
 });
+
+// Cause: all messages to a member had the time of one call together, and then all keys counted as not deleted.
+simulated(
+  'delete: many keys are gone although telling a member of them takes longer than one call',
+  async (t, world) => {
+    const stores = await trio(world, [0, 0]);
+    const [deleter, setter] = stores as [MeshCacheStore, MeshCacheStore];
+    const keys = Array.from({ length: 6_000 }, (_, i) => `${'x'.repeat(300)} ${i}`);
+    for (let i = 0; i < keys.length; i += 500) {
+      const set = await Promise.all(keys.slice(i, i + 500).map((key) => setter.set(key, content(i, 64))));
+      t.true(set.every(Boolean));
+    }
+    world.narrow('10.0.0.1', '10.0.0.2', 600_000);
+    t.true((await deleter.delete(keys)).every(Boolean));
+    t.is(setter.stats().poolEntries, 0);
+  },
+);

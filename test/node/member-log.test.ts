@@ -30,6 +30,14 @@ test('member log: a line says what became of a node', (t) => {
   t.deepEqual(linesOf({ a: 1 }, { a: 1 }), []);
 });
 
+test('member log: a lost node is a warning, one that leaves is not', (t) => {
+  const levels: string[] = [];
+  const log = { log: (level: string) => void levels.push(level) };
+  const change = { before: membersOf({ a: 1, b: 1, c: 1 }), after: membersOf({ a: 1 }), changed: ['b', 'c'] };
+  logMemberChange(log, change, { hasLeft: (nodeId) => nodeId === 'b', memberTtlS: 6 });
+  t.deepEqual(levels, ['info', 'warn']);
+});
+
 test('member log: one line tells of all nodes with the same fate, and names the first of many', (t) => {
   const many = Object.fromEntries(Array.from({ length: 10 }, (_, i) => [`n${i}`, 1]));
   t.deepEqual(linesOf({ a: 1, b: 1, c: 1, ...many }, { a: 1 }, ['b', 'c']), [

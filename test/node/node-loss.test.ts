@@ -52,6 +52,38 @@ simulated('node loss: the log tells a node that is lost from one that has left',
   );
 });
 
+simulated(
+  'node loss: a node that was lost is told from one that has left, also by a node that joined later',
+  async (t, world) => {
+    const [a, b] = (await startStores(world, 2)) as [MeshCacheStore, MeshCacheStore];
+    const { process, nodeId: killed } = await startHolder(world, { keys: KEYS });
+    await world.until(() => a.stats().members === 3);
+    process.kill();
+    await world.until(() => a.stats().members === 2);
+    await b.close();
+    await world.until(() => a.stats().members === 1);
+    const [later] = (await startStores(world, 1)) as [MeshCacheStore];
+    await world.until(() => later.stats().members === 2);
+    const { departed = [], member_events = [] } = await later.runtime.cluster();
+    t.deepEqual(
+      departed.map(({ node_id, how }) => [node_id, how]),
+      [
+        [b.runtime.nodeId, 'left'],
+        [killed, 'lost'],
+      ],
+    );
+    const gone = member_events.filter(({ change }) => change === 'lost' || change === 'left');
+    t.deepEqual(
+      gone.map(({ node_id }) => node_id),
+      [killed, b.runtime.nodeId],
+    );
+    const text = await a.metrics.renderPrometheus();
+    t.regex(text, /^meshcache_member_changes_total\{change="lost",[^}]*\} 1$/m);
+    t.regex(text, /^meshcache_member_changes_total\{change="left",[^}]*\} 1$/m);
+    t.regex(text, /^meshcache_lost_members\{[^}]*\} 1$/m);
+  },
+);
+
 simulated('node loss: what was set by others while their directory owner died is found again', async (t, world) => {
   const config = { directory_replicas: 1 };
   const stores = await startStores(world, 2, config);

@@ -7,10 +7,12 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { ConfigError } from '../../src/base/errors.js';
-import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../src/base/limits.js';
+import { HISTORY_STEPS_S, NODE_REPORT_CLIENTS_MAX_COUNT } from '../../src/base/limits.js';
+import { compareNames } from '../../src/base/names.js';
 import { clusterStatus } from '../../src/cli/status/status.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
-import type { ClusterReport, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
+import type { ClusterHistory } from '../../src/metrics/history/history-report.js';
+import type { ClusterReport, DepartedNode, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
 import { isReportLike } from '../../src/metrics/report-checks.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { clientsReport } from '../../src/node/reporting/store-reporting.js';
@@ -61,7 +63,7 @@ test('reporting: every node tells of all members, with what each has done', asyn
     t.is(body.heartbeat_interval_s, 0.2);
     t.deepEqual(
       body.nodes.map((node) => node.node_id),
-      stores.map(({ runtime }) => runtime.nodeId).sort(),
+      stores.map(({ runtime }) => runtime.nodeId).sort(compareNames),
     );
     const share = body.nodes.reduce((sum, node) => sum + node.ring_share, 0);
     t.true(Math.abs(share - 1) < 1e-9, `shares add up to ${share}`);
@@ -92,6 +94,55 @@ test('reporting: a member that has gone without a word is unreachable at once an
   await until(async () => (await stateOf(a)) !== 'up' && (await stateOf(b)) !== 'up');
   await until(async () => (await stateOf(a)) === undefined);
   await until(() => b.stats().members === 2);
+});
+
+test('reporting: any node serves the histories of all, and recent figures that are those of the metrics', async (t) => {
+  const stores = await createCluster(2);
+  closing(t, stores);
+  const [a, b] = stores as [MeshCacheStore, MeshCacheStore];
+  const page = content(1, 10_000);
+  t.true(await a.set('page', page));
+  t.deepEqual(await b.get('page'), page);
+  t.is(await b.batchExists(['page', 'no page']), 1);
+  const historyOf = async (stepS: number) => (await getJson<ClusterHistory>(a, `/api/history?step_s=${stepS}`)).body;
+  const sum = (values: readonly number[] = []) => values.reduce((total, value) => total + value, 0);
+  for (const stepS of HISTORY_STEPS_S) {
+    await until(async () =>
+      (await historyOf(stepS)).nodes.every(({ counts }) => sum(counts.remote_bytes) + sum(counts.writes) > 0),
+    );
+    const { nodes, step_s, node_id } = await historyOf(stepS);
+    t.is(step_s, stepS);
+    t.is(node_id, a.runtime.nodeId);
+    const byNode = new Map(nodes.map((node) => [node.node_id, node]));
+    const [ofA, ofB] = [byNode.get(a.runtime.nodeId), byNode.get(b.runtime.nodeId)];
+    t.is(sum(ofA?.counts.written_bytes), 10_000);
+    t.is(sum(ofB?.counts.remote_bytes), 10_000);
+    t.deepEqual([sum(ofB?.counts.asked), sum(ofB?.counts.found)], [2, 1]);
+    t.is(ofB?.incarnation, b.runtime.incarnation);
+  }
+  const { body } = await getJson<NodeReport>(b, '/api/node');
+  t.deepEqual(body.recent?.lookups, { asked: 2, found: 1 });
+  t.true((body.recent?.read_p99_s ?? 0) > 0);
+  t.is(body.recent?.page_lifetime_s, null);
+  const text = await (await fetch(`http://${b.metricsEndpoint}/metrics`)).text();
+  t.regex(text, /^meshcache_pool_page_lifetime_seconds\{[^}]*\} NaN$/im);
+  t.regex(text, /^meshcache_uptime_seconds\{[^}]*\} [\d.]+$/m);
+});
+
+test('reporting: a node that leaves has left, in every report and in none of the alarms', async (t) => {
+  const stores = await createCluster(3);
+  closing(t, stores);
+  const [a, , c] = stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+  const { nodeId, incarnation } = c.runtime;
+  await c.close();
+  const clusterOf = async () => (await getJson<ClusterReport>(a, '/api/cluster')).body;
+  await until(async () => (await clusterOf()).departed?.length === 1);
+  const { departed = [], member_events } = await clusterOf();
+  const { node_id, how, incarnation: start } = departed[0] as DepartedNode;
+  t.deepEqual([node_id, how, start], [nodeId, 'left', incarnation]);
+  const changes = member_events?.filter((event) => event.node_id === nodeId).map(({ change }) => change);
+  t.deepEqual(changes?.at(-1), 'left');
+  t.is(changes?.filter((change) => change === 'left').length, 1, 'two nodes have seen it');
 });
 
 test('reporting: stores on one host take ports one after the other, and tell them to each other', async (t) => {

@@ -1,15 +1,18 @@
 import { getEventListeners } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
-import { silentLogger } from '../../src/base/environment/log.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { type Logger, silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
 import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
+import { type MissReason, Reasons } from '../../src/store/call/call-options.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
-import { RequestCalls } from '../../src/store/call/request-calls.js';
+import { ReasonLog } from '../../src/store/call/reason-log.js';
+import { type CallOptions, RequestCalls } from '../../src/store/call/request-calls.js';
 import type { DiskTier } from '../../src/store/disk/disk-tier.js';
 import { OwnDiskReads } from '../../src/store/disk/own-disk-reads.js';
 import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
@@ -26,6 +29,13 @@ import { Valve } from '../_support/transport/valve.js';
 const PAGE = 300_000;
 const PATTERN = 0xa5;
 const NEVER_MS = 3_600_000;
+/** The time of a call; the test says when it is over. */
+const TIMEOUT_MS = 12_345;
+
+/** The location of the same page with other bytes. */
+function damaged(location: DataLocation): DataLocation {
+  return new DataLocation({ ...location, checksum: (location.checksum ?? 0) ^ 1 });
+}
 
 /** A promise that the test settles. */
 function held<T>() {
@@ -64,7 +74,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
   const told: string[] = [];
   const directory: PageStoreParts['directory'] = {
     firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
-    state: async (keys) => new Uint8Array(keys.length),
+    state: async (_keys, { count }) => new Uint8Array(count),
     get: async (keys) => keys.map((key) => locationOf(Number(key.slice(1)))),
     find: async (keys, onFound) =>
       onFound(LocatedPages.of(stringsOf(keys).map((key, i) => [i, locationOf(Number(key.slice(1)))]))),
@@ -237,6 +247,94 @@ test('aborted reads: an owner that trickles is left, what it sends later is drop
   t.is(b.valve.connections.length, 1);
 });
 
+test('aborted reads: a call whose time is over ends as a miss, says so, and leaves the memory alone afterwards', async (t) => {
+  let timeIsOver = () => {};
+  const after: Clock['after'] = (delayMs, fn, options) => {
+    if (delayMs !== TIMEOUT_MS) return patientClock.after(delayMs, fn, options);
+    timeIsOver = fn;
+    return () => {};
+  };
+  const b = await bench(t, { clock: { ...patientClock, after } });
+  b.valve.budgetBytes = 2_000;
+  const reasons = new Reasons<MissReason>();
+  const reading = b.store.get(b.keys, b.pages, { timeoutMs: TIMEOUT_MS, reasons });
+  await until(() => b.valve.connections.length === 1 && b.valve.latest.heldBytes > PAGE);
+  b.valve.latest.pass(PAGE / 2);
+  timeIsOver();
+  let hasEnded = false;
+  reading.then(() => {
+    hasEnded = true;
+  });
+  while (!hasEnded) {
+    b.valve.latest.pass(1_000);
+    await systemClock.yield();
+  }
+  b.target.bytes().fill(PATTERN);
+  t.deepEqual(await reading, [false, false]);
+  t.deepEqual([reasons.of(0), reasons.of(1)], ['timed_out', 'timed_out']);
+  b.valve.latest.pass(Number.POSITIVE_INFINITY);
+  await b.isUnharmed(new AbortController().signal);
+});
+
+test('reasons: a directory that does not answer in time, pages of other lengths, damaged pages, dead owners', async (t) => {
+  const lines: string[] = [];
+  const log: Logger = { log: (level, event, fields) => lines.push(`${level} ${event} ${JSON.stringify(fields)}`) };
+  let endpoint: string | undefined;
+  const b = await bench(t, { log, endpointOf: () => endpoint });
+  endpoint = b.valve.endpoint;
+  const why = async (pages: readonly CallerPage[], options: CallOptions = {}) => {
+    const reasons = new Reasons<MissReason>();
+    const results = await b.store.get(b.keys, pages, { ...options, reasons });
+    return b.keys.map((_, i) => (results[i] === true ? 'read' : reasons.of(i)));
+  };
+  t.deepEqual(await why(b.pages), ['read', 'read']);
+
+  const { find } = b.directory;
+  b.directory.find = () => new Promise(() => {});
+  t.deepEqual(await why(b.pages, { timeoutMs: 1 }), ['timed_out', 'timed_out']);
+  t.deepEqual(await why(b.pages, { signal: AbortSignal.abort() }), ['aborted', 'aborted']);
+  b.directory.find = async () => {};
+  t.deepEqual(await why(b.pages), ['absent', 'absent']);
+  b.directory.find = find;
+
+  const short = { ...(b.pages[1] as CallerPage), length: PAGE - 1 };
+  t.deepEqual(await why([b.pages[0] as CallerPage, short]), ['read', 'other_size']);
+  b.directory.find = async (keys, onFound) =>
+    onFound(
+      LocatedPages.of(stringsOf(keys).map((key, i) => [i, key === 'k0' ? damaged(b.locationOf(0)) : b.locationOf(1)])),
+    );
+  t.deepEqual(await why(b.pages), ['checksum', 'read']);
+  b.directory.find = find;
+  endpoint = undefined;
+  t.deepEqual(await why(b.pages), ['unreachable', 'unreachable']);
+
+  // For each reason one line: further ones would come a minute later, and absent pages are nothing to tell.
+  t.deepEqual(lines, [
+    'warn pages not read {"reason":"other_size","pages":1}',
+    'warn pages not read {"reason":"checksum","pages":1}',
+    'warn pages not read {"reason":"unreachable","pages":1}',
+  ]);
+});
+
+test('reasons: many copies at once say why each one is missing', async (t) => {
+  const b = await bench(t);
+  const { get } = b.directory;
+  b.directory.get = async (keys) => (await get(keys)).map((location, i) => (keys[i] === 'k1' ? null : location));
+  const reasons = new Reasons<MissReason>();
+  const copies = await b.store.getCopies(['k1', 'k0'], { reasons });
+  t.deepEqual(copies, [null, b.source.bytes(0, PAGE).slice()]);
+  t.deepEqual([reasons.of(0), reasons.of(1)], ['absent', undefined]);
+  const { find } = b.directory;
+  Object.assign(b.directory, {
+    get: async (keys: readonly string[]) => keys.map((key) => (key === 'k1' ? null : damaged(b.locationOf(0)))),
+    find: async (_keys: readonly string[], onFound: Parameters<typeof find>[1]) =>
+      onFound(LocatedPages.of([[0, damaged(b.locationOf(0))]])),
+  });
+  const again = new Reasons<MissReason>();
+  t.deepEqual(await b.store.getCopies(['k1', 'k0'], { reasons: again }), [null, null]);
+  t.deepEqual([again.of(0), again.of(1)], ['absent', 'checksum']);
+});
+
 test('aborted reads: slices of the own pool that have not been begun are misses', async (t) => {
   const abort = new AbortController();
   const clock = Object.assign(Object.create(patientClock), { yield: async () => abort.abort() });
@@ -252,7 +350,7 @@ test('aborted reads: of the own disk no more pages are begun, and those that hav
   const done = held<void>();
   let begun = 0;
   const disk: Pick<DiskTier, 'hasBatch' | 'readPages'> = {
-    hasBatch: (keys) => new Uint8Array(keys.length).fill(1),
+    hasBatch: (keys) => new Uint8Array(stringsOf(keys).length).fill(1),
     readPages: async (keys) => {
       begun += keys.length;
       await done.promise;
@@ -261,7 +359,8 @@ test('aborted reads: of the own disk no more pages are begun, and those that hav
   };
   const confirmed = held<boolean[]>();
   let confirm = async (keys: readonly string[]) => keys.map(() => true);
-  const reads = new OwnDiskReads({ disk, confirm: (keys) => confirm(keys), clock: patientClock, metrics });
+  const missLog = new ReasonLog<MissReason>('pages not read', { clock: patientClock, log: silentLogger });
+  const reads = new OwnDiskReads({ disk, confirm: (keys) => confirm(keys), clock: patientClock, metrics, missLog });
   const keys = Array.from({ length: 100 }, (_, i) => `k${i}`);
   const page: CallerPage = { ranges: [], views: [], length: 10 };
   const newCall = (signal: AbortSignal) => ({

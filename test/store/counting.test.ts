@@ -46,7 +46,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
     directory: {
       firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
-      state: async (keys) => new Uint8Array(keys.length).fill(Taken.taken),
+      state: async (_keys, { count }) => new Uint8Array(count).fill(Taken.taken),
       discard: async () => {},
       get: async (keys) => keys.map((key) => locations.get(key) ?? null),
       find: async (keys, onFound) => {

@@ -65,8 +65,8 @@ async function newTier(
       return disk.close();
     },
     hasRoomFor: (length) => hung.length === 0 && !faults.isPaused && disk.hasRoomFor(length),
-    putPage(key, page, checksum, release) {
-      if (!faults.isHung) return disk.putPage(key, page, checksum, release);
+    putPage(key, page, checksum, release, about) {
+      if (!faults.isHung) return disk.putPage(key, page, checksum, release, about);
       const write = () => void (disk.putPage(key, page, checksum, release) !== 'queued' && release());
       hung.push({ write, release });
       return 'queued';
@@ -337,6 +337,33 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
   await until(() => disk.info().queueBytes === 0);
   t.is(pool.stats().pinned, 0);
   t.is(disk.info().entries, 0);
+});
+
+test('disk tier: the disk is asked once for all keys of a call, and a key that comes twice is written once', async (t) => {
+  const { tier, pool, disk } = await newTier(t, { poolPages: 64 });
+  const asked: string[] = [];
+  const outcomes: string[] = [];
+  disk.removeOther = (key, page) => {
+    asked.push(key);
+    return DiskStore.prototype.removeOther.call(disk, key, page);
+  };
+  disk.putPage = (...args) => {
+    const outcome = DiskStore.prototype.putPage.apply(disk, args);
+    outcomes.push(outcome);
+    return outcome;
+  };
+  const write = (keys: readonly string[], from: number): Promise<void> | undefined => {
+    const pages = keys.map((_, i) => ({ views: [content(from + i, PAGE)], length: PAGE }));
+    return tier.writeThrough(keys, pool.publishBatch(keys, pages));
+  };
+  t.is(write(['a', 'b', 'b'], 1), undefined, 'nothing was there');
+  t.deepEqual([asked, outcomes], [[], ['queued', 'queued', 'present']]);
+  await disk.flush();
+  t.not(write(['c', 'a'], 11), undefined, 'other bytes were there');
+  t.deepEqual(asked, ['a']);
+  await disk.flush();
+  t.deepEqual([...tier.hasBatch(['a', 'b', 'c'])], [1, 1, 1]);
+  t.is(disk.info().writtenPages, 4);
 });
 
 test('disk tier: with skip nothing waits, and what the pool evicts first is skipped', async (t) => {

@@ -2,7 +2,7 @@ import test from 'ava';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
-import { NO_ORIGIN, type PublishedPage } from '../../src/pool/published-pool.js';
+import { NO_ORIGIN, type PageBytes, type PublishedPage } from '../../src/pool/published-pool.js';
 import { RequestParts } from '../../src/store/call/request-calls.js';
 import { PacedPublishing } from '../../src/store/disk/paced-publishing.js';
 import { ManualClock } from '../_support/clock.js';
@@ -11,7 +11,7 @@ import { settled } from '../_support/pool/held-copies.js';
 const PAGE = 4096;
 
 /** A pool of three pages, two of which are in quarantine; a call sets a page of two pages, and one behind it. */
-function newCall(t: { teardown(fn: () => void): void }) {
+function newCall(t: { teardown(fn: () => void): void }, signal?: AbortSignal) {
   const region = HostRegion.allocate(3 * PAGE);
   const clock = new ManualClock();
   const quarantine = { quarantineMs: 1000, neverReuseEarly: true };
@@ -34,16 +34,20 @@ function newCall(t: { teardown(fn: () => void): void }) {
   const paced = new PacedPublishing({ pool, backlog, clock, metrics: noMetrics });
   const told: (PublishedPage | null)[] = [];
   const takenBack: string[] = [];
-  const done = paced.publish({
-    keys: ['large', 'behind'],
-    pages: [page(2 * PAGE), page(PAGE)],
-    origin: { ...NO_ORIGIN, version: 1 },
-    request: new RequestParts({}),
-    mayGoOn: () => true,
-    onPublished: (_, published) => void told.push(...published),
-    onTakenBack: (keys) => void takenBack.push(...keys),
-  });
-  return { pool, paced, clock, told, takenBack, done };
+  const publish = (keys: readonly string[], pages: readonly PageBytes[], by: AbortSignal | undefined) =>
+    paced.publish({
+      keys,
+      pages,
+      signal: by,
+      origin: { ...NO_ORIGIN, version: 1 },
+      request: new RequestParts({}),
+      mayGoOn: () => by?.aborted !== true,
+      onPublished: (_, published) => void told.push(...published),
+      onTakenBack: (gone) => void takenBack.push(...gone),
+    });
+  const done = publish(['large', 'behind'], [page(2 * PAGE), page(PAGE)], signal);
+  const publishLater = (by: AbortSignal) => publish(['later'], [page(PAGE)], by);
+  return { pool, paced, clock, told, takenBack, done, publishLater };
 }
 
 test('paced publishing: a page behind one that has found no room is new to those who are told of it', async (t) => {
@@ -75,4 +79,21 @@ test('paced publishing: what nobody was told of does not stay in the pool', asyn
   t.false(pool.has('behind'));
   // Cause: whose place it had taken was still said to be here, and counted.
   t.deepEqual(takenBack, ['behind']);
+});
+
+test('paced publishing: an abort ends the wait for room, and that for a turn, and nothing is published afterwards', async (t) => {
+  const [first, second] = [new AbortController(), new AbortController()];
+  const { pool, clock, told, takenBack, done, publishLater } = newCall(t, first.signal);
+  const later = publishLater(second.signal);
+  await settled();
+  // The clock stands still: neither promise could resolve by itself.
+  second.abort();
+  await later;
+  first.abort();
+  await done;
+  t.deepEqual(told, []);
+  t.deepEqual(takenBack, ['behind']);
+  clock.advance(10_000);
+  await settled();
+  t.deepEqual(pool.keys(), []);
 });

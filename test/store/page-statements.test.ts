@@ -22,9 +22,9 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
   const statements = new PageStatements({
     pool,
     directory: {
-      async state(keys, locations) {
-        stated.push(...locations.map(({ version }) => version));
-        return new Uint8Array(keys.length).fill(answer);
+      async state(_keys, columns) {
+        stated.push(...columns.version);
+        return new Uint8Array(columns.count).fill(answer);
       },
       async delete() {},
     },
@@ -86,6 +86,37 @@ test('page statements: what was set since the start is not asked for again', asy
   await set('k', content(1, 100));
   t.deepEqual(await statements.confirm(['k']), [true]);
   t.is(stated.length, 1);
+});
+
+test('page statements: a key that comes twice in a call is announced once', async (t) => {
+  const { pool, statements, stated } = newStatements(t, Taken.taken);
+  const pages = [1, 2].map((i) => ({ views: [content(i, 100)], length: 100 }));
+  const origin = { version: 5, kind: 'named' as const, isCopy: false };
+  const published = pool.publishBatch(['k', 'k'], pages, origin);
+  t.deepEqual([...(await statements.stateSet(['k', 'k'], published, origin))], []);
+  t.deepEqual(stated, [5]);
+  await statements.restate(['k', 'absent', 'k']);
+  t.deepEqual(stated, [5, 5]);
+});
+
+test('page statements: a page is announced where the pool has it, and one that it does not have is nowhere', (t) => {
+  const { pool, statements } = newStatements(t, Taken.taken);
+  const page = { views: [content(1, 100)], length: 100 };
+  pool.publishBatch(['named'], [page], { version: 7, kind: 'named', isCopy: false });
+  pool.publishBatch(['copy'], [page], { version: 8, kind: 'computed', isCopy: true });
+  const [named, none, copy] = statements.locationsOf(['named', 'none', 'copy']);
+  t.is(none, null);
+  for (const [key, location, rest] of [
+    ['named', named, { version: 7, kind: 'named', isCopy: false }],
+    ['copy', copy, { version: 8, kind: 'computed', isCopy: true }],
+  ] as const) {
+    const [found] = pool.peekBatch([key]);
+    if (!location || !found) return t.fail();
+    const { remoteAddr, ...other } = location;
+    t.like(other, { nodeId: 'self', incarnation: 1, rkey: 1, length: 100, tier: 'memory', generation: 0, ...rest });
+    t.like(other, { checksum: found.checksum, ...pool.stampOf(found) });
+    t.deepEqual([remoteAddr, 100], pool.addressOf(key));
+  }
 });
 
 test('page statements: what no owner has taken is forgotten when it leaves the pool', async (t) => {

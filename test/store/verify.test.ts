@@ -83,7 +83,7 @@ test.serial('verify: page statements', async (t) => {
   const pool = newPool(t);
   const statements = new PageStatements({
     pool,
-    directory: { state: async (keys) => new Uint8Array(keys.length), delete: async () => {} },
+    directory: { state: async (_keys, { count }) => new Uint8Array(count), delete: async () => {} },
     versions: new HybridClock(new ManualClock()),
     isSettled: () => true,
     keepsDuplicates: true,
@@ -104,6 +104,7 @@ test.serial('verify: disk tier', async (t) => {
   const pool = newPool(t);
   const releases: (() => void)[] = [];
   const disk = {
+    hasBatch: (keys: readonly string[]) => new Uint8Array(keys.length),
     removeOther: () => false,
     hasRoomFor: () => releases.length < 1,
     fits: () => true,

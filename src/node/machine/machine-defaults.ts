@@ -1,5 +1,7 @@
 /** The classes that programs can make by themselves. Without an environment, they use the real machine; everything below takes the environment that it is given. */
 import type { Environment } from '../../base/environment/environment.js';
+import { ArgumentError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
 import {
   DirectoryClient as DirectoryClientOf,
   type DirectoryClientOptions as DirectoryClientOptionsOf,
@@ -28,6 +30,9 @@ export interface EnvironmentOption {
 }
 
 function withEnvironment<Options extends EnvironmentOption>(options: Options): Options & { readonly env: Environment } {
+  if (typeof options !== 'object' || options === null) {
+    throw new ArgumentError(`the options must be an object, got ${shown(options)}`);
+  }
   return { ...options, env: options.env ?? systemEnvironment() };
 }
 
@@ -112,5 +117,8 @@ export class DiscoveryClient extends DiscoveryClientOf {
  * machine with RDMA that does not have it.
  */
 export function createTransport(config: TransportConfig, env: Environment = systemEnvironment()): Promise<Transport> {
+  if (typeof config !== 'object' || config === null) {
+    throw new ArgumentError(`createTransport: needs a MeshCacheConfig, got ${shown(config)}`);
+  }
   return createTransportOf(config, env);
 }

@@ -1,4 +1,6 @@
 import type { Environment } from '../../base/environment/environment.js';
+import { ArgumentError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
 import { DiskStore as DiskStoreOf, type DiskStoreOptions as DiskStoreOptionsOf } from '../../disk/disk-store.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 
@@ -18,6 +20,11 @@ export class DiskStore extends DiskStoreOf {
    * process uses the directory, if it cannot be written, or if there is too little space. Contents that are damaged or of another version are set aside.
    */
   static override open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
+    if (typeof options !== 'object' || options === null) {
+      throw new ArgumentError(
+        `DiskStore.open: needs a path, bytes and options such as { nodeId: 'node-0' }, got ${shown(options)}`,
+      );
+    }
     // biome-ignore lint/complexity/noThisInStatic: called by the class's name, `open` would return a store of that class.
     return super.open(path, maxBytes, { ...options, env: options.env ?? systemEnvironment() });
   }

@@ -1,9 +1,11 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import type { MeshCacheConfig } from '../../config.js';
+import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
+import { NodeFigures } from './node-figures.js';
 import type { RecentEvents } from './recent-events.js';
 
 export interface NodeReportingParts {
@@ -17,6 +19,7 @@ export interface NodeReportingParts {
 export interface ReportedNode {
   report(): Promise<NodeReport>;
   cluster(): Promise<ClusterReport>;
+  history(stepS: number): Promise<ClusterHistory>;
   /** Describes for an operator what is wrong with the node's part in the cluster. */
   troubles(): string[];
 }
@@ -34,6 +37,7 @@ export class NodeReporting implements NodeView {
   readonly #parts: NodeReportingParts;
   readonly #server: MetricsServer | undefined;
   #endpoint: Endpoint | undefined;
+  #figures: NodeFigures | undefined;
   #running: { readonly node: ReportedNode; readonly store: StoreReporter } | undefined;
   #isClosing = false;
 
@@ -66,6 +70,9 @@ export class NodeReporting implements NodeView {
   /** Called when the node has joined its cluster and its store serves: from now on there is a node to report on. */
   running(node: ReportedNode, store: StoreReporter): void {
     this.#running = { node, store };
+    if (this.#server === undefined || this.#isClosing) return;
+    const { metrics, env } = this.#parts;
+    this.#figures = new NodeFigures({ metrics, store: () => store.report(), clock: env.clock });
   }
 
   /** The part of a node's report that its store adds. Rejects while the node is starting. */
@@ -74,9 +81,15 @@ export class NodeReporting implements NodeView {
     return {
       ...(await this.#parts.metrics.report()),
       ...store.report(),
+      ...this.#figures?.recent(),
       health: this.health(),
       events: this.#parts.events.list(),
     };
+  }
+
+  /** The node's figures over time; undefined without a metrics server, and while the node is starting. */
+  storeHistory(stepS: number): Omit<HistoryReport, 'node_id' | 'incarnation'> | undefined {
+    return this.#figures?.history(stepS);
   }
 
   /** Called when the node begins to leave: from now on it is not healthy. */
@@ -86,6 +99,7 @@ export class NodeReporting implements NodeView {
 
   async stop(): Promise<void> {
     this.#isClosing = true;
+    this.#figures?.stop();
     await this.#server?.stop();
     this.#parts.metrics.close();
   }
@@ -101,6 +115,10 @@ export class NodeReporting implements NodeView {
 
   async cluster(): Promise<ClusterReport> {
     return this.#runningNode().node.cluster();
+  }
+
+  async history(stepS: number): Promise<ClusterHistory> {
+    return this.#runningNode().node.history(stepS);
   }
 
   #troubles(): string[] {

@@ -4,6 +4,7 @@ import type { DiscoveryClient } from '../../discovery/client.js';
 import type { EmbeddedMaster } from '../../discovery/embedded-master.js';
 import type { ChosenTransport } from '../../transport/create-transport.js';
 import type { NodeInfo } from '../../types.js';
+import type { MemberEvents } from './member-events.js';
 import { packageVersion } from './package-version.js';
 
 export interface OwnReportParts {
@@ -13,6 +14,7 @@ export interface OwnReportParts {
   readonly master: Pick<EmbeddedMaster, 'isHead'>;
   readonly discovery: Pick<DiscoveryClient, 'seats'>;
   readonly members: ReadonlyMap<string, NodeInfo>;
+  readonly memberEvents: Pick<MemberEvents, 'departed' | 'list'>;
   /** Keys in this node's shard of the directory. */
   readonly directoryKeys: number;
   readonly env: Pick<Environment, 'host'>;
@@ -40,5 +42,7 @@ export function ownReport(parts: OwnReportParts): Record<string, unknown> {
     members: members.size,
     directory: { keys: parts.directoryKeys },
     rss_bytes: env.host.residentBytes(),
+    departed: parts.memberEvents.departed(),
+    member_events: parts.memberEvents.list(),
   };
 }

@@ -1,5 +1,6 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
+import { ConfigError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { RpcClient } from '../../rpc/client.js';
 import { RpcServer } from '../../rpc/server.js';
@@ -10,6 +11,7 @@ import { Handovers } from '../leaving/handovers.js';
 import { DataEndpoints } from '../remote-pages/data-endpoints.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
 import { Promotions } from '../remote-pages/promotions.js';
+import { MemberEvents } from '../reporting/member-events.js';
 import { logMemberChange } from '../upkeep/member-log.js';
 import { NodeDirectory } from '../upkeep/node-directory.js';
 import { ShardFilling } from '../upkeep/shard-filling.js';
@@ -36,6 +38,7 @@ export interface NodeParts {
   readonly rpcServer: RpcServer;
   readonly rpcClient: RpcClient;
   readonly members: Members;
+  readonly memberEvents: MemberEvents;
   readonly directory: NodeDirectory;
   readonly notices: PageNotices;
   readonly promotions: Promotions;
@@ -65,6 +68,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const describe = () => describeNode({ identity, transport, control, metrics, masterSeat });
   const self = describe();
   const members = new Members(self);
+  const events = new MemberEvents(env.clock, env.metrics);
   const endpointOf = (id: string) => members.endpointOf(id);
   const directory = new NodeDirectory({
     self,
@@ -82,7 +86,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   stops.push(async () => notices.close());
   const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId });
   const handovers = new Handovers({ rpc: rpcClient, endpointOf });
-  const listener = membershipListener({ members, directory, options, describe });
+  const listener = membershipListener({ members, events, directory, options, describe });
   const membership = new Membership({ config, self, host, listener, env });
   await membership.master.start();
   stops.push(() => membership.master.stop());
@@ -97,7 +101,8 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   stops.push(async () => filling.stop());
   const dataEndpoints = new DataEndpoints(transport, env.log);
   const asking = { notices, promotions, handovers };
-  return { chosen, dataEndpoints, rpcServer, rpcClient, members, directory, ...asking, membership, filling };
+  const asked = { chosen, dataEndpoints, rpcServer, rpcClient };
+  return { ...asked, members, memberEvents: events, directory, ...asking, membership, filling };
 }
 
 async function openNetwork({ config, env, stops }: NodePartsOptions): Promise<NodeNetwork> {
@@ -107,7 +112,7 @@ async function openNetwork({ config, env, stops }: NodePartsOptions): Promise<No
   stops.push(() => chosen.transport.close());
   warnOfReach(host, chosen.transport, env);
   const rpcServer = new RpcServer({ host, port: config.controlPort, env });
-  const control = { host, port: await rpcServer.start() };
+  const control = { host, port: await rpcServer.start().catch(throwWithKey) };
   stops.push(() => rpcServer.stop());
   const rpcClient = new RpcClient({ env });
   stops.push(() => rpcClient.close());
@@ -117,11 +122,13 @@ async function openNetwork({ config, env, stops }: NodePartsOptions): Promise<No
 /** Carries news of the membership to the parts of the node. */
 function membershipListener({
   members,
+  events,
   directory,
   options: { identity, config, env },
   describe,
 }: {
   readonly members: Members;
+  readonly events: MemberEvents;
   readonly directory: NodeDirectory;
   readonly options: NodePartsOptions;
   readonly describe: () => NodeInfo;
@@ -129,7 +136,9 @@ function membershipListener({
   return {
     onMembers(all, changed, left) {
       const change = members.change(all, changed);
-      logMemberChange(env.log, change, { hasLeft: (id) => left.includes(id), memberTtlS: config.memberTtl });
+      const hasLeft = (id: string) => left.includes(id);
+      logMemberChange(env.log, change, { hasLeft, memberTtlS: config.memberTtl });
+      events.note(change, hasLeft);
       directory.membersChanged(change);
     },
     onForgotten: () => directory.announceAll(),
@@ -154,4 +163,11 @@ function warnOfReach(host: string, transport: Transport, { log, secrets, tls }: 
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
+}
+
+/** Adds the configuration key to the error of a control plane that cannot listen. */
+function throwWithKey(error: unknown): never {
+  if (!(error instanceof ConfigError)) throw error;
+  const advice = 'choose another port, or 0 for any that is free';
+  throw new ConfigError(`configuration key "control_port": ${error.message}; ${advice}`, { cause: error });
 }

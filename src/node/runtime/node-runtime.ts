@@ -6,6 +6,7 @@ import { ArgumentError, ClosedError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
+import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import { securedEnvironment } from '../../net/secured-environment.js';
 import type { RpcHandler } from '../../rpc/server.js';
@@ -46,6 +47,8 @@ export interface StorePart {
   readonly drain: RpcHandler;
   /** The store's part of its node's report. */
   readonly report: () => Promise<Record<string, unknown>>;
+  /** The store's figures over time; undefined for a node that keeps none. */
+  readonly history: (stepS: number) => Omit<HistoryReport, 'node_id' | 'incarnation'> | undefined;
 }
 
 /** The parts of a node that exist from when it joins. */
@@ -115,6 +118,11 @@ export class NodeRuntime {
   /** Whether this node runs a discovery master now; false before `start` and after `stop`. */
   get isMeta(): boolean {
     return this.#parts?.membership.master.isHead ?? false;
+  }
+
+  /** Whether a discovery master answers now. A node without one works alone, and joins when one answers. */
+  get isJoined(): boolean {
+    return this.#parts?.membership.discovery.isReachable ?? false;
   }
 
   get directory(): DirectoryClient {
@@ -208,6 +216,11 @@ export class NodeRuntime {
     return this.#member().clusterReporter.report();
   }
 
+  /** The figures of all members over time. */
+  history(stepS: number): Promise<ClusterHistory> {
+    return this.#member().clusterReporter.history(stepS);
+  }
+
   /** Describes for an operator what is wrong with this node's part in the cluster. */
   troubles(): string[] {
     if (this.#parts === undefined) return ['the node has not joined the cluster'];
@@ -256,7 +269,7 @@ export class NodeRuntime {
       this.#joined = joined;
       await parts.membership.discovery.start();
       joined.upkeep?.start();
-      this.#env.log.log('info', 'node started', {
+      this.#env.log.log('info', this.isJoined ? 'node started' : 'node started, not joined yet', {
         node_id: this.nodeId,
         data_endpoint: this.localRdmaEndpoint,
         is_meta: this.isMeta,
@@ -268,7 +281,7 @@ export class NodeRuntime {
   #answerWith(parts: NodeParts, store: StorePart | undefined): JoinedParts {
     const { rpcServer, directory, notices, promotions, handovers } = parts;
     const { nodeId, config } = this;
-    const { directoryReplicas: replicas, vnodes, heartbeatInterval } = config;
+    const { directoryReplicas: replicas, vnodes, heartbeatInterval, memberTtl } = config;
     const env = this.#env;
     const voidPages = new VoidPages({ nodeId, replicas, directory, pages: store?.pages ?? NO_PAGES, log: env.log });
     voidPages.attach(rpcServer);
@@ -281,10 +294,15 @@ export class NodeRuntime {
     }
     if (upkeep !== undefined) this.#stops.push(async () => upkeep.stop());
     const report = async () => ({ ...this.#ownReport(parts), ...(await store?.report()) }) as unknown as NodeReport;
+    const history = (stepS: number) => {
+      const figures = store?.history(stepS);
+      return figures && { node_id: nodeId, incarnation: this.incarnation, ...figures };
+    };
     const members = () => parts.members.byId;
     const { rpcClient: rpc } = parts;
-    const reporterParts = { nodeId, vnodes, heartbeatInterval, members, ownReport: report, rpc, clock: env.clock };
-    ClusterReporter.handle(rpcServer, report);
+    const timing = { heartbeatInterval, memberTtl, clock: env.clock };
+    const reporterParts = { nodeId, vnodes, members, ownReport: report, history, rpc, ...timing };
+    ClusterReporter.handle(rpcServer, { report, history });
     return { voidPages, upkeep, clusterReporter: new ClusterReporter(reporterParts), report };
   }
 
@@ -307,7 +325,7 @@ export class NodeRuntime {
     return this.#joined;
   }
 
-  #ownReport({ chosen, membership, members, directory }: NodeParts): Record<string, unknown> {
+  #ownReport({ chosen, membership, members, memberEvents, directory }: NodeParts): Record<string, unknown> {
     const { master, discovery } = membership;
     return ownReport({
       identity: this.#identity,
@@ -316,6 +334,7 @@ export class NodeRuntime {
       master,
       discovery,
       members: members.byId,
+      memberEvents,
       directoryKeys: directory.keys,
       env: this.#env,
     });

@@ -1,4 +1,4 @@
-import type { Logger } from '../../base/environment/log.js';
+import type { Logger, LogLevel } from '../../base/environment/log.js';
 import { LOGGED_IDS_MAX_COUNT } from '../../base/limits.js';
 import type { NodeInfo } from '../../types.js';
 
@@ -35,15 +35,15 @@ export function logMemberChange(
     else if (hasLeft(nodeId)) left.push(nodeId);
     else lost.push(nodeId);
   }
-  const report = (nodeIds: readonly string[], event: string): void => {
+  const report = (nodeIds: readonly string[], event: string, level: LogLevel = 'info'): void => {
     if (nodeIds.length === 0) return;
     const fields = { [nodeIds.length === 1 ? 'node' : 'nodes']: namesOf(nodeIds), members: after.size };
-    log.log('info', `${nodeIds.length === 1 ? 'node' : 'nodes'} ${event}`, fields);
+    log.log(level, `${nodeIds.length === 1 ? 'node' : 'nodes'} ${event}`, fields);
   };
   report(joined, 'joined');
   report(restarted, 'restarted');
   report(left, 'left');
-  report(lost, `lost: no heartbeat for ${memberTtlS} s`);
+  report(lost, `lost: no heartbeat for ${memberTtlS} s`, 'warn');
 }
 
 function namesOf(nodeIds: readonly string[]): string {

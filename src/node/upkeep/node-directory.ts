@@ -1,10 +1,11 @@
 import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
-import { DELETION_SLICE_MAX_KEYS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
+import { RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
 import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
-import type { OwnerRing } from '../../directory/owners/owners.js';
+import { pick } from '../../directory/owners/key-lists.js';
+import { eachRequestOf, type OwnerRing } from '../../directory/owners/owners.js';
 import type { Incarnations } from '../../directory/reannounce.js';
 import { DirectoryServer } from '../../directory/server.js';
 import { digestOf } from '../../directory/shard/removals.js';
@@ -127,11 +128,9 @@ export class NodeDirectory {
    * members report such versions, and are told once more, with a version later than these. A page that is newer even then was set meanwhile.
    */
   async deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
-    const outcomes: boolean[] = [];
-    for (let start = 0; start < keys.length; start += DELETION_SLICE_MAX_KEYS) {
-      outcomes.push(...(await this.#deleteSlice(keys.slice(start, start + DELETION_SLICE_MAX_KEYS), version)));
-    }
-    return outcomes;
+    // One message a member at a time, so that each of them has the whole time of a call.
+    const outcomes = await eachRequestOf(keys, (request) => this.#deleteSlice(pick(keys, request), version));
+    return outcomes.flat();
   }
 
   /** Tells another node to drop a page that is older than this version: that node was away when a newer page was set. */

@@ -70,15 +70,17 @@ export class VoidPages {
 
   /**
    * Tells nodes that were away what this node has set and dropped, for the keys that they own now. Nodes that were away together may know
-   * nothing newer than what their shards have; they pass it on to the holders of outdated pages.
+   * nothing newer than what their shards have; they pass it on to the holders of outdated pages. When this node was alone, all others have
+   * been away from it: it has taken deletes before it joined.
    */
   #tellReturned({ before, after, changed }: MemberChange, ring: OwnerRing): void {
     const { nodeId: ownId, replicas, directory, pages } = this.#parts;
+    const wasAlone = before.size === 0 || (before.size === 1 && before.has(ownId));
     const returned = changed.filter((nodeId) => {
       const incarnation = after.get(nodeId)?.incarnation;
       if (incarnation === undefined) return false;
       const was = before.get(nodeId)?.incarnation;
-      const isBack = was === undefined ? this.#gone.delete(nodeId) : was !== incarnation;
+      const isBack = was === undefined ? this.#gone.delete(nodeId) || wasAlone : was !== incarnation;
       return isBack && nodeId !== ownId;
     });
     this.#noteGone({ before, after, changed });

@@ -4,6 +4,7 @@ import { shown } from '../../base/shown.js';
 import type { RequestOptions } from '../../core/index.js';
 import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../core/pool/request-callers.js';
 import { hintNumber } from '../../core/pool/request-hints.js';
+import type { MissReason, Reasons, RefusalReason, WaitOptions } from './call-options.js';
 
 /** Number of calls that gave a hint, and of the pages that they asked for or set. */
 export interface HintedCalls {
@@ -18,13 +19,12 @@ export type HintFigures = Readonly<Record<'open' | 'closed' | 'other', HintedCal
 const ALL_FREE = 2 ** CONCURRENT_CALLERS_COUNT - 1;
 const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
 
-/** Facts that a call states about its request, and a signal to end it early. */
-export interface CallOptions extends RequestOptions {
-  /**
-   * Aborting ends the call as soon as nothing touches the caller's pages any more. Pages that have been read by then
-   * count.
-   */
-  readonly signal?: AbortSignal | undefined;
+/** Facts that a call states about its request, and how long it may take. */
+export interface CallOptions extends RequestOptions, WaitOptions {
+  /** Takes the reasons of a read for pages that it has not read. */
+  readonly reasons?: Reasons<MissReason> | undefined;
+  /** Takes the reasons of a write for pages that it has not set. */
+  readonly refusals?: Reasons<RefusalReason> | undefined;
 }
 
 /** Checks the facts that a caller states about its request. Throws `ArgumentError`. */

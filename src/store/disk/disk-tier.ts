@@ -2,6 +2,7 @@ import { assert, assertEqual } from '../../base/assert.js';
 import { type Clock, within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../../base/limits.js';
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RequestOptions } from '../../core/index.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageBytes } from '../../pool/page-batch.js';
@@ -46,6 +47,14 @@ export interface DiskTierParts {
   readonly onWrittenLate?: (keys: readonly string[]) => void;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
+}
+
+/** How a page is given to the disk. */
+interface AboutWrite {
+  /** The request that has set the page. */
+  readonly request: RequestOptions | undefined;
+  /** Whether the disk has just been found to have no page of the key. */
+  readonly isNew: boolean;
 }
 
 /** A page that is to be queued. */
@@ -142,30 +151,34 @@ export class DiskTier implements Backlog {
    * back; undefined when there were none.
    */
   writeThrough(
-    keys: readonly string[],
+    keys: Keys,
     published: readonly (PublishedPage | null)[],
     request?: RequestParts,
   ): Promise<void> | undefined {
     let isOutdated = false;
+    const strings = stringsOf(keys);
+    // Asked once for all keys: within this call the disk gets no pages but these.
+    const isStored = this.#disk.hasBatch(keys);
     this.#pool.lease(keys).forEach((lease, i) => {
       const page = lease?.page ?? published[i] ?? null;
+      const isNew = isStored[i] === 0;
       // The removal comes first: the new page may find no room, or be gone already, and then the old one must not be
       // read.
-      if (page !== null && this.#disk.removeOther(keys[i] as string, page)) isOutdated = true;
-      if (lease !== null) this.#write(lease, request?.next());
+      if (page !== null && !isNew && this.#disk.removeOther(strings[i] as string, page)) isOutdated = true;
+      if (lease !== null) this.#write(lease, { request: request?.next(), isNew });
       // The page was evicted for others already, so it is not written.
-      else if (page !== null && !this.#disk.exists(keys[i] as string)) this.#disk.skipped(1);
+      else if (page !== null && !this.#disk.exists(strings[i] as string)) this.#disk.skipped(1);
     });
     this.#writeWaiting();
     return isOutdated ? this.#disk.removalsWritten() : undefined;
   }
 
   /** One byte for each key; 1: the page can be read from the disk. Does not count as a use. */
-  hasBatch(keys: readonly string[]): Uint8Array {
+  hasBatch(keys: Keys): Uint8Array {
     return this.#disk.hasBatch(keys);
   }
 
-  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+  peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#disk.peekBatch(keys);
   }
 
@@ -238,7 +251,7 @@ export class DiskTier implements Backlog {
     if (lost.length > 0) this.#disk.skipped(lost.length);
   }
 
-  #write(lease: PageLease, request: RequestOptions | undefined): void {
+  #write(lease: PageLease, about: AboutWrite): void {
     const { key, page } = lease;
     if (!this.#disk.fits(page.length)) {
       this.#endWait(key);
@@ -250,8 +263,8 @@ export class DiskTier implements Backlog {
     } else {
       this.#endWait(key);
       // What the disk has, or soon has, under the key are these bytes: others have been removed.
-      if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease, request);
-      else this.#wait(lease, request);
+      if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease, about);
+      else this.#wait(lease, about.request);
     }
   }
 
@@ -263,7 +276,7 @@ export class DiskTier implements Backlog {
     return (this.#paced === undefined || this.#waiting.size === 0) && this.#disk.hasRoomFor(length);
   }
 
-  #queue(lease: PageLease, request: RequestOptions | undefined): void {
+  #queue(lease: PageLease, { request, isNew }: AboutWrite): void {
     const { key, page } = lease;
     const release = (): void => {
       this.#queued.delete(lease);
@@ -276,7 +289,7 @@ export class DiskTier implements Backlog {
     };
     const { length, checksum, version, kind } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };
-    const about = { version, kind, isCopy: false, request };
+    const about = { version, kind, isCopy: false, request, isNew };
     if (this.#disk.putPage(key, bytes, checksum, release, about) !== 'queued') {
       this.#pool.unlease([lease]);
       return;
@@ -318,7 +331,7 @@ export class DiskTier implements Backlog {
       // A new lease is taken of the page that is there now: the one that it waited with may have ended.
       const [lease] = this.#pool.lease([key]);
       this.#endWait(key);
-      if (lease) this.#queue(lease, request);
+      if (lease) this.#queue(lease, { request, isNew: false });
     }
     this.#onNoneWaiting();
   }

@@ -5,7 +5,9 @@ import type { Keys } from '../../core/index.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import type { LocalRead } from '../../pool/published-pool.js';
 import type { DataLocation } from '../../types.js';
+import type { MissReason, Reasons } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
+import type { ReasonLog } from '../call/reason-log.js';
 import type { RequestCall, RequestParts } from '../call/request-calls.js';
 import type { DiskTier } from './disk-tier.js';
 
@@ -15,6 +17,7 @@ export interface OwnDiskReadsParts {
   readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
   readonly clock: Clock;
   readonly metrics: Metrics;
+  readonly missLog: ReasonLog<MissReason>;
 }
 
 /** A call that reads pages. */
@@ -26,9 +29,11 @@ export interface ReadingCall {
   /** True for each page that has been read. */
   readonly results: boolean[];
   readonly request: RequestCall;
-  /** For a call for one page: the location that the directory has just given. */
-  readonly located?: DataLocation | undefined;
+  /** Locations that the directory has just given, by index. */
+  readonly located?: ((index: number) => DataLocation | undefined) | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Takes the reasons of misses, if the caller wants to know them. */
+  readonly reasons?: Reasons<MissReason> | undefined;
 }
 
 /** Reads pages from the own disk into the caller's memory. */
@@ -52,8 +57,11 @@ export class OwnDiskReads {
    * call's signal is aborted, no read begins. Reads that have begun, at most DISK_IN_FLIGHT_MAX_COUNT, cannot be
    * cancelled, so they are waited for.
    */
-  async read({ keys, pages, results, request, signal }: ReadingCall, wanted: readonly number[]): Promise<void> {
-    const { disk, confirm, clock, metrics } = this.#parts;
+  async read(
+    { keys, pages, results, request, signal, reasons }: ReadingCall,
+    wanted: readonly number[],
+  ): Promise<void> {
+    const { disk, confirm, clock, metrics, missLog } = this.#parts;
     if (signal?.aborted) return;
     const isGood = await unlessAborted(confirm(wanted.map((i) => keys[i] as string)), signal);
     if (isGood === undefined || signal?.aborted || this.#closed) return;
@@ -72,6 +80,11 @@ export class OwnDiskReads {
     outcomes.forEach((outcome, j) => {
       const i = here[j] as number;
       if (outcome === 'damaged') metrics.count('meshcache_checksum_failures_total', 1, { source: 'disk' });
+      if (outcome === 'damaged' || outcome === 'wrong-length') {
+        const reason = outcome === 'damaged' ? 'checksum' : 'other_size';
+        reasons?.note(i, reason);
+        missLog.note(reason);
+      }
       if (outcome !== 'read') return;
       results[i] = true;
       hits++;

@@ -1,3 +1,4 @@
+import { onAbort, unlessAborted } from '../../base/concurrency/abort.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
@@ -8,6 +9,7 @@ import {
   DISK_WRITE_SLICE_FRACTION,
   DISK_WRITE_WAIT_MAX_MS,
 } from '../../base/limits.js';
+import { sliceKeys, stringsOf } from '../../core/binding/key-batch.js';
 import { isWhole } from '../../pool/page-batch.js';
 import type { PageBytes, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import type { Slice } from '../call/page-slices.js';
@@ -76,11 +78,15 @@ export class PacedPublishing {
   publish(publishing: Publishing): Promise<void> {
     const untilMs = this.#parts.clock.nowMs() + DISK_WRITE_WAIT_MAX_MS;
     const call: Call = { ...publishing, untilMs, clears: this.#clears, untold: new Set() };
-    return this.#turns.run(async () => {
+    let hasTurn = false;
+    const turn = this.#turns.run(async () => {
+      if (call.signal?.aborted) return;
+      hasTurn = true;
       await this.#publish(call);
       // Unreported pages are removed: no reader would find them, and if set again they would be taken for announced.
       this.#takeBack([...call.untold], call);
     });
+    return call.signal === undefined ? turn : unlessAborted(turn, call.signal).then(() => (hasTurn ? turn : undefined));
   }
 
   /** Called when the backlog has become smaller: the waiting call checks again. */
@@ -109,7 +115,7 @@ export class PacedPublishing {
   async #publish(call: Call): Promise<void> {
     const { clock } = this.#parts;
     let maxCount = Number.POSITIVE_INFINITY;
-    for (let start = 0; start < call.keys.length; ) {
+    for (let start = 0; start < call.pages.length; ) {
       if (start > 0) await clock.yield();
       const slice = this.#sliceFrom(start, maxCount, call);
       await this.#roomInBacklog(slice, call);
@@ -143,7 +149,7 @@ export class PacedPublishing {
       if (length <= pool.capacity && backlog.fits(length)) bytes += length;
     }
     while (bytes > 0 && !backlog.hasRoomFor(bytes) && this.#mayWait(call)) {
-      await this.#pause(Math.min(call.untilMs - clock.nowMs(), backlog.stallsInMs()));
+      await this.#pause(Math.min(call.untilMs - clock.nowMs(), backlog.stallsInMs()), call.signal);
     }
     if (!backlog.isMoving()) backlog.letGo();
   }
@@ -155,9 +161,10 @@ export class PacedPublishing {
     let pauseMs = DISK_WRITE_RETRY_MIN_MS;
     for (let attempt = 0; ; attempt++) {
       const last = attempt === 0 ? end : start + 1;
-      const keys = call.keys.slice(start, last);
+      const batch = sliceKeys(call.keys, start, last);
+      const keys = stringsOf(batch);
       const pages = call.pages.slice(start, last);
-      const published = await pool.publishPages(keys, pages, call.origin, call.request.next());
+      const published = await pool.publishPages(batch, pages, call.origin, call.request.next());
       if (this.#isClosed) return last - start;
       if (call.clears !== this.#clears) {
         // The clear came before these pages were published, so they are taken back, as far as it has not removed them.
@@ -167,7 +174,7 @@ export class PacedPublishing {
         );
         return last - start;
       }
-      const leases = pool.lease(keys);
+      const leases = pool.lease(batch);
       published.forEach((page, i) => {
         if (page?.alreadyPresent === false) call.untold.add(keys[i] as string);
       });
@@ -177,16 +184,18 @@ export class PacedPublishing {
       const count = refused < 0 ? keys.length : refused;
       try {
         // No other work runs between the lease and this report, so every reported page is in the pool.
-        if (count > 0)
-          call.onPublished({ start, end: start + count }, this.#told(keys, published.slice(0, count), call));
+        if (count > 0) {
+          const told = this.#told(keys, published.slice(0, count), call);
+          call.onPublished({ start, end: start + count }, told, sliceKeys(batch, 0, count));
+        }
       } finally {
         pool.unlease(leases.filter((lease) => lease !== null));
       }
       if (count > 0) return count;
       if (attempt === 0 && keys.length > 1) continue;
-      await this.#pause(Math.min(call.untilMs - clock.nowMs(), pauseMs));
+      await this.#pause(Math.min(call.untilMs - clock.nowMs(), pauseMs), call.signal);
       pauseMs = Math.min(pauseMs * 2, DISK_WRITE_RETRY_MAX_MS);
-      if (!this.#mayGoOn(start, call)) return call.keys.length - start;
+      if (!this.#mayGoOn(start, call)) return call.pages.length - start;
     }
   }
 
@@ -215,19 +224,21 @@ export class PacedPublishing {
   }
 
   #mayGoOn(start: number, call: Call): boolean {
-    return call.mayGoOn(call.keys.length - start) && call.clears === this.#clears;
+    return call.mayGoOn(call.pages.length - start) && call.clears === this.#clears;
   }
 
   #mayWait(call: Call): boolean {
     const { backlog, clock } = this.#parts;
-    const isWanted = !this.#isStopped && call.clears === this.#clears;
+    const isWanted = !this.#isStopped && call.clears === this.#clears && call.signal?.aborted !== true;
     return isWanted && clock.nowMs() < call.untilMs && backlog.isMoving();
   }
 
-  /** Waits until something has changed, or for `ms` milliseconds. */
-  async #pause(ms: number): Promise<void> {
+  /** Waits until something has changed, for `ms` milliseconds, or until the signal is aborted. */
+  async #pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
     const { clock, metrics } = this.#parts;
     const startMs = clock.nowMs();
+    if (signal?.aborted) return;
+    const stop = signal && onAbort(signal, () => this.#wake());
     await new Promise<void>((resolve) => {
       const cancel = clock.after(Math.max(0, ms), resolve, { keepAlive: true });
       this.#wake = () => {
@@ -235,6 +246,7 @@ export class PacedPublishing {
         resolve();
       };
     });
+    stop?.();
     this.#wake = () => {};
     // A write may have finished while this process was busy: its result is processed before the disk is judged.
     await clock.yield();

@@ -1,18 +1,21 @@
 import type { Clock } from '../../base/environment/clock.js';
+import { type Keys, sliceKeys } from '../../core/binding/key-batch.js';
 import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { type Slice, slicesOf } from '../call/page-slices.js';
 import type { RequestParts } from '../call/request-calls.js';
 
 /** Pages of one call that are to be published, and the callbacks for their results. */
 export interface Publishing {
-  readonly keys: readonly string[];
+  readonly keys: Keys;
   readonly pages: readonly PageBytes[];
   readonly origin: PageOrigin;
   readonly request: RequestParts;
+  /** Ends waiting; `mayGoOn` ends the call. */
+  readonly signal?: AbortSignal | undefined;
   /** Called before each slice with the number of pages that are left; false ends the call. */
   readonly mayGoOn: (pagesLeft: number) => boolean;
-  /** Called with each slice as soon as it is in the pool; null for pages that have found no room. */
-  readonly onPublished: (slice: Slice, published: readonly (PublishedPage | null)[]) => void;
+  /** Called with each slice and its keys as soon as it is in the pool; null for pages that have found no room. */
+  readonly onPublished: (slice: Slice, published: readonly (PublishedPage | null)[], keys: Keys) => void;
   /** Called with pages that have replaced others and were removed again before they were reported. */
   readonly onTakenBack: (keys: readonly string[]) => void;
 }
@@ -24,9 +27,9 @@ export async function publishSlices(
 ): Promise<void> {
   for (const slice of slicesOf(pages)) {
     if (slice.start > 0) await clock.yield();
-    if (!mayGoOn(keys.length - slice.start)) return;
+    if (!mayGoOn(pages.length - slice.start)) return;
     const { start, end } = slice;
-    const sliceKeys = keys.slice(start, end);
-    onPublished(slice, await pool.publishPages(sliceKeys, pages.slice(start, end), origin, request.next()));
+    const part = sliceKeys(keys, start, end);
+    onPublished(slice, await pool.publishPages(part, pages.slice(start, end), origin, request.next()), part);
   }
 }

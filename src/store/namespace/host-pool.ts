@@ -61,7 +61,11 @@ export function hostPoolPages(
   keyCount: number,
   hostIndices: HostIndices,
 ): CallerPage[] {
-  if (pool === undefined) throw new ArgumentError(`${method}: no host memory pool is registered for these pages`);
+  if (pool === undefined) {
+    throw new ArgumentError(
+      `${method}: no host memory pool is registered for these pages; call registerMemPoolHost first, or registerMemHostPoolV2`,
+    );
+  }
   const pageSize = pool.pageSize ?? 1;
   if (typeof hostIndices !== 'object') {
     throw new ArgumentError(`${method}: the host indices must be an array of numbers, got ${typeof hostIndices}`);
@@ -72,7 +76,7 @@ export function hostPoolPages(
     );
   }
   if (keyCount === 0) return [];
-  const { ptrs, sizes } = pool.getPageBufferMeta(hostIndices) ?? {};
+  const { ptrs, sizes } = metaOf(method, pool, hostIndices);
   if (ptrs?.length === undefined || sizes?.length === undefined) {
     throw new ArgumentError(`${method}: getPageBufferMeta must give { ptrs, sizes }`);
   }
@@ -84,8 +88,27 @@ export function hostPoolPages(
   }
   const rangeCount = ptrs.length / keyCount;
   const pages = new Array<CallerPage>(keyCount);
-  for (let i = 0; i < keyCount; i++) pages[i] = callerPage(method, { ptrs, sizes }, i * rangeCount, rangeCount);
+  for (let i = 0; i < keyCount; i++) pages[i] = callerPage(method, i, { ptrs, sizes }, rangeCount);
   return pages;
+}
+
+/** The addresses and sizes of the pages. A refused index is blamed on the method that was called. */
+function metaOf(
+  method: string,
+  pool: HostMemPool,
+  hostIndices: HostIndices,
+): Partial<ReturnType<HostMemPool['getPageBufferMeta']>> {
+  try {
+    return pool.getPageBufferMeta(hostIndices) ?? {};
+  } catch (error) {
+    throw withMethod(method, error);
+  }
+}
+
+/** The error with the name of the method that was called, if it is an `ArgumentError`. */
+export function withMethod(method: string, error: unknown): unknown {
+  if (!(error instanceof ArgumentError) || error.message.startsWith(`${method}: `)) return error;
+  return new ArgumentError(`${method}: ${error.message}`, { cause: error });
 }
 
 /** The pages at pointers, one page for each. Throws before anything is touched. */
@@ -101,33 +124,37 @@ export function pointerPages(
     );
   }
   const pages = new Array<CallerPage>(keyCount);
-  for (let i = 0; i < keyCount; i++) pages[i] = regionPage(method, ptrs[i], sizes[i]);
+  for (let i = 0; i < keyCount; i++) pages[i] = regionPage(method, i, ptrs[i], sizes[i]);
   return pages;
 }
+
+/** Memory of a program that is not at a pointer: a Buffer, any other typed array, a DataView, or a whole buffer. */
+export type PageMemory = ArrayBuffer | SharedArrayBuffer | ArrayBufferView;
 
 /** Runs `use` with the page at a pointer or in a caller's array, which gets an address for that time. */
 export async function withPage<T>(
   method: string,
-  memory: bigint | Uint8Array,
+  memory: bigint | PageMemory,
   size: number | undefined,
   use: (page: CallerPage) => Promise<T>,
 ): Promise<T> {
-  if (typeof memory === 'bigint') {
-    const [page] = pointerPages(method, 1, [memory], [size as number]);
-    return use(page as CallerPage);
-  }
-  if (!(memory instanceof Uint8Array) || memory.length === 0 || (size !== undefined && size !== memory.length)) {
+  if (typeof memory === 'bigint') return use(regionPage(method, 0, memory, size));
+  const bytes = isMemory(memory) ? memory.byteLength : 0;
+  if (bytes === 0 || (size !== undefined && size !== bytes)) {
     throw new ArgumentError(
-      `${method}: give a pointer (bigint) and a size, or only a Uint8Array of at least 1 byte; got ${describe(memory)}`,
+      `${method}: give a pointer (bigint) and a size, or only a typed array, a DataView or a buffer of at least 1 byte; got ${describe(memory)}`,
     );
   }
   const region = HostRegion.wrap(memory);
   try {
-    const [page] = pointerPages(method, 1, [region.addr], [region.length]);
-    return await use(page as CallerPage);
+    return await use(regionPage(method, 0, region.addr, region.length));
   } finally {
     region.free();
   }
+}
+
+function isMemory(value: unknown): value is PageMemory {
+  return ArrayBuffer.isView(value) || value instanceof ArrayBuffer || value instanceof SharedArrayBuffer;
 }
 
 /**
@@ -137,10 +164,12 @@ export function checkDistinct(method: string, pages: readonly CallerPage[]): voi
   if (isAscending(pages)) return;
   const starts: number[] = [];
   const ends: number[] = [];
-  for (const { ranges } of pages) {
+  const pageOf: number[] = [];
+  for (const [index, { ranges }] of pages.entries()) {
     for (const { addr, length } of ranges) {
       starts.push(Number(addr));
       ends.push(Number(addr) + length);
+      pageOf.push(index);
     }
   }
   const order = starts.map((_, i) => i);
@@ -149,7 +178,7 @@ export function checkDistinct(method: string, pages: readonly CallerPage[]): voi
     const [before, after] = [order[k - 1] as number, order[k] as number];
     if ((starts[after] as number) >= (ends[before] as number)) continue;
     throw new ArgumentError(
-      `${method}: two destinations overlap: from ${starts[before]} to ${ends[before]} and from ${starts[after]}; give each page its own memory`,
+      `${method}: two destinations overlap: page ${pageOf[before]} from ${starts[before]} to ${ends[before]} and page ${pageOf[after]} from ${starts[after]}; give each page its own memory`,
     );
   }
 }
@@ -164,48 +193,50 @@ function isAscending(pages: readonly CallerPage[]): boolean {
   return true;
 }
 
-/** One page made of `count` pieces, starting with the one at `first`. */
+/** Page `index`, which is made of `count` pieces. */
 function callerPage(
   method: string,
+  index: number,
   { ptrs, sizes }: { readonly ptrs: ArrayLike<bigint>; readonly sizes: ArrayLike<number> },
-  first: number,
   count: number,
 ): CallerPage {
-  if (count === 1) return regionPage(method, ptrs[first], sizes[first]);
+  const first = index * count;
+  if (count === 1) return regionPage(method, index, ptrs[first], sizes[first]);
   const ranges: RegionPage[] = [];
   let bytes = 0;
   for (let at = first; at < first + count; at++) {
-    const range = regionPage(method, ptrs[at], sizes[at]);
+    const range = regionPage(method, index, ptrs[at], sizes[at]);
     ranges.push(range);
     bytes += range.length;
   }
   if (bytes > PAGE_MAX_BYTES) {
-    throw new ArgumentError(`${method}: got a page of ${bytes} bytes, at most ${PAGE_MAX_BYTES} are allowed`);
+    throw new ArgumentError(`${method}: page ${index} has ${bytes} bytes, at most ${PAGE_MAX_BYTES} are allowed`);
   }
   return new ScatteredPage(ranges, bytes);
 }
 
-function regionPage(method: string, ptr: bigint | undefined, size: number | undefined): RegionPage {
+function regionPage(method: string, index: number, ptr: bigint | undefined, size: number | undefined): RegionPage {
   if (!Number.isSafeInteger(size) || (size as number) < 1 || (size as number) > PAGE_MAX_BYTES) {
     throw new ArgumentError(
-      `${method}: a size must be a whole number of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(size)}`,
+      `${method}: page ${index}: its size must be a whole number of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(size)}`,
     );
   }
   if (typeof ptr !== 'bigint') {
-    throw new ArgumentError(`${method}: a pointer must be a bigint, got ${typeof ptr}`);
+    throw new ArgumentError(`${method}: page ${index}: its pointer must be a bigint, got ${typeof ptr}`);
   }
   // An address beyond 2^53 belongs to no region, so it does not matter that a number cannot hold it exactly.
   const addr = Number(ptr);
   const region = regionOf(addr, size as number);
   if (region === null) {
     throw new ArgumentError(
-      `${method}: ${size} bytes from address ${ptr} on are not within a live HostRegion; allocate or wrap that memory first`,
+      `${method}: page ${index}: ${size} bytes from address ${ptr} on are not within a live HostRegion; allocate or wrap that memory first`,
     );
   }
   return new RegionPage(region, addr, size as number);
 }
 
 function describe(value: unknown): string {
-  if (value instanceof Uint8Array) return `a Uint8Array of ${value.length} bytes`;
+  if (isMemory(value)) return `${value.constructor.name} of ${value.byteLength} bytes`;
+  if (typeof value === 'string') return 'text; encode it first, for example with Buffer.from(text)';
   return value === null ? 'null' : typeof value;
 }

@@ -1,41 +1,53 @@
 import type { KeyEncoder, RequestOptions } from '../../core/index.js';
+import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { PageStore } from '../page-store.js';
 
 /**
- * Options of calls. When the signal is aborted, reads end early, as misses; nothing touches their memory after they
+ * Options of calls. When the signal is aborted or the time is over, reads end early, as misses; nothing touches their memory after they
  * have resolved.
  */
-export interface PageOptions extends RequestOptions {
+export interface PageOptions extends RequestOptions, WaitOptions {
   readonly pool: string;
-  readonly signal?: AbortSignal | undefined;
 }
 
-/** Access to the pages of one namespace, by the program's own keys and the names of pools; one result for each key. */
+/** Options of calls that read pages. */
+export interface PageReadOptions extends PageOptions {
+  /** Takes the reason for each page that has not been read, if the caller wants to know. */
+  readonly reasons?: Reasons<MissReason> | undefined;
+}
+
+/** Options of calls that set pages. */
+export interface PageWriteOptions extends PageOptions {
+  /** Whether the newest content wins; otherwise any content is as good as another. */
+  readonly isNamed: boolean;
+  /** Takes the reason for each page that has not been set, if the caller wants to know. */
+  readonly refusals?: Reasons<RefusalReason> | undefined;
+}
+
+/**
+ * Access to the pages of one namespace, by the program's own keys and the names of pools; one result for each key. Methods throw
+ * `ArgumentError` for invalid keys, at once.
+ */
 export interface NamespacePages {
   exists(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
   /** Reads pages. If a result is false, the page's memory is undefined. */
-  get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]>;
+  get(keys: readonly string[], pages: readonly CallerPage[], options: PageReadOptions): Promise<boolean[]>;
   /** Reads a copy that the caller owns; null: a miss. */
-  getCopy(key: string, options: PageOptions): Promise<Uint8Array | null>;
-  /**
-   * Sets pages. `isNamed`: the newest content wins; otherwise any content is as good as another. Writes that have begun
-   * when the signal is aborted may take effect.
-   */
-  set(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    options: PageOptions & { readonly isNamed: boolean },
-  ): Promise<boolean[]>;
-  delete(keys: readonly string[], options: { readonly pool: string }): Promise<boolean[]>;
+  getCopy(key: string, options: PageReadOptions): Promise<Uint8Array | null>;
+  /** Reads copies that the caller owns; null: a miss. */
+  getCopies(keys: readonly string[], options: PageReadOptions): Promise<(Uint8Array | null)[]>;
+  /** Sets pages. Writes that have begun when the call is ended early may take effect. */
+  set(keys: readonly string[], pages: readonly CallerPage[], options: PageWriteOptions): Promise<boolean[]>;
+  delete(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
   /** Drops everything that the node has of the namespace, in these pools and in those used there since its start. */
-  clear(pools: readonly string[]): Promise<void>;
+  clear(pools: readonly string[], options?: WaitOptions): Promise<void>;
 }
 
 /** The pool of a call that names no pool. */
 const MAIN_POOL = 'kv';
 
-/** The pages of a namespace in the store of this node. Throws `ArgumentError` for invalid keys. */
+/** The pages of a namespace in the store of this node. */
 export class StoredPages implements NamespacePages {
   readonly keyEncoder: KeyEncoder;
   readonly #pages: PageStore;
@@ -45,40 +57,53 @@ export class StoredPages implements NamespacePages {
     this.keyEncoder = keyEncoder;
   }
 
-  async exists(keys: readonly string[], { pool, signal }: PageOptions): Promise<boolean[]> {
-    return this.#pages.exists(this.keyEncoder.encodeBatch(keys, poolName(pool)), { signal });
+  exists(keys: readonly string[], { pool, ...call }: PageOptions): Promise<boolean[]> {
+    return this.#pages.exists(this.keyEncoder.encodeBatch(keys, poolName(pool)), call);
   }
 
-  get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]> {
+  get(keys: readonly string[], pages: readonly CallerPage[], options: PageReadOptions): Promise<boolean[]> {
     return this.#pages.get(this.keyEncoder.encodeBatch(keys, poolName(options.pool)), pages, options);
   }
 
-  async getCopy(key: string, { pool, ...call }: PageOptions): Promise<Uint8Array | null> {
+  getCopy(key: string, { pool, ...call }: PageReadOptions): Promise<Uint8Array | null> {
     return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, call);
   }
 
   /** {@link getCopy} of a page of at most `maxBytes` bytes. */
-  async getCopyWithin(
+  getCopyWithin(
     key: string,
-    { pool, ...call }: PageOptions & { readonly maxBytes: number },
+    { pool, ...call }: PageReadOptions & { readonly maxBytes: number },
   ): Promise<Uint8Array | 'too-large' | null> {
     return this.#pages.getCopyWithin(this.objectKeys([key], pool)[0] as string, call);
   }
 
-  async set(
+  getCopies(keys: readonly string[], { pool, ...call }: PageReadOptions): Promise<(Uint8Array | null)[]> {
+    return this.#pages.getCopies(this.objectKeys(keys, pool), call);
+  }
+
+  set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    { pool, isNamed, ...call }: PageOptions & { readonly isNamed: boolean },
+    { pool, isNamed, ...call }: PageWriteOptions,
   ): Promise<boolean[]> {
-    return this.#pages.set(this.objectKeys(keys, pool), pages, isNamed ? 'named' : 'computed', call);
+    const objectKeys = this.keyEncoder.encodeBatch(keys, poolName(pool));
+    return this.#pages.set(objectKeys, pages, isNamed ? 'named' : 'computed', call);
   }
 
-  async delete(keys: readonly string[], { pool }: { readonly pool: string }): Promise<boolean[]> {
-    return this.#pages.delete(this.objectKeys(keys, pool));
+  delete(keys: readonly string[], { pool, ...call }: PageOptions): Promise<boolean[]> {
+    return this.#pages.delete(this.objectKeys(keys, pool), call);
   }
 
-  async clear(pools: readonly string[]): Promise<void> {
-    return this.#pages.clear(this.keyEncoder.prefixesOf([MAIN_POOL, ...pools.map(poolName)]));
+  async clear(pools: readonly string[], options?: WaitOptions): Promise<void> {
+    return this.#pages.clear(this.keyEncoder.prefixesOf([MAIN_POOL, ...pools.map(poolName)]), options);
+  }
+
+  /** The keys of the pages that this node has of the pool, in slices; see `PageStore.keysInSlices`. */
+  async *keysInSlices({ pool, ...call }: PageOptions): AsyncGenerator<string[], void> {
+    const prefix = this.objectKeys([''], pool)[0] as string;
+    for await (const keys of this.#pages.keysInSlices(prefix, call)) {
+      yield keys.map((key) => key.slice(prefix.length));
+    }
   }
 
   /** The keys as they are in the directory. */

@@ -1,9 +1,29 @@
 import type { FairTurns } from '../../base/concurrency/fair-turns.js';
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
-import type { RequestOptions } from '../../core/index.js';
+import {
+  checkOptions,
+  type MissReason,
+  NO_OPTIONS,
+  type ReadOptions,
+  Reasons,
+  type RefusalReason,
+  type WaitOptions,
+  type WriteOptions,
+} from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
-import { checkRequest } from '../call/request-calls.js';
+import {
+  blamed,
+  checkCall,
+  type GetResult,
+  isOptions,
+  type ReadResult,
+  type SetResult,
+  type SizeAndOptions,
+  sizeAndOptions,
+  tell,
+  withReason,
+} from './call-arguments.js';
 import {
   checkDistinct,
   checkHostPool,
@@ -11,6 +31,7 @@ import {
   type HostIndices,
   type HostMemPool,
   hostPoolPages,
+  type PageMemory,
   pointerPages,
   withPage,
 } from './host-pool.js';
@@ -43,9 +64,9 @@ export interface StoreNamespaceParts {
  * Wrong arguments throw `ArgumentError` before anything is touched; any call after the store's `close()` throws
  * `ClosedError`.
  *
- * The last argument of reads and writes describes their request: a hint, and the caller's number. The keys of a call
- * are in the order of a prefix, its head first. The eviction policy `yield` learns from both; for other policies they
- * are only counted.
+ * The last argument of every call has options: `signal` and `timeoutMs` end it early, as a miss; `onMiss` and `onRefused` are
+ * told the reason for each page that was not read or set; `hint` and `caller` describe the request. The keys of a call are in the order of
+ * a prefix, its head first. The eviction policy `yield` learns from both; for other policies they are only counted.
  */
 export class StoreNamespace {
   readonly #pages: NamespacePages;
@@ -60,7 +81,7 @@ export class StoreNamespace {
     this.#onLookup = onLookup;
   }
 
-  /** Registers the framework's main host buffer; a later one replaces it. */
+  /** Registers the framework's main host buffer; a later one replaces it. {@link hostPages} makes one of pages in a row. */
   async registerMemPoolHost(pool: HostMemPool): Promise<void> {
     await this.#registerHostPool('registerMemPoolHost', pool, MAIN_POOL);
   }
@@ -75,11 +96,11 @@ export class StoreNamespace {
    * the pool and known to the directory. The buffers are in use until the call resolves. Throws `ArgumentError` before
    * anything is touched.
    */
-  batchSetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
+  batchSetV1(keys: string[], hostIndices: HostIndices, options: WriteOptions = NO_OPTIONS): Promise<boolean[]> {
     return this.#turns.run(() => {
-      checkRequest('batchSetV1', request);
-      const { pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
-      return this.#pages.set(keys, pages, { ...request, pool: MAIN_POOL, isNamed: false });
+      checkCall('batchSetV1', options);
+      const pages = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
+      return this.#set('batchSetV1', pages, options, { isNamed: false });
     });
   }
 
@@ -88,23 +109,18 @@ export class StoreNamespace {
    * holds exactly the bytes that were set. Anything else is a miss. The buffers are in use until the call resolves.
    * Throws `ArgumentError` before anything is touched.
    */
-  batchGetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
+  batchGetV1(keys: string[], hostIndices: HostIndices, options: ReadOptions = NO_OPTIONS): Promise<boolean[]> {
     return this.#turns.run(() => {
-      checkRequest('batchGetV1', request);
-      const { pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
-      checkDistinct('batchGetV1', pages);
-      return this.#pages.get(keys, pages, { ...request, pool: MAIN_POOL });
+      checkCall('batchGetV1', options);
+      const pages = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
+      checkDistinct('batchGetV1', pages.pages);
+      return this.#get('batchGetV1', pages, options);
     });
   }
 
   /** Number of keys that exist from the first on without a gap. Does not count as a use. */
-  async batchExists(keys: string[]): Promise<number> {
-    return this.#turns.run(async () => {
-      checkKeys('batchExists', keys);
-      const found = prefixLength(await this.#pages.exists(keys, { pool: MAIN_POOL }));
-      this.#onLookup(keys.length, found);
-      return found;
-    });
+  async batchExists(keys: string[], options: WaitOptions = NO_OPTIONS): Promise<number> {
+    return this.#turns.run(() => this.#prefix('batchExists', keys, options));
   }
 
   /**
@@ -113,13 +129,12 @@ export class StoreNamespace {
    */
   async batchSetV2(
     transfers: readonly PoolTransfer[],
-    request: RequestOptions = {},
+    options: WriteOptions = NO_OPTIONS,
   ): Promise<Record<string, boolean[]>> {
     return this.#turns.run(() => {
-      checkRequest('batchSetV2', request);
-      return this.#moveAll(this.#prepare('batchSetV2', transfers), ({ keys, pages, pool }) =>
-        this.#pages.set(keys, pages, { ...request, pool, isNamed: false }),
-      );
+      checkCall('batchSetV2', options);
+      const prepared = this.#prepare('batchSetV2', transfers);
+      return this.#moveAll(prepared, (pages) => this.#set('batchSetV2', pages, options, { isNamed: false }));
     });
   }
 
@@ -128,27 +143,34 @@ export class StoreNamespace {
    */
   async batchGetV2(
     transfers: readonly PoolTransfer[],
-    request: RequestOptions = {},
+    options: ReadOptions = NO_OPTIONS,
   ): Promise<Record<string, boolean[]>> {
     return this.#turns.run(async () => {
-      checkRequest('batchGetV2', request);
+      checkCall('batchGetV2', options);
       const prepared = this.#prepare('batchGetV2', transfers);
       checkDistinct(
         'batchGetV2',
         prepared.flatMap(({ pages }) => pages),
       );
-      return this.#moveAll(prepared, ({ keys, pages, pool }) => this.#pages.get(keys, pages, { ...request, pool }));
+      return this.#moveAll(prepared, (pages) => this.#get('batchGetV2', pages, options));
     });
   }
 
   /** The longest prefix that the KV pool and every pool of `transfers` can serve together. */
-  async batchExistsV2(keys: readonly string[], transfers: readonly PoolTransfer[] = []): Promise<HybridHits> {
+  async batchExistsV2(
+    keys: readonly string[],
+    transfers: readonly PoolTransfer[] = [],
+    options: WaitOptions = NO_OPTIONS,
+  ): Promise<HybridHits> {
     return this.#turns.run(async () => {
+      checkOptions('batchExistsV2', options);
       checkKeys('batchExistsV2', keys);
       checkTransfers('batchExistsV2', transfers);
       const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
       const [kv, ...others] = await Promise.all(
-        [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((pool) => this.#pages.exists(keys, { pool })),
+        [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((pool) =>
+          blamed('batchExistsV2', () => this.#pages.exists(keys, { ...options, pool })),
+        ),
       );
       const hits = hybridHits(
         prefixLength(kv as boolean[]),
@@ -163,42 +185,108 @@ export class StoreNamespace {
     });
   }
 
-  set(key: string, data: Uint8Array, request?: RequestOptions): Promise<boolean>;
-  set(key: string, ptr: bigint, size: number, request?: RequestOptions): Promise<boolean>;
-  set(key: string, source: bigint | Uint8Array, size?: number): Promise<boolean>;
-  /** Publishes one entry from memory at `ptr`, or from `data`. */
-  async set(key: string, source: bigint | Uint8Array, ...rest: SizeAndRequest): Promise<boolean> {
+  set(key: string, data: PageMemory, options?: WriteOptions): Promise<boolean>;
+  set(key: string, ptr: bigint, size: number, options?: WriteOptions): Promise<boolean>;
+  set(key: string, source: bigint | PageMemory, size?: number): Promise<boolean>;
+  /** Publishes one entry from memory at `ptr`, or from `data`: a Buffer, any other typed array, a DataView or a whole buffer. */
+  async set(key: string, source: bigint | PageMemory, ...rest: SizeAndOptions<WriteOptions>): Promise<boolean> {
+    return this.#turns.run(() => this.#setOne('set', { key, source, ...sizeAndOptions('set', rest) }));
+  }
+
+  setDetailed(key: string, data: PageMemory, options?: WriteOptions): Promise<SetResult>;
+  setDetailed(key: string, ptr: bigint, size: number, options?: WriteOptions): Promise<SetResult>;
+  /**
+   * Publishes one entry, as {@link set} does, and says why if it has not been set.
+   *
+   * @example
+   * import { MeshCacheStore } from 'meshcache';
+   *
+   * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
+   * const { isSet, reason } = await store.setDetailed('weights', new Float32Array(1024));
+   * if (!isSet) console.warn(`not cached: ${reason}`); // for example too_large
+   */
+  async setDetailed(
+    key: string,
+    source: bigint | PageMemory,
+    ...rest: SizeAndOptions<WriteOptions>
+  ): Promise<SetResult> {
     return this.#turns.run(async () => {
-      checkKeys('set', [key]);
-      const { size, request } = sizeAndRequest('set', rest);
-      return withPage('set', source, size, async (page) => {
-        const [ok] = await this.#pages.set([key], [page], { ...request, pool: MAIN_POOL, isNamed: true });
-        return ok === true;
-      });
+      const { size, options } = sizeAndOptions('setDetailed', rest);
+      let reason: RefusalReason = 'unknown';
+      const onRefused: WriteOptions['onRefused'] = (index, why, pool) => {
+        reason = why;
+        options.onRefused?.(index, why, pool);
+      };
+      const isSet = await this.#setOne('setDetailed', { key, source, size, options: { ...options, onRefused } });
+      return isSet ? { isSet } : { isSet, reason };
     });
   }
 
-  get(key: string, request?: RequestOptions): Promise<Uint8Array | null>;
-  get(key: string, into: Uint8Array, request?: RequestOptions): Promise<boolean>;
-  get(key: string, ptr: bigint, size: number, request?: RequestOptions): Promise<boolean>;
+  get(key: string, options?: ReadOptions): Promise<Uint8Array | null>;
+  get(key: string, into: PageMemory, options?: ReadOptions): Promise<boolean>;
+  get(key: string, ptr: bigint, size: number, options?: ReadOptions): Promise<boolean>;
   /** Reads one entry; a size other than the stored length is a miss. */
   async get(
     key: string,
-    target?: bigint | Uint8Array | RequestOptions,
-    ...rest: SizeAndRequest
+    target?: bigint | PageMemory | ReadOptions,
+    ...rest: SizeAndOptions<ReadOptions>
   ): Promise<Uint8Array | boolean | null> {
+    return this.#turns.run(() => this.#getOne('get', key, target, rest));
+  }
+
+  getDetailed(key: string, options?: ReadOptions): Promise<GetResult>;
+  getDetailed(key: string, into: PageMemory, options?: ReadOptions): Promise<ReadResult>;
+  getDetailed(key: string, ptr: bigint, size: number, options?: ReadOptions): Promise<ReadResult>;
+  /**
+   * Reads one entry, as {@link get} does, and says why if it has not been read.
+   *
+   * @example
+   * import { MeshCacheStore } from 'meshcache';
+   *
+   * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
+   * const { page, reason } = await store.getDetailed('greeting', { timeoutMs: 200 });
+   * console.log(page ?? `not read: ${reason}`); // for example absent, or timed_out
+   */
+  async getDetailed(
+    key: string,
+    target?: bigint | PageMemory | ReadOptions,
+    ...rest: SizeAndOptions<ReadOptions>
+  ): Promise<GetResult | ReadResult> {
     return this.#turns.run(async () => {
-      checkKeys('get', [key]);
-      if (target !== undefined && !isTold(target)) {
-        const { size, request } = sizeAndRequest('get', rest);
-        return withPage('get', target, size, async (page) => {
-          const [ok] = await this.#pages.get([key], [page], { ...request, pool: MAIN_POOL });
-          return ok === true;
-        });
+      let reason: MissReason = 'unknown';
+      const found = await this.#getOne('getDetailed', key, target, rest, (why) => {
+        reason = why;
+      });
+      if (typeof found === 'boolean') return found ? { isRead: found } : { isRead: found, reason };
+      return found === null ? { page: found, reason } : { page: found };
+    });
+  }
+
+  /**
+   * Reads copies of entries of any length, which the caller owns; null for each one that has not been read.
+   *
+   * @example
+   * import { MeshCacheStore } from 'meshcache';
+   *
+   * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
+   * const [first, second] = await store.getMany(['a', 'b'], { timeoutMs: 500 });
+   * console.log(first?.length, second?.length);
+   */
+  getMany(keys: readonly string[], options: ReadOptions = NO_OPTIONS): Promise<(Uint8Array | null)[]> {
+    return this.#turns.run(async () => {
+      checkCall('getMany', options);
+      checkKeys('getMany', keys);
+      const reasons = options.onMiss && new Reasons<MissReason>();
+      const copies = await blamed('getMany', () =>
+        this.#pages.getCopies(keys, { ...options, pool: MAIN_POOL, reasons }),
+      );
+      if (reasons !== undefined) {
+        tell(
+          copies.map((copy) => copy !== null),
+          (i) => options.onMiss?.(i, reasons.of(i) ?? 'unknown', MAIN_POOL),
+        );
       }
-      const request = target ?? {};
-      checkRequest('get', request);
-      return this.#pages.getCopy(key, { ...request, pool: MAIN_POOL });
+      return copies;
     });
   }
 
@@ -210,13 +298,13 @@ export class StoreNamespace {
     keys: string[],
     ptrs: ArrayLike<bigint>,
     sizes: ArrayLike<number>,
-    request: RequestOptions = {},
+    options: WriteOptions = NO_OPTIONS,
   ): Promise<boolean[]> {
     return this.#turns.run(() => {
-      checkRequest('batchSet', request);
+      checkCall('batchSet', options);
       checkKeys('batchSet', keys);
       const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
-      return this.#pages.set(keys, pages, { ...request, pool: MAIN_POOL, isNamed: true });
+      return this.#set('batchSet', { keys, pages, pool: MAIN_POOL }, options, { isNamed: true });
     });
   }
 
@@ -225,43 +313,49 @@ export class StoreNamespace {
     keys: string[],
     ptrs: ArrayLike<bigint>,
     sizes: ArrayLike<number>,
-    request: RequestOptions = {},
+    options: ReadOptions = NO_OPTIONS,
   ): Promise<boolean[]> {
     return this.#turns.run(() => {
-      checkRequest('batchGet', request);
+      checkCall('batchGet', options);
       checkKeys('batchGet', keys);
       const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
       checkDistinct('batchGet', pages);
-      return this.#pages.get(keys, pages, { ...request, pool: MAIN_POOL });
+      return this.#get('batchGet', { keys, pages, pool: MAIN_POOL }, options);
     });
   }
 
   /** Whether the directory has the key. Does not count as a use. */
-  async exists(key: string): Promise<boolean> {
-    return (await this.batchExists([key])) === 1;
+  async exists(key: string, options: WaitOptions = NO_OPTIONS): Promise<boolean> {
+    return this.#turns.run(async () => (await this.#prefix('exists', [key], options)) === 1);
   }
 
   /**
    * Deletes entries everywhere: in the pool and on the disk of every node, and in the directory. True: no node can read
-   * the entry any more, except by reads that had begun before. False: a node did not answer within RPC_CALL_TIMEOUT_MS.
+   * the entry any more, except by reads that had begun before. False: a node did not answer within RPC_CALL_TIMEOUT_MS, or the call was
+   * ended early.
    * All others have dropped the entry, and that node is told again until it answers or is no longer a member; until
    * then it may still read the entry itself, and serve it to readers that ask it for a location. A key that no node has
    * is true.
    */
-  async delete(keys: readonly string[]): Promise<boolean[]> {
+  async delete(keys: readonly string[], options: WaitOptions = NO_OPTIONS): Promise<boolean[]> {
     return this.#turns.run(() => {
+      checkOptions('delete', options);
       checkKeys('delete', keys);
-      return this.#pages.delete(keys, { pool: MAIN_POOL });
+      return blamed('delete', () => this.#pages.delete(keys, { ...options, pool: MAIN_POOL }));
     });
   }
 
   /**
    * Drops everything that this node has of the namespace, in its pool, copies included, on its disk and in the
    * directory, and the copies that other nodes have made of it unless another node has set the page. Of the pools of
-   * {@link batchSetV2}, it clears those that this node has used since its start.
+   * {@link batchSetV2}, it clears those that this node has used since its start. When the signal is aborted or the time is over, it rejects with
+   * the signal's reason, a `TimeoutError` for the time: the pages have gone here, and other nodes are still being told.
    */
-  async clear(): Promise<void> {
-    return this.#turns.run(() => this.#pages.clear([]));
+  async clear(options: WaitOptions = NO_OPTIONS): Promise<void> {
+    return this.#turns.run(() => {
+      checkOptions('clear', options);
+      return this.#pages.clear([], options);
+    });
   }
 
   #registerHostPool(method: string, pool: HostMemPool, name: string): Promise<void> {
@@ -271,6 +365,74 @@ export class StoreNamespace {
       }
       checkHostPool(method, pool);
       this.#hostPools.set(name, pool);
+    });
+  }
+
+  async #prefix(method: string, keys: readonly string[], options: WaitOptions): Promise<number> {
+    checkOptions(method, options);
+    checkKeys(method, keys);
+    const found = prefixLength(await blamed(method, () => this.#pages.exists(keys, { ...options, pool: MAIN_POOL })));
+    this.#onLookup(keys.length, found);
+    return found;
+  }
+
+  async #setOne(method: string, { key, source, size, options }: OnePage): Promise<boolean> {
+    checkKeys(method, [key]);
+    return withPage(method, source, size, async (page) => {
+      const one = { keys: [key], pages: [page], pool: MAIN_POOL };
+      return (await this.#set(method, one, options, { isNamed: true }))[0] === true;
+    });
+  }
+
+  async #getOne(
+    method: string,
+    key: string,
+    target: bigint | PageMemory | ReadOptions | undefined,
+    rest: SizeAndOptions<ReadOptions>,
+    onReason?: (reason: MissReason) => void,
+  ): Promise<Uint8Array | boolean | null> {
+    checkKeys(method, [key]);
+    const isCopy = target === undefined || isOptions(target);
+    const { size, options: given } = sizeAndOptions<ReadOptions>(method, isCopy ? [target ?? NO_OPTIONS] : rest);
+    const options = onReason === undefined ? given : withReason(given, onReason);
+    if (!isCopy) {
+      return withPage(method, target, size, async (page) => {
+        return (await this.#get(method, { keys: [key], pages: [page], pool: MAIN_POOL }, options))[0] === true;
+      });
+    }
+    const reasons = options.onMiss && new Reasons<MissReason>();
+    const copy = await blamed(method, () => this.#pages.getCopy(key, { ...options, pool: MAIN_POOL, reasons }));
+    if (copy === null) options.onMiss?.(0, reasons?.of(0) ?? 'unknown', MAIN_POOL);
+    return copy;
+  }
+
+  /** Reads pages, and tells the reasons to a caller that asks for them. */
+  #get(method: string, { keys, pages, pool }: HostPages, options: ReadOptions): Promise<boolean[]> {
+    const { onMiss } = options;
+    if (onMiss === undefined) return blamed(method, () => this.#pages.get(keys, pages, { ...options, pool }));
+    const reasons = new Reasons<MissReason>();
+    return blamed(method, async () => {
+      const results = await this.#pages.get(keys, pages, { ...options, pool, reasons });
+      tell(results, (i) => onMiss(i, reasons.of(i) ?? 'unknown', pool));
+      return results;
+    });
+  }
+
+  /** Sets pages, and tells the reasons to a caller that asks for them. */
+  #set(
+    method: string,
+    { keys, pages, pool }: HostPages,
+    options: WriteOptions,
+    { isNamed }: { readonly isNamed: boolean },
+  ): Promise<boolean[]> {
+    const { onRefused } = options;
+    if (onRefused === undefined)
+      return blamed(method, () => this.#pages.set(keys, pages, { ...options, pool, isNamed }));
+    const refusals = new Reasons<RefusalReason>();
+    return blamed(method, async () => {
+      const results = await this.#pages.set(keys, pages, { ...options, pool, isNamed, refusals });
+      tell(results, (i) => onRefused(i, refusals.of(i) ?? 'unknown', pool));
+      return results;
     });
   }
 
@@ -299,19 +461,10 @@ export class StoreNamespace {
   }
 }
 
-/** Arguments after the memory of one page: its size, if the memory is an address, and the facts about the request. */
-type SizeAndRequest = [size?: number | RequestOptions, request?: RequestOptions];
-
-function sizeAndRequest(
-  method: string,
-  [first, second]: SizeAndRequest,
-): { readonly size: number | undefined; readonly request: RequestOptions } {
-  const request = (isTold(first) ? first : second) ?? {};
-  checkRequest(method, request);
-  return { size: isTold(first) ? undefined : first, request };
-}
-
-/** Whether the argument describes a request and is not memory. */
-function isTold(value: unknown): value is RequestOptions {
-  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+/** One entry to be set. */
+interface OnePage {
+  readonly key: string;
+  readonly source: bigint | PageMemory;
+  readonly size: number | undefined;
+  readonly options: WriteOptions;
 }

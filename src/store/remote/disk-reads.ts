@@ -37,11 +37,15 @@ export class DiskReads {
       const index = located.indices[k] as number;
       const node = located.nodeAt(k);
       const { nodeId } = node;
-      if (located.columns.length[located.rows[k] as number] !== (pages[index] as CallerPage).length) continue;
+      if (located.columns.length[located.rows[k] as number] !== (pages[index] as CallerPage).length) {
+        call.reasons?.note(index, 'other_size');
+        continue;
+      }
       const isGone = this.#parts.endpointOf(node) === undefined;
       if (isGone) {
         troubles.note(index, 'owner_gone');
         troubles.noteDead(nodeId);
+        call.reasons?.note(index, 'unreachable');
       }
       if (isGone || troubles.isGivenUp(nodeId, 'disk')) skipped.missed.push({ index, nodeId, tier: 'disk' });
       else addTo(byOwner, nodeId, index);
@@ -85,7 +89,9 @@ export class DiskReads {
       const location = locations.get(index);
       outcome.missed.push({ index, nodeId, tier: 'disk', ...(location ? { location } : {}) });
       if (signal?.aborted === true) return;
-      troubles.note(index, promoted.troubles.of(index) ?? 'not_promoted');
+      const trouble = promoted.troubles.of(index);
+      troubles.note(index, trouble ?? 'not_promoted');
+      if (trouble === undefined) call.reasons?.note(index, 'unreadable');
       troubles.noteDisk(nodeId);
     });
     return outcome;

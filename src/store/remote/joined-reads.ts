@@ -38,7 +38,7 @@ export class JoinedReads {
     this.#parts = parts;
   }
 
-  /** Reads a request, see `RemoteReads.read`. Large calls, and calls that may be aborted, are read alone. */
+  /** Reads a request, see `RemoteReads.read`. Large calls, and calls that may be aborted or ask for reasons, are read alone. */
   read(request: RemoteRequest): Promise<RemoteOutcome> {
     if (!isSmall(request)) return this.#parts.reads.read(request);
     return new Promise((resolve, reject) => {
@@ -180,8 +180,9 @@ class JoinedGroup {
   }
 }
 
-function isSmall({ pages, wanted, signal }: RemoteRequest): boolean {
-  if (signal !== undefined || wanted.length === 0 || wanted.length > JOINED_READ_MAX_PAGES) return false;
+function isSmall({ pages, wanted, signal, reasons }: RemoteRequest): boolean {
+  if (signal !== undefined || reasons !== undefined || wanted.length === 0 || wanted.length > JOINED_READ_MAX_PAGES)
+    return false;
   let bytes = 0;
   for (const i of wanted) bytes += (pages[i] as CallerPage).length;
   return bytes <= JOINED_READ_MAX_BYTES;

@@ -1,9 +1,12 @@
 import type { Clock } from '../../base/environment/clock.js';
 import type { Logger } from '../../base/environment/log.js';
+import { Gone } from '../../base/gone.js';
 import type { LocatedPages } from '../../directory/messages/located-pages.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
 import type { ReadOp, Transport } from '../../transport/contract/transport.js';
+import type { MissReason, Reasons } from '../call/call-options.js';
 import { type CallerPage, isAddressable } from '../call/caller-page.js';
+import type { ReasonLog } from '../call/reason-log.js';
 import { ImageReads } from './image-reads.js';
 import type { KnownLocations } from './known-locations.js';
 import type { ReadTroubles } from './read-troubles.js';
@@ -19,6 +22,8 @@ export interface MemoryReadsParts {
   readonly quarantineMs: number;
   readonly clock: Clock;
   readonly log: Logger;
+  /** Logs the reasons of misses, now and then. Default: nowhere. */
+  readonly missLog?: ReasonLog<MissReason> | undefined;
 }
 
 /** A call whose pages are read, and its results so far. */
@@ -27,14 +32,16 @@ export interface MemoryReadsCall {
   readonly pages: readonly CallerPage[];
   readonly troubles: ReadTroubles;
   readonly signal?: AbortSignal | undefined;
+  /** Takes the reasons of misses, if the caller wants to know them. */
+  readonly reasons?: Reasons<MissReason> | undefined;
 }
 
 interface Miss {
   readonly call: MemoryReadsCall;
   readonly outcome: RemoteOutcome;
   readonly remoteEndpoint: string;
-  /** The node has answered that the page is not there. */
-  readonly isGone: boolean;
+  /** {@link Gone}: whether the node has answered that the page is not there. */
+  readonly gone: number;
   /** The page has arrived, but too late to be trusted. */
   readonly isLate: boolean;
 }
@@ -81,7 +88,7 @@ export class MemoryReads {
         outcome.addRead(tried, o);
       } else {
         const { remoteEndpoint } = ops[o] as ReadOp;
-        this.#missed(tried, o, { call, outcome, remoteEndpoint, isGone: gone[o] === 1, isLate: read[o] === true });
+        this.#missed(tried, o, { call, outcome, remoteEndpoint, gone: gone[o] as number, isLate: read[o] === true });
       }
     }
     images.release();
@@ -91,7 +98,7 @@ export class MemoryReads {
   /** Adds an operation for each page that can be read; returns these pages, in the order of the operations. */
   #plan(
     located: LocatedPages,
-    { pages, troubles }: MemoryReadsCall,
+    { pages, troubles, reasons }: MemoryReadsCall,
     { images, outcome }: { readonly images: ImageReads; readonly outcome: RemoteOutcome },
   ): LocatedPages {
     const { columns, rows, indices } = located;
@@ -102,7 +109,10 @@ export class MemoryReads {
       const row = rows[k] as number;
       const index = indices[k] as number;
       const page = pages[index] as CallerPage;
-      if (columns.length[row] !== page.length || !isAddressable(page)) continue;
+      if (columns.length[row] !== page.length || !isAddressable(page)) {
+        this.#note(index, 'other_size', reasons);
+        continue;
+      }
       const nodeNumber = columns.node[row] as number;
       const node = columns.nodes[nodeNumber] as LocationNode;
       let endpoint = endpoints[nodeNumber];
@@ -113,6 +123,7 @@ export class MemoryReads {
       if (endpoint === null || troubles.isDead(node.nodeId)) {
         troubles.note(index, endpoint === null ? 'owner_gone' : 'unreachable');
         troubles.noteDead(node.nodeId);
+        this.#note(index, 'unreachable', reasons);
         outcome.missed.push({ index, nodeId: node.nodeId, tier: 'memory' });
         continue;
       }
@@ -123,9 +134,10 @@ export class MemoryReads {
   }
 
   /** Records that operation `o` has not brought its page. */
-  #missed(tried: LocatedPages, o: number, { call, outcome, remoteEndpoint, isGone, isLate }: Miss): void {
+  #missed(tried: LocatedPages, o: number, { call, outcome, remoteEndpoint, gone, isLate }: Miss): void {
     const { transport, knownLocations } = this.#parts;
-    const { keys, troubles, signal } = call;
+    const { keys, troubles, signal, reasons } = call;
+    const isGone = gone !== Gone.no;
     const index = tried.indices[o] as number;
     const { nodeId } = tried.nodeAt(o);
     knownLocations?.forget(keys[index] as string);
@@ -133,9 +145,16 @@ export class MemoryReads {
       const trouble = isLate ? 'late' : transport.isReachable(remoteEndpoint) ? 'unreadable' : 'unreachable';
       troubles.note(index, trouble);
       if (trouble === 'unreachable') troubles.noteDead(nodeId);
+      if (gone === Gone.damaged) this.#note(index, 'checksum', reasons);
+      else if (!isGone) this.#note(index, trouble === 'unreachable' ? trouble : 'unreadable', reasons);
     }
     const location = tried.locationAt(o);
     outcome.missed.push({ index, nodeId, tier: 'memory', location, ...(isGone ? { isGone } : {}) });
+  }
+
+  #note(index: number, reason: MissReason, reasons: Reasons<MissReason> | undefined): void {
+    reasons?.note(index, reason);
+    this.#parts.missLog?.note(reason);
   }
 
   /**

@@ -8,6 +8,7 @@ import { LocatedPages } from '../../directory/messages/located-pages.js';
 import { LocationColumns, ON_DISK } from '../../directory/messages/location-columns.js';
 import { addTo } from '../../directory/owners/owners.js';
 import type { DataLocation } from '../../types.js';
+import type { MissReason, Reasons } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import { DiskReads, type Promotions } from './disk-reads.js';
 import { MemoryReads, type MemoryReadsParts } from './memory-reads.js';
@@ -56,6 +57,8 @@ export interface RemoteRequest {
   /** Callbacks for progress; with them there is only one round. */
   readonly round?: RoundProgress | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Takes the reasons of misses, if the caller wants to know them. */
+  readonly reasons?: Reasons<MissReason> | undefined;
 }
 
 /** A request and its results so far. */

@@ -7,6 +7,9 @@ import { patientClock } from '../patient-clock.js';
 import { freePort, until } from '../support.js';
 import { verifiedEnd } from '../verified.js';
 
+/** The environment of a store that logs nothing. */
+export const quiet = { log: silentLogger, clock: patientClock };
+
 /**
  * Creates a store on loopback with a small pool, which verifies itself before it is closed; `extra` overrides its
  * configuration.

@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import type { ClusterHistory } from '../../../src/metrics/history/history-report.js';
 import type { MetricsSource } from '../../../src/metrics/metrics-server.js';
 import type { ClusterReport, NodeReport, NodeView } from '../../../src/metrics/node-report.js';
 import { MetricsServer } from '../../../src/node/machine/machine-node.js';
@@ -53,6 +54,11 @@ class ServedNode implements MetricsSource, NodeView {
 
   contentType(): string {
     return 'text/plain';
+  }
+
+  async history(stepS: number): Promise<ClusterHistory> {
+    this.told++;
+    return { node_id: this.nodeId, time_ms: 1, step_s: stepS, nodes: [] };
   }
 
   setGaugeProvider(): void {}

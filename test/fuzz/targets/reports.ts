@@ -2,7 +2,8 @@
 
 import { isStatus, readDrainProgress } from '../../../src/cli/status/cluster-query.js';
 import { formatProgress } from '../../../src/cli/status/drain.js';
-import { formatStatus, nodeRow } from '../../../src/cli/status/status.js';
+import { nodeRow, statusResult } from '../../../src/cli/status/status-report.js';
+import { formatStatus } from '../../../src/cli/status/status-text.js';
 import { CommandFailure } from '../../../src/command/failure.js';
 import { clientLines } from '../../../src/dashboard/data/clients.js';
 import { countsOf } from '../../../src/dashboard/data/counts.js';
@@ -76,6 +77,18 @@ const REPORT: NodeReport = {
   clients: { socket: '/run/meshcache/node.sock', attached: 2, busiest: [CLIENT] },
   rss_bytes: 1,
   events: [{ id: 1, time_ms: 2, level: 'warn', message: 'm', fields: { a: 'b', c: 1, d: true } }],
+  recent: {
+    window_s: 30,
+    read_p50_s: 0.001,
+    read_p99_s: null,
+    read_bytes_per_s: 5,
+    written_bytes_per_s: 6,
+    evictions_per_s: 0,
+    lookups: { asked: 2, found: 1 },
+    page_lifetime_s: null,
+  },
+  departed: [{ node_id: 'gone', incarnation: 3, control_endpoint: '192.0.2.7:9', how: 'lost', time_ms: 4 }],
+  member_events: [{ node_id: 'gone', incarnation: 3, change: 'lost', time_ms: 4 }],
 };
 
 const ME = new NodeInfo({ nodeId: 'me', controlHost: '192.0.2.8', controlPort: 9, incarnation: 1 });
@@ -94,6 +107,8 @@ const reporter = new ClusterReporter({
   nodeId: ME.nodeId,
   vnodes: 1,
   heartbeatInterval: 2,
+  memberTtl: 6,
+  history: () => undefined,
   members: () => MEMBERS,
   ownReport: async () => REPORT,
   rpc: { call: async () => answer } as unknown as RpcClient,
@@ -126,6 +141,9 @@ export const clusterReports: Fuzzer = {
     check(report.nodes[0]?.state === 'up', 'the own report is missing');
     const shown = JSON.parse(JSON.stringify(report)) as typeof report;
     check(shown.nodes.length === 2, 'lost on the way to the dashboard');
+    const history = await reporter.history(2);
+    check(history.nodes.length <= 1, 'more histories than nodes that answer');
+    check(JSON.stringify(history).includes('nodes'), 'a history that JSON cannot say');
     const [members, events] = [new Members(), new EventLog()];
     members.update(shown);
     for (const line of clientLines(members.list())) {
@@ -182,8 +200,8 @@ export const statusAnswers: Fuzzer = {
       for (const isHere of [true, false]) {
         const row = nodeRow(OTHER, value, { ringShare: 0.5, isHere });
         check(row.node_id === OTHER.nodeId && row.state === 'up', 'a status that says whose it is');
-        const result = { discovery_addr: '192.0.2.8:1', nodes: [row] };
-        for (const columns of [40, 10_000]) checkPrintable(formatStatus(result, columns));
+        const result = statusResult([row], { discoveryAddr: '192.0.2.8:1', timeMs: 0 });
+        for (const columns of [40, 10_000]) checkPrintable(formatStatus(result, { columns }));
         JSON.stringify(result);
       }
     }

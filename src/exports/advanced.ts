@@ -1,0 +1,104 @@
+/**
+ * The parts of which a node is made, for programs that build their own: simulators, tools, other transports. They follow the design of the
+ * project, so that a minor version may change them; the changelog says how.
+ *
+ * @module meshcache: advanced
+ */
+export type { Clock } from '../base/environment/clock.js';
+export type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+export type { Environment } from '../base/environment/environment.js';
+export type { Files, OpenFile, OpenOptions } from '../base/environment/files.js';
+export type { Host, HostAddress } from '../base/environment/host.js';
+export type { Labels, MetricsSink } from '../base/environment/metrics-sink.js';
+export type {
+  Connection,
+  ConnectionEvent,
+  ConnectOptions,
+  ConnectTarget,
+  Endpoint,
+  ListenOptions,
+  ListenTarget,
+  Network,
+  Server,
+  TcpOptions,
+} from '../base/environment/network.js';
+export type { RandomSource } from '../base/environment/random.js';
+export type { Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
+export type { TlsIdentity } from '../base/environment/tls-identity.js';
+export {
+  PLACEMENT_POLICIES,
+  PLACEMENT_ROUTINGS,
+  PlacementBounds,
+  type PlacementCounts,
+  type PlacementInterval,
+  type PlacementNode,
+  type PlacementOptions,
+  type PlacementOutcome,
+  type PlacementRequest,
+  type PlacementRouting,
+  type PlacementSettings,
+  PlacementSimulation,
+} from '../core/index.js';
+export type { ResolveControl } from '../directory/client.js';
+export { DirectoryServer, type DirectoryServerOptions } from '../directory/server.js';
+export { DirectoryShard, type DirectoryShardOptions, type DirectoryShardStats } from '../directory/shard/shard.js';
+export { type DiskSizes, diskSizeFor, type PutOptions } from '../disk/disk-store.js';
+export type {
+  ClusterHistory,
+  HistoryCount,
+  HistoryGauge,
+  HistoryReport,
+} from '../metrics/history/history-report.js';
+export type { ReadSource } from '../metrics/metrics.js';
+export type { MetricsSource } from '../metrics/metrics-server.js';
+export type {
+  ClientReport,
+  ClusterNode,
+  ClusterReport,
+  DepartedNode,
+  HealthReport,
+  LatencyReport,
+  MemberEvent,
+  MetricsReport,
+  NodeEvent,
+  NodeReport,
+  RecentReport,
+} from '../metrics/node-report.js';
+export {
+  createTransport,
+  DirectoryClient,
+  type DirectoryClientOptions,
+  DiscoveryClient,
+  type DiscoveryClientOptions,
+  DiscoveryServer,
+  type DiscoveryServerOptions,
+  type EnvironmentOption,
+  RpcClient,
+  type RpcClientOptions,
+  RpcServer,
+  type RpcServerOptions,
+} from '../node/machine/machine-defaults.js';
+export { DiskStore, type DiskStoreOptions } from '../node/machine/machine-disk.js';
+export {
+  Metrics,
+  type MetricsOptions,
+  MetricsServer,
+  type MetricsServerOptions,
+  NodeRuntime,
+  type NodeRuntimeOptions,
+  PublishedPool,
+  type PublishedPoolOptions,
+} from '../node/machine/machine-node.js';
+export type { RpcCallOptions } from '../rpc/client.js';
+export type { RpcContext, RpcHandler, RpcServerStats } from '../rpc/server.js';
+export type { Address, Mr, ReadOp, Transport, TransportStats } from '../transport/contract/transport.js';
+export type { TransportConfig } from '../transport/create-transport.js';
+export {
+  DataLocation,
+  type DataLocationInit,
+  type DataProtocol,
+  type EntryKind,
+  NodeInfo,
+  type NodeInfoInit,
+  type Tier,
+} from '../types.js';

@@ -1,0 +1,32 @@
+/**
+ * Types that occur in signatures of other exports, and that no program needs to name. Any version may change them.
+ *
+ * @module meshcache: internal
+ */
+export type { FileStatus } from '../base/environment/files.js';
+export type { HostMemory, LoopObservation } from '../base/environment/host.js';
+export type { ReceiveInto } from '../base/environment/network.js';
+export type { MessageEnd } from '../base/environment/threads.js';
+export type { TlsTexts } from '../base/environment/tls-identity.js';
+export type { LocationSource } from '../directory/client.js';
+export type { LocationColumns, LocationNode, LocationStamp } from '../directory/messages/location-columns.js';
+export type { Seniority } from '../directory/owners/known-rings.js';
+export type { OwnerRing } from '../directory/owners/owners.js';
+export type { Displaced, Liveness } from '../directory/shard/shard.js';
+export type {
+  ClusterSettings,
+  Refusal,
+  SettingDifference,
+  SettingValue,
+} from '../discovery/messages/cluster-settings.js';
+export type { RefusedNode } from '../discovery/refused-nodes.js';
+export type { MasterOwner } from '../discovery/server.js';
+export type { PutOutcome, RenewedPage } from '../disk/disk-store.js';
+export type { MetricsFormat } from '../metrics/metrics.js';
+export type { ClientsReport, NodeView } from '../metrics/node-report.js';
+export type { Fill } from '../pool/page-fills.js';
+export type { LocalRead, PageBytes, PageLease, PageOrigin, PublishedPage } from '../pool/published-pool.js';
+export type { FrameFault } from '../rpc/frame.js';
+export type { RpcFault } from '../rpc/server.js';
+export type { RpcService } from '../rpc/service.js';
+export type { LocalRange } from '../transport/contract/transport.js';

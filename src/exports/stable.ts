@@ -1,0 +1,59 @@
+/**
+ * What programs use every day. Names and meanings stay within a major version; new ones may come.
+ *
+ * @module meshcache: stable
+ */
+export type { Logger, LogLevel } from '../base/environment/log.js';
+export * from '../base/errors.js';
+export { MeshCacheClient, type MeshCacheClientOptions, type MeshCacheClientStats } from '../client/meshcache-client.js';
+export type { ClientInfo } from '../clients/client-server.js';
+export type { PageHolders } from '../clients/requests/client-namespace.js';
+export type { ClientWay } from '../clients/requests/client-stats.js';
+export {
+  EVICTION_POLICIES,
+  type EvictionPolicy,
+  MeshCacheConfig,
+  type MeshCacheConfigFields,
+  type MeshCacheConfigInit,
+  type StorageConfig,
+} from '../config.js';
+export {
+  type BatchLookup,
+  type BatchPlacement,
+  ConsistentHashRing,
+  Core,
+  type CoreOptions,
+  type CoreSource,
+  defaultCore,
+  type EncodedKeys,
+  type FetchResponse,
+  KeyBatch,
+  KeyEncoder,
+  type KeyNamespace,
+  type Keys,
+  loadCore,
+  NO_NODE,
+  type PageLocation,
+  type Placement,
+  PoolAllocator,
+  type PoolAllocatorOptions,
+  type PoolAllocatorStats,
+  type RequestHint,
+  type RequestOptions,
+  type WasmInstance,
+  type WasmModule,
+} from '../core/index.js';
+export type { DiskInfo } from '../disk/disk-store.js';
+export { HostRegion, type HostRegionOptions } from '../memory/host-region.js';
+export { keyEncoderFor } from '../node/key-namespace.js';
+export { MeshCacheStore } from '../node/meshcache-store.js';
+export type { StoreStats } from '../node/reporting/store-stats.js';
+export type { ByteSize, MeshCacheStoreOptions } from '../node/store-options.js';
+export type { MissReason, ReadOptions, RefusalReason, WaitOptions, WriteOptions } from '../store/call/call-options.js';
+export type { GetResult, ReadResult, SetResult } from '../store/namespace/call-arguments.js';
+export { type HostPagesOptions, hostPages } from '../store/namespace/host-pages.js';
+export type { HostIndices, HostMemPool, PageMemory } from '../store/namespace/host-pool.js';
+export type { HybridHits, PoolTransfer } from '../store/namespace/hybrid.js';
+export { type KeysOptions, NodeNamespace } from '../store/namespace/node-namespace.js';
+export { StoreNamespace } from '../store/namespace/store-namespace.js';
+export type { PageStoreStats } from '../store/page-store.js';

@@ -1,0 +1,86 @@
+import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import { ArgumentError, ConfigError } from '../base/errors.js';
+import { nearestName, toCamelCase, toSnakeCase } from '../base/names.js';
+import { shown } from '../base/shown.js';
+import { CONFIG_KEYS, type MeshCacheConfigFields, type StorageConfig } from '../config.js';
+
+/** A number of bytes, or text such as `'4gb'`, `'1.5gb'` or `'512mb'` (binary units). */
+export type ByteSize = number | `${number}${'b' | 'kb' | 'mb' | 'gb' | 'tb'}`;
+
+/** The type of a setting as a program writes it. */
+type SettingValue<K extends keyof MeshCacheConfigFields> = K extends 'globalSegmentSize' | 'diskSize' | 'diskIndexSize'
+  ? ByteSize
+  : K extends 'clusterSecret'
+    ? string | readonly string[] | ClusterSecrets
+    : MeshCacheConfigFields[K];
+
+/** The settings of a node that have a default: all but the discovery address. */
+export type OptionalSettings = {
+  readonly [K in Exclude<keyof MeshCacheConfigFields, 'discoveryAddr'>]?: SettingValue<K> | undefined;
+};
+
+/** The options of `MeshCacheStore.create`: the settings of a node, and the part of a model whose pages it caches. */
+export interface MeshCacheStoreOptions extends OptionalSettings {
+  /** `host:port` of the discovery head, or several, comma-separated. */
+  readonly discoveryAddr: string;
+  /** Stores share pages only if they have the same model name, or none. */
+  readonly modelName?: string | undefined;
+  /** Tensor-parallel rank of this process. Default: 0. */
+  readonly tpRank?: number | undefined;
+  /** Tensor-parallel size. Default: 1. */
+  readonly tpSize?: number | undefined;
+  /** Pipeline-parallel rank of this process. Default: 0. */
+  readonly ppRank?: number | undefined;
+  /** Pipeline-parallel size. Default: 1. */
+  readonly ppSize?: number | undefined;
+  /** All tensor-parallel ranks of such a model hold the same pages, so they share entries. Default: false. */
+  readonly isMlaModel?: boolean | undefined;
+}
+
+const MODEL_OPTIONS = ['modelName', 'tpRank', 'tpSize', 'ppRank', 'ppSize', 'isMlaModel'] as const;
+const STORAGE_KEYS: ReadonlySet<string> = new Set([...MODEL_OPTIONS, 'extraConfig']);
+const OPTION_NAMES: readonly string[] = [...CONFIG_KEYS.map(toCamelCase), ...MODEL_OPTIONS];
+
+/**
+ * The configuration in a host framework's form, from either form. Throws `ConfigError` for options that are unknown, written in
+ * snake_case, or given beside `extraConfig`.
+ */
+export function storageConfigOf(given: MeshCacheStoreOptions | StorageConfig): StorageConfig {
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw new ArgumentError(`create: needs options, such as { discoveryAddr: '10.0.0.1:31990' }, got ${shown(given)}`);
+  }
+  if ('extraConfig' in given) return checkedStorage(given);
+  const names = Object.keys(given);
+  for (const name of names) checkOption(name);
+  const { modelName, tpRank = 0, tpSize = 1, ppRank = 0, ppSize = 1, isMlaModel = false, ...settings } = given;
+  if (settings.discoveryAddr === undefined) {
+    throw new ConfigError(`create: option "discoveryAddr" is required, for example "10.0.0.1:31990"`);
+  }
+  const storage = { tpRank, tpSize, ppRank, ppSize, isMlaModel, extraConfig: settings };
+  return modelName === undefined ? storage : { ...storage, modelName };
+}
+
+/** Refuses settings beside `extraConfig`, which would have no effect. */
+function checkedStorage(storage: StorageConfig): StorageConfig {
+  const setting = Object.keys(storage).find(
+    (name) => !STORAGE_KEYS.has(name) && OPTION_NAMES.includes(toCamelCase(name)),
+  );
+  if (setting === undefined) return storage;
+  throw new ConfigError(
+    `create: option "${setting}" is given beside extraConfig; write it in there, or leave extraConfig out`,
+  );
+}
+
+function checkOption(name: string): void {
+  if (OPTION_NAMES.includes(name)) return;
+  const written = toCamelCase(name);
+  if (name === 'extra_config') throw new ConfigError('create: option "extra_config" is written "extraConfig"');
+  if (OPTION_NAMES.includes(written)) {
+    const inMapping = CONFIG_KEYS.includes(name)
+      ? `, or give { extraConfig: { ${name}: … } } as host frameworks do`
+      : '';
+    throw new ConfigError(`create: option "${name}" is written "${written}" here${inMapping}`);
+  }
+  const near = toCamelCase(nearestName(toSnakeCase(name), OPTION_NAMES.map(toSnakeCase)));
+  throw new ConfigError(`create: unknown option "${name}"; did you mean "${near}"?`);
+}

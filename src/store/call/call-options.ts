@@ -1,0 +1,182 @@
+import { onAbort, unlessAborted } from '../../base/concurrency/abort.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { ArgumentError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
+import type { RequestOptions } from '../../core/index.js';
+
+/**
+ * How long a call may take. When the signal is aborted, or the time is over, the call ends as soon as nothing touches its buffers any
+ * more: pages that have been read by then count, all others are misses, and `false`.
+ */
+export interface WaitOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** Milliseconds for the whole call. Default: the limits of its parts; for an attached client that of the client. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** Why a page has not been read. */
+export type MissReason =
+  /** No node has the page, as far as is known. */
+  | 'absent'
+  /** The page has another length than its buffer. */
+  | 'other_size'
+  /** The bytes did not match their checksum. */
+  | 'checksum'
+  /** The node that has the page did not answer. */
+  | 'unreachable'
+  /** The node that has the page did not hand it out. */
+  | 'unreadable'
+  | 'timed_out'
+  | 'aborted'
+  /** The store was closed during the call. */
+  | 'closed'
+  /** The node of this client does not tell the reason. */
+  | 'unknown';
+
+/** Why a page has not been set. */
+export type RefusalReason =
+  /** The page is larger than a pool takes. */
+  | 'too_large'
+  /** The pool is full of pages that cannot be evicted now. */
+  | 'no_room'
+  /** No owner of its directory entry has accepted the page. */
+  | 'directory'
+  /** The node is leaving the cluster. */
+  | 'draining'
+  /** The node of this client did not answer. */
+  | 'unreachable'
+  | 'timed_out'
+  | 'aborted'
+  /** The store was closed during the call. */
+  | 'closed'
+  /** The node of this client does not tell the reason. */
+  | 'unknown';
+
+/** Options of calls that read pages. */
+export interface ReadOptions extends RequestOptions, WaitOptions {
+  /**
+   * Called for each page that has not been read, before the call resolves: its index in the call, the reason, and the name of its pool
+   * (`kv` is the main one). A call with it is read alone, and not joined with other small calls.
+   */
+  readonly onMiss?: ((index: number, reason: MissReason, pool: string) => void) | undefined;
+}
+
+/** Options of calls that set pages. */
+export interface WriteOptions extends RequestOptions, WaitOptions {
+  /** Called for each page that has not been set, before the call resolves: its index in the call, the reason, and the name of its pool. */
+  readonly onRefused?: ((index: number, reason: RefusalReason, pool: string) => void) | undefined;
+}
+
+/** The options of a call without any. */
+export const NO_OPTIONS = Object.freeze({});
+
+const OPTION_NAMES: ReadonlySet<string> = new Set([
+  'hint',
+  'caller',
+  'continues',
+  'endsElsewhere',
+  'signal',
+  'timeoutMs',
+  'onMiss',
+  'onRefused',
+]);
+
+/** Longest time that a timer can wait. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
+/** Throws `ArgumentError` unless these are options of a call; `further` names options that only this call has. */
+export function checkOptions(method: string, options: WaitOptions, further?: string): void {
+  if (options === NO_OPTIONS) return;
+  if (typeof options !== 'object' || options === null) {
+    throw new ArgumentError(`${method}: options must be an object, such as { timeoutMs: 500 }; got ${shown(options)}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (OPTION_NAMES.has(name) || name === further) continue;
+    throw new ArgumentError(
+      `${method}: unknown option ${shown(name)}; allowed are ${[...OPTION_NAMES, ...(further ? [further] : [])].join(', ')}`,
+    );
+  }
+  const { signal, timeoutMs, onMiss, onRefused } = options as ReadOptions & WriteOptions;
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new ArgumentError(`${method}: signal must be an AbortSignal, got ${shown(signal)}`);
+  }
+  if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0 && timeoutMs <= TIMER_MAX_MS)) {
+    throw new ArgumentError(`${method}: timeoutMs must be above 0 and below 2^31, got ${shown(timeoutMs)}`);
+  }
+  for (const [name, callback] of Object.entries({ onMiss, onRefused })) {
+    if (callback !== undefined && typeof callback !== 'function') {
+      throw new ArgumentError(`${method}: ${name} must be a function, got ${shown(callback)}`);
+    }
+  }
+}
+
+/** Calls `use` with options in which the time is part of the signal. */
+export function inTime<T, Options extends WaitOptions>(
+  clock: Clock,
+  options: Options,
+  use: (options: Options) => Promise<T>,
+): Promise<T> {
+  const { timeoutMs } = options;
+  // Most calls have no time of their own, and wait for nothing more because of those that have.
+  if (timeoutMs === undefined || options.signal?.aborted) return use(options);
+  return endInTime(clock, { ...options, timeoutMs }, use);
+}
+
+async function endInTime<T, Options extends WaitOptions>(
+  clock: Clock,
+  options: Options & { readonly timeoutMs: number },
+  use: (options: Options) => Promise<T>,
+): Promise<T> {
+  const { signal, timeoutMs } = options;
+  const ends = new AbortController();
+  const stop = signal && onAbort(signal, () => ends.abort(signal.reason));
+  const cancel = clock.after(timeoutMs, () => ends.abort(timedOut(timeoutMs)), { keepAlive: true });
+  try {
+    return await use({ ...options, signal: ends.signal, timeoutMs: undefined });
+  } finally {
+    cancel();
+    stop?.();
+  }
+}
+
+/** Whether the signal has ended a call, and how. */
+export function endedBy(signal: AbortSignal | undefined): 'timed_out' | 'aborted' | undefined {
+  if (signal?.aborted !== true) return undefined;
+  return (signal.reason as Error | undefined)?.name === 'TimeoutError' ? 'timed_out' : 'aborted';
+}
+
+/** The result of `work`; rejects with the signal's reason as soon as it is aborted. */
+export async function orAbort<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  const ended = await unlessAborted(
+    work.then((result) => ({ result })),
+    signal,
+  );
+  if (ended === undefined) throw signal?.reason;
+  return ended.result;
+}
+
+/** The reason of a signal that ends a call which has taken too long. */
+export function timedOut(timeoutMs: number): DOMException {
+  return new DOMException(`the call took more than ${timeoutMs} ms`, 'TimeoutError');
+}
+
+/** Why pages of one call have not been read or set, by their index in the call; only calls that ask for reasons have one. */
+export class Reasons<Reason extends MissReason | RefusalReason> {
+  readonly #reasons = new Map<number, Reason>();
+
+  /** Notes a reason; a later one replaces it. */
+  note(index: number, reason: Reason): void {
+    this.#reasons.set(index, reason);
+  }
+
+  of(index: number): Reason | undefined {
+    return this.#reasons.get(index);
+  }
+
+  /** Gives a reason to the pages without one whose result is false. */
+  fill(results: readonly boolean[], reason: Reason): void {
+    results.forEach((isDone, i) => {
+      if (!isDone && !this.#reasons.has(i)) this.#reasons.set(i, reason);
+    });
+  }
+}

@@ -1,0 +1,77 @@
+import {
+  checkOptions,
+  type MissReason,
+  NO_OPTIONS,
+  type ReadOptions,
+  type RefusalReason,
+  type WriteOptions,
+} from '../call/call-options.js';
+import { checkRequest } from '../call/request-calls.js';
+import { withMethod } from './host-pool.js';
+
+/** Result of `setDetailed`. */
+export type SetResult =
+  | { readonly isSet: true; readonly reason?: undefined }
+  | { readonly isSet: false; readonly reason: RefusalReason };
+
+/** Result of `getDetailed`: a page that the caller owns, or the reason why there is none. */
+export type GetResult =
+  | { readonly page: Uint8Array; readonly reason?: undefined }
+  | { readonly page: null; readonly reason: MissReason };
+
+/** Result of `getDetailed` into the caller's memory. */
+export type ReadResult =
+  | { readonly isRead: true; readonly reason?: undefined }
+  | { readonly isRead: false; readonly reason: MissReason };
+
+/** Arguments after the memory of one page: its size, if the memory is an address, and the options of the call. */
+export type SizeAndOptions<Options> = [size?: number | Options, options?: Options];
+
+/** Sorts and checks the arguments after the memory of one page. */
+export function sizeAndOptions<Options extends ReadOptions | WriteOptions>(
+  method: string,
+  [first, second]: SizeAndOptions<Options>,
+): { readonly size: number | undefined; readonly options: Options } {
+  const options = (isOptions(first) ? first : second) ?? (NO_OPTIONS as Options);
+  checkCall(method, options);
+  return { size: isOptions(first) ? undefined : (first as number | undefined), options };
+}
+
+/** Whether the argument has options and is not memory. */
+export function isOptions<Options extends object>(value: unknown): value is Options {
+  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+}
+
+/** Throws `ArgumentError` unless these are options of a call that reads or sets pages. */
+export function checkCall(method: string, options: ReadOptions | WriteOptions): void {
+  if (options === NO_OPTIONS) return;
+  checkOptions(method, options);
+  checkRequest(method, options);
+}
+
+/** Runs a part of a call; an error of its arguments that is thrown at once names the method. */
+export function blamed<T>(method: string, use: () => T): T {
+  try {
+    return use();
+  } catch (error) {
+    throw withMethod(method, error);
+  }
+}
+
+/** The options with a callback that is told the reason first. */
+export function withReason(options: ReadOptions, onReason: (reason: MissReason) => void): ReadOptions {
+  return {
+    ...options,
+    onMiss: (index, reason, pool) => {
+      onReason(reason);
+      options.onMiss?.(index, reason, pool);
+    },
+  };
+}
+
+/** Calls `onFalse` with the index of each result that is false. */
+export function tell(results: readonly boolean[], onFalse: (index: number) => void): void {
+  results.forEach((isDone, i) => {
+    if (!isDone) onFalse(i);
+  });
+}

@@ -1,0 +1,113 @@
+import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
+import { COPY, LocationColumns, NAMED, ON_DISK } from '../directory/messages/location-columns.js';
+import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import type { DiskTier } from './disk/disk-tier.js';
+
+export interface OwnLocationsParts {
+  readonly pool: Pick<PublishedPool, 'baseAddr' | 'peekBatch' | 'rkey' | 'stampOf'>;
+  readonly disk?: Pick<DiskTier, 'peekBatch'> | undefined;
+  readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
+}
+
+/** Pages and where they are: key `i` has its location at position `i` of the columns. */
+export interface KeyedLocations {
+  readonly keys: Keys;
+  readonly columns: LocationColumns;
+}
+
+/** Version and kind with which the directory is told of a page. */
+type Content = Pick<PageOrigin, 'version' | 'kind'>;
+
+/** Locations of the pages of this node, for the directory. The generation is left open. */
+export class OwnLocations {
+  readonly #parts: OwnLocationsParts;
+  /** First address of the pool. A number is exact, because no machine has addresses above 2^53. */
+  readonly #baseAddr: number;
+
+  constructor(parts: OwnLocationsParts) {
+    this.#parts = parts;
+    this.#baseAddr = Number(parts.pool.baseAddr);
+  }
+
+  /** Where each page is: in the pool if it is there, else on the disk; no location where this node does not have it. */
+  find(keys: Keys): LocationColumns {
+    const columns = this.findInPool(keys);
+    const onDisk = this.#parts.disk?.peekBatch(keys) ?? [];
+    for (let i = 0; i < onDisk.length; i++) {
+      const page = onDisk[i] ?? null;
+      if (page === null || columns.has(i)) continue;
+      describe(columns, i, page, page);
+      columns.flags[i] = (columns.flags[i] as number) | ON_DISK;
+    }
+    return columns;
+  }
+
+  /** {@link find} in the pool alone. */
+  findInPool(keys: Keys): LocationColumns {
+    const pages = this.#parts.pool.peekBatch(keys);
+    const columns = this.#columns(pages.length);
+    for (let i = 0; i < pages.length; i++) {
+      const page = pages[i] ?? null;
+      if (page === null) continue;
+      this.#place(columns, i, page, page);
+      if (page.isCopy) columns.flags[i] = (columns.flags[i] as number) | COPY;
+    }
+    return columns;
+  }
+
+  /** Locations of pages that have just been set, which are no copies, with what `contentOf` says of each. */
+  ofSet(pages: readonly PublishedPage[], contentOf: (page: PublishedPage) => Content): LocationColumns {
+    const columns = this.#columns(pages.length);
+    for (let i = 0; i < pages.length; i++) {
+      const page = pages[i] as PublishedPage;
+      this.#place(columns, i, page, contentOf(page));
+    }
+    return columns;
+  }
+
+  #columns(count: number): LocationColumns {
+    const { nodeId, incarnation, dataEndpoint: endpoint } = this.#parts.identity;
+    return new LocationColumns(count, [{ nodeId, incarnation, endpoint }]);
+  }
+
+  #place(columns: LocationColumns, i: number, page: PublishedPage, content: Content): void {
+    const { pool } = this.#parts;
+    const { stamp, tail } = pool.stampOf(page);
+    describe(columns, i, page, content);
+    columns.setAddress(i, this.#baseAddr + page.offset);
+    columns.rkey[i] = pool.rkey;
+    columns.stamp[i] = stamp;
+    columns.tail[i] = tail;
+  }
+}
+
+/** Those of the pages that have a location and are wanted, each key once. The columns may be shared. */
+export function presentOf(
+  { keys, columns }: KeyedLocations,
+  isWanted: (position: number) => boolean = () => true,
+): KeyedLocations {
+  const strings = stringsOf(keys);
+  const seen = new Set<string>();
+  const positions: number[] = [];
+  for (let i = 0; i < columns.count; i++) {
+    if (!columns.has(i) || !isWanted(i) || seen.has(strings[i] as string)) continue;
+    seen.add(strings[i] as string);
+    positions.push(i);
+  }
+  return { keys: pickKeys(keys, positions), columns: columns.pick(positions) };
+}
+
+/** The keys of the pages that have no location. */
+export function absentOf({ keys, columns }: KeyedLocations): Keys {
+  const positions: number[] = [];
+  for (let i = 0; i < columns.count; i++) if (!columns.has(i)) positions.push(i);
+  return pickKeys(keys, positions);
+}
+
+function describe(columns: LocationColumns, i: number, page: PublishedPage, { version, kind }: Content): void {
+  columns.node[i] = 0;
+  columns.length[i] = page.length;
+  columns.checksum[i] = page.checksum;
+  columns.version[i] = version;
+  columns.flags[i] = kind === 'named' ? NAMED : 0;
+}

@@ -1,0 +1,115 @@
+import test from 'ava';
+import { ArgumentError, ConfigError } from '../../src/base/errors.js';
+import type { StorageConfig } from '../../src/config.js';
+import { keyEncoderFor } from '../../src/node/key-namespace.js';
+import { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import type { MeshCacheStoreOptions } from '../../src/node/store-options.js';
+import { quiet } from '../_support/node/store-fixture.js';
+import { freePort } from '../_support/support.js';
+
+const ADDR = '127.0.0.1:31990';
+
+/** Options that the compiler accepts and refuses; this is never called. */
+function checkTypes(): void {
+  const { create } = MeshCacheStore;
+  void create({ discoveryAddr: ADDR });
+  void create({
+    discoveryAddr: ADDR,
+    protocol: 'tcp',
+    globalSegmentSize: '1.5gb',
+    diskSize: 1e9,
+    clusterSecret: ['a', 'b'],
+  });
+  void create({
+    discoveryAddr: ADDR,
+    modelName: undefined,
+    tpRank: 1,
+    tpSize: 8,
+    isMlaModel: true,
+    deviceNames: ['mlx5_0'],
+  });
+  void create({
+    tpRank: '0',
+    tpSize: 1,
+    ppRank: 0,
+    ppSize: 1,
+    isMlaModel: false,
+    extraConfig: { discovery_addr: ADDR },
+  });
+  // @ts-expect-error: the address is required
+  void create({ protocol: 'tcp' });
+  // @ts-expect-error: names are in camelCase
+  void create({ discovery_addr: ADDR });
+  // @ts-expect-error: no such option
+  void create({ discoveryAddr: ADDR, globalSegmentsSize: '1gb' });
+  // @ts-expect-error: no such protocol
+  void create({ discoveryAddr: ADDR, protocol: 'udp' });
+  // @ts-expect-error: no such unit
+  void create({ discoveryAddr: ADDR, globalSegmentSize: '4 zb' });
+  // @ts-expect-error: a number
+  void create({ discoveryAddr: ADDR, vnodes: '160' });
+  // @ts-expect-error: a boolean
+  void create({ discoveryAddr: ADDR, diskEnabled: 'true' });
+  // @ts-expect-error: settings stand in extraConfig, or extraConfig is left out
+  void create({ discoveryAddr: ADDR, extraConfig: {} });
+}
+
+test('store options: the compiler knows names and values', (t) => {
+  t.is(typeof checkTypes, 'function');
+});
+
+test('store options: a store needs nothing but the address of discovery', async (t) => {
+  const discoveryAddr = `127.0.0.1:${await freePort()}`;
+  const options: MeshCacheStoreOptions = {
+    discoveryAddr,
+    protocol: 'tcp',
+    globalSegmentSize: '16mb',
+    metricsEnabled: false,
+    modelName: 'test',
+  };
+  await using store = await MeshCacheStore.create(options, quiet);
+  t.true(await store.set('k', new Uint8Array([1, 2, 3])));
+  t.is(store.stats().poolCapacityBytes, 16 << 20);
+  const storage: StorageConfig = {
+    tpRank: 0,
+    tpSize: 1,
+    ppRank: 0,
+    ppSize: 1,
+    isMlaModel: false,
+    modelName: 'test',
+    extraConfig: { discovery_addr: discoveryAddr },
+  };
+  // Both forms mean the same keys.
+  t.deepEqual(keyEncoderFor(options).encodeKeys(['k']), keyEncoderFor(storage).encodeKeys(['k']));
+  t.deepEqual(store.keyEncoder.encodeKeys(['k']), keyEncoderFor(storage).encodeKeys(['k']));
+});
+
+for (const [options, message] of [
+  [
+    { discovery_addr: ADDR },
+    'create: option "discovery_addr" is written "discoveryAddr" here, or give { extraConfig: { discovery_addr: … } } as host frameworks do',
+  ],
+  [{ discoveryAddr: ADDR, tp_rank: 1 }, 'create: option "tp_rank" is written "tpRank" here'],
+  [{ extra_config: {} }, 'create: option "extra_config" is written "extraConfig"'],
+  [{}, 'create: option "discoveryAddr" is required, for example "10.0.0.1:31990"'],
+  [{ discoveryAdr: ADDR }, 'create: unknown option "discoveryAdr"; did you mean "discoveryAddr"?'],
+  [{ discoveryAddr: ADDR, modelname: 'm' }, 'create: unknown option "modelname"; did you mean "modelName"?'],
+  [
+    { discoveryAddr: ADDR, extraConfig: {} },
+    'create: option "discoveryAddr" is given beside extraConfig; write it in there, or leave extraConfig out',
+  ],
+  [{ discoveryAddr: ADDR, protocol: 'udp' }, 'configuration key "protocol": got "udp", allowed is rdma or tcp'],
+  [{ discoveryAddr: ADDR, vnodes: 0 }, 'configuration key "vnodes": got 0, allowed is a whole number of 1 to 4096'],
+  [{ discoveryAddr: ADDR, diskEnabled: true }, 'configuration key "diskPath" is required when diskEnabled is true'],
+] as const) {
+  test(`store options: ${JSON.stringify(options)} is refused with what to write instead`, async (t) => {
+    await t.throwsAsync(MeshCacheStore.create(options as never, quiet), { instanceOf: ConfigError, message });
+  });
+}
+
+test('store options: what is no object is refused', async (t) => {
+  for (const given of [undefined, null, ADDR, [ADDR]]) {
+    const message = /^create: needs options, such as \{ discoveryAddr: '10\.0\.0\.1:31990' \}, got /;
+    await t.throwsAsync(MeshCacheStore.create(given as never, quiet), { instanceOf: ArgumentError, message });
+  }
+});
