@@ -1,5 +1,7 @@
+import type { ClusterHistory } from '../metrics/history/history-report.js';
 import type { ClusterReport } from '../metrics/node-report.js';
 import { isClusterReport } from './data/loose.js';
+import { isClusterHistory } from './data/past.js';
 import { recall, remember } from './storage.js';
 
 /** Milliseconds until a poll counts as unanswered. The node itself gives members a second. */
@@ -23,17 +25,24 @@ export class Api {
     remember('sessionStorage', TOKEN_KEY, token);
   }
 
+  /** Fetches what the nodes have kept, in steps of `stepS`; undefined if they are of a version that keeps nothing, or do not answer. Never rejects. */
+  async history(stepS: number): Promise<ClusterHistory | undefined> {
+    try {
+      const response = await this.#fetch(`/api/history?step_s=${stepS}`);
+      const body: unknown = response.ok ? await response.json() : undefined;
+      return isClusterHistory(body) ? body : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
   /** Fetches the cluster's report. Never rejects. */
   async cluster(): Promise<Answer> {
     const token = this.#token;
     let response: Response;
     let body: unknown;
     try {
-      response = await fetch('/api/cluster', {
-        headers: token === '' ? {} : { authorization: `Bearer ${token}` },
-        cache: 'no-store',
-        signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
-      });
+      response = await this.#fetch('/api/cluster');
       if (response.status === 401) return { kind: 'unauthorized', wasGiven: token !== '' };
       if (!response.ok) return { kind: 'failed', why: `answers with HTTP status ${response.status}` };
       body = await response.json();
@@ -43,5 +52,12 @@ export class Api {
     }
     if (!isClusterReport(body)) return { kind: 'failed', why: 'answers with something that is not a report' };
     return { kind: 'report', report: body };
+  }
+  #fetch(path: string): Promise<Response> {
+    return fetch(path, {
+      headers: this.#token === '' ? {} : { authorization: `Bearer ${this.#token}` },
+      cache: 'no-store',
+      signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
+    });
   }
 }

@@ -1,30 +1,37 @@
 import type { ClusterReport } from '../metrics/node-report.js';
-import type { Answer } from './api.js';
+import type { Answer, Api } from './api.js';
 import { Connection } from './connection.js';
 import { EventLog } from './data/event-log.js';
-import { History, type Point } from './data/history.js';
 import { amount } from './data/loose.js';
-import { type Member, Members } from './data/members.js';
+import { lifetimesOf, memberLine } from './data/member-lines.js';
+import { isGone, type Member, Members } from './data/members.js';
+import { RANGES } from './data/ranges.js';
 import { Scope } from './scope.js';
-import { ChartsView } from './views/charts-view.js';
+import { Timeline } from './timeline.js';
+import type { Mark } from './views/chart.js';
+import { ChartsView, type ChartTime } from './views/charts-view.js';
 import { ClientsView } from './views/clients-view.js';
-import { part, setAttribute, setHidden, setText } from './views/dom.js';
+import { CompareView } from './views/compare-view.js';
+import { make, part, setAttribute, setHidden, setText } from './views/dom.js';
 import { EventsView } from './views/events-view.js';
-import { formatClock } from './views/format.js';
+import { formatMoment } from './views/format.js';
 import { HeadlineView } from './views/headline-view.js';
 import { HealthView } from './views/health-view.js';
 import { MembersView } from './views/members-view.js';
+import { NodeFactsView } from './views/node-facts-view.js';
 import { TotalsView } from './views/totals-view.js';
 
 /** The page: receives answers and shows them. */
 export class Dashboard {
-  readonly #history = new History();
+  readonly #timeline: Timeline;
   readonly #members = new Members();
   readonly #log = new EventLog();
   readonly #connection = new Connection();
   readonly #scope: Scope;
   readonly #headline = new HeadlineView(part('headline', HTMLElement));
+  readonly #facts = new NodeFactsView(part('facts', HTMLElement));
   readonly #charts = new ChartsView(part('charts', HTMLElement));
+  readonly #compare = new CompareView();
   readonly #membersView: MembersView;
   readonly #clients = new ClientsView(part('clients-section', HTMLElement), part('clients', HTMLElement));
   readonly #events = new EventsView(part('events', HTMLElement));
@@ -35,10 +42,14 @@ export class Dashboard {
   readonly #pulse = part('pulse', HTMLElement);
   readonly #report = part('report', HTMLElement);
   readonly #scopeNote = part('scope-note', HTMLElement);
+  readonly #chartsNote = part('charts-note', HTMLElement);
   #last: ClusterReport | undefined;
   #eventsShownFor: string | null | undefined;
 
-  constructor() {
+  constructor(api: Api) {
+    this.#timeline = new Timeline(api, () => this.#show());
+    this.#addRanges(part('ranges', HTMLElement));
+    part('charts', HTMLElement).append(this.#compare.element);
     this.#scope = new Scope(part('scope', HTMLSelectElement), () => this.#show());
     this.#membersView = new MembersView(part('members', HTMLElement), (nodeId) => {
       this.#scope.choose(nodeId);
@@ -54,25 +65,52 @@ export class Dashboard {
     this.#connection.note(answer, nowMs);
     this.#showConnection(answer);
     if (this.#connection.isLost !== wasLost) this.#show();
-    if (answer.kind !== 'report' || !this.#history.record(answer.report)) return;
+    if (answer.kind !== 'report' || !this.#timeline.record(answer.report, nowMs)) return;
     this.#last = answer.report;
     this.#announce(this.#members.update(answer.report));
-    for (const node of answer.report.nodes) {
-      if (node.state !== 'up') continue;
-      const isNew = this.#log.add(node.node_id, amount(node.report.incarnation), node.report.events ?? []);
-      if (isNew) this.#eventsShownFor = undefined;
-    }
+    this.#logEvents(answer.report);
     this.#show();
   }
 
   /** Redraws the charts after the colours have changed. */
   redraw(): void {
     this.#charts.redraw();
+    this.#compare.redraw();
+  }
+
+  #addRanges(group: HTMLElement): void {
+    const buttons = RANGES.map((range) => {
+      const button = make('button', { text: range.label, attributes: { type: 'button' } });
+      button.addEventListener('click', () => {
+        this.#timeline.choose(range, Date.now());
+        showPressed();
+        this.#show();
+      });
+      return button;
+    });
+    const showPressed = (): void => {
+      for (const [i, button] of buttons.entries()) {
+        setAttribute(button, 'aria-pressed', String(RANGES[i] === this.#timeline.range));
+      }
+    };
+    showPressed();
+    group.append(...buttons);
+  }
+
+  #logEvents({ nodes, member_events, member_ttl_s }: ClusterReport): void {
+    let isNew = this.#log.addMemberEvents(member_events ?? [], member_ttl_s);
+    for (const node of nodes) {
+      if (node.state !== 'up') continue;
+      const { incarnation, events = [], member_events } = node.report;
+      isNew = this.#log.add(node.node_id, amount(incarnation), events, member_events !== undefined) || isNew;
+    }
+    if (isNew) this.#eventsShownFor = undefined;
   }
 
   #show(): void {
     if (this.#last === undefined) return;
-    const { isLost, lostSinceMs } = this.#connection;
+    const { isLost, lostSinceMs: silentSinceMs } = this.#connection;
+    const { time_ms: timeMs, member_ttl_s: ttlS } = this.#last;
     setHidden(this.#report, false);
     setAttribute(this.#report, 'data-stale', String(isLost));
     const nodeId = this.#scope.nodeId;
@@ -80,20 +118,45 @@ export class Dashboard {
     const shown = nodeId === null ? all : all.filter((member) => member.nodeId === nodeId);
     this.#scope.update(all);
     setText(this.#scopeNote, scopeNote(nodeId, all));
-    const points = this.#history.points(nodeId);
-    const up = shown.flatMap(({ state, report }) => (state === 'up' && report !== undefined ? [report] : []));
-    const keys = up.reduce((sum, { directory }) => sum + amount(directory?.keys), 0);
-    this.#headline.update(up.length > 0 ? points : [], keys);
-    this.#charts.update(points, this.#last.time_ms);
-    this.#membersView.update(all, (id): readonly Point[] => this.#history.points(id), isLost);
+    const lines = all.map(memberLine);
+    this.#showHeadline(nodeId, shown);
+    this.#facts.update(nodeId === null ? undefined : shown[0]);
+    this.#showCharts(nodeId, all);
+    this.#membersView.update(lines, isLost);
     this.#clients.update(shown);
-    this.#health.update(shown, lostSinceMs);
+    this.#health.update(shown, { timeMs, ttlS, silentSinceMs });
     const counted = nodeId === null ? all.filter(({ state }) => state === 'up') : shown;
     this.#totals.update(counted.flatMap(({ report }) => (report === undefined ? [] : [report])));
     if (this.#eventsShownFor !== nodeId) {
       this.#eventsShownFor = nodeId;
       this.#events.show(this.#log.newest(nodeId));
     }
+  }
+
+  #showHeadline(nodeId: string | null, shown: readonly Member[]): void {
+    const isAnyUp = shown.some(({ state }) => state === 'up');
+    this.#headline.update({
+      range: this.#timeline.points(nodeId),
+      words: this.#timeline.range.words,
+      latest: isAnyUp ? this.#timeline.latest(nodeId) : [],
+      lifetimeS: lifetimesOf(shown.map(memberLine)),
+    });
+  }
+
+  #showCharts(nodeId: string | null, all: readonly Member[]): void {
+    const { range } = this.#timeline;
+    const marks = this.#log.newest(nodeId).flatMap((event): Mark[] => {
+      if (!event.isOfMember || event.text === 'joined') return [];
+      return [{ timeS: event.timeMs / 1000, isLoss: event.level === 'error' }];
+    });
+    const time: ChartTime = { range, nowMs: this.#last?.time_ms ?? 0, marks };
+    const fromS = time.nowMs / 1000 - range.minutes * 60;
+    const hasLoss = marks.some(({ timeS, isLoss }) => isLoss && timeS >= fromS);
+    setText(this.#chartsNote, `${range.words}${hasLoss ? '; a red line marks the time at which a node was lost' : ''}`);
+    this.#charts.update(this.#timeline.points(nodeId), time);
+    const nodes = nodeId === null ? all : all.filter((member) => member.nodeId === nodeId || !isGone(member));
+    const lines = nodes.map((member) => ({ nodeId: member.nodeId, points: this.#timeline.points(member.nodeId) }));
+    this.#compare.update(lines, this.#timeline.points(null), time);
   }
 
   #showConnection({ kind }: Answer): void {
@@ -113,15 +176,23 @@ export class Dashboard {
 /** A note about whose figures are shown, and from when. */
 function scopeNote(nodeId: string | null, members: readonly Member[]): string {
   if (nodeId === null) {
-    const present = members.filter(({ state }) => state !== 'gone').length;
+    const present = members.filter((member) => !isGone(member)).length;
     const up = members.filter(({ state }) => state === 'up').length;
     return up === present ? `Sum of all ${up} nodes.` : `Sum of the ${up} of ${present} nodes that answer.`;
   }
   const member = members.find((one) => one.nodeId === nodeId);
   if (member === undefined) return 'No such node is a member.';
   const { state, sinceMs, report, reportMs } = member;
-  if (state === 'up')
-    return `Version ${report?.version ?? 'unknown'}, control endpoint ${report?.control_endpoint ?? 'unknown'}.`;
-  const figures = report === undefined ? 'it has given no figures' : `totals are from ${formatClock(reportMs)}`;
-  return `This node is ${state} since ${formatClock(sinceMs)}; ${figures}.`;
+  if (state === 'up') return 'The figures of one node.';
+  const figures =
+    report === undefined ? 'it has given this page no figures' : `totals are from ${formatMoment(reportMs)}`;
+  const words =
+    state === 'unreachable'
+      ? 'does not answer'
+      : state === 'lost'
+        ? 'is lost'
+        : state === 'left'
+          ? 'has left'
+          : 'is gone';
+  return `This node ${words} since ${formatMoment(sinceMs)}; ${figures}.`;
 }

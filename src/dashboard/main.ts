@@ -12,7 +12,7 @@ const SLOW_POLL_MS = 10_000;
 
 const api = new Api();
 startTheme(part('theme', HTMLButtonElement), () => dashboard.redraw());
-const dashboard = new Dashboard();
+const dashboard = new Dashboard(api);
 const tokenForm = new TokenForm((token) => {
   api.setToken(token);
   pollNow();

@@ -66,7 +66,7 @@ export class Scope {
 }
 
 function labelOf({ nodeId, state, isThis }: Member): string {
-  if (state !== 'up') return `${nodeId} (${state})`;
+  if (state !== 'up') return `${nodeId} (${state === 'unreachable' ? 'does not answer' : state})`;
   return isThis ? `${nodeId} (this node)` : nodeId;
 }
 

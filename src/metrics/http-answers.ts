@@ -4,7 +4,7 @@ import { constants, gzip } from 'node:zlib';
 import type { Context } from 'koa';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { METRICS_MAX_CONNECTIONS, METRICS_REQUEST_TIMEOUT_MS } from '../base/limits.js';
+import { HISTORY_STEPS_S, METRICS_MAX_CONNECTIONS, METRICS_REQUEST_TIMEOUT_MS } from '../base/limits.js';
 import { namesLocally, pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
@@ -153,7 +153,11 @@ export class HttpAnswers {
       ['/api/node', () => node.report()],
       ['/api/cluster', () => node.cluster()],
     ] as const) {
-      routes.set(path, { isOpen: false, answer: (ctx) => this.#answerReport(ctx, report) });
+      routes.set(path, { isOpen: false, answer: (ctx) => this.#answerReport(ctx, path, report) });
+    }
+    const history = node.history?.bind(node);
+    if (history !== undefined) {
+      routes.set('/api/history', { isOpen: false, answer: (ctx) => this.#answerHistory(ctx, history) });
     }
     return routes;
   }
@@ -187,14 +191,20 @@ export class HttpAnswers {
     }
   }
 
-  async #answerReport(ctx: Context, report: () => Promise<unknown>): Promise<void> {
+  async #answerHistory(ctx: Context, history: (stepS: number) => Promise<unknown>): Promise<void> {
+    const stepS = HISTORY_STEPS_S.find((step) => ctx.querystring === `step_s=${step}`);
+    if (stepS === undefined) return say(ctx, 400, `say ?step_s=, one of ${HISTORY_STEPS_S.join(', ')}`);
+    await this.#answerReport(ctx, `history by ${stepS} s`, () => history(stepS));
+  }
+
+  async #answerReport(ctx: Context, name: string, report: () => Promise<unknown>): Promise<void> {
     const make = async () => {
       const text: unknown = JSON.stringify(await report());
       if (typeof text !== 'string') throw new Error('the report is none');
       return text;
     };
     try {
-      await this.#send(ctx, ctx.path, { type: JSON_TYPE, make });
+      await this.#send(ctx, name, { type: JSON_TYPE, make });
     } catch (error) {
       this.#complain(error, 'report failed');
       ctx.status = 503;

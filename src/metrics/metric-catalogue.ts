@@ -127,8 +127,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   meshcache_reannounced_keys_total: { help: 'Keys announced to new directory owners', series: ALONE },
   meshcache_restated_keys_total: { help: 'Keys stated again to their directory owners', series: ALONE },
   meshcache_member_changes_total: {
-    help: 'Other nodes that came, went, or came back as a new start or with another address',
-    series: each('change', ['joined', 'left', 'changed']),
+    help:
+      'Other nodes that came; left with a good-bye; were lost, as their heartbeats stopped; or came back as a new start or with another ' +
+      'address',
+    series: each('change', ['joined', 'left', 'lost', 'changed']),
   },
   meshcache_discovery_failures_total: {
     help: 'Attempts to reach a discovery master that failed',
@@ -201,6 +203,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_transport_info: 'Data transport in use, what was wanted and why it differs',
   meshcache_healthy: '1 while /healthz says ok, 0 while it gives reasons',
   meshcache_members: 'Live nodes that this node knows, itself included',
+  meshcache_lost_members: 'Nodes that were lost within the last day and have not come back',
+  meshcache_uptime_seconds: 'Seconds since this node started',
   meshcache_discovery_reachable: '1 while a discovery master answers, else 0',
   meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
 
@@ -217,6 +221,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_pool_entries: 'Pages in the pool',
   meshcache_pool_evictions_total:
     'Pages that left the pool without being asked to: for want of space, or because their bytes were damaged',
+  meshcache_pool_page_lifetime_seconds:
+    'Seconds after which a page is evicted: pages in the pool by evictions of the last 5 minutes; NaN while none is evicted',
   meshcache_pool_early_reuses_total: 'Ranges of the pool used again before their quarantine was over',
 
   meshcache_disk_bytes_used: 'Bytes of the pages in the disk tier',

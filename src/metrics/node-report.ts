@@ -4,6 +4,8 @@
  * versions can be mixed. Counts are since the node's start.
  */
 
+import type { ClusterHistory } from './history/history-report.js';
+
 /** One kind of call: how many, how long in sum, and how many within each bound. */
 export interface LatencyReport {
   readonly count: number;
@@ -91,6 +93,42 @@ export interface ClientsReport {
   readonly busiest: readonly ClientReport[];
 }
 
+/** What a node did in the last seconds, so that nodes can be compared; null where there is nothing to measure. */
+export interface RecentReport {
+  /** Seconds that the figures cover, but for the page lifetime. */
+  readonly window_s: number;
+  readonly read_p50_s: number | null;
+  readonly read_p99_s: number | null;
+  readonly read_bytes_per_s: number;
+  readonly written_bytes_per_s: number;
+  readonly evictions_per_s: number;
+  /** Pages of `batchExists`: looked up, and found from the first on without a gap. */
+  readonly lookups: { readonly asked: number; readonly found: number };
+  /** Seconds after which a page is evicted: pages in the pool by evictions of the last minutes; null while none is evicted. */
+  readonly page_lifetime_s: number | null;
+}
+
+/** A node that was a member and is none now. */
+export interface DepartedNode {
+  readonly node_id: string;
+  readonly incarnation: number;
+  readonly control_endpoint: string;
+  /** `lost`: its heartbeats stopped, as after a crash. `left`: it said good-bye, as when it is stopped or drained. */
+  readonly how: 'lost' | 'left';
+  /** Wall-clock milliseconds at which the reporting node noticed. */
+  readonly time_ms: number;
+}
+
+/** A node that came or went. */
+export interface MemberEvent {
+  readonly node_id: string;
+  /** The start of the node that came or went. */
+  readonly incarnation: number;
+  readonly change: 'joined' | 'restarted' | 'left' | 'lost';
+  /** Wall-clock milliseconds at which the reporting node noticed. */
+  readonly time_ms: number;
+}
+
 /** The whole report of a node about itself. */
 export interface NodeReport extends MetricsReport {
   readonly node_id: string;
@@ -139,6 +177,12 @@ export interface NodeReport extends MetricsReport {
   readonly rss_bytes: number;
   /** The most recent events, oldest first; at most NODE_EVENTS_MAX_COUNT. */
   readonly events: readonly NodeEvent[];
+  /** Absent from nodes without a metrics server, and in the first seconds. */
+  readonly recent?: RecentReport;
+  /** Nodes that this one has seen go and not come back: lost ones of the last day, and ones that left in the last hour. */
+  readonly departed?: readonly DepartedNode[];
+  /** Nodes that came and went while this one was a member, oldest first; at most MEMBER_EVENTS_MAX_COUNT. */
+  readonly member_events?: readonly MemberEvent[];
 }
 
 /** A member of the cluster as the answering node sees it now. */
@@ -160,6 +204,12 @@ export interface ClusterReport {
   /** Wall-clock milliseconds of the node that answers. */
   readonly time_ms: number;
   readonly heartbeat_interval_s: number;
+  /** Seconds without a heartbeat after which a node is lost. */
+  readonly member_ttl_s?: number;
+  /** Nodes that some member has seen go and that have not come back; each once. */
+  readonly departed?: readonly DepartedNode[];
+  /** Nodes that came and went, as the first member noticed it; each change once, oldest first. */
+  readonly member_events?: readonly MemberEvent[];
   /** Members by node id, the answering node included. */
   readonly nodes: readonly ClusterNode[];
 }
@@ -172,4 +222,6 @@ export interface NodeView {
   report(): Promise<NodeReport>;
   /** Asks all members; those that do not answer within a second are unreachable. Never rejects. */
   cluster(): Promise<ClusterReport>;
+  /** The figures of all members over time, in steps of HISTORY_STEPS_S. */
+  history?(stepS: number): Promise<ClusterHistory>;
 }

@@ -1,3 +1,6 @@
+import { HISTORY_INTERVALS_COUNT } from '../base/limits.js';
+import type { HistoryReport } from './history/history-report.js';
+
 type Check = (value: unknown) => boolean;
 type Shape = Readonly<Record<string, Check>>;
 
@@ -7,6 +10,11 @@ type Shape = Readonly<Record<string, Check>>;
  */
 export function isReportLike(answer: unknown): boolean {
   return has(answer, REPORT) && isPlain(answer);
+}
+
+/** Whether a peer's answer can be used as its figures over time: columns of numbers, no longer than a history is. */
+export function isHistoryLike(answer: unknown): answer is HistoryReport {
+  return hasAll(answer, HISTORY);
 }
 
 /** Whether JSON can represent the value. */
@@ -47,6 +55,34 @@ const isClient = isMapWith({
   mapped_bytes: isNumber,
 });
 
+const isAmount: Check = (value) => value === null || (isNumber(value) && Number.isFinite(value));
+const isRecent = isMapWith({
+  window_s: isAmount,
+  read_p50_s: isAmount,
+  read_p99_s: isAmount,
+  read_bytes_per_s: isAmount,
+  written_bytes_per_s: isAmount,
+  evictions_per_s: isAmount,
+  lookups: isMapOf(isAmount),
+  page_lifetime_s: isAmount,
+});
+const isWhole: Check = (value) => Number.isSafeInteger(value);
+const isDeparted: Check = (value) =>
+  hasAll(value, {
+    node_id: isText,
+    incarnation: isWhole,
+    control_endpoint: isText,
+    how: isText,
+    time_ms: isWhole,
+  });
+const isMemberEvent: Check = (value) =>
+  hasAll(value, {
+    node_id: isText,
+    incarnation: isWhole,
+    change: isText,
+    time_ms: isWhole,
+  });
+
 const REPORT: Shape = {
   vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
   masters: isListOf(isText),
@@ -58,8 +94,33 @@ const REPORT: Shape = {
   health: (value) => isRecord(value) && isListOf(isText)(value.reasons),
   latency: isMapWith({ bounds_s: isListOf(isNumber), read: isMapOf(isLatency), write: isLatency }),
   clients: isMapWith({ socket: isText, attached: isNumber, busiest: isListOf(isClient) }),
+  recent: isRecent,
+  departed: isListOf(isDeparted),
+  member_events: isListOf(isMemberEvent),
   events: isListOf((value) => isEvent(value) && isRecord((value as { fields?: unknown }).fields)),
 };
+
+const HISTORY_MAX_ROWS = Math.max(...HISTORY_INTERVALS_COUNT) + 1;
+const isColumn: Check = (value) =>
+  Array.isArray(value) && value.length <= HISTORY_MAX_ROWS && value.every((each) => Number.isFinite(each));
+const isColumns: Check = (value) =>
+  isMapOf(isColumn)(value) && Object.keys(value as object).length <= HISTORY_MAX_COLUMNS;
+const HISTORY_MAX_COLUMNS = 100;
+
+const HISTORY: Shape = {
+  incarnation: isWhole,
+  from_age_ms: (value) => Number.isFinite(value),
+  ages_ms: isColumn,
+  counts: isColumns,
+  gauges: isColumns,
+  read_latency: (value) => hasAll(value, { bounds_s: isColumn, buckets: isColumns }),
+  totals: (value) => hasAll(value, { counts: isMapOf((count) => Number.isFinite(count)), read_buckets: isColumn }),
+};
+
+/** Whether all fields are present and have the right form. */
+function hasAll(value: unknown, shape: Shape): boolean {
+  return isRecord(value) && Object.entries(shape).every(([name, check]) => check(value[name]));
+}
 
 /** Whether the fields that are present have the right form. */
 function has(value: unknown, shape: Shape): boolean {

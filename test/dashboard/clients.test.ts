@@ -6,7 +6,17 @@ import { fakeClient } from '../_support/dashboard/fake-cluster.js';
 
 function member(nodeId: string, clients: unknown, state: Member['state'] = 'up'): Member {
   const report = { clients } as LooseReport;
-  return { nodeId, state, sinceMs: 0, isThis: false, ringShare: 1, error: '', report, reportMs: 0 };
+  return {
+    nodeId,
+    state,
+    sinceMs: 0,
+    isThis: false,
+    controlEndpoint: '',
+    ringShare: 1,
+    error: '',
+    report,
+    reportMs: 0,
+  };
 }
 
 test('clients: by node, name and process, of the nodes that answer', (t) => {

@@ -1,14 +1,13 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
+import { type Buckets, quantileOf } from '../../src/base/quantile.js';
 import {
   addBuckets,
   addCounts,
-  type Buckets,
   countsBetween,
   countsOf,
   hitsOf,
   NO_COUNTS,
-  quantileOf,
   shareOf,
 } from '../../src/dashboard/data/counts.js';
 import { FakeNode } from '../_support/dashboard/fake-cluster.js';

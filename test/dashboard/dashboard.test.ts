@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { Metrics, MetricsServer } from '../../src/node/machine/machine-node.js';
 import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../_support/browser/chromium.js';
 import {
@@ -13,6 +13,7 @@ import {
   startBrowser,
 } from '../_support/dashboard/browser.js';
 import { FakeCluster, FakeNode, fakeClient } from '../_support/dashboard/fake-cluster.js';
+import { until } from '../_support/support.js';
 
 const withBrowser = HAS_CHROMIUM ? test.serial : test.serial.skip;
 let browser: Browser;
@@ -34,6 +35,12 @@ async function serve(
   });
   const port = await server.start();
   return { server, port, url: `http://127.0.0.1:${port}/` };
+}
+
+/** Colour of the text of the first element that the selector finds. */
+async function textColor(page: Page, selector: string): Promise<string> {
+  const color = await page.evaluate(`getComputedStyle(document.querySelector(${JSON.stringify(selector)})).color`);
+  return String(color);
 }
 
 function threeNodes(): FakeCluster {
@@ -173,27 +180,136 @@ withBrowser(
     t.is(await row.getAttribute('data-state'), 'unreachable');
     t.true((await row.textContent())?.includes(node.error));
     t.is(await said.textContent(), 'node-2 does not answer.');
-    t.is(await page.locator('.verdict').getAttribute('data-status'), 'degraded');
+    t.is(await page.locator('.verdict').getAttribute('data-status'), 'lost');
     t.is(await page.locator('#scope-note').textContent(), 'Sum of the 2 of 3 nodes that answer.');
     t.deepEqual(await seriousFindings(page), []);
     node.state = 'up';
     await poll(page, 1);
     t.is(await row.getAttribute('data-state'), 'up');
     t.is(await said.textContent(), 'node-2 answers again.');
-    cluster.nodes.splice(1, 1);
+    cluster.lose('node-2', 'left');
     await poll(page, 2);
-    t.is(await row.getAttribute('data-state'), 'gone');
-    t.regex((await row.textContent()) ?? '', /gone since \d\d:\d\d:\d\d/);
+    t.is(await row.getAttribute('data-state'), 'left');
+    t.regex((await row.textContent()) ?? '', /since [\w :]+, with a good-bye/);
+    t.is(await said.textContent(), 'node-2 has left.');
     const verdict = page.locator('.verdict');
-    t.regex((await verdict.textContent()) ?? '', /^2 nodes answer; 1 is gone since \d\d:\d\d:\d\d$/);
+    t.regex((await verdict.textContent()) ?? '', /^2 nodes answer; 1 has left at [\w ]*\d\d:\d\d:\d\d$/);
     t.is(await verdict.getAttribute('data-status'), 'fewer');
     cluster.nodes[0]!.health = { status: 'degraded', reasons: ['The disk is full.'] };
     await poll(page, 1);
-    t.regex((await verdict.textContent()) ?? '', /^1 is gone since [\d:]+; 1 of 2 nodes has trouble:$/);
+    t.regex((await verdict.textContent()) ?? '', /^1 degraded; 2 of 2 nodes answer; 1 has left/);
     t.is(await page.locator('.troubles li').count(), 1);
     await row.getByRole('button').click();
-    t.regex((await page.locator('#scope-note').textContent()) ?? '', /^This node is gone since .*; totals are from /);
+    t.regex((await page.locator('#scope-note').textContent()) ?? '', /^This node has left since .*; totals are from /);
     await screenshot(page, 'gone-light-1280');
+  },
+);
+
+for (const look of LOOKS) {
+  withBrowser(
+    `dashboard: ${look.name}: a node that was lost before the page was opened is red, in words, and an event${CHROMIUM_SUFFIX}`,
+    async (t) => {
+      const cluster = threeNodes();
+      cluster.lose('node-3', 'lost');
+      cluster.lose('node-2', 'left');
+      cluster.nodes.push(new FakeNode('node-10', 0.7), new FakeNode('node-9', 0.9));
+      for (const node of cluster.nodes) node.ticks = 5_000;
+      cluster.timeMs += 60_000;
+      const { server, url } = await serve(cluster);
+      t.teardown(() => server.stop());
+      const { page, complaints } = await openPage(browser, url, look);
+      t.teardown(() => page.close());
+      await poll(page, 3);
+      // Five minutes of the nodes that are there, although the page has just been opened.
+      await page.locator('.chart summary').first().click();
+      await until(async () => {
+        await poll(page, 1);
+        return (await page.locator('.chart').first().locator('tbody tr').count()) >= 15;
+      });
+      await page.locator('.chart summary').first().click();
+      const lost = page.locator('[data-node="node-3"]');
+      t.is(await lost.getAttribute('data-state'), 'lost');
+      t.regex((await lost.locator('.state-cell').textContent()) ?? '', /^lostsince [\w :]+, without a good-bye$/);
+      t.is(await page.locator('[data-node="node-2"]').getAttribute('data-state'), 'left');
+      const verdict = page.locator('.verdict');
+      t.is(await verdict.getAttribute('data-status'), 'lost');
+      t.regex((await verdict.textContent()) ?? '', /^1 lost; 3 of 4 nodes answer; 1 has left at /);
+      const words =
+        /^node-3lost since [\w :]+: no heartbeat for 6 s, no good-bye\. Its pages are misses until it is back\.$/;
+      t.regex((await page.locator('.troubles .loss').textContent()) ?? '', words);
+      const colorOf = (selector: string) => textColor(page, selector);
+      t.not(await colorOf('[data-node="node-3"] .state'), await colorOf('[data-node="node-2"] .state'));
+      t.not(await colorOf('[data-node="node-3"] .state'), await colorOf('[data-node="node-1"] .state'));
+      const events = page.locator('.events li');
+      t.is(await events.filter({ hasText: 'lost: no heartbeat for 6 s' }).count(), 1);
+      t.is(await events.filter({ hasText: 'lost' }).first().getAttribute('data-level'), 'error');
+      t.is(await events.filter({ hasText: /left$/ }).getAttribute('data-level'), 'info');
+      t.is(
+        await page.locator('#charts-note').textContent(),
+        'last 5 min; a red line marks the time at which a node was lost',
+      );
+      const names = await page.locator('.members-scroll tbody .node-name').allTextContents();
+      t.deepEqual(
+        names,
+        ['node-1', 'node-3', 'node-9', 'node-10', 'node-2'],
+        'natural order, and who has left is last',
+      );
+      t.deepEqual(await seriousFindings(page), []);
+      t.false(await scrollsSideways(page));
+      t.deepEqual(complaints, []);
+      await screenshot(page, `incident-${look.name}`);
+    },
+  );
+}
+
+withBrowser(
+  `dashboard: members are sorted by any figure, compared in a chart, and shown over an hour; a reload keeps the range${CHROMIUM_SUFFIX}`,
+  async (t) => {
+    const cluster = threeNodes();
+    cluster.nodes.push(new FakeNode('node-10', 0.5));
+    for (const node of cluster.nodes) node.ticks = 5_000;
+    cluster.nodes[3]!.overrides = { recent: undefined, version: '0.5.0' } as never;
+    const { server, url } = await serve(cluster);
+    t.teardown(() => server.stop());
+    const { page, complaints } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 2);
+    const names = () => page.locator('.members-scroll tbody .node-name').allTextContents();
+    const header = page.locator('.members-scroll thead th').filter({ hasText: 'Read p99' });
+    await header.getByRole('button').click();
+    t.deepEqual(await names(), ['node-2', 'node-1', 'node-3', 'node-10'], 'slowest first, unknown last');
+    t.is(await header.getAttribute('aria-sort'), 'descending');
+    await header.getByRole('button').click();
+    t.deepEqual(await names(), ['node-3', 'node-1', 'node-2', 'node-10']);
+    t.is(await page.locator('[data-node="node-10"] [data-column="read_p99_s"]').textContent(), '–');
+    // What nodes differ in is a column, and what they share is a line.
+    t.is(await page.locator('[data-node="node-10"] [data-column="version"]').textContent(), '0.5.0');
+    t.true(await page.locator('[data-node="node-10"] [data-column="protocol"]').isHidden());
+    t.regex(
+      (await page.locator('.shared').textContent()) ?? '',
+      /^All nodes: reads over tcp, not rdma: no active RDMA device/,
+    );
+    await page.getByLabel('Compare nodes by').selectOption('evicted');
+    t.is(await page.locator('.compare h3').textContent(), 'Evicted, by node');
+    const lines = page.locator('.compare .legend li:visible .legend-label');
+    t.deepEqual(await lines.allTextContents(), ['node-1', 'node-2', 'node-3', 'node-10']);
+    const hour = page.getByRole('button', { name: '1 h' });
+    const answered = page.waitForResponse('**/api/history?step_s=60');
+    await hour.click();
+    await answered;
+    await poll(page, 2);
+    t.is(await hour.getAttribute('aria-pressed'), 'true');
+    t.regex((await page.locator('.tile.hero').first().textContent()) ?? '', /last hour/);
+    await screenshot(page, 'hour-light-1280');
+    await page.reload();
+    await poll(page, 1);
+    t.is(await hour.getAttribute('aria-pressed'), 'true');
+    await page.locator('[data-node="node-2"] button').click();
+    t.true(await page.locator('.node-facts').isVisible());
+    t.regex((await page.locator('.facts').textContent()) ?? '', /Version0\.6\.0.*Control endpoint10\.0\.0\.7:40123/);
+    await screenshot(page, 'node-light-1280');
+    t.deepEqual(await seriousFindings(page), []);
+    t.deepEqual(complaints, []);
   },
 );
 
@@ -226,9 +342,7 @@ withBrowser(
     t.is(await verdict.getAttribute('data-status'), 'unknown');
     const state = page.locator('[data-node="node-1"] .state');
     t.is(await state.textContent(), 'was up');
-    const colorOf = (element: typeof state): Promise<string> =>
-      element.evaluate('(element) => getComputedStyle(element).color') as Promise<string>;
-    t.is(await colorOf(state), await colorOf(page.locator('.note').first()), 'dimmed');
+    t.is(await textColor(page, '[data-node="node-1"] .state'), await textColor(page, '.note'), 'dimmed');
     t.deepEqual(await seriousFindings(page), []);
     await screenshot(page, 'lost-light-1280');
     const again = await serve(cluster, { port });
@@ -246,7 +360,7 @@ withBrowser(
   async (t) => {
     const { server, url } = await serve(threeNodes(), { token: 'open-sesame' });
     t.teardown(() => server.stop());
-    const { page } = await openPage(browser, url, LOOKS[3], { isLive: true });
+    const { page } = await openPage(browser, url, LOOKS[5], { isLive: true });
     t.teardown(() => page.close());
     const input = page.getByLabel(/^Token/);
     await input.waitFor();
@@ -305,6 +419,7 @@ withBrowser(
 withBrowser(`dashboard: an idle cluster's axes name different values${CHROMIUM_SUFFIX}`, async (t) => {
   const cluster = threeNodes();
   cluster.stepS = 0;
+  for (const node of cluster.nodes) node.ticks = 0;
   const drawn: string[] = [];
   const { server, url } = await serve(cluster);
   t.teardown(() => server.stop());
@@ -314,7 +429,7 @@ withBrowser(`dashboard: an idle cluster's axes name different values${CHROMIUM_S
     window.drawn = [];
     const fillText = CanvasRenderingContext2D.prototype.fillText;
     CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-      window.drawn.push(text);
+      window.drawn.push([...document.querySelectorAll('canvas')].indexOf(this.canvas) + ': ' + text);
       return fillText.call(this, text, ...rest);
     };
   }`);
@@ -349,7 +464,7 @@ withBrowser(`dashboard: fifty nodes, of which some know less, fit${CHROMIUM_SUFF
   for (const look of [LOOKS[1], LOOKS[2]]) {
     const { page, complaints } = await openPage(browser, url, look);
     await poll(page, 5);
-    t.is(await page.locator('.members tbody tr').count(), 50);
+    t.is(await page.locator('.members-scroll tbody tr').count(), 50);
     t.false(await scrollsSideways(page));
     t.deepEqual(await seriousFindings(page), []);
     t.deepEqual(complaints, []);
@@ -370,24 +485,25 @@ withBrowser(
     t.is(await theme.textContent(), 'Dark theme');
     const reached: string[] = [];
     const focused = 'document.activeElement.id || document.activeElement.textContent.slice(0, 40)';
-    for (let i = 0; i < 18; i++) {
+    for (let i = 0; i < 60; i++) {
       await page.keyboard.press('Tab');
       const name = String(await page.evaluate(focused));
       reached.push(name);
-      if (name === 'theme') await page.keyboard.press('Enter');
-      if (name === 'Values as a table') await page.keyboard.press('Enter');
+      if (name === 'theme' && reached.indexOf(name) === reached.length - 1) await page.keyboard.press('Enter');
+      if (name === 'Values as a table' && reached.filter((one) => one === name).length <= 6)
+        await page.keyboard.press('Enter');
     }
     t.is(await theme.textContent(), 'Light theme');
     t.is(await page.evaluate('document.documentElement.dataset.theme'), 'dark');
-    for (const name of ['Skip to the figures', 'scope', 'node-1', 'node-2', 'node-3'])
+    for (const name of ['Skip to the figures', 'scope', '30 min', 'Read p99', 'node-1', 'node-2', 'node-3', 'compare'])
       t.true(reached.includes(name), `${name} in ${reached}`);
-    t.is(await page.locator('.data[open]').count(), 4);
+    t.is(await page.locator('.data[open]').count(), 6);
     t.true((await page.locator('.data tbody tr').count()) >= 8);
     const words = await page
       .getByRole('img', { name: /^Line chart/ })
       .first()
       .getAttribute('aria-label');
-    t.regex(words ?? '', /Now: read [\d.]+ \wB\/s, written [\d.]+ \wB\/s\.$/);
+    t.regex(words ?? '', /^Line chart, prefix hit, last 5 min\. Now: found [\d.]+ %\.$/);
     t.deepEqual(await seriousFindings(page), []);
   },
 );

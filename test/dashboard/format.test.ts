@@ -21,7 +21,12 @@ test('dashboard format: three digits and the unit that fits', (t) => {
     '1.50 GiB',
     '1,073,741,824 PiB',
   ]);
-  t.deepEqual([0, 999.7, 1e6, 1.239e9].map(formatByteRate), ['0 B/s', '1.00 kB/s', '1.00 MB/s', '1.24 GB/s']);
+  t.deepEqual([0, 1023.7, 2 ** 20, 1.5 * 2 ** 30].map(formatByteRate), [
+    '0 B/s',
+    '1.00 KiB/s',
+    '1.00 MiB/s',
+    '1.50 GiB/s',
+  ]);
 });
 
 test('dashboard format: only all is 100 % and only none is 0 %', (t) => {
@@ -41,6 +46,7 @@ test('dashboard format: latencies, durations and times of day', (t) => {
     ['84.0 µs', '2.41 ms', '1.20 s'],
   );
   t.is(formatLatency(10, 10), '≥ 10.0 s');
+  t.deepEqual([0, 0.72, 9.96].map(formatDuration), ['0 s', '0.7 s', '9 s']);
   t.deepEqual([45.9, 725, 15_125, 273_600].map(formatDuration), ['45 s', '12 min 5 s', '4 h 12 min', '3 d 4 h']);
   t.is(formatClock(new Date(2026, 1, 3, 4, 5, 6).getTime()), '04:05:06');
   t.is(formatClock(Number.NaN), '–');

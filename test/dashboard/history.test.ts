@@ -1,6 +1,8 @@
 import test from 'ava';
-import { fillShare, HISTORY_MAX_POINTS, HISTORY_MS, History, recentOf } from '../../src/dashboard/data/history.js';
-import type { ClusterReport } from '../../src/metrics/node-report.js';
+import { HISTORY_MAX_POINTS, HISTORY_MS, History } from '../../src/dashboard/data/history.js';
+import { pastOf } from '../../src/dashboard/data/past.js';
+import { fillShare, recentOf, totalOf } from '../../src/dashboard/data/points.js';
+import type { ClusterReport, NodeReport } from '../../src/metrics/node-report.js';
 import { FakeCluster, FakeNode } from '../_support/dashboard/fake-cluster.js';
 
 function twoNodes(): FakeCluster {
@@ -49,17 +51,71 @@ test('dashboard history: a restarted node starts anew, the others go on', async 
   t.is(recentOf(history.points('a'), 30).seconds, 1);
 });
 
-test('dashboard history: what a node counted while it did not answer is no rate', async (t) => {
+test('dashboard history: what a node counted while it did not answer is spread over that time, if that was short', async (t) => {
   const cluster = twoNodes();
   const history = new History();
   const node = cluster.nodes[1]!;
   history.record(await cluster.cluster());
+  const before = (await node.report(2)).reads.local;
   node.state = 'unreachable';
   history.record(await cluster.cluster());
   t.is(history.points('b').length, 1);
   node.state = 'up';
   history.record(await cluster.cluster());
+  const point = history.points('b').at(-1)!;
+  t.is(point.counts?.local, (await node.report(2)).reads.local - before);
+  t.is(point.seconds, 2);
+  cluster.timeMs += 60_000;
+  history.record(await cluster.cluster());
   t.is(history.points('b').at(-1)?.counts, null);
+});
+
+test('dashboard history: what the nodes have kept and what is polled afterwards add up to what was counted', async (t) => {
+  const cluster = twoNodes();
+  for (const [i, node] of cluster.nodes.entries()) node.ticks = 100 + i;
+  const history = new History();
+  history.record(await cluster.cluster());
+  for (const stepS of [2, 10]) {
+    cluster.timeMs += 300;
+    history.begin(pastOf(await cluster.history(stepS)));
+    for (let i = 0; i < 5; i++) history.record(await cluster.cluster());
+    for (const [i, nodeId] of ['a', 'b', null].entries()) {
+      const { counts } = totalOf(history.points(nodeId));
+      const nodes = nodeId === null ? cluster.nodes : [cluster.nodes[i]!];
+      const reports = await Promise.all(nodes.map((node) => node.report(2)));
+      const total = (of: (report: NodeReport) => number) => reports.reduce((sum, report) => sum + of(report), 0);
+      // What is older than the first interval that the nodes keep is not in it.
+      const least = stepS === 2 ? 1 : 0.9;
+      for (const [shown, counted] of [
+        [counts.local, total(({ reads }) => reads.local)],
+        [counts.found, total(({ lookups }) => lookups.found)],
+        [counts.evictions, total(({ pool }) => pool.evictions)],
+      ] as const) {
+        t.true(shown <= counted + 1e-6 && shown >= least * counted * 0.98, `${nodeId}: ${shown} of ${counted}`);
+      }
+    }
+  }
+});
+
+test('dashboard history: intervals of nodes that are taken at other times come to one row of times, with nothing lost', async (t) => {
+  const cluster = twoNodes();
+  for (const node of cluster.nodes) node.ticks = 60;
+  const { nodes, ...rest } = await cluster.history(2);
+  const shifted = nodes.map((node, i) => ({
+    ...node,
+    from_age_ms: node.from_age_ms + 700 * i,
+    ages_ms: node.ages_ms.map((age) => age + 700 * i),
+  }));
+  const past = pastOf({ ...rest, nodes: shifted });
+  const [a, b] = [past.nodes.get('a')!, past.nodes.get('b')!];
+  t.deepEqual(a.map(({ timeMs }) => timeMs).slice(-20), b.map(({ timeMs }) => timeMs).slice(-20));
+  for (const [i, points] of [a, b].entries()) {
+    const counted = (nodes[i]!.counts.found ?? []).reduce((sum, count) => sum + count, 0);
+    t.true(Math.abs(totalOf(points).counts.found - counted) < 1e-6 * counted);
+  }
+  const all = totalOf(past.cluster).counts.found;
+  t.true(Math.abs(all - totalOf(a).counts.found - totalOf(b).counts.found) < 1e-6 * all);
+  t.deepEqual(pastOf({ ...rest, nodes: [{} as never] }).cluster, [], 'a node of another version');
 });
 
 test('dashboard history: only five minutes are kept, and a bounded number of points', async (t) => {

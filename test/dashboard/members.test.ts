@@ -8,7 +8,7 @@ import { dashboardLink } from '../../src/dashboard/views/links.js';
 import type { NodeEvent } from '../../src/metrics/node-report.js';
 import { FakeCluster, FakeNode } from '../_support/dashboard/fake-cluster.js';
 
-test('dashboard members: a node is up, unreachable, gone and back, each with its time and in words', async (t) => {
+test('dashboard members: a node is up, unreachable, lost and back, each with its time and in words', async (t) => {
   const cluster = new FakeCluster([new FakeNode('a', 1), new FakeNode('b', 1)]);
   const members = new Members();
   t.deepEqual(members.update(await cluster.cluster()), [], 'the first report is no change');
@@ -19,19 +19,39 @@ test('dashboard members: a node is up, unreachable, gone and back, each with its
   t.deepEqual(members.update(await cluster.cluster()), []);
   t.like(members.get('b'), { state: 'unreachable', sinceMs: failedMs, error: b!.error, reportMs: failedMs - 1000 });
   t.truthy(members.get('b')?.report, 'the last figures stay');
-  cluster.nodes.pop();
-  t.deepEqual(members.update(await cluster.cluster()), ['b is gone']);
-  const goneMs = cluster.timeMs;
-  members.update(await cluster.cluster());
-  t.like(members.get('b'), { state: 'gone', sinceMs: goneMs, ringShare: 0 });
+  cluster.lose('b', 'lost');
+  const lostMs = cluster.timeMs;
+  t.deepEqual(members.update(await cluster.cluster()), ['b is lost']);
+  t.deepEqual(members.update(await cluster.cluster()), []);
+  t.like(members.get('b'), { state: 'lost', sinceMs: lostMs, ringShare: 0 });
+  t.truthy(members.get('b')?.report, 'the last figures stay');
   t.deepEqual(
     members.list().map(({ nodeId }) => nodeId),
     ['a', 'b'],
   );
   b!.state = 'up';
+  cluster.departed = [];
   cluster.nodes.unshift(b!);
   t.deepEqual(members.update(await cluster.cluster()), ['b has joined']);
   t.like(members.get('b'), { state: 'up', isThis: true });
+});
+
+test('dashboard members: who was lost or has left before the page was opened is shown, and told apart', async (t) => {
+  const cluster = new FakeCluster(['a', 'b10', 'b9', 'c'].map((name) => new FakeNode(name, 1)));
+  await cluster.cluster();
+  cluster.lose('b9', 'lost');
+  cluster.lose('a', 'left');
+  const members = new Members();
+  t.deepEqual(members.update(await cluster.cluster()), []);
+  t.deepEqual(
+    members.list().map(({ nodeId, state }) => `${nodeId} ${state}`),
+    ['b9 lost', 'b10 up', 'c up', 'a left'],
+  );
+  // A node of an older version does not say why another one is gone.
+  cluster.departed = undefined;
+  cluster.nodes.pop();
+  t.deepEqual(members.update(await cluster.cluster()), ['c is gone']);
+  t.is(members.get('c')?.state, 'gone');
 });
 
 test('dashboard members: the gone are remembered, the first of them not for ever', async (t) => {
@@ -57,14 +77,14 @@ test('dashboard events: of all nodes by time, each once, bounded, and told apart
   t.false(log.add('a', 1, [event(1, 10), event(2, 30)]), 'nothing new');
   t.true(log.add('a', 1, [event(2, 30), event(3, 40)]));
   t.deepEqual(
-    log.newest(null).map(({ nodeId, timeMs, text }) => `${nodeId} ${timeMs} ${text}`),
+    log.newest(null).map(({ nodeIds, timeMs, text }) => `${nodeIds} ${timeMs} ${text}`),
     ['a 40 m3 n=3', 'a 30 m2 n=2', 'b 20 m1 n=1', 'a 10 m1 n=1'],
   );
   t.deepEqual(
     log.newest('b').map(({ level }) => level),
     ['error'],
   );
-  t.true(log.add('a', 2, [event(1, 50)]), 'a restarted node counts from 1 again');
+  t.true(log.add('a', 2, [{ ...event(1, 50), message: 'started' }]), 'a restarted node counts from 1 again');
   t.is(log.newest('a')[0]?.timeMs, 50);
   log.add(
     'c',
@@ -73,6 +93,36 @@ test('dashboard events: of all nodes by time, each once, bounded, and told apart
   );
   t.is(log.newest(null).length, EVENTS_MAX_COUNT);
   t.is(log.newest(null)[0]?.timeMs, 99 + 2 * EVENTS_MAX_COUNT);
+});
+
+test('dashboard events: what several nodes tell is one event, with all of their names', (t) => {
+  const log = new EventLog();
+  const tell = (node: string, time_ms: number, message: string) =>
+    log.add(node, 1, [{ id: time_ms, time_ms, level: 'info', message, fields: { seats: 'x' } }], true);
+  for (const [i, node] of ['a', 'b', 'c'].entries()) tell(node, 1_000 + i, 'discovery masters changed');
+  tell('a', 90_000, 'discovery masters changed');
+  for (const node of ['a', 'b', 'c']) tell(node, 95_000, 'nodes joined');
+  t.deepEqual(
+    log.newest(null).map(({ nodeIds, timeMs }) => `${nodeIds} ${timeMs}`),
+    ['a 90000', 'a,b,c 1000'],
+    'a minute later it is another event, and members that come and go are told by the cluster',
+  );
+  t.is(log.newest('c').length, 1);
+  for (const later of [96_000, 97_000]) tell('b', later, 'data connection failed');
+  t.like(log.newest('b')[0], { nodeIds: ['b'], times: 2, timeMs: 96_000 });
+});
+
+test('dashboard events: a node that comes or goes is one event, as it was noticed first', (t) => {
+  const log = new EventLog();
+  const lost = { node_id: 'b', incarnation: 7, change: 'lost', time_ms: 50 } as const;
+  t.true(log.addMemberEvents([lost], 6));
+  t.false(log.addMemberEvents([lost], 6));
+  t.true(log.addMemberEvents([{ ...lost, time_ms: 40, change: 'left' }], 6), 'another node has heard its good-bye');
+  t.true(log.addMemberEvents([{ ...lost, incarnation: 8, time_ms: 60 }], 6));
+  t.deepEqual(
+    log.newest('b').map(({ text, level, timeMs }) => `${timeMs} ${level} ${text}`),
+    ['60 error lost: no heartbeat for 6 s', '40 info left'],
+  );
 });
 
 test('dashboard connection: two failures or one deadline are said, with the time of the last answer; an answer ends it', (t) => {

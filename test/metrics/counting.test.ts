@@ -121,6 +121,8 @@ test('counting: members that come and go, calls and connections of the control p
   await b.close();
   await until(async () => (await value(a, 'member_changes_total', { change: 'left' })) === 1);
   t.is(await value(a, 'members'), 1);
+  t.is(await value(a, 'member_changes_total', { change: 'lost' }), 0, 'it has said good-bye');
+  t.is(await value(a, 'lost_members'), 0);
 });
 
 test('counting: a node without a master tells so', async (t) => {

@@ -10,6 +10,7 @@ import {
   METRICS_MAX_CONNECTIONS,
   METRICS_PORTS_MAX_COUNT,
 } from '../../src/base/limits.js';
+import type { ClusterHistory } from '../../src/metrics/history/history-report.js';
 import type { MetricsSource } from '../../src/metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../src/metrics/node-report.js';
 import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine/machine-node.js';
@@ -32,6 +33,7 @@ class FakeNode implements NodeView {
   state: HealthReport = { status: 'ok', reasons: [] };
   failure: Error | undefined;
   reports = 0;
+  histories = 0;
   release: () => void = () => {};
   #gate: Promise<void> | undefined;
 
@@ -49,6 +51,11 @@ class FakeNode implements NodeView {
 
   async cluster(): Promise<ClusterReport> {
     return { node_id: 'node-a', time_ms: 1, heartbeat_interval_s: 2, nodes: [] };
+  }
+
+  async history(stepS: number): Promise<ClusterHistory> {
+    this.histories++;
+    return { node_id: 'node-a', time_ms: 1, step_s: stepS, nodes: [] };
   }
 
   /** Reports wait for `release()`. */
@@ -256,6 +263,29 @@ test('metrics server: reports are JSON; one that fails is a 503 with its reason'
   t.deepEqual(await failed.json(), { error: 'the pool is closed' });
 });
 
+test('metrics server: the history is served in steps that there are, and nothing else is computed', async (t) => {
+  const node = new FakeNode();
+  const { url } = await start(t, { node });
+  const answer = await fetch(`${url}/api/history?step_s=10`);
+  t.is(answer.status, 200);
+  t.deepEqual(await answer.json(), await node.history(10));
+  const asked = node.histories;
+  for (const query of [
+    '',
+    '?step_s=3',
+    '?step_s=10&step_s=2',
+    '?step_s=10.0',
+    '?step_s[]=10',
+    '?step_s=1e9',
+    '?STEP_S=10',
+  ]) {
+    const refused = await fetch(`${url}/api/history${query}`);
+    t.is(refused.status, 400, query);
+    t.is(await refused.text(), 'say ?step_s=, one of 2, 10, 60\n');
+  }
+  t.is(node.histories, asked);
+});
+
 test('metrics server: the dashboard may run its own script and style, and nothing else', async (t) => {
   const { url } = await start(t);
   const answer = await fetch(url);
@@ -284,7 +314,7 @@ test('metrics server: the dashboard may run its own script and style, and nothin
 
 test('metrics server: every answer forbids sniffing, caching and reading by other sites', async (t) => {
   const { url } = await start(t, { node: new FakeNode() });
-  for (const path of ['/', '/metrics', '/healthz', '/api/node', '/api/cluster', '/nowhere']) {
+  for (const path of ['/', '/metrics', '/healthz', '/api/node', '/api/cluster', '/api/history?step_s=2', '/nowhere']) {
     const { headers } = await fetch(url + path);
     t.is(headers.get('x-content-type-options'), 'nosniff', path);
     t.is(headers.get('referrer-policy'), 'no-referrer', path);
@@ -326,7 +356,7 @@ test('metrics server: the token is asked for where data is, and for nothing else
     t.is(answer.headers.get('www-authenticate') !== null, answer.status === 401);
     return answer.status;
   };
-  for (const path of ['/metrics', '/api/node', '/api/cluster']) {
+  for (const path of ['/metrics', '/api/node', '/api/cluster', '/api/history?step_s=2']) {
     t.is(await status(path, 'Bearer tok-123'), 200, path);
     t.is(await status(path, 'bearer tok-123'), 200, path);
     for (const wrong of [
@@ -376,7 +406,7 @@ test('metrics server: unknown paths list the known ones and echo nothing', async
   const answer = await fetch(`${url}/%3Cscript%3E?a=%3Cscript%3E`);
   t.is(answer.status, 404);
   t.is(answer.headers.get('content-type'), 'text/plain; charset=utf-8');
-  t.is(await answer.text(), 'not found; there are /metrics /healthz / /api/node /api/cluster\n');
+  t.is(await answer.text(), 'not found; there are /metrics /healthz / /api/node /api/cluster /api/history\n');
   for (const path of ['/../../etc/passwd', '//metrics', '/metrics/', '/metrics%00', '/%', '*', 'x', '/<script>']) {
     const client = await RawClient.opened(t, port);
     client.socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`);
@@ -462,7 +492,7 @@ test('metrics server: on loopback without a token, another name than localhost g
     '',
     '1',
   ];
-  for (const path of ['/metrics', '/api/node', '/api/cluster']) {
+  for (const path of ['/metrics', '/api/node', '/api/cluster', '/api/history?step_s=2']) {
     for (const host of ['127.0.0.1', `127.0.0.1:${port}`, 'localhost:1', 'LocalHost', '[::1]:80', '10.0.0.7']) {
       t.is(await ask(port, path, host), 200, `${path} by ${host}`);
     }

@@ -1,3 +1,4 @@
+import { compareNames } from '../../base/names.js';
 import { amount } from './loose.js';
 import type { Member } from './members.js';
 
@@ -28,8 +29,8 @@ export function clientLines(members: readonly Member[]): ClientLine[] {
   const all = members.flatMap(linesOf);
   const moved = (line: ClientLine): number => line.readBytes + line.writtenBytes;
   const busiest = all.sort((a, b) => moved(b) - moved(a)).slice(0, CLIENT_LINES_MAX_COUNT);
-  const compare = (a: string, b: string): number => a.localeCompare(b, 'en', { numeric: true });
-  return busiest.sort((a, b) => compare(a.nodeId, b.nodeId) || compare(a.name, b.name) || a.pid - b.pid);
+
+  return busiest.sort((a, b) => compareNames(a.nodeId, b.nodeId) || compareNames(a.name, b.name) || a.pid - b.pid);
 }
 
 /** Number of clients attached to these nodes beside the `lineCount` shown ones. */

@@ -1,10 +1,5 @@
+import type { Buckets } from '../../base/quantile.js';
 import { amount, type LooseReport } from './loose.js';
-
-/** Calls by bucket: one for each upper bound in seconds, and a last one for longer calls. */
-export interface Buckets {
-  readonly boundsS: readonly number[];
-  readonly counts: readonly number[];
-}
 
 /** Counts of a node since its start, or between two of its reports; pages unless the name says otherwise. */
 export interface Counts {
@@ -12,11 +7,14 @@ export interface Counts {
   readonly remote: number;
   readonly disk: number;
   readonly misses: number;
-  readonly readBytes: number;
+  readonly localBytes: number;
+  readonly remoteBytes: number;
+  readonly diskBytes: number;
   readonly writes: number;
   readonly writtenBytes: number;
   readonly asked: number;
   readonly found: number;
+  readonly evictions: number;
   /** Latency of read calls, over all sources. */
   readonly readLatency: Buckets;
 }
@@ -27,11 +25,14 @@ const PLAIN: readonly Plain[] = [
   'remote',
   'disk',
   'misses',
-  'readBytes',
+  'localBytes',
+  'remoteBytes',
+  'diskBytes',
   'writes',
   'writtenBytes',
   'asked',
   'found',
+  'evictions',
 ];
 
 export const NO_BUCKETS: Buckets = { boundsS: [], counts: [] };
@@ -40,16 +41,19 @@ export const NO_COUNTS: Counts = {
   remote: 0,
   disk: 0,
   misses: 0,
-  readBytes: 0,
+  localBytes: 0,
+  remoteBytes: 0,
+  diskBytes: 0,
   writes: 0,
   writtenBytes: 0,
   asked: 0,
   found: 0,
+  evictions: 0,
   readLatency: NO_BUCKETS,
 };
 
 export function countsOf(report: LooseReport): Counts {
-  const { reads, read_bytes, writes, lookups, latency } = report;
+  const { reads, read_bytes, writes, lookups, latency, pool } = report;
   const boundsS = (latency?.bounds_s ?? []).map(amount);
   const bySource = [latency?.read?.local, latency?.read?.remote, latency?.read?.disk];
   return {
@@ -57,11 +61,14 @@ export function countsOf(report: LooseReport): Counts {
     remote: amount(reads?.remote),
     disk: amount(reads?.disk),
     misses: amount(reads?.misses),
-    readBytes: amount(read_bytes?.local) + amount(read_bytes?.remote) + amount(read_bytes?.disk),
+    localBytes: amount(read_bytes?.local),
+    remoteBytes: amount(read_bytes?.remote),
+    diskBytes: amount(read_bytes?.disk),
     writes: amount(writes?.pages),
     writtenBytes: amount(writes?.bytes),
     asked: amount(lookups?.asked),
     found: amount(lookups?.found),
+    evictions: amount(pool?.evictions),
     readLatency: bySource.reduce<Buckets>(
       (sum, source) => addBuckets(sum, { boundsS, counts: (source?.buckets ?? []).map(amount) }),
       NO_BUCKETS,
@@ -93,29 +100,21 @@ export function hitsOf(counts: Counts): number {
   return counts.local + counts.remote + counts.disk;
 }
 
+/** Bytes of the pages that were read: those that need not be computed again. */
+export function readBytesOf(counts: Counts): number {
+  return counts.localBytes + counts.remoteBytes + counts.diskBytes;
+}
+
+/** A share of the counts, as of an interval that lies partly in another. */
+export function scaleCounts(counts: Counts, share: number): Counts {
+  if (share === 1) return counts;
+  const { boundsS, counts: calls } = counts.readLatency;
+  return combine(counts, counts, (x) => x * share, { boundsS, counts: calls.map((count) => count * share) });
+}
+
 /** `part` relative to `whole`; null if `whole` is 0. */
 export function shareOf(part: number, whole: number): number | null {
   return whole > 0 ? part / whole : null;
-}
-
-/**
- * Seconds that the share `quantile` of all calls did not exceed, assuming an even spread within a bucket. At most the
- * largest bound; null without calls.
- */
-export function quantileOf({ boundsS, counts }: Buckets, quantile: number): number | null {
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  if (total === 0 || boundsS.length === 0) return null;
-  const rank = quantile * total;
-  let below = 0;
-  for (const [i, upper] of boundsS.entries()) {
-    const count = counts[i] ?? 0;
-    if (count > 0 && below + count >= rank) {
-      const lower = i === 0 ? 0 : (boundsS[i - 1] as number);
-      return lower + (upper - lower) * ((rank - below) / count);
-    }
-    below += count;
-  }
-  return boundsS.at(-1) as number;
 }
 
 function combine(a: Counts, b: Counts, merge: (x: number, y: number) => number, readLatency: Buckets): Counts {

@@ -1,35 +1,17 @@
 import type { ClusterReport } from '../../metrics/node-report.js';
-import { addCounts, type Counts, countsBetween, countsOf, NO_COUNTS } from './counts.js';
+import { type Counts, countsBetween, countsOf } from './counts.js';
 import { amount, type LooseReport } from './loose.js';
+import type { Past } from './past.js';
+import { type Fill, type Point, sumOf } from './points.js';
 
-/** Milliseconds of history that are kept and shown in the charts. */
+/** Milliseconds of history that are kept. */
 export const HISTORY_MS = 5 * 60_000;
 /** Most points that are kept, for polls that come faster than once a second. */
 export const HISTORY_MAX_POINTS = 600;
-
-export interface Fill {
-  readonly usedBytes: number;
-  readonly capacityBytes: number;
-}
-
-/** The figures of one poll. */
-export interface Point {
-  /** Wall clock of the answering node. */
-  readonly timeMs: number;
-  /** Seconds since the poll before. */
-  readonly seconds: number;
-  /** Counts since the poll before; null after a gap or a restart. */
-  readonly counts: Counts | null;
-  readonly pool: Fill;
-  /** Fill of the disk tier; capacity 0: no disk tier. */
-  readonly disk: Fill;
-}
-
-/** Counts over some seconds up to now. */
-export interface Recent {
-  readonly seconds: number;
-  readonly counts: Counts;
-}
+/** Longest time between two reports of a node that gives a rate. */
+const GAP_MAX_MS = 10_000;
+/** A report that is older than the last point by less than this was late; by more, the clock went back. */
+const LATE_MAX_MS = 5_000;
 
 interface Sample {
   readonly timeMs: number;
@@ -37,24 +19,37 @@ interface Sample {
   readonly counts: Counts;
 }
 
-/** The last minutes of every node, and of all nodes together. */
+/** The last minutes of every node, and of all nodes together: what they have kept, and then every poll. */
 export class History {
   #cluster: Point[] = [];
   readonly #nodes = new Map<string, Point[]>();
   readonly #last = new Map<string, Sample>();
   #lastMs: number | undefined;
 
+  /** Begins with what the nodes have kept. Points of nodes that are not in it stay, as these may be gone. */
+  begin({ nodes, cluster, ends }: Past): void {
+    this.#cluster = cluster;
+    for (const [nodeId, points] of nodes) this.#nodes.set(nodeId, points);
+    for (const [nodeId, end] of ends) this.#last.set(nodeId, end);
+    this.#lastMs = cluster.at(-1)?.timeMs;
+  }
+
+  /** Whether points are missing between the last one and `timeMs`. */
+  isBehind(timeMs: number): boolean {
+    return this.#lastMs === undefined || timeMs - this.#lastMs > GAP_MAX_MS;
+  }
+
   /** Adds a report. False for a report that was seen before. A clock that went back starts the history anew. */
   record(report: ClusterReport): boolean {
     const timeMs = report.time_ms;
     const lastMs = this.#lastMs;
-    if (timeMs === lastMs) return false;
+    if (lastMs !== undefined && timeMs <= lastMs && timeMs > lastMs - LATE_MAX_MS) return false;
     if (lastMs !== undefined && timeMs < lastMs) this.#clear();
     const seconds = lastMs === undefined ? 0 : Math.max(0, timeMs - lastMs) / 1000;
     const points: Point[] = [];
     for (const node of report.nodes) {
       if (node.state !== 'up') continue;
-      const point = this.#pointOf(node.node_id, node.report, { timeMs, seconds });
+      const point = this.#pointOf(node.node_id, node.report, timeMs);
       const history = this.#nodes.get(node.node_id) ?? [];
       history.push(point);
       this.#nodes.set(node.node_id, history);
@@ -71,17 +66,20 @@ export class History {
     return nodeId === null ? this.#cluster : (this.#nodes.get(nodeId) ?? []);
   }
 
-  #pointOf(nodeId: string, report: LooseReport, at: { timeMs: number; seconds: number }): Point {
-    const sample = { timeMs: at.timeMs, incarnation: amount(report.incarnation), counts: countsOf(report) };
+  #pointOf(nodeId: string, report: LooseReport, timeMs: number): Point {
+    const sample = { timeMs, incarnation: amount(report.incarnation), counts: countsOf(report) };
     const before = this.#last.get(nodeId);
     this.#last.set(nodeId, sample);
-    // Only polls that follow each other give a rate for the time between them.
-    const isNext = before !== undefined && before.timeMs === this.#lastMs && before.incarnation === sample.incarnation;
+    const sinceMs = before === undefined ? 0 : timeMs - before.timeMs;
+    const isNext = before?.incarnation === sample.incarnation && sinceMs > 0 && sinceMs <= GAP_MAX_MS;
     return {
-      ...at,
-      counts: isNext ? countsBetween(before.counts, sample.counts) : null,
+      timeMs,
+      seconds: Math.max(0, sinceMs) / 1000,
+      counts: isNext && before !== undefined ? countsBetween(before.counts, sample.counts) : null,
+      poolPages: amount(report.pool?.entries),
       pool: fillOf(report.pool),
       disk: fillOf(report.disk ?? undefined),
+      loopP99S: amount(report.event_loop_delay?.p99_s),
     };
   }
 
@@ -105,42 +103,8 @@ export class History {
   }
 }
 
-/** The newest points before `end` that make up at least `seconds`, or all there are; they do not reach across a gap. */
-export function recentOf(points: readonly Point[], seconds: number, end = points.length): Recent {
-  let counts = NO_COUNTS;
-  let covered = 0;
-  for (let i = end - 1; i >= 0 && covered < seconds; i--) {
-    const point = points[i] as Point;
-    if (point.counts === null) break;
-    counts = addCounts(counts, point.counts);
-    covered += point.seconds;
-  }
-  return { seconds: covered, counts };
-}
-
-export function fillShare({ usedBytes, capacityBytes }: Fill): number | null {
-  return capacityBytes > 0 ? Math.min(1, usedBytes / capacityBytes) : null;
-}
-
 export function fillOf(report: { readonly used_bytes?: number; readonly capacity_bytes?: number } | undefined): Fill {
   return { usedBytes: amount(report?.used_bytes), capacityBytes: amount(report?.capacity_bytes) };
-}
-
-function sumOf(points: readonly Point[], at: { timeMs: number; seconds: number }): Point {
-  const counted = points.flatMap(({ counts }) => (counts === null ? [] : [counts]));
-  return {
-    ...at,
-    counts: counted.length === 0 ? null : counted.reduce(addCounts),
-    pool: addFills(points.map(({ pool }) => pool)),
-    disk: addFills(points.map(({ disk }) => disk)),
-  };
-}
-
-function addFills(fills: readonly Fill[]): Fill {
-  return {
-    usedBytes: fills.reduce((sum, { usedBytes }) => sum + usedBytes, 0),
-    capacityBytes: fills.reduce((sum, { capacityBytes }) => sum + capacityBytes, 0),
-  };
 }
 
 function pruned(points: Point[], beforeMs: number): Point[] {

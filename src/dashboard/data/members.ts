@@ -1,20 +1,24 @@
-import type { ClusterNode, ClusterReport } from '../../metrics/node-report.js';
+import { compareNames } from '../../base/names.js';
+import type { ClusterNode, ClusterReport, DepartedNode } from '../../metrics/node-report.js';
 import { amount, type LooseReport } from './loose.js';
 
-/** Number of nodes that left and are remembered; the first to leave are forgotten first. */
+/** Number of nodes that are gone and are remembered; the first to go are forgotten first. */
 export const GONE_MAX_COUNT = 100;
 
-export type MemberState = 'up' | 'unreachable' | 'gone';
+/** `lost`: gone without a good-bye. `left`: gone with one. `gone`: the nodes are of a version that does not say which. */
+export type MemberState = 'up' | 'unreachable' | 'lost' | 'left' | 'gone';
 
 export interface Member {
   readonly nodeId: string;
   readonly state: MemberState;
-  /** Time when this page first saw the node in this state, by the answering node's wall clock. */
+  /** Time since when the node is in this state, by the clock of a node: when this page first saw it so, or a node did. */
   readonly sinceMs: number;
   /** Whether this node serves the page. */
   readonly isThis: boolean;
-  /** Share of the ring from 0 to 1; 0 for a node that has left. */
+  /** Share of the ring from 0 to 1; 0 for a node that is gone. */
   readonly ringShare: number;
+  /** Where its control plane listens, or did. */
+  readonly controlEndpoint: string;
   /** Reason why the node does not answer. */
   readonly error: string;
   /** The node's last report, kept when the node is not up any more. */
@@ -22,7 +26,7 @@ export interface Member {
   readonly reportMs: number;
 }
 
-/** The members now, and those that left while this page was open. */
+/** The members now, and those that are gone, as far as the nodes or this page remember. */
 export class Members {
   #members = new Map<string, Member>();
 
@@ -31,10 +35,18 @@ export class Members {
     const before = this.#members;
     const next = new Map<string, Member>();
     for (const node of cluster.nodes) next.set(node.node_id, memberOf(node, cluster, before.get(node.node_id)));
-    const changes = before.size === 0 ? [] : changesBetween(before, next);
-    const gone = [...before.values()].filter(({ nodeId }) => !next.has(nodeId));
-    const inOrderOfLeaving = gone.map((member) => leave(member, cluster.time_ms)).sort((a, b) => a.sinceMs - b.sinceMs);
-    for (const member of inOrderOfLeaving.slice(-GONE_MAX_COUNT)) next.set(member.nodeId, member);
+    const changes = before.size === 0 ? [] : joinedOrSilent(before, next);
+    const departed = new Map((cluster.departed ?? []).map((one) => [String(one.node_id), one]));
+    const goneIds = new Set([...before.keys(), ...departed.keys()].filter((nodeId) => !next.has(nodeId)));
+    const gone = [...goneIds].map((nodeId) => {
+      const was = before.get(nodeId);
+      const now = goneMember(nodeId, was, { departed: departed.get(nodeId), timeMs: cluster.time_ms });
+      if (before.size > 0 && was?.state !== now.state) changes.push(`${nodeId} ${GONE_WORDS[now.state] ?? 'is gone'}`);
+      return now;
+    });
+    for (const member of gone.sort((a, b) => a.sinceMs - b.sinceMs).slice(-GONE_MAX_COUNT)) {
+      next.set(member.nodeId, member);
+    }
     this.#members = next;
     return changes;
   }
@@ -43,14 +55,18 @@ export class Members {
     return this.#members.get(nodeId);
   }
 
-  /** Members by name; those that have left are last. */
+  /** Members by name, lost ones among them; those that have left are last. */
   list(): Member[] {
-    return [...this.#members.values()].sort(
-      (a, b) =>
-        Number(a.state === 'gone') - Number(b.state === 'gone') ||
-        a.nodeId.localeCompare(b.nodeId, 'en', { numeric: true }),
-    );
+    const hasLeft = ({ state }: Member): number => Number(state === 'left' || state === 'gone');
+    return [...this.#members.values()].sort((a, b) => hasLeft(a) - hasLeft(b) || compareNames(a.nodeId, b.nodeId));
   }
+}
+
+const GONE_WORDS: Partial<Record<MemberState, string>> = { lost: 'is lost', left: 'has left' };
+
+/** Whether the node is no member any more. */
+export function isGone({ state }: Member): boolean {
+  return state !== 'up' && state !== 'unreachable';
 }
 
 function memberOf(node: ClusterNode, cluster: ClusterReport, known: Member | undefined): Member {
@@ -62,27 +78,39 @@ function memberOf(node: ClusterNode, cluster: ClusterReport, known: Member | und
     sinceMs: known?.state === state ? known.sinceMs : cluster.time_ms,
     isThis: node.node_id === cluster.node_id,
     ringShare: amount(node.ring_share),
+    controlEndpoint: String(node.control_endpoint ?? ''),
     error: node.state === 'up' ? '' : String(node.error),
     report: report ?? known?.report,
     reportMs: report === undefined ? (known?.reportMs ?? 0) : cluster.time_ms,
   };
 }
 
-function leave(member: Member, timeMs: number): Member {
-  if (member.state === 'gone') return member;
-  return { ...member, state: 'gone', sinceMs: timeMs, ringShare: 0, error: '' };
+function goneMember(
+  nodeId: string,
+  was: Member | undefined,
+  { departed, timeMs }: { readonly departed: DepartedNode | undefined; readonly timeMs: number },
+): Member {
+  if (departed === undefined && was !== undefined && isGone(was)) return was;
+  return {
+    nodeId,
+    state: departed?.how ?? 'gone',
+    sinceMs: departed?.time_ms ?? timeMs,
+    isThis: false,
+    ringShare: 0,
+    controlEndpoint: String(departed?.control_endpoint ?? was?.controlEndpoint ?? ''),
+    error: '',
+    report: was?.report,
+    reportMs: was?.reportMs ?? 0,
+  };
 }
 
-function changesBetween(before: ReadonlyMap<string, Member>, after: ReadonlyMap<string, Member>): string[] {
+function joinedOrSilent(before: ReadonlyMap<string, Member>, after: ReadonlyMap<string, Member>): string[] {
   const changes: string[] = [];
   for (const [nodeId, { state }] of after) {
-    const was = before.get(nodeId)?.state;
-    if (was === undefined || was === 'gone') changes.push(`${nodeId} has joined`);
-    if (was === 'up' && state === 'unreachable') changes.push(`${nodeId} does not answer`);
-    if (was === 'unreachable' && state === 'up') changes.push(`${nodeId} answers again`);
-  }
-  for (const [nodeId, { state }] of before) {
-    if (!after.has(nodeId) && state !== 'gone') changes.push(`${nodeId} is gone`);
+    const was = before.get(nodeId);
+    if (was === undefined || isGone(was)) changes.push(`${nodeId} has joined`);
+    if (was?.state === 'up' && state === 'unreachable') changes.push(`${nodeId} does not answer`);
+    if (was?.state === 'unreachable' && state === 'up') changes.push(`${nodeId} answers again`);
   }
   return changes;
 }

@@ -1,16 +1,26 @@
 import uPlot from 'uplot';
-import { make, setAttribute, setText } from './dom.js';
-import { formatClock, UNKNOWN } from './format.js';
+import { make, setAttribute, setHidden, setText } from './dom.js';
+import { formatClock, formatMinute, UNKNOWN } from './format.js';
 
 const HEIGHT_PX = 180;
-const Y_AXIS_PX = 62;
 const X_AXIS_PX = 28;
+/** Space beside the labels of the vertical axis, and the least width of the axis. */
+const Y_AXIS_GAP_PX = 14;
+const Y_AXIS_MIN_PX = 40;
+/** Half a label of the horizontal axis, which stands out at the right end. */
+const RIGHT_PX = 28;
+/** Spans from which times are shown without seconds. */
+const MINUTES_FROM_S = 900;
 /** Shortest time span of a chart, so that the first points do not jump about. */
 const SPAN_MIN_S = 60;
-/** Seconds between two rows of the table behind a chart. */
-const TABLE_STEP_S = 15;
-/** Least upper end of an axis of amounts; below it, all its labels would look the same. */
-const AMOUNT_MIN = 1_000;
+/** Steps between the labels of the horizontal axis. */
+const TIME_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800] as const;
+/** Most rows of the table behind a chart. */
+const TABLE_ROWS_MAX_COUNT = 21;
+/** Least upper end of an axis of bytes; below it, all its labels would look the same. */
+const BYTES_MIN = 1_024;
+/** Steps between the labels of an axis of bytes: powers of two, as its units are. */
+const BYTE_STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const FONT = '11px system-ui, sans-serif';
 
 export interface SeriesSpec {
@@ -29,12 +39,24 @@ export interface ChartSpec {
   readonly format: (value: number) => string;
   /** Whether the series are shares of one that add up; they are stacked, the first at the bottom. */
   readonly isStacked?: boolean;
-  readonly scale: 'amount' | 'share' | 'time';
+  readonly scale: 'bytes' | 'amount' | 'share' | 'time';
+}
+
+/** A time at which something happened that the lines cannot show. */
+export interface Mark {
+  readonly timeS: number;
+  readonly isLoss: boolean;
 }
 
 export interface ChartData {
   /** Right end of the chart in seconds. */
   readonly nowS: number;
+  /** Seconds that the chart covers, and the same in words: `last 5 min`. */
+  readonly spanS: number;
+  readonly words: string;
+  readonly marks: readonly Mark[];
+  /** Names of the series instead of their own; those without a name are not shown. */
+  readonly labels?: readonly string[];
   /** Wall-clock seconds, ascending. */
   readonly timesS: readonly number[];
   /** One column for each series with one value for each time; null where nothing is known. */
@@ -48,9 +70,12 @@ export class Chart {
   readonly #plot: uPlot;
   readonly #image: HTMLElement;
   readonly #values: readonly HTMLElement[];
+  readonly #labels: readonly HTMLElement[];
+  readonly #legendItems: readonly HTMLElement[];
+  readonly #headers: readonly HTMLElement[];
   readonly #details: HTMLDetailsElement;
   readonly #rows: HTMLElement;
-  #data: ChartData = { nowS: 0, timesS: [], columns: [] };
+  #data: ChartData = { nowS: 0, spanS: SPAN_MIN_S, words: '', marks: [], timesS: [], columns: [] };
   #hovered: number | null = null;
 
   constructor(spec: ChartSpec) {
@@ -58,9 +83,12 @@ export class Chart {
     this.#image = make('div', { class: 'plot', attributes: { role: 'img' } });
     this.#values = spec.series.map(() => make('span', { class: 'legend-value', text: UNKNOWN }));
     const legend = make('ul', { class: 'legend' });
-    for (const [i, series] of spec.series.entries()) {
-      legend.append(make('li', {}, lineSample(series, spec.isStacked === true), labelOf(series), this.#valueOf(i)));
-    }
+    this.#labels = spec.series.map(labelOf);
+    this.#headers = spec.series.map(({ label }) => make('th', { text: label, attributes: { scope: 'col' } }));
+    this.#legendItems = spec.series.map((series, i) =>
+      make('li', {}, lineSample(series, spec.isStacked === true), this.#labels[i] as HTMLElement, this.#valueOf(i)),
+    );
+    legend.append(...this.#legendItems);
     this.#rows = make('tbody');
     this.#details = make(
       'details',
@@ -83,10 +111,21 @@ export class Chart {
 
   update(data: ChartData): void {
     this.#data = data;
+    this.#showLabels();
     this.#plot.setData([[...data.timesS], ...this.#drawn(data.columns)]);
     this.#showValues();
     setAttribute(this.#image, 'aria-label', this.#describe());
     this.#fillTable();
+  }
+
+  #showLabels(): void {
+    const { labels } = this.#data;
+    if (labels === undefined) return;
+    for (const [i, label] of this.#labels.entries()) {
+      setText(label, labels[i] ?? '');
+      setText(this.#headers[i] as HTMLElement, labels[i] ?? '');
+      setHidden(this.#legendItems[i] as HTMLElement, labels[i] === undefined);
+    }
   }
 
   /** Redraws the chart after the colours have changed. */
@@ -128,24 +167,32 @@ export class Chart {
     return {
       width: 400,
       height: HEIGHT_PX,
-      padding: [8, 8, 0, 0],
+      padding: [8, RIGHT_PX, 0, 0],
       legend: { show: false },
       drawOrder: isStacked === true ? (['series', 'axes'] as uPlot.DrawOrderKey[]) : undefined,
       cursor: { sync: { key: 'meshcache' }, drag: { x: false, y: false }, points: { size: 6 } },
       scales: { x: { range: (_, min) => this.#timeRange(min) }, y: this.#scale() },
       axes: [
-        { ...axis, size: X_AXIS_PX, space: 70, values: (_, splits) => splits.map((s) => formatClock(s * 1000)) },
+        {
+          ...axis,
+          size: X_AXIS_PX,
+          space: 64,
+          incrs: [...TIME_STEPS_S],
+          values: (_, splits) => splits.map((s) => this.#time(s)),
+        },
         {
           ...axis,
           grid: yGrid,
           ticks: { ...yGrid, size: 4 },
-          size: Y_AXIS_PX,
+          size: (plot, values) => widthOf(plot, values),
           space: 32,
+          ...(this.#spec.scale === 'bytes' ? { incrs: BYTE_STEPS } : {}),
           values: (_, splits) => splits.map((value) => this.#tick(value)),
         },
       ],
       series: [{}, ...inOrder.map((one): uPlot.Series => seriesOptions(one, isStacked === true))],
       hooks: {
+        draw: [(plot) => drawMarks(plot, this.#data.marks)],
         setCursor: [
           ({ cursor }) => {
             this.#hovered = cursor.idx ?? null;
@@ -157,16 +204,23 @@ export class Chart {
   }
 
   #timeRange(firstS: number | null): [number, number] {
-    const { nowS } = this.#data;
-    return [Math.min(firstS ?? nowS, nowS - SPAN_MIN_S), nowS];
+    const { nowS, spanS } = this.#data;
+    const startS = Math.max(firstS ?? nowS, nowS - spanS);
+    return [Math.min(startS, nowS - SPAN_MIN_S), nowS];
+  }
+
+  #time(timeS: number): string {
+    return this.#data.spanS > MINUTES_FROM_S ? formatMinute(timeS * 1000) : formatClock(timeS * 1000);
   }
 
   #scale(): uPlot.Scale {
     switch (this.#spec.scale) {
       case 'share':
         return { range: [0, 1] };
+      case 'bytes':
+        return { range: (_, _min, max) => [0, Math.max((max ?? 0) * 1.1, BYTES_MIN)] };
       case 'amount':
-        return { range: (_, _min, max) => [0, Math.max((max ?? 0) * 1.1, AMOUNT_MIN)] };
+        return { range: (_, _min, max) => [0, Math.max((max ?? 0) * 1.1, 1)] };
       case 'time':
         return { distr: 3, log: 10, range: (_, min, max) => decades(min, max) };
     }
@@ -191,8 +245,10 @@ export class Chart {
   }
 
   #describe(): string {
-    const now = this.#spec.series.map(({ label }, i) => `${label} ${this.#format(this.#data.columns[i]?.at(-1))}`);
-    return `Line chart, ${this.#spec.title.toLowerCase()}, last five minutes. Now: ${now.join(', ')}.`;
+    const { labels, words, columns } = this.#data;
+    const names = labels ?? this.#spec.series.map(({ label }) => label);
+    const now = names.map((name, i) => `${name} ${this.#format(columns[i]?.at(-1))}`);
+    return `Line chart, ${this.#spec.title.toLowerCase()}, ${words}. Now: ${now.join(', ')}.`;
   }
 
   #format(value: number | null | undefined): string {
@@ -201,7 +257,7 @@ export class Chart {
 
   #table(rows: HTMLElement): HTMLElement {
     const head = make('tr', {}, make('th', { text: 'Time', attributes: { scope: 'col' } }));
-    for (const { label } of this.#spec.series) head.append(make('th', { text: label, attributes: { scope: 'col' } }));
+    head.append(...this.#headers);
     const caption = make('caption', { class: 'visually-hidden', text: `${this.#spec.title}, newest first` });
     const table = make('table', { class: 'figures' }, caption, make('thead', {}, head), rows);
     const label = `${this.#spec.title}, table`;
@@ -210,13 +266,14 @@ export class Chart {
 
   #fillTable(): void {
     if (!this.#details.open) return;
-    const { timesS, columns } = this.#data;
+    const { timesS, columns, spanS } = this.#data;
+    const stepS = spanS / (TABLE_ROWS_MAX_COUNT - 1);
     const rows: HTMLElement[] = [];
     let nextS = Number.POSITIVE_INFINITY;
     for (let i = timesS.length - 1; i >= 0; i--) {
       const timeS = timesS[i] as number;
       if (timeS > nextS) continue;
-      nextS = timeS - TABLE_STEP_S;
+      nextS = timeS - stepS;
       const cells = columns.map((column) => make('td', { text: this.#format(column[i]) }));
       rows.push(
         make('tr', {}, make('th', { text: formatClock(timeS * 1000), attributes: { scope: 'row' } }), ...cells),
@@ -247,6 +304,35 @@ function lineSample({ color: name, dash }: SeriesSpec, isFilled: boolean): HTMLE
     class: `sample ${pattern} ${name.slice(2)}${isFilled ? ' filled' : ''}`,
     attributes: { 'aria-hidden': 'true' },
   });
+}
+
+/** Width of the vertical axis that has room for its longest label. */
+function widthOf({ ctx }: uPlot, labels: readonly string[] | null): number {
+  ctx.save();
+  ctx.font = FONT;
+  const longest = Math.max(0, ...(labels ?? []).map((label) => ctx.measureText(label ?? '').width));
+  ctx.restore();
+  return Math.max(Y_AXIS_MIN_PX, Math.ceil(longest) + Y_AXIS_GAP_PX);
+}
+
+/** Draws an upright line for each mark within the chart. */
+function drawMarks(plot: uPlot, marks: readonly Mark[]): void {
+  const { ctx, bbox } = plot;
+  const { min, max } = plot.scales.x ?? {};
+  if (min == null || max == null) return;
+  ctx.save();
+  for (const { timeS, isLoss } of marks) {
+    if (timeS < min || timeS > max) continue;
+    const x = Math.round(plot.valToPos(timeS, 'x', true)) + 0.5;
+    ctx.strokeStyle = color(isLoss ? '--bad' : '--muted');
+    ctx.lineWidth = (isLoss ? 2 : 1) * devicePixelRatio;
+    ctx.setLineDash(isLoss ? [] : [3 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
 }
 
 /** Whole powers of ten around the values. */

@@ -1,33 +1,39 @@
-import { hitsOf, quantileOf, shareOf } from '../data/counts.js';
-import { fillShare, type Point, recentOf } from '../data/history.js';
-import { Chart, type ChartData } from './chart.js';
+import { columnsOf } from '../data/columns.js';
+import { shareOf } from '../data/counts.js';
+import { slidingQuantile } from '../data/latencies.js';
+import { fillShare, type Point } from '../data/points.js';
+import type { Range } from '../data/ranges.js';
+import { Chart, type ChartData, type Mark } from './chart.js';
 import { formatByteRate, formatLatency, formatShare } from './format.js';
 
 /** Seconds before a point over which its latency is taken: latency needs some calls to mean anything. */
-const LATENCY_WINDOW_S = 10;
-/** Seconds between two points above which they are not joined, as nothing is known of the time between. */
-const GAP_S = 15;
+export const LATENCY_WINDOW_S = 10;
 
 const DASHED = [8, 4];
 const DOTTED = [2, 3];
 
-/** The four charts of the selected nodes. */
+/** What all charts have in common. */
+export interface ChartTime {
+  readonly range: Range;
+  /** Clock of the answering node. */
+  readonly nowMs: number;
+  readonly marks: readonly Mark[];
+}
+
+/** The charts of the selected nodes. */
 export class ChartsView {
-  readonly #throughput = new Chart({
-    title: 'Throughput',
-    note: 'bytes of pages a second',
-    scale: 'amount',
-    format: formatByteRate,
-    series: [
-      { label: 'read', color: '--read' },
-      { label: 'written', color: '--write', dash: DASHED },
-    ],
-  });
-  readonly #hits = new Chart({
-    title: 'Hit rate by source',
-    note: 'of the pages asked for; what is missing to 100 % was a miss',
+  readonly #prefix = new Chart({
+    title: 'Prefix hit',
+    note: 'of the pages looked up, from the first on without a gap',
     scale: 'share',
     format: formatShare,
+    series: [{ label: 'found', color: '--found' }],
+  });
+  readonly #saved = new Chart({
+    title: 'Prefill saved',
+    note: 'bytes of pages read a second, by where they were',
+    scale: 'bytes',
+    format: formatByteRate,
     isStacked: true,
     series: [
       { label: 'own pool', color: '--local' },
@@ -37,13 +43,20 @@ export class ChartsView {
   });
   readonly #latency = new Chart({
     title: 'Read latency',
-    note: `of one read call, all sources, over the ${LATENCY_WINDOW_S} s before`,
+    note: `of one read call, all sources, over ${LATENCY_WINDOW_S} s or one step of the range`,
     scale: 'time',
     format: formatLatency,
     series: [
       { label: 'p50', color: '--read' },
       { label: 'p99', color: '--write', dash: DASHED },
     ],
+  });
+  readonly #written = new Chart({
+    title: 'Written',
+    note: 'bytes of pages set a second',
+    scale: 'bytes',
+    format: formatByteRate,
+    series: [{ label: 'written', color: '--write', dash: DASHED }],
   });
   readonly #fill = new Chart({
     title: 'Pool and disk fill',
@@ -60,26 +73,19 @@ export class ChartsView {
     for (const chart of this.#all()) section.append(chart.element);
   }
 
-  /** Updates the charts, which end at `nowMs`. */
-  update(points: readonly Point[], nowMs: number): void {
-    this.#throughput.update(
-      columnsOf(points, nowMs, [
-        ({ counts, seconds }) => (counts === null ? null : counts.readBytes / seconds),
-        ({ counts, seconds }) => (counts === null ? null : counts.writtenBytes / seconds),
-      ]),
-    );
-    this.#hits.update(
-      columnsOf(points, nowMs, [
-        ({ counts }) => counts && shareOf(counts.local, hitsOf(counts) + counts.misses),
-        ({ counts }) => counts && shareOf(counts.remote, hitsOf(counts) + counts.misses),
-        ({ counts }) => counts && shareOf(counts.disk, hitsOf(counts) + counts.misses),
-      ]),
-    );
-    const latencies = points.map((_, i) => recentOf(points, LATENCY_WINDOW_S, i + 1).counts.readLatency);
-    this.#latency.update(
-      columnsOf(points, nowMs, [(_, i) => quantileOf(latencies[i]!, 0.5), (_, i) => quantileOf(latencies[i]!, 0.99)]),
-    );
-    this.#fill.update(columnsOf(points, nowMs, [({ pool }) => fillShare(pool), ({ disk }) => fillShare(disk)]));
+  update(points: readonly Point[], time: ChartTime): void {
+    const draw = (chart: Chart, valuesOf: readonly ((point: Point, index: number) => number | null)[]): void =>
+      chart.update(chartData(columnsOf(points, time.range.stepS, valuesOf), time));
+    const rate =
+      (of: 'localBytes' | 'remoteBytes' | 'diskBytes' | 'writtenBytes') =>
+      ({ counts, seconds }: Point): number | null =>
+        counts && shareOf(counts[of], seconds);
+    draw(this.#prefix, [({ counts }) => counts && shareOf(counts.found, counts.asked)]);
+    draw(this.#saved, [rate('localBytes'), rate('remoteBytes'), rate('diskBytes')]);
+    const [p50, p99] = [0.5, 0.99].map((quantile) => slidingQuantile(points, quantile, LATENCY_WINDOW_S));
+    draw(this.#latency, [(_, i) => p50?.[i] ?? null, (_, i) => p99?.[i] ?? null]);
+    draw(this.#written, [rate('writtenBytes')]);
+    draw(this.#fill, [({ pool }) => fillShare(pool), ({ disk }) => fillShare(disk)]);
   }
 
   redraw(): void {
@@ -87,27 +93,14 @@ export class ChartsView {
   }
 
   #all(): Chart[] {
-    return [this.#throughput, this.#hits, this.#latency, this.#fill];
+    return [this.#prefix, this.#saved, this.#latency, this.#written, this.#fill];
   }
 }
 
-/** One column for each of `valuesOf`, with an unknown point wherever time is missing. */
-function columnsOf(
-  points: readonly Point[],
-  nowMs: number,
-  valuesOf: readonly ((point: Point, index: number) => number | null)[],
+/** Columns with the time that the chart covers. */
+export function chartData(
+  columns: Pick<ChartData, 'timesS' | 'columns'>,
+  { range, nowMs, marks }: ChartTime,
 ): ChartData {
-  const timesS: number[] = [];
-  const columns = valuesOf.map((): (number | null)[] => []);
-  for (const [i, point] of points.entries()) {
-    const timeS = point.timeMs / 1000;
-    const lastS = timesS.at(-1);
-    if (lastS !== undefined && timeS - lastS > GAP_S) {
-      timesS.push(lastS + 1);
-      for (const column of columns) column.push(null);
-    }
-    timesS.push(timeS);
-    for (const [c, read] of valuesOf.entries()) columns[c]!.push(read(point, i));
-  }
-  return { nowS: nowMs / 1000, timesS, columns };
+  return { ...columns, nowS: nowMs / 1000, spanS: range.minutes * 60, words: range.words, marks };
 }

@@ -1,8 +1,10 @@
 import type { LoggedEvent } from '../data/event-log.js';
 import { isolated, make } from './dom.js';
-import { formatClock } from './format.js';
+import { formatMoment } from './format.js';
 
 const LEVEL_WORDS = { info: 'info', warn: 'warning', error: 'error' } as const;
+/** Names that fit beside an event; of more nodes the number is shown. */
+const NAMES_MAX_COUNT = 2;
 
 /** The list of events, newest first. */
 export class EventsView {
@@ -21,16 +23,32 @@ export class EventsView {
   }
 }
 
-function itemOf({ timeMs, level, nodeId, text }: LoggedEvent): HTMLElement {
-  const time = make('time', { text: formatClock(timeMs) });
+function itemOf({ timeMs, level, nodeIds, text, times }: LoggedEvent): HTMLElement {
+  const time = make('time', { text: formatMoment(timeMs) });
   const date = new Date(timeMs);
   if (!Number.isNaN(date.getTime())) time.dateTime = date.toISOString();
+  const names = make('span', { class: 'event-node' });
+  const isMany = nodeIds.length > NAMES_MAX_COUNT;
+  names.append(
+    ...nodeIds
+      .slice(0, isMany ? 1 : NAMES_MAX_COUNT)
+      .flatMap((id, i) => (i === 0 ? [isolated(id)] : [', ', isolated(id)])),
+  );
+  if (isMany) {
+    names.append(` and ${nodeIds.length - 1} more`);
+    names.title = nodeIds.join(', ');
+  }
   return make(
     'li',
     { attributes: { 'data-level': level } },
     time,
     make('span', { class: 'level', text: LEVEL_WORDS[level] }),
-    make('span', { class: 'event-node' }, isolated(nodeId)),
-    make('span', { class: 'event-text' }, isolated(text)),
+    names,
+    make(
+      'span',
+      { class: 'event-text' },
+      isolated(text),
+      ...(times > 1 ? [make('span', { class: 'note', text: ` ${times} times` })] : []),
+    ),
   );
 }

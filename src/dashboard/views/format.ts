@@ -2,7 +2,6 @@
 export const UNKNOWN = '–';
 
 const BINARY_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-const DECIMAL_UNITS = ['B/s', 'kB/s', 'MB/s', 'GB/s', 'TB/s'];
 
 /** A whole number with separators: `288,000`. */
 export function formatCount(value: number): string {
@@ -17,14 +16,26 @@ export function formatNumber(value: number): string {
   return formatCount(value);
 }
 
-/** An amount of memory, binary units: `1.24 GiB`. */
+/** An amount of bytes: `1.24 GiB`. */
 export function formatBytes(bytes: number): string {
-  return scaled(bytes, 1024, BINARY_UNITS);
+  let rest = bytes;
+  let unit = 0;
+  // A value that would be rounded to a whole step belongs to the next unit.
+  while (rest >= 1023.5 && unit < BINARY_UNITS.length - 1) {
+    rest /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? formatCount(rest) : formatNumber(rest)} ${BINARY_UNITS[unit]}`;
 }
 
-/** Bytes per second, decimal units: `1.24 GB/s`. */
+/** Bytes per second, in the same units as amounts: `1.24 GiB/s`. */
 export function formatByteRate(bytesPerSecond: number): string {
-  return scaled(bytesPerSecond, 1000, DECIMAL_UNITS);
+  return `${formatBytes(bytesPerSecond)}/s`;
+}
+
+/** Pages per second: `12.4 pages/s`. */
+export function formatPageRate(pagesPerSecond: number): string {
+  return `${formatNumber(pagesPerSecond)} pages/s`;
 }
 
 /** A share of one: `93.1 %`. Values between 0 and 1 are shown as 0.1 % to 99.9 %. */
@@ -41,8 +52,9 @@ export function formatLatency(seconds: number, largestS = Number.POSITIVE_INFINI
   return `${sign}${formatNumber(seconds)} s`;
 }
 
-/** A duration in its two largest units: `3 d 4 h`, `12 min 5 s`. */
+/** A duration in its two largest units: `3 d 4 h`, `12 min 5 s`; a short one with a tenth: `0.7 s`. */
 export function formatDuration(seconds: number): string {
+  if (seconds > 0 && seconds < 9.95) return `${seconds.toFixed(1)} s`;
   const s = Math.floor(seconds);
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
@@ -57,13 +69,14 @@ export function formatClock(timeMs: number): string {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, '0')).join(':');
 }
 
-function scaled(value: number, step: number, units: readonly string[]): string {
-  let rest = value;
-  let unit = 0;
-  // A value that would be rounded to a whole step belongs to the next unit.
-  while (rest >= step - 0.5 && unit < units.length - 1) {
-    rest /= step;
-    unit++;
-  }
-  return `${unit === 0 ? formatCount(rest) : formatNumber(rest)} ${units[unit]}`;
+/** Time of day without seconds: `14:03`. */
+export function formatMinute(timeMs: number): string {
+  return formatClock(timeMs).slice(0, 5);
+}
+
+/** Time of day, with the day when that is not the reader's today: `14:03:22`, `22 Nov 14:03:22`. */
+export function formatMoment(timeMs: number): string {
+  const [date, now] = [new Date(timeMs), new Date()];
+  if (Number.isNaN(date.getTime()) || date.toDateString() === now.toDateString()) return formatClock(timeMs);
+  return `${date.getDate()} ${date.toLocaleString('en-GB', { month: 'short' })} ${formatClock(timeMs)}`;
 }

@@ -1,69 +1,124 @@
-import { countsOf, hitsOf, shareOf } from '../data/counts.js';
-import { type Fill, fillOf, fillShare, type Point, recentOf } from '../data/history.js';
-import { amount, type LooseReport } from '../data/loose.js';
-import type { Member } from '../data/members.js';
+import { compareNames } from '../../base/names.js';
+import { type MemberLine, type Shared, sharedBy } from '../data/member-lines.js';
+import { isGone, type Member } from '../data/members.js';
 import { isolated, make, setAttribute, setHidden, setText, setWidth } from './dom.js';
-import { formatBytes, formatClock, formatDuration, formatShare, UNKNOWN } from './format.js';
+import { formatMoment, UNKNOWN } from './format.js';
 import { dashboardLink } from './links.js';
+import { MEMBER_COLUMNS, type MemberColumn } from './member-columns.js';
 
-const HIT_WINDOW_S = 30;
+const NAME = 'node';
+const STATE = 'state';
+/** States in the order in which an operator wants to see them. */
+const STATE_ORDER = ['lost', 'unreachable', 'up', 'left', 'gone'];
 
-const COLUMNS = [
-  'Node',
-  'State',
-  'Ring share',
-  'Pool',
-  'Disk',
-  'Hit rate',
-  'Protocol',
-  'Uptime',
-  'Memory',
-  'Its dashboard',
-] as const;
+interface Order {
+  readonly key: string;
+  readonly isDescending: boolean;
+}
 
-/** The table of members: one row for each node, by name. On narrow screens rows become cards; their roles stay. */
+/** The table of members: one row for each node. On narrow screens rows become cards; their roles stay. */
 export class MembersView {
-  readonly #body: HTMLElement;
+  readonly #body = make('tbody', { attributes: { role: 'rowgroup' } });
+  readonly #headers = new Map<string, HTMLElement>();
   readonly #rows = new Map<string, Row>();
+  readonly #shared = make('p', { class: 'note shared' });
   readonly #onSelect: (nodeId: string) => void;
+  #order: Order = { key: NAME, isDescending: false };
+  #lines: readonly MemberLine[] = [];
 
   constructor(section: HTMLElement, onSelect: (nodeId: string) => void) {
     this.#onSelect = onSelect;
     const head = make('tr', { attributes: { role: 'row' } });
-    for (const name of COLUMNS) {
-      head.append(make('th', { text: name, attributes: { scope: 'col', role: 'columnheader' } }));
-    }
-    this.#body = make('tbody', { attributes: { role: 'rowgroup' } });
+    head.append(this.#header(NAME, 'Node'), this.#header(STATE, 'State'));
+    head.append(...MEMBER_COLUMNS.map(({ key, label }) => this.#header(key, label)));
     const caption = make('caption', { class: 'visually-hidden', text: 'Members of the cluster' });
-    const table = make(
-      'table',
-      { class: 'figures members', attributes: { role: 'table' } },
-      caption,
-      make('thead', { attributes: { role: 'rowgroup' } }, head),
-      this.#body,
-    );
+    const thead = make('thead', { attributes: { role: 'rowgroup' } }, head);
+    const attributes = { role: 'table' };
+    const table = make('table', { class: 'figures members', attributes }, caption, thead, this.#body);
     const scroll = { role: 'region', tabindex: '0', 'aria-label': 'Members of the cluster' };
-    section.append(make('div', { class: 'card scroll', attributes: scroll }, table));
+    section.append(this.#shared, make('div', { class: 'card scroll members-scroll', attributes: scroll }, table));
   }
 
   /** Shows the members. `isStale`: the states are those of the last answer, which is some time ago. */
-  update(members: readonly Member[], pointsOf: (nodeId: string) => readonly Point[], isStale: boolean): void {
-    const isKnown = new Set(members.map(({ nodeId }) => nodeId));
+  update(lines: readonly MemberLine[], isStale: boolean): void {
+    this.#lines = lines;
+    const shared = sharedBy(lines);
+    setText(this.#shared, sharedText(shared));
+    for (const { key, isShown } of MEMBER_COLUMNS) {
+      setHidden(this.#headers.get(key) as HTMLElement, isShown !== undefined && !isShown(shared));
+    }
+    const isKnown = new Set(lines.map(({ member }) => member.nodeId));
     for (const [nodeId, row] of this.#rows) {
       if (isKnown.has(nodeId)) continue;
       row.element.remove();
       this.#rows.delete(nodeId);
     }
-    for (const [i, member] of members.entries()) {
-      let row = this.#rows.get(member.nodeId);
+    for (const line of lines) {
+      const { nodeId } = line.member;
+      let row = this.#rows.get(nodeId);
       if (row === undefined) {
-        row = new Row(member.nodeId, this.#onSelect);
-        this.#rows.set(member.nodeId, row);
+        row = new Row(nodeId, this.#onSelect);
+        this.#rows.set(nodeId, row);
       }
-      if (this.#body.children[i] !== row.element) this.#body.insertBefore(row.element, this.#body.children[i] ?? null);
-      row.update(member, member.state === 'up' ? pointsOf(member.nodeId) : [], isStale);
+      row.update(line, { shared, isStale });
+    }
+    this.#arrange();
+  }
+
+  #header(key: string, label: string): HTMLElement {
+    const sort = make('button', { class: 'sort', text: label, attributes: { type: 'button' } });
+    const isWord = key === NAME || key === STATE || key === 'version' || key === 'protocol';
+    sort.addEventListener('click', () => {
+      const { key: before, isDescending } = this.#order;
+      // An operator looks for the high numbers.
+      this.#order = { key, isDescending: before === key ? !isDescending : !isWord };
+      this.#arrange();
+    });
+    const header = make('th', { attributes: { scope: 'col', role: 'columnheader' } }, sort);
+    this.#headers.set(key, header);
+    return header;
+  }
+
+  /** Puts the rows in order; those that are right already are not touched, so that focus and selection stay. */
+  #arrange(): void {
+    const { key, isDescending } = this.#order;
+    for (const [name, header] of this.#headers) {
+      const direction = isDescending ? 'descending' : 'ascending';
+      if (name === key) setAttribute(header, 'aria-sort', direction);
+      else header.removeAttribute('aria-sort');
+    }
+    for (const [i, { member }] of sorted(this.#lines, this.#order).entries()) {
+      const element = (this.#rows.get(member.nodeId) as Row).element;
+      if (this.#body.children[i] !== element) this.#body.insertBefore(element, this.#body.children[i] ?? null);
     }
   }
+}
+
+/** The lines in an order; those of which the figure is not known are last in either direction. */
+function sorted(lines: readonly MemberLine[], { key, isDescending }: Order): MemberLine[] {
+  const sign = isDescending ? -1 : 1;
+  const byName = (a: MemberLine, b: MemberLine): number => compareNames(a.member.nodeId, b.member.nodeId);
+  if (key === NAME) {
+    const rank = ({ member }: MemberLine): number => Number(member.state === 'left' || member.state === 'gone');
+    return [...lines].sort((a, b) => rank(a) - rank(b) || sign * byName(a, b));
+  }
+  const stateOf = ({ member }: MemberLine): number => STATE_ORDER.indexOf(member.state);
+  const figureOf = key === STATE ? stateOf : MEMBER_COLUMNS.find((column) => column.key === key)?.value;
+  return [...lines].sort((a, b) => {
+    const [x, y] = [figureOf?.(a) ?? null, figureOf?.(b) ?? null];
+    if (x === null || y === null) return Number(x === null) - Number(y === null) || byName(a, b);
+    const order = typeof x === 'number' && typeof y === 'number' ? x - y : compareNames(String(x), String(y));
+    return sign * order || byName(a, b);
+  });
+}
+
+/** One line for what all nodes have in common, instead of a column that says the same in every row. */
+function sharedText({ version, protocol, fallback }: Shared): string {
+  const parts = [
+    ...(version === null ? [] : [`version ${version}`]),
+    ...(protocol === null ? [] : [`reads over ${protocol}${fallback === '' ? '' : `, ${fallback}`}`]),
+  ];
+  return parts.length === 0 ? '' : `All nodes: ${parts.join('; ')}. Rates and p99 are of the last 30 s.`;
 }
 
 class Row {
@@ -71,130 +126,100 @@ class Row {
   readonly #badges = make('span', { class: 'badges' });
   readonly #state = make('span', { class: 'state' });
   readonly #stateNote = make('span', { class: 'cell-note' });
-  readonly #ring = make('span');
-  readonly #pool = new FillCell('local');
-  readonly #disk = new FillCell('disk');
-  readonly #hits = make('span');
-  readonly #protocol = make('span');
-  readonly #protocolNote = make('span', { class: 'cell-note' });
-  readonly #uptime = make('span');
-  readonly #memory = make('span');
-  readonly #link = make('a');
-  readonly #noLink = make('span');
+  readonly #cells: readonly Cell[] = MEMBER_COLUMNS.map((column) => new Cell(column));
+  readonly #link = make('a', { class: 'own-page', text: 'its dashboard' });
 
   constructor(nodeId: string, onSelect: (nodeId: string) => void) {
     const select = make('button', { class: 'node-name', attributes: { type: 'button' } }, isolated(nodeId));
     select.title = 'Show the figures of this node';
     select.addEventListener('click', () => onSelect(nodeId));
-    const name = make('th', { attributes: { scope: 'row', role: 'rowheader' } }, select, this.#badges);
     this.#link.setAttribute('rel', 'noreferrer');
-    const cells: readonly (readonly HTMLElement[])[] = [
-      [this.#state, this.#stateNote],
-      [this.#ring],
-      [this.#pool.element],
-      [this.#disk.element],
-      [this.#hits],
-      [this.#protocol, this.#protocolNote],
-      [this.#uptime],
-      [this.#memory],
-      [this.#link, this.#noLink],
-    ];
-    this.element = make('tr', { attributes: { role: 'row' } }, name);
+    const name = make('th', { attributes: { scope: 'row', role: 'rowheader' } }, select, this.#badges, this.#link);
+    const state = { role: 'cell', 'data-label': 'State' };
+    const stateCell = make('td', { class: 'state-cell', attributes: state }, this.#state, this.#stateNote);
+    this.element = make('tr', { attributes: { role: 'row' } }, name, stateCell);
+    this.element.append(...this.#cells.map(({ element }) => element));
     this.element.dataset.node = nodeId;
-    for (const [i, parts] of cells.entries()) {
-      const attributes = { role: 'cell', 'data-label': COLUMNS[i + 1] as string };
-      this.element.append(make('td', { attributes }, ...parts));
-    }
   }
 
-  update(member: Member, points: readonly Point[], isStale: boolean): void {
-    const { state, report } = member;
+  update(line: MemberLine, { shared, isStale }: { readonly shared: Shared; readonly isStale: boolean }): void {
+    const { member } = line;
+    const { state } = member;
     setAttribute(this.element, 'data-state', state);
     this.#showBadges(member);
-    const stateNow = state === 'gone' ? `gone since ${formatClock(member.sinceMs)}` : state;
-    setText(this.#state, isStale && state !== 'gone' ? `was ${state}` : stateNow);
+    setText(this.#state, isStale && !isGone(member) ? `was ${state}` : state);
     setAttribute(this.#state, 'data-state', state);
-    const since = formatClock(member.sinceMs);
     this.#stateNote.classList.toggle('degraded', state === 'up');
-    setText(this.#stateNote, state === 'unreachable' ? `since ${since}: ${member.error}` : healthNote(member));
-    setText(this.#ring, state === 'gone' ? UNKNOWN : formatShare(member.ringShare));
-    const live = state === 'up' ? report : undefined;
-    this.#pool.update(live && fillOf(live.pool));
-    this.#disk.update(live && fillOf(live.disk ?? undefined));
-    const { counts } = recentOf(points, HIT_WINDOW_S);
-    const hitRate = shareOf(hitsOf(counts), hitsOf(counts) + counts.misses);
-    const sinceStart = live === undefined ? null : overallHitRate(live);
-    setText(this.#hits, hitRate !== null ? formatShare(hitRate) : UNKNOWN);
-    this.#hits.title = sinceStart === null ? '' : `since start ${formatShare(sinceStart)}`;
-    setText(this.#protocol, live?.data_protocol ?? UNKNOWN);
-    setText(this.#protocolNote, fallbackOf(live));
-    setText(this.#uptime, live?.uptime_s === undefined ? UNKNOWN : formatDuration(amount(live.uptime_s)));
-    setText(this.#memory, live?.rss_bytes === undefined ? UNKNOWN : formatBytes(amount(live.rss_bytes)));
-    this.#showLink(member);
+    setText(this.#stateNote, stateNote(member));
+    for (const cell of this.#cells) cell.update(line, shared);
+    const href = linkOf(member);
+    setHidden(this.#link, href === null);
+    if (href !== null) setAttribute(this.#link, 'href', href);
   }
 
-  #showBadges({ isThis, report, state }: Member): void {
+  #showBadges(member: Member): void {
+    const { isThis, report } = member;
     const texts = [
       ...(isThis ? ['this node'] : []),
-      ...(state !== 'gone' && report?.is_meta === true ? ['discovery head'] : []),
+      ...(!isGone(member) && report?.is_meta === true ? ['discovery head'] : []),
     ];
     if (this.#badges.dataset.texts === texts.join()) return;
     this.#badges.dataset.texts = texts.join();
     this.#badges.replaceChildren(...texts.map((text) => make('span', { class: 'badge', text })));
   }
-
-  #showLink({ isThis, report, state }: Member): void {
-    const endpoint = state === 'up' ? String(report?.metrics_endpoint ?? '') : '';
-    const controlEndpoint = String(report?.control_endpoint ?? '');
-    const href = isThis ? null : dashboardLink(endpoint, { ownHost: location.hostname, controlEndpoint });
-    setHidden(this.#link, href === null);
-    setHidden(this.#noLink, href !== null);
-    if (href !== null) {
-      setAttribute(this.#link, 'href', href);
-      setText(this.#link, endpoint);
-    } else {
-      setText(this.#noLink, isThis ? 'this page' : endpoint || UNKNOWN);
-    }
-  }
 }
 
-/** A share with its sizes and a bar. */
-class FillCell {
-  readonly element = make('div', { class: 'fill' });
-  readonly #share = make('span', { class: 'fill-share' });
-  readonly #sizes = make('span', { class: 'cell-note' });
-  readonly #bar: HTMLElement;
+/** One figure of one member: `data-value` has the number that the text may shorten. */
+class Cell {
+  readonly element: HTMLElement;
+  readonly #column: MemberColumn;
+  readonly #text = make('span', { class: 'cell-text' });
+  readonly #note = make('span', { class: 'cell-note' });
+  readonly #bar = make('div', { class: 'bar', attributes: { 'aria-hidden': 'true' } });
   readonly #part: HTMLElement;
 
-  constructor(kind: string) {
-    this.#part = make('span', { class: `swatch ${kind}` });
-    this.#bar = make('div', { class: 'bar', attributes: { 'aria-hidden': 'true' } }, this.#part);
-    this.element.append(this.#share, this.#bar, this.#sizes);
+  constructor(column: MemberColumn) {
+    this.#column = column;
+    this.#part = make('span', { class: `swatch ${column.bar ?? ''}`.trim() });
+    this.#bar.append(this.#part);
+    const attributes = { role: 'cell', 'data-label': column.label, 'data-column': column.key };
+    this.element = make('td', { attributes }, this.#text, this.#bar, this.#note);
+    if (column.bar === undefined) this.#bar.remove();
+    if (column.note === undefined) this.#note.remove();
   }
 
-  update(fill: Fill | undefined): void {
-    const share = fill === undefined ? null : fillShare(fill);
-    setText(this.#share, share === null ? UNKNOWN : formatShare(share));
-    setHidden(this.#bar, share === null);
-    setWidth(this.#part, share ?? 0);
-    const sizes =
-      fill === undefined || share === null
-        ? ''
-        : `${formatBytes(fill.usedBytes)} of ${formatBytes(fill.capacityBytes)}`;
-    setText(this.#sizes, sizes);
+  update(line: MemberLine, shared: Shared): void {
+    const { value: figureOf, text, note, bar, isShown } = this.#column;
+    setHidden(this.element, isShown !== undefined && !isShown(shared));
+    const value = figureOf(line);
+    setText(this.#text, value === null ? UNKNOWN : text(line));
+    setAttribute(this.element, 'data-value', value === null ? '' : String(value));
+    if (note !== undefined) setText(this.#note, note(line));
+    if (bar === undefined) return;
+    setHidden(this.#bar, value === null);
+    setWidth(this.#part, typeof value === 'number' ? value : 0);
   }
 }
 
-function healthNote({ state, report }: Member): string {
-  return state === 'up' && report?.health?.status === 'degraded' ? 'degraded' : '';
+function stateNote({ state, sinceMs, error, report }: Member): string {
+  const since = `since ${formatMoment(sinceMs)}`;
+  switch (state) {
+    case 'up':
+      return report?.health?.status === 'degraded' ? 'degraded' : '';
+    case 'unreachable':
+      return `${since}: ${error}`;
+    case 'lost':
+      return `${since}, without a good-bye`;
+    case 'left':
+      return `${since}, with a good-bye`;
+    case 'gone':
+      return since;
+  }
 }
 
-function fallbackOf(report: LooseReport | undefined): string {
-  const reason = report?.transport?.reason ?? '';
-  return reason === '' ? '' : `instead of ${report?.transport?.wanted ?? 'another'}: ${reason}`;
-}
-
-function overallHitRate(report: LooseReport): number | null {
-  const counts = countsOf(report);
-  return shareOf(hitsOf(counts), hitsOf(counts) + counts.misses);
+/** Address of the node's own dashboard; null if there is none, the reader cannot reach it, or it is this page. */
+function linkOf({ isThis, report, state }: Member): string | null {
+  if (isThis || state !== 'up') return null;
+  const controlEndpoint = String(report?.control_endpoint ?? '');
+  return dashboardLink(String(report?.metrics_endpoint ?? ''), { ownHost: location.hostname, controlEndpoint });
 }

@@ -6,11 +6,13 @@ import { CHROMIUM, CHROMIUM_FLAGS } from '../browser/chromium.js';
 const SCREENSHOTS = new URL('../screenshots/', import.meta.url);
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 
-/** Colour schemes and window sizes: light and dark, desktop and phone. */
+/** Colour schemes and window sizes: light and dark, desktop and phone, and a tablet. */
 export const LOOKS = [
   { name: 'light-1280', colorScheme: 'light', viewport: { width: 1280, height: 900 } },
   { name: 'dark-1280', colorScheme: 'dark', viewport: { width: 1280, height: 900 } },
   { name: 'light-390', colorScheme: 'light', viewport: { width: 390, height: 844 } },
+  { name: 'light-820', colorScheme: 'light', viewport: { width: 820, height: 1180 } },
+  { name: 'dark-820', colorScheme: 'dark', viewport: { width: 820, height: 1180 } },
   { name: 'dark-390', colorScheme: 'dark', viewport: { width: 390, height: 844 } },
 ] as const;
 

@@ -1,9 +1,12 @@
+import type { ClusterHistory, HistoryCount, HistoryReport } from '../../../src/metrics/history/history-report.js';
 import type {
   ClientReport,
   ClusterNode,
   ClusterReport,
+  DepartedNode,
   HealthReport,
   LatencyReport,
+  MemberEvent,
   NodeEvent,
   NodeReport,
   NodeView,
@@ -25,12 +28,18 @@ export class FakeNode {
   incarnation = 1_700_000_000_000;
   /** Seconds of load so far. */
   ticks = 0;
+  readonly #sums = new Map<string, number[]>();
 
   constructor(
     readonly nodeId: string,
     readonly weight: number,
     readonly hasDisk = true,
   ) {}
+
+  /** Whether it is of a version that keeps its figures. */
+  get keepsHistory(): boolean {
+    return this.state === 'up' && !('latency' in this.overrides);
+  }
 
   /** Restarts the node: all counts begin at 0 again. */
   restart(): void {
@@ -43,12 +52,12 @@ export class FakeNode {
   }
 
   report(members: number): NodeReport {
-    const load = this.#sum((t) => this.weight * (900 + 400 * Math.sin(t / 17) + 250 * Math.sin(t / 5)));
+    const load = this.#sum('load', (t) => this.weight * (900 + 400 * Math.sin(t / 17) + 250 * Math.sin(t / 5)));
     const local = Math.round(load * 0.5);
-    const remote = Math.round(this.#sum((t) => this.weight * (300 + 120 * Math.sin(t / 23))));
+    const remote = Math.round(this.#sum('remote', (t) => this.weight * (300 + 120 * Math.sin(t / 23))));
     const disk = this.hasDisk ? Math.round(load * 0.08) : 0;
-    const misses = Math.round(this.#sum((t) => this.weight * (90 + 60 * Math.cos(t / 31))));
-    const pages = Math.round(this.#sum((t) => this.weight * (260 + 140 * Math.cos(t / 11))));
+    const misses = Math.round(this.#sum('misses', (t) => this.weight * (90 + 60 * Math.cos(t / 31))));
+    const pages = Math.round(this.#sum('pages', (t) => this.weight * (260 + 140 * Math.cos(t / 11))));
     const found = local + remote + disk;
     return {
       node_id: this.nodeId,
@@ -100,15 +109,71 @@ export class FakeNode {
       checksum_failures: 0,
       stale_reads: Math.round(this.ticks / 40),
       skipped_writes: 0,
-      event_loop_delay: { p50_s: 0.01, p99_s: 0.02, max_s: 0.03 },
+      event_loop_delay: { p50_s: 0.01, p99_s: 0.02 * this.weight, max_s: 0.03 },
+      recent: {
+        window_s: 30,
+        read_p50_s: 3e-4 * this.weight,
+        read_p99_s: 2.4e-3 * this.weight,
+        read_bytes_per_s: 9e7 * this.weight,
+        written_bytes_per_s: 1.7e7 * this.weight,
+        evictions_per_s: 180 * this.weight,
+        lookups: { asked: 40_000, found: Math.round(31_000 * Math.min(1, this.weight)) },
+        page_lifetime_s: 50_000 / (180 * this.weight),
+      },
+      member_events: [],
       ...this.overrides,
     };
   }
 
-  #sum(of: (tick: number) => number): number {
-    let sum = 0;
-    for (let t = 0; t < this.ticks; t++) sum += of(t);
-    return sum;
+  /** Its figures so far, in steps of `stepS`. */
+  history(stepS: number): HistoryReport {
+    const ticks = this.ticks;
+    const count = Math.min(150, Math.floor(ticks / stepS));
+    const reports = Array.from({ length: count + 1 }, (_, i) => {
+      this.ticks = ticks - (count - i) * stepS;
+      return this.report(1);
+    });
+    this.ticks = ticks;
+    const between = (of: (report: NodeReport) => number) =>
+      reports.slice(1).map((report, i) => of(report) - of(reports[i] as NodeReport));
+    const last = reports.at(-1) as NodeReport;
+    const calls = ({ latency: { read } }: NodeReport, i: number): number =>
+      [read.local, read.remote, read.disk].reduce((sum, { buckets }) => sum + (buckets[i] ?? 0), 0);
+    const buckets = last.latency.bounds_s.concat(0).map((_, i) => i);
+    const of = COUNTS_OF;
+    const names = Object.keys(of) as HistoryCount[];
+    const gauge = (value: (report: NodeReport) => number) => reports.slice(1).map(value);
+    return {
+      node_id: this.nodeId,
+      incarnation: this.incarnation,
+      from_age_ms: count * stepS * 1_000,
+      ages_ms: Array.from({ length: count }, (_, i) => (count - 1 - i) * stepS * 1_000),
+      counts: Object.fromEntries(names.map((name) => [name, between(of[name])])),
+      gauges: {
+        pool_pages: gauge(({ pool }) => pool.entries),
+        pool_used_bytes: gauge(({ pool }) => pool.used_bytes),
+        pool_capacity_bytes: gauge(({ pool }) => pool.capacity_bytes),
+        disk_used_bytes: gauge(({ disk }) => disk?.used_bytes ?? 0),
+        disk_capacity_bytes: gauge(({ disk }) => disk?.capacity_bytes ?? 0),
+        loop_p99_s: gauge(({ event_loop_delay }) => event_loop_delay.p99_s),
+      },
+      read_latency: {
+        bounds_s: last.latency.bounds_s,
+        buckets: Object.fromEntries(buckets.map((i) => [String(i), between((report) => calls(report, i))])),
+      },
+      totals: {
+        counts: Object.fromEntries(names.map((name) => [name, of[name](last)])),
+        read_buckets: buckets.map((i) => calls(last, i)),
+      },
+    };
+  }
+
+  /** The sum over all ticks so far; what was summed up before is kept. */
+  #sum(name: string, of: (tick: number) => number): number {
+    const sums = this.#sums.get(name) ?? [0];
+    this.#sums.set(name, sums);
+    for (let t = sums.length - 1; t < this.ticks; t++) sums.push((sums[t] as number) + of(t));
+    return sums[this.ticks] as number;
   }
 }
 
@@ -134,6 +199,9 @@ export function fakeClient(name: string, more: Partial<ClientReport> = {}): Clie
 /** An invented cluster, as one of its nodes sees it. */
 export class FakeCluster implements NodeView {
   readonly nodes: FakeNode[];
+  /** Undefined: nodes of a version that does not tell. */
+  departed: DepartedNode[] | undefined = [];
+  memberEvents: MemberEvent[] = [];
   /** Seconds between two reports. */
   stepS = 1;
   /** Wall clock of the answering node. */
@@ -158,12 +226,30 @@ export class FakeCluster implements NodeView {
     return this.now();
   }
 
+  /** What the nodes have kept: each tick an interval of the length of a step, at most 5 minutes of them. */
+  async history(stepS: number): Promise<ClusterHistory> {
+    const nodes = this.nodes.filter((node) => node.keepsHistory).map((node) => node.history(stepS));
+    return { node_id: this.nodes[0]?.nodeId ?? '', time_ms: this.timeMs, step_s: stepS, nodes };
+  }
+
+  /** Takes a node out of the cluster, with a good-bye or without. */
+  lose(nodeId: string, how: DepartedNode['how']): void {
+    const index = this.nodes.findIndex((node) => node.nodeId === nodeId);
+    const [{ incarnation }] = this.nodes.splice(index, 1) as [FakeNode];
+    const gone = { node_id: nodeId, incarnation, time_ms: this.timeMs };
+    this.departed = [{ ...gone, how, control_endpoint: '10.0.0.7:40123' }, ...(this.departed ?? [])];
+    this.memberEvents = [...this.memberEvents, { ...gone, change: how }];
+  }
+
   now(): ClusterReport {
     const weights = this.nodes.reduce((sum, { weight }) => sum + weight, 0);
     return {
       node_id: this.nodes[0]?.nodeId ?? '',
       time_ms: this.timeMs,
       heartbeat_interval_s: 2,
+      member_ttl_s: 6,
+      departed: this.departed,
+      member_events: this.memberEvents,
       nodes: this.nodes.map((node): ClusterNode => {
         const member = {
           node_id: node.nodeId,
@@ -177,6 +263,22 @@ export class FakeCluster implements NodeView {
     };
   }
 }
+
+/** The fields of a report that a history counts. */
+const COUNTS_OF: Readonly<Record<HistoryCount, (report: NodeReport) => number>> = {
+  local: ({ reads }) => reads.local,
+  remote: ({ reads }) => reads.remote,
+  disk: ({ reads }) => reads.disk,
+  misses: ({ reads }) => reads.misses,
+  local_bytes: ({ read_bytes }) => read_bytes.local,
+  remote_bytes: ({ read_bytes }) => read_bytes.remote,
+  disk_bytes: ({ read_bytes }) => read_bytes.disk,
+  writes: ({ writes }) => writes.pages,
+  written_bytes: ({ writes }) => writes.bytes,
+  asked: ({ lookups }) => lookups.asked,
+  found: ({ lookups }) => lookups.found,
+  evictions: ({ pool }) => pool.evictions,
+};
 
 /** Calls around one bucket, most of them in it. */
 function latency(calls: number, around: number): LatencyReport {

@@ -1,0 +1,62 @@
+import { amount } from '../data/loose.js';
+import type { MemberLine } from '../data/member-lines.js';
+import { memberLine } from '../data/member-lines.js';
+import type { Member } from '../data/members.js';
+import { make, setHidden, setText } from './dom.js';
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatLatency,
+  formatMoment,
+  formatPageRate,
+  formatShare,
+  UNKNOWN,
+} from './format.js';
+
+type Fact = readonly [label: string, text: (member: Member, line: MemberLine) => string | null];
+
+const FACTS: readonly Fact[] = [
+  ['Version', (_, { version }) => version],
+  ['Uptime', (_, { uptimeS }) => (uptimeS === null ? null : formatDuration(uptimeS))],
+  ['Started', ({ report }) => (report?.incarnation === undefined ? null : formatMoment(amount(report.incarnation)))],
+  ['Control endpoint', ({ controlEndpoint }) => controlEndpoint || null],
+  ['Data endpoint', ({ report }) => (report?.data_endpoint ? String(report.data_endpoint) : null)],
+  [
+    'Reads over',
+    (_, { protocol, fallback }) => (protocol === null ? null : fallback === '' ? protocol : `${protocol}, ${fallback}`),
+  ],
+  ['Ring share', (_, { ringShare }) => (ringShare === null ? null : formatShare(ringShare))],
+  [
+    'Keys in its directory',
+    ({ report }) => (report?.directory === undefined ? null : formatCount(amount(report.directory.keys))),
+  ],
+  ['Memory', (_, { rssBytes }) => (rssBytes === null ? null : formatBytes(rssBytes))],
+  ['Event loop delay p99', (_, { loopP99S }) => (loopP99S === null ? null : formatLatency(loopP99S))],
+  ['Evicted', (_, { evictionsPerS }) => (evictionsPerS === null ? null : formatPageRate(evictionsPerS))],
+  ['Clients', (_, { clients }) => (clients === null ? null : formatCount(clients))],
+];
+
+/** What one node is: shown when one is chosen. */
+export class NodeFactsView {
+  readonly #section: HTMLElement;
+  readonly #cells = FACTS.map(() => make('dd'));
+
+  constructor(section: HTMLElement) {
+    this.#section = section;
+    const list = make('dl', { class: 'facts' });
+    for (const [i, [label]] of FACTS.entries()) {
+      list.append(make('div', {}, make('dt', { text: label }), this.#cells[i] as HTMLElement));
+    }
+    section.append(make('div', { class: 'card node-facts' }, list));
+  }
+
+  /** Shows the facts of a node as it was last heard of; without one nothing is shown. */
+  update(member: Member | undefined): void {
+    setHidden(this.#section, member === undefined);
+    if (member === undefined) return;
+    // The last facts of a node that is gone are still true.
+    const line = memberLine(member.report === undefined ? member : { ...member, state: 'up' });
+    for (const [i, [, text]] of FACTS.entries()) setText(this.#cells[i] as HTMLElement, text(member, line) ?? UNKNOWN);
+  }
+}
