@@ -4,13 +4,15 @@ import { ConfigError } from '../base/errors.js';
 import { benchCommand } from '../bench/bench-command.js';
 import type { CommandContext } from '../command/context.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failure.js';
-import { streamProgress } from '../command/progress.js';
+import { logFormatOption } from '../command/options.js';
 import { printable } from '../command/table.js';
 import { packageVersion } from '../node/reporting/package-version.js';
 import { systemClock } from '../system/system-clock.js';
+import type { LogFormat } from '../system/system-log.js';
 import { demoCommand } from './demo/demo.js';
 import { doctorCommand } from './doctor/doctor.js';
 import { nodeCommand } from './node/node.js';
+import { ownContext, sayOnStderr } from './own-context.js';
 import {
   deleteCommand,
   existsCommand,
@@ -42,13 +44,19 @@ function createProgram(context: CommandContext): Command {
   const program = new Command('meshcache')
     .description('Distributed cache for the KV pages of LLM serving')
     .version(packageVersion())
-    .addHelpText('after', '\nEvery command has --help with examples, and --json.');
+    .addHelpText('after', '\nEvery command has --help with examples, --json and --log-format.')
+    // The environment, so that processes that a command starts have the same format.
+    .hook('preAction', (_program, command) => {
+      const { logFormat } = command.opts<{ readonly logFormat?: LogFormat }>();
+      if (logFormat !== undefined) process.env.MESHCACHE_LOG_FORMAT = logFormat;
+    });
   const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand];
   const ofLoads = [replayCommand, simCommand, benchCommand];
   const ofPages = [pingCommand, putCommand, getCommand, existsCommand, deleteCommand, statCommand];
   const commands = [...ofNodes, ...ofLoads, ...ofPages, pythonPathCommand];
   for (const create of commands) program.addCommand(create(context));
   for (const command of withSubcommands(program)) {
+    if (command.commands.length === 0) command.addOption(logFormatOption());
     command.exitOverride().showHelpAfterError(`See: ${commandLineOf(command)} --help`);
   }
   return program;
@@ -92,7 +100,7 @@ function report(error: unknown, signal: AbortSignal): number {
   const cause = signal.aborted ? signal.reason : error;
   const message = cause instanceof Error ? cause.message : String(cause);
   // The message may contain what a node answered.
-  process.stderr.write(`error: ${message.split('\n').map(printable).join('\n')}\n`);
+  sayOnStderr('error', message.split('\n').map(printable).join('\n'));
   if (process.env.MESHCACHE_LOG === 'debug' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
   if (cause instanceof CommandFailure) return cause.exitStatus;
   return cause instanceof ConfigError ? EXIT_WRONG_USAGE : EXIT_FAILURE;
@@ -108,23 +116,9 @@ async function main(): Promise<void> {
   });
   // Errors of stderr are ignored: if nobody reads it, only its text is lost.
   process.stderr.on('error', () => {});
-  const context: CommandContext = {
-    clock: systemClock,
-    signal,
-    columns: process.stdout.isTTY ? process.stdout.columns : undefined,
-    print: (text) => process.stdout.write(`${text}\n`),
-    progress: () => streamProgress(process.stderr, systemClock),
-    warn: (text) => process.stderr.write(`warning: ${text}\n`),
-    tell: (text) => {
-      if (process.stderr.isTTY) process.stderr.write(`${text}\n`);
-    },
-    outliveReader: () => {
-      needsReader = false;
-    },
-    setExitStatus: (status) => {
-      process.exitCode = status;
-    },
-  };
+  const context = ownContext(signal, () => {
+    needsReader = false;
+  });
   try {
     const program = createProgram(context);
     await program.parseAsync(wordsFor(program, process.argv.slice(2)), { from: 'user' });

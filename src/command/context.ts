@@ -1,15 +1,23 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { Progress } from './progress.js';
+import type { Screen } from './screen.js';
+import type { Paint } from './terminal.js';
 
 /** What a command gets from the program that runs it. */
 export interface CommandContext {
   readonly clock: Clock;
   /** Aborted by SIGINT and SIGTERM. */
   readonly signal: AbortSignal;
-  /** Width of the terminal that stdout is; undefined if it is none. */
+  /** Width of the terminal that stdout is now; undefined if it is none, or does not know its width. */
   readonly columns: number | undefined;
+  /** Paints text for stdout. */
+  readonly paint: Paint;
   /** Writes text and a line feed to stdout. */
   print(text: string): void;
+  /** The terminal that stdout is, for a command that refreshes what it shows; undefined if it is none. */
+  readonly screen: Screen | undefined;
+  /** Writes text to stdout as it is. */
+  write(text: string): void;
   progress(): Progress;
   /** Writes a warning to stderr. */
   warn(text: string): void;

@@ -4,6 +4,7 @@ import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MI
 import { toSnakeCase } from '../base/names.js';
 import { formatSize, parseSize } from '../base/sizes.js';
 import { DEFAULT_EVICTION_POLICY, EVICTION_POLICIES } from '../config.js';
+import { LOG_FORMATS } from '../system/system-log.js';
 import { wrongUsage } from './failure.js';
 
 /*
@@ -127,6 +128,13 @@ export function policyOption(): Option {
 /** The option `--json`, the same for every command. */
 export function jsonOption(): Option {
   return new Option('--json', 'print the result as one JSON object').default(false);
+}
+
+/** The option `--log-format`, the same for every command. */
+export function logFormatOption(): Option {
+  return new Option('--log-format <format>', 'form of the log on stderr: one JSON object a line, or text').choices([
+    ...LOG_FORMATS,
+  ]);
 }
 
 /** Parses comma-separated values, each once. */

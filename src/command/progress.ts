@@ -1,4 +1,5 @@
 import type { Clock } from '../base/environment/clock.js';
+import { columnsOf, type TerminalStream } from './terminal.js';
 
 /** Shows what a command is doing. */
 export interface Progress {
@@ -12,11 +13,11 @@ export interface Progress {
 const SILENCE_MS = 1_000;
 const TERMINAL_INTERVAL_MS = 100;
 const PLAIN_INTERVAL_MS = 2_000;
+/** Assumed width of a terminal that does not know its own. */
+const DEFAULT_COLUMNS = 80;
 
 /** The part of a writable stream that progress needs. */
-export interface ProgressStream {
-  readonly isTTY?: boolean;
-  readonly columns?: number;
+export interface ProgressStream extends TerminalStream {
   write(text: string): unknown;
 }
 
@@ -38,7 +39,7 @@ export function streamProgress(stream: ProgressStream, clock: Clock): Progress {
     if (latestText === lastText) return;
     dueMs = clock.nowMs() + intervalMs;
     lastText = latestText;
-    if (isTerminal) stream.write(`\r\x1b[2K${lastText.slice(0, (stream.columns ?? 80) - 1)}`);
+    if (isTerminal) stream.write(`\r\x1b[2K${lastText.slice(0, (columnsOf(stream) ?? DEFAULT_COLUMNS) - 1)}`);
     else stream.write(`${lastText}\n`);
     isShown = true;
   };

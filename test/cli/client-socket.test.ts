@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { StatusResult } from '../../src/cli/status/status.js';
+import type { StatusResult } from '../../src/cli/status/status-report.js';
 import { AttachedClient } from '../_support/attached-client.js';
 import { type CliRun, collect, firstLine, runCli, startCli } from '../_support/cli/run-cli.js';
 import { content, freePort } from '../_support/support.js';
@@ -108,7 +108,7 @@ test.serial('client socket: status shows who is attached', async (t) => {
   await client.get(['page', 'absent']);
   const { stdout } = await status();
   t.regex(stdout, /^client +process +node /m);
-  t.regex(stdout, /^engine-0 +4711 +\S+ +bytes +2 +0 +50\.0 % +2 KiB +2 KiB +0 +0 B$/m);
+  t.regex(stdout, /^engine-0 +4711 +\S+ +bytes +2 +0 +50\.0 % +2 KiB +2 KiB +0$/m);
   const json = await runCli(['status', '--discovery-addr', discovery_addr, '--json']);
   const [row] = (JSON.parse(json.stdout) as StatusResult).nodes;
   t.like(row?.clients, { socket: client_socket, attached: 1 });

@@ -6,7 +6,7 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import { Cluster } from '../../src/cli/cluster/cluster.js';
 import type { DemoResult } from '../../src/cli/demo/demo.js';
 import type { ReplayResult } from '../../src/cli/replay/replay.js';
-import type { StatusResult } from '../../src/cli/status/status.js';
+import type { StatusResult } from '../../src/cli/status/status-report.js';
 import { findFreePort } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import { childrenOf, collect, firstLine, isAlive, runCli, startCli, until } from '../_support/cli/run-cli.js';
@@ -64,12 +64,15 @@ test.serial('demo: three processes, every byte checked, none wrong', async (t) =
 });
 
 test.serial('demo: with small pools and disks behind them most pages come from disk, none wrong', async (t) => {
-  const args = ['demo', '--disk', '--nodes', '3', '--conversations', '40', '--page-bytes', '16kb', '--seed', '5'];
+  const args = ['demo', '--disk', '--nodes', '3', '--conversations', '20', '--page-bytes', '16kb', '--seed', '5'];
   const run = await runCli([...args, '--json']);
   t.is(run.status, 0, run.stderr);
   const result = JSON.parse(run.stdout) as DemoResult;
   t.like(result, { wrong_bytes: 0, nodes: 3 });
   t.true(result.evictions > 0 && result.hits.disk > 0, JSON.stringify(result));
+  const read = result.hits.local + result.hits.remote + result.hits.disk;
+  const { read_pages } = result.disk as { readonly read_pages: number };
+  t.true(read_pages > read / 2 && read_pages > result.hits.disk, `${read_pages} of ${read} pages`);
   t.like(result.disk, { corrupt_pages: 0, write_errors: 0 });
   t.true(result.disk!.entries > 0 && result.disk!.used_bytes <= result.disk!.capacity_bytes);
 });
@@ -111,6 +114,14 @@ test.serial('demo: a kept cluster can be looked at, answers further nodes, and s
   );
   t.true(Math.abs(status.nodes.reduce((sum, node) => sum + node.ring_share, 0) - 1) < 0.01);
   t.true(status.nodes.every((node) => (node.pool?.entries ?? 0) > 0));
+  // The load goes on in each node.
+  const asked = status.nodes.map((node) => (node as { lookups?: { asked: number } }).lookups?.asked ?? 0);
+  const isPlaying = async (): Promise<boolean> =>
+    (await statusOf(discovery_addr)).nodes.every((node, i) => {
+      const { lookups } = node as { lookups?: { asked: number } };
+      return (lookups?.asked ?? 0) > (asked[i] as number);
+    });
+  await until(isPlaying);
   const table = await runCli(['status', '--discovery-addr', discovery_addr]);
   t.is(table.status, 0, table.stderr);
   for (const node of status.nodes) t.true(table.stdout.includes(node.node_id));

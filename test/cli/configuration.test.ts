@@ -46,12 +46,14 @@ test('configuration: variables that the program, its build and its tests use, an
   t.true(new Set(names).size > 8, `${names}`);
   const kubernetes = ['MESHCACHE_PORT', 'MESHCACHE_SERVICE_HOST', 'MESHCACHE_PORT_31997_TCP_ADDR'];
   for (const name of [...names, ...kubernetes, 'MESHCACHE_NO_RDMA', 'HOME', 'meshcache_vnode']) {
-    const value = name === 'MESHCACHE_LOG' ? 'info' : 'x';
+    const value = { MESHCACHE_LOG: 'info', MESHCACHE_LOG_FORMAT: 'json' }[name] ?? 'x';
     t.deepEqual((await readConfiguration({}, { [name]: value })).warnings, [], name);
   }
 });
 
-test('configuration: a level of the log that there is not is told of', async (t) => {
+test('configuration: a level or a format of the log that does not exist is told of', async (t) => {
+  const format = await readConfiguration({}, { MESHCACHE_LOG_FORMAT: 'xml' });
+  t.regex(format.warnings.join('\n'), /^MESHCACHE_LOG_FORMAT .*got "xml", allowed is text, json; text is taken$/);
   const { warnings } = await readConfiguration({}, { MESHCACHE_LOG: 'trace' });
   t.is(warnings.length, 1);
   t.regex(warnings[0] ?? '', /MESHCACHE_LOG .*got "trace", allowed is debug, info, warn, error; warn is taken/);

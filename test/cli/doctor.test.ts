@@ -23,6 +23,23 @@ test('doctor: a machine that runs the tests has no problem', async (t) => {
   t.regex(bySubject.get('one-page trip')?.detail ?? '', /every byte right/);
 });
 
+test('doctor: what the node does without is neither right nor wrong, and the last line sums up', async (t) => {
+  const { bySubject } = await findings('-o', 'protocol=tcp', '-o', 'metrics_enabled=false', '--no-client-socket');
+  for (const subject of ['RDMA', 'metrics', 'client socket']) t.is(bySubject.get(subject)?.state, 'n/a', subject);
+  t.is(bySubject.get('locked memory'), undefined);
+  const text = await runCli(['doctor', '-o', 'protocol=tcp']);
+  t.regex(text.stdout, /^n\/a {6}RDMA +not wanted: protocol is tcp$/m);
+  const counts = [...text.stdout.matchAll(/^(problem|warning|ok|n\/a) /gm)].map(([, state]) => state);
+  const count = (wanted: string): number => counts.filter((state) => state === wanted).length;
+  const warnings = count('warning');
+  const summary = `0 problems, ${warnings} warning${warnings === 1 ? '' : 's'}, ${count('ok')} ok, ${count('n/a')} not applicable`;
+  t.true(text.stdout.trimEnd().split('\n').at(-1)?.endsWith(`: ${summary}`), text.stdout);
+  t.regex(text.stdout, /\n\na node can run here(, with the limits above)?: /);
+  const wrong = await runCli(['doctor', '-o', 'vnodes=none']);
+  t.is(wrong.status, 1);
+  t.regex(wrong.stdout, /\n\na node cannot work as asked: 1 problem, /);
+});
+
 test('doctor: a discovery address of this machine that nobody answers is where the first node starts', async (t) => {
   const { status, bySubject } = await findings('--discovery-addr', `127.0.0.1:${await freePort()}`);
   t.is(status, 0);

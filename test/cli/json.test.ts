@@ -67,7 +67,7 @@ test.serial('status: --watch shows it again and again, and ends with status 0 on
     seen += text;
   });
   const ended = collect(watch);
-  await until(() => seen.split('1 members at').length > 2);
+  await until(() => seen.split('1 member at').length > 2);
   node.kill('SIGKILL');
   await until(() => /no discovery master answers/.test(seen));
   watch.kill('SIGINT');

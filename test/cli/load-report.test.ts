@@ -4,6 +4,7 @@ import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '
 import type { CommandContext } from '../../src/command/context.js';
 import { silentProgress } from '../../src/command/progress.js';
 import { formatTable } from '../../src/command/table.js';
+import { plainPaint } from '../../src/command/terminal.js';
 import { systemClock } from '../../src/system/system-clock.js';
 
 function reportOf(counts: Partial<RunCounts>): LoadReport {
@@ -41,6 +42,9 @@ function print(report: LoadReport, json: boolean): { printed: string[]; exitStat
     tell() {},
     outliveReader() {},
     columns: undefined,
+    paint: plainPaint,
+    screen: undefined,
+    write: (text) => printed.push(text),
     setExitStatus: (status) => {
       exitStatus = status;
     },
@@ -99,6 +103,7 @@ test('load report: disks add up, and are left out where there are none', (t) => 
     skippedPages: 2,
     corruptPages: 3,
     writeErrors: 0,
+    readPages: 6,
   };
   const statuses = [
     { ...status, disk },
@@ -114,9 +119,11 @@ test('load report: disks add up, and are left out where there are none', (t) => 
     skipped_pages: 4,
     corrupt_pages: 6,
     write_errors: 0,
+    read_pages: 12,
   });
   const text = formatLoadReport(report);
   t.regex(text, /on disk +20 pages, 8 KiB of 16 KiB, 2 evicted/);
+  t.regex(text, /from disks +12 of 0 pages read/);
   t.regex(text, /not put on disk +4 pages/);
   t.regex(text, /damaged on disk +6 pages caught/);
   t.notRegex(text, /disk errors/);

@@ -33,8 +33,10 @@ class TurnedClock implements Clock {
 
 class Stream {
   text = '';
-  constructor(readonly isTTY: boolean) {}
-  readonly columns = 20;
+  constructor(
+    readonly isTTY: boolean,
+    readonly columns = 20,
+  ) {}
   write(text: string): void {
     this.text += text;
   }
@@ -90,4 +92,14 @@ test('progress: what was said too soon comes when its time has come, the latest 
   progress.end();
   clock.turn(10_000);
   t.is(stream.text, 'second\n', 'nothing after the end');
+});
+
+test('progress: a terminal that reports 0 columns shows the line', (t) => {
+  const clock = new TurnedClock();
+  const stream = new Stream(true, 0);
+  const progress = streamProgress(stream, clock);
+  clock.ms += 1_000;
+  progress.update('x'.repeat(100));
+  progress.end();
+  t.is(stream.text, `\r\x1b[2K${'x'.repeat(79)}\r\x1b[2K`);
 });

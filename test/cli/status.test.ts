@@ -1,6 +1,8 @@
+import { stripVTControlCharacters } from 'node:util';
 import test from 'ava';
 import { isStatus } from '../../src/cli/status/cluster-query.js';
-import { formatStatus, nodeRow } from '../../src/cli/status/status.js';
+import { type NodeRow, nodeRow, statusResult } from '../../src/cli/status/status-report.js';
+import { formatStatus } from '../../src/cli/status/status-text.js';
 import { NodeInfo } from '../../src/types.js';
 
 const SHARE = { ringShare: 0.5 };
@@ -24,29 +26,135 @@ test('status: a metrics server on the loopback of another machine has no URL her
   t.is(urlOf('10.0.0.2', true, 0), '');
 });
 
-test('status: a table where there is room, else a block for each node, none of it lost', (t) => {
+function resultOf(nodes: readonly NodeRow[]) {
+  return statusResult(nodes, { discoveryAddr: '10.0.0.1:1', timeMs: 1_000_000 });
+}
+
+/** A node's own report, with everything that is shown. */
+function report(nodeId: string, more: object = {}) {
+  return {
+    node_id: nodeId,
+    version: '0.1.0',
+    uptime_s: 7_500,
+    is_meta: false,
+    data_protocol: 'tcp',
+    data_endpoint: '10.0.0.2:41435',
+    reads: { local: 60, remote: 30, disk: 0, misses: 10 },
+    lookups: { asked: 200, found: 150 },
+    pool: { entries: 1200, used_bytes: 3 * 2 ** 30, capacity_bytes: 4 * 2 ** 30, quarantined_bytes: 0, evictions: 7 },
+    disk: null,
+    directory: { keys: 1300 },
+    event_loop_delay: { p50_s: 0.001, p99_s: 0.0123, max_s: 0.1 },
+    rss_bytes: 5 * 2 ** 30,
+    recent: {
+      window_s: 10,
+      read_p50_s: 0.001,
+      read_p99_s: 0.00241,
+      read_bytes_per_s: 123 * 2 ** 20,
+      written_bytes_per_s: 45 * 2 ** 20,
+      evictions_per_s: 12.34,
+      lookups: { asked: 40, found: 38 },
+      page_lifetime_s: 754,
+    },
+    ...more,
+  } as never;
+}
+
+const NODE = 'node-3f9c2a71d05be846';
+
+function rowOf(nodeId: string, answer: object): NodeRow {
+  const info = new NodeInfo({ nodeId, controlHost: '10.0.0.2', controlPort: 41234, metricsPort: 31997 });
+  return nodeRow(info, answer as never, { ...SHARE, isHere: true });
+}
+
+test('status: totals come first, then members; all of it fits into 100 columns, and into fewer', (t) => {
+  const departed = [
+    { node_id: 'node-gone', incarnation: 1, control_endpoint: '10.0.0.9:1', how: 'lost', time_ms: 880_000 },
+    { node_id: 'node-scaled-down', incarnation: 1, control_endpoint: '10.0.0.8:1', how: 'left', time_ms: 400_000 },
+  ];
+  const slow = { ...(report('x') as { recent: object }).recent, read_p99_s: 0.0312, lookups: { asked: 60, found: 37 } };
   const nodes = [
-    nodeRow(member('10.0.0.2', '127.0.0.1'), { node_id: 'x', data_protocol: 'tcp' }, { ...SHARE, isHere: false }),
+    rowOf(NODE, report(NODE, { departed })),
+    rowOf('node-2', report('node-2', { recent: slow, departed })),
+    rowOf('node-10', { error: 'connect ECONNREFUSED 10.0.0.2:41234' }),
+  ];
+  const text = formatStatus(resultOf(nodes));
+  const lines = text.split('\n');
+  t.deepEqual(lines.slice(0, 7), [
+    '3 members at 10.0.0.1:1: 2 up, 1 unreachable',
+    '  prefix hits  75.0 % of 100 pages in the last 10 s, 75.0 % since the nodes started',
+    '  throughput   246 MiB/s read, 90 MiB/s written, 25/s evicted',
+    '  read p99     31.2 ms at the slowest node, node-2',
+    '  lost nodes   node-gone (2 min ago)',
+    '  left nodes   node-scaled-down (10 min ago)',
+    '  pool         6 GiB of 8 GiB (75.0 %), 2,400 pages',
+  ]);
+  t.is(lines[8], 'node                   state          pool    hits      p99       read   written  evicted  lifetime');
+  t.is(
+    lines[10],
+    'node-3f9c2a71d05be846  up           75.0 %  95.0 %  2.41 ms  123 MiB/s  45 MiB/s     12/s    13 min',
+  );
+  t.regex(text, /^node-10 +unreachable$/m);
+  t.regex(text, /^node-gone +lost$/m);
+  t.notRegex(text, /^node-scaled-down/m);
+  t.regex(text, /^node-10: unreachable: connect ECONNREFUSED/m);
+  for (const columns of [100, 80, 60, 40]) {
+    const narrow = formatStatus(resultOf(nodes), { columns });
+    for (const line of narrow.split('\n')) t.true(line.length <= columns, `${columns}: ${line}`);
+  }
+  const wide = formatStatus(resultOf(nodes), { columns: 400 });
+  t.regex(
+    wide,
+    /^node +state +ring +uptime +version +pool +pages +disk +disk pages +keys +hits +remote +from disk +p99 .* loop p99 +clients +memory$/m,
+  );
+  t.regex(wide, /^node-2 +up +50\.0 % +2\.1 h +0\.1\.0 .* 12\.3 ms +- +5 GiB$/m);
+});
+
+test('status: nodes without recent figures, as without a metrics server, have no rates', (t) => {
+  const { totals } = resultOf([rowOf('a', { node_id: 'a' })]);
+  t.like(totals, { window_s: null, slowest: null, lost: 0, disk: null });
+  const text = formatStatus(resultOf([rowOf('a', { node_id: 'a' })]));
+  t.regex(text, /^1 member at 10\.0\.0\.1:1: 1 up\n {2}prefix hits +- since the nodes started\n {2}lost nodes +none\n/);
+  t.notRegex(text, /throughput|read p99/);
+});
+
+test('status: what all nodes have in common is said once', (t) => {
+  const tcp = { transport: { wanted: 'rdma', reason: 'no RDMA' }, data_protocol: 'tcp' };
+  const nodes = [rowOf('a', report('a', tcp)), rowOf('b', report('b', tcp))];
+  t.regex(formatStatus(resultOf(nodes)), /\nall nodes: reads over tcp, not rdma: no RDMA$/);
+  nodes.push(rowOf('c', report('c')));
+  t.regex(formatStatus(resultOf(nodes)), /\na, b: reads over tcp, not rdma: no RDMA$/);
+});
+
+test('status: states have colours, which take no room', (t) => {
+  const nodes = [rowOf('a', report('a')), rowOf('b', { error: 'gone' })];
+  const paint = (tone: string, text: string): string => `\u001b[${tone.length}m${text}\u001b[0m`;
+  const text = formatStatus(resultOf(nodes), { paint });
+  t.true(text.includes('\u001b[4mup         \u001b[0m'), text);
+  t.true(text.includes('\u001b[3munreachable\u001b[0m'), text);
+  t.is(stripVTControlCharacters(text), formatStatus(resultOf(nodes)));
+});
+
+test('status: addresses are in a table of their own, each as far as it can be reached from here', (t) => {
+  const nodes = [
+    nodeRow(
+      member('10.0.0.2', '127.0.0.1'),
+      { node_id: 'x', data_protocol: 'tcp', is_meta: true },
+      { ...SHARE, isHere: false },
+    ),
     nodeRow(member('10.0.0.3', '10.0.0.3', 0), { error: 'gone' }, { ...SHARE, isHere: false }),
   ];
-  const result = { discovery_addr: '10.0.0.1:1', nodes };
-  const table = formatStatus(result);
-  t.regex(table, /^node +control +ring .* metrics$/m);
-  t.regex(table, /^node at 10\.0\.0\.2 .* up .* 31997, only on that host$/m);
-  const width = Math.max(...table.split('\n').map((line) => line.length));
-  t.is(formatStatus(result, width), table);
-  const blocks = formatStatus(result, width - 1);
-  for (const line of blocks.split('\n')) t.true(line.length <= 80, line);
-  t.regex(blocks, /^node at 10\.0\.0\.2\n {2}control +10\.0\.0\.2:7001\n/m);
-  t.regex(blocks, /^ {2}metrics +31997, only on that host$/m);
-  t.regex(blocks, /^node at 10\.0\.0\.3\n(.*\n)+ {2}state +unreachable: gone$/m);
+  const text = formatStatus(resultOf(nodes));
+  t.regex(text, /^node +head +control +data +metrics$/m);
+  t.regex(text, /^node at 10\.0\.0\.2 +head +10\.0\.0\.2:7001 +tcp +31997, only on that host$/m);
+  t.regex(text, /^node at 10\.0\.0\.3 +10\.0\.0\.3:7001 +- +-$/m);
+  t.notRegex(formatStatus(resultOf(nodes), { isBrief: true }), /control/);
 });
 
 test('status: the discovery masters are named, so that a new node can be given one of them', (t) => {
   const answer = { node_id: 'x', masters: ['10.0.0.2:31990', '10.0.0.3:31990'] };
-  const row = nodeRow(member('10.0.0.2', ''), answer, { ...SHARE, isHere: false });
-  const text = formatStatus({ discovery_addr: '10.0.0.1:1', nodes: [row] });
-  t.regex(text, /reachable\ndiscovery masters: 10\.0\.0\.2:31990, 10\.0\.0\.3:31990\n\n/);
+  const text = formatStatus(resultOf([rowOf('x', answer)]));
+  t.regex(text, /^ {2}masters +10\.0\.0\.2:31990, 10\.0\.0\.3:31990$/m);
 });
 
 test('status: clients have a table of their own, where there are any; no other node’s words steer the terminal', (t) => {
@@ -73,20 +181,16 @@ test('status: clients have a table of their own, where there are any; no other n
     nodeRow(member(host, ''), { node_id: 'x', ...more }, { ...SHARE, isHere: false });
   const nodes = [row('10.0.0.2', { clients }), row('10.0.0.3', { clients: { ...clients, attached: 0, busiest: [] } })];
   nodes.push(row('10.0.0.4', {}));
-  const result = { discovery_addr: '10.0.0.1:1', nodes };
-  const text = formatStatus(result);
-  const [head, ...rows] = text.split('\n\n')[1]!.split('\n');
-  const column = head!.indexOf('clients');
-  t.deepEqual(
-    rows.slice(1).map((line) => line.slice(column).split(' ')[0]),
-    ['40', '0', '-'],
-  );
+  const result = resultOf(nodes);
+  const text = formatStatus(result, { columns: 140 });
+  t.is(result.totals.clients, 40);
   t.regex(text, /^client +process +node +mode +requests +in flight +hits +read +written +errors +mapped$/m);
   t.regex(text, /^engine-0 +4711 +node at 10\.0\.0\.2 +direct +1,200 +2 +75\.0 % +3 MiB +1 GiB +3 +2 GiB$/m);
   t.regex(text, /^b\?\[2J /m);
   t.regex(text, /^node at 10\.0\.0\.2: 38 more clients/m);
-  t.notRegex(formatStatus({ ...result, nodes: nodes.slice(1) }), /^client/m);
-  for (const line of formatStatus(result, 80).split('\n')) t.true(line.length <= 80, line);
+  t.notRegex(formatStatus(resultOf(nodes.slice(1)), { columns: 140 }), /^client/m);
+  t.notRegex(formatStatus(result, { columns: 140, isBrief: true }), /^client/m);
+  for (const line of formatStatus(result, { columns: 80 }).split('\n')) t.true(line.length <= 80, line);
   t.deepEqual(JSON.parse(JSON.stringify(result)).nodes[0].clients, clients);
 });
 

@@ -17,6 +17,10 @@ const IN_FLIGHT_COUNT = 64;
 const BATCH_PAGES = 128;
 /** Reads that are made one after the other; the other measurements read all pages. */
 const ALONE_READS_COUNT = 1_000;
+/** How long each reader reads before the counted rounds, so that the compiler of the runtime has done its work. */
+const WARM_UP_MS = 1_000;
+/** Least length of one measurement of throughput; shorter ones are repeated until then. */
+const MEASURED_MIN_MS = 200;
 /** Settings of the cluster of each reader, by the reader's name. */
 const CONFIGS = {
   batchGetV1: { location_reuse_ms: 0 },
@@ -58,6 +62,11 @@ export async function smallBench(options: BenchOptions): Promise<BenchReport> {
       notes: [
         `in_flight: pages a second, ${IN_FLIGHT_COUNT} reads of one page each under way; batch: of ${BATCH_PAGES} pages; one: ${ALONE_READS_COUNT} reads one after the other.`,
         `Medians of ${options.rounds} interleaved rounds; ratios to ioredis in the same round; cpu: of this process, in flight, a page.`,
+        ...(options.quick
+          ? []
+          : [
+              `Before the counted rounds each reader has read for ${WARM_UP_MS / 1000} s; a measurement of throughput takes at least ${MEASURED_MIN_MS} ms.`,
+            ]),
         'Verified; every lookup crosses to the other process, but for `again`: what was read within location_reuse_ms. ioredis: getBuffer, the batches in a pipeline.',
         ...bench.notes(),
       ],
@@ -111,8 +120,12 @@ class SmallBench {
     for (let round = 0; round <= rounds; round++) {
       for (const [r, { reader, pages }] of readers.entries()) {
         progress(`${page}: round ${round} of ${rounds}, ${reader.name}`);
-        if (round === 0) await this.#check(reader, pages);
-        else await measureRound(reader, pages, figures[r] as Figures);
+        if (round === 0) {
+          await this.#check(reader, pages);
+          if (!quick) await warmUp(reader, pages);
+        } else {
+          await measureRound(reader, pages, figures[r] as Figures, quick ? 0 : MEASURED_MIN_MS);
+        }
       }
     }
     return readers.map(({ reader }, r) => ({
@@ -190,12 +203,25 @@ class SmallBench {
   }
 }
 
-async function measureRound(reader: SmallReader, pages: readonly number[], figures: Figures): Promise<void> {
-  const before = process.cpuUsage();
-  figures.inFlightPerS.push(await perSecond(pages.length, () => inFlight(reader, pages)));
-  const { user, system } = process.cpuUsage(before);
-  figures.cpuUs.push((user + system) / pages.length);
-  figures.batchPerS.push(await perSecond(pages.length, () => inBatches(reader, pages)));
+async function warmUp(reader: SmallReader, pages: readonly number[]): Promise<void> {
+  const endMs = performance.now() + WARM_UP_MS;
+  while (performance.now() < endMs) {
+    await inFlight(reader, pages);
+    await inBatches(reader, pages);
+    for (const page of pages.slice(0, IN_FLIGHT_COUNT)) await reader.one(page);
+  }
+}
+
+async function measureRound(
+  reader: SmallReader,
+  pages: readonly number[],
+  figures: Figures,
+  minMs: number,
+): Promise<void> {
+  const alongside = await repeated(pages.length, minMs, () => inFlight(reader, pages));
+  figures.inFlightPerS.push(alongside.perS);
+  figures.cpuUs.push(alongside.cpuUs);
+  figures.batchPerS.push((await repeated(pages.length, minMs, () => inBatches(reader, pages))).perS);
   const times = new Float64Array(Math.min(ALONE_READS_COUNT, pages.length));
   for (let i = 0; i < times.length; i++) {
     const startMs = performance.now();
@@ -222,10 +248,22 @@ async function inBatches(reader: SmallReader, pages: readonly number[]): Promise
   }
 }
 
-async function perSecond(count: number, work: () => Promise<void>): Promise<number> {
+/** Repeats `work`, which reads `count` pages, for at least `minMs`: pages a second, and processor time of a page. */
+async function repeated(
+  count: number,
+  minMs: number,
+  work: () => Promise<void>,
+): Promise<{ readonly perS: number; readonly cpuUs: number }> {
+  const before = process.cpuUsage();
   const startMs = performance.now();
-  await work();
-  return (count * 1000) / (performance.now() - startMs);
+  let pages = 0;
+  do {
+    await work();
+    pages += count;
+  } while (performance.now() - startMs < minMs);
+  const elapsedMs = performance.now() - startMs;
+  const { user, system } = process.cpuUsage(before);
+  return { perS: (pages * 1000) / elapsedMs, cpuUs: (user + system) / pages };
 }
 
 function rowOf(figures: Figures, reference: Figures): Readonly<Record<string, number>> {

@@ -16,9 +16,17 @@ export type AgentCommand =
   /** Executes the requests (the page keys of each) one after the other. */
   | { readonly kind: 'run'; readonly id: number; readonly requests: readonly (readonly string[])[] }
   | { readonly kind: 'status'; readonly id: number }
-  /** From now on the process outlives the program that started it; SIGTERM ends it. */
-  | { readonly kind: 'keep'; readonly id: number }
+  /** From now on the process outlives the program that started it, and plays `load` over and over; SIGTERM ends it. */
+  | { readonly kind: 'keep'; readonly id: number; readonly load: KeptLoad }
   | { readonly kind: 'close'; readonly id: number };
+
+/** Requests that a kept process executes one after the other, from the first again after the last. */
+export interface KeptLoad {
+  /** The page keys of each request; none: no load. */
+  readonly requests: readonly (readonly string[])[];
+  /** Milliseconds without work after each request. */
+  readonly pauseMs: number;
+}
 
 export interface AgentStarted {
   readonly nodeId: string;
@@ -51,6 +59,8 @@ export interface AgentDisk {
   readonly skippedPages: number;
   readonly corruptPages: number;
   readonly writeErrors: number;
+  /** Pages read from the device, for this node and for others. */
+  readonly readPages: number;
 }
 
 /** Results of some requests; counts are of pages unless their names say otherwise. */

@@ -5,7 +5,7 @@
 
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { systemClock } from '../../system/system-clock.js';
-import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus } from './agent-protocol.js';
+import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, KeptLoad } from './agent-protocol.js';
 import { HostBuffer, RequestRunner } from './request-runner.js';
 
 /** Milliseconds after which a node that does not close is ended. */
@@ -31,6 +31,7 @@ class Agent {
         return this.#status();
       case 'keep':
         this.#isKept = true;
+        void this.#play(command.load);
         return undefined;
       case 'close':
         await this.#store?.close();
@@ -49,6 +50,22 @@ class Agent {
 
   onDisconnect(): void {
     if (!this.#isKept) void this.end(0);
+  }
+
+  /** Executes the requests again and again. A wrong byte or a failure ends the process, so that it is seen. */
+  async #play({ requests, pauseMs }: KeptLoad): Promise<void> {
+    try {
+      for (let next = 0; requests.length > 0 && !this.#isClosing; next = (next + 1) % requests.length) {
+        const result = await this.#runner?.run([requests[next] as readonly string[]]);
+        if (result !== undefined && result.counts.wrongBytes > 0) return await this.end(1);
+        await new Promise<void>((resolve) => {
+          systemClock.after(pauseMs, resolve);
+        });
+      }
+    } catch {
+      // A node that is being closed refuses requests.
+      await this.end(1);
+    }
   }
 
   async #start(setup: AgentSetup): Promise<AgentStarted> {

@@ -5,7 +5,15 @@ import { CommandFailure } from '../../command/failure.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { systemClock } from '../../system/system-clock.js';
 import { systemRandom } from '../../system/system-random.js';
-import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
+import type {
+  AgentCommand,
+  AgentReply,
+  AgentSetup,
+  AgentStarted,
+  AgentStatus,
+  KeptLoad,
+  RunResult,
+} from './agent-protocol.js';
 
 /**
  * Milliseconds that nodes have to start. A process that ends instead is noticed at once; a busy emulated machine takes
@@ -86,9 +94,13 @@ export class Cluster {
     });
   }
 
-  /** Lets the nodes run on when this process ends; they stop on SIGTERM. */
-  async keep(): Promise<void> {
-    await Promise.all(this.agents.map((agent) => agent.keep()));
+  /**
+   * Lets the nodes run on when this process ends; they stop on SIGTERM. The nodes take turns with the requests of `load`, each
+   * at its own pace.
+   */
+  async keep({ requests, pauseMs }: KeptLoad): Promise<void> {
+    const ofNode = (index: number) => requests.filter((_, i) => i % this.agents.length === index);
+    await Promise.all(this.agents.map((agent) => agent.keep({ requests: ofNode(agent.index), pauseMs })));
   }
 
   /**
@@ -177,8 +189,8 @@ export class ClusterAgent {
     return (await this.#call({ kind: 'status' })) as AgentStatus;
   }
 
-  async keep(): Promise<void> {
-    await this.#call({ kind: 'keep' });
+  async keep(load: KeptLoad): Promise<void> {
+    await this.#call({ kind: 'keep', load });
     this.#isKept = true;
     this.#child.disconnect();
     this.#child.stderr?.destroy();

@@ -6,6 +6,7 @@ import { CommandFailure, wrongUsage } from '../../command/failure.js';
 import { decimalNumber, jsonOption, pageBytes, wholeNumber } from '../../command/options.js';
 import { formatCount } from '../../command/table.js';
 import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
+import type { KeptLoad } from '../cluster/agent-protocol.js';
 import { Cluster } from '../cluster/cluster.js';
 import { NodeFolders } from '../cluster/node-folders.js';
 import { type LoadResult, runLoad } from '../load/load.js';
@@ -16,9 +17,19 @@ import { printEngineDemo, runEngineDemo } from './engines.js';
 
 /** Part of the free memory that a demo may fill with pages. */
 const MEMORY_SHARE = 0.75;
-/** With disks, the pools of all nodes hold this part of the pages, and the disks hold all pages twice. */
-const POOLED_SHARE = 1 / 8;
+/**
+ * With disks, the pools of all nodes hold this part of the pages, and the disks hold all pages twice. Few prompts are popular,
+ * so that a pool of an eighth of the pages would serve most reads from memory.
+ */
+const POOLED_SHARE = 1 / 20;
+/** In smaller pools, reads wait for the pages of other reads to leave. */
+const POOLED_MIN_PAGES = 24;
 const DISK_COPIES = 2;
+/** Turns that a kept cluster plays over and over, and the bytes that each of its nodes reads a second at most. */
+const KEPT_TURNS_MAX_COUNT = 300;
+const KEPT_BYTES_PER_S = 32 * 2 ** 20;
+/** Shortest pause of a kept node after a turn. */
+const KEPT_PAUSE_MIN_MS = 1_000;
 
 export interface DemoOptions {
   readonly nodes: number;
@@ -41,6 +52,8 @@ export interface DemoResult extends LoadReport {
     readonly pids: readonly number[];
     /** URLs of the nodes' dashboards. */
     readonly dashboards: readonly string[];
+    /** Seconds that each node rests after a turn of the load that goes on. */
+    readonly pause_s: number;
     readonly disk_path?: string;
   };
 }
@@ -95,13 +108,15 @@ export async function runDemo(options: DemoOptions, context: CommandContext): Pr
     const report = loadReport(load, { statuses, pageBytes: options.pageBytes });
     const result = { ...report, seed: options.seed, conversations: options.conversations };
     if (!options.keep) return result;
-    await cluster.keep();
+    const keptLoad = gentleLoad(requests, options.pageBytes);
+    await cluster.keep(keptLoad);
     isKept = true;
     const pids = cluster.agents.map((agent) => agent.pid);
     const kept = {
       discovery_addr: cluster.discoveryAddr,
       pids,
       dashboards,
+      pause_s: keptLoad.pauseMs / 1000,
       ...(folders && { disk_path: folders.path }),
     };
     return { ...result, kept };
@@ -120,7 +135,7 @@ export function demoCommand(context: CommandContext): Command {
     .option('--seconds <s>', 'stop starting turns after this many seconds', decimalNumber(0, 86_400, 'seconds'), 40)
     .option('--page-bytes <size>', 'bytes of a page', pageBytes, 2 ** 20)
     .option('--seed <number>', 'seed of the workload', wholeNumber(0, 2 ** 32 - 1), 1)
-    .option('--keep', 'leave the cluster running afterwards', false)
+    .option('--keep', 'leave the cluster running afterwards, with a gentle load', false)
     .option('--disk', 'use small pools, and a disk tier for each node in a temporary folder', false)
     .option('--engines', 'let engines in Python use the nodes as SGLang does; kill one node and start it again', false)
     .addOption(jsonOption())
@@ -147,25 +162,33 @@ something was raised in Python.`,
 function formatDemo(result: DemoResult): string {
   const table = `${formatLoadReport(result)}\n`;
   if (result.kept === undefined) return table;
-  const { discovery_addr, pids, dashboards, disk_path } = result.kept;
+  const { discovery_addr, pids, dashboards, pause_s, disk_path } = result.kept;
   const leftover = disk_path === undefined ? '' : `  then remove: rm -r ${disk_path}\n`;
   return `${table}
-The cluster is still running.
-  look at it:   meshcache status --discovery-addr ${discovery_addr}
+The cluster is still running: each node plays a turn, checks every byte, and rests for ${pause_s} s.
+  look at it:   meshcache status --watch --discovery-addr ${discovery_addr}
   in a browser: ${dashboards.join(' ') || 'no dashboard is running'}
   join it:      meshcache node --discovery-addr ${discovery_addr}
   stop it:      kill ${pids.join(' ')}
 ${leftover}`;
 }
 
-/** Sizes of pools that the workload overflows, although one request fits, and of disks that it does not overflow. */
+/** The first turns, with so long a pause after each that the machine has little to do. */
+function gentleLoad(requests: readonly TurnRequest[], pageBytes: number): KeptLoad {
+  const played = requests.slice(0, KEPT_TURNS_MAX_COUNT);
+  const turnBytes = longestTurn(played) * pageBytes;
+  const pauseMs = Math.max(KEPT_PAUSE_MIN_MS, Math.round((1000 * turnBytes) / KEPT_BYTES_PER_S));
+  return { requests: played.map(({ keys }) => keys), pauseMs };
+}
+
+/** Sizes of pools that the workload overflows by far, and of disks that it does not overflow. */
 function tierSizes(
   requests: readonly TurnRequest[],
   { nodes, pageBytes }: DemoOptions,
 ): { readonly poolBytes: number; readonly disk: DiskSizes } {
   const pages = uniquePages(requests) / nodes;
   return {
-    poolBytes: Math.ceil(Math.max(longestTurn(requests), pages * POOLED_SHARE)) * pageBytes,
+    poolBytes: Math.ceil(Math.max(POOLED_MIN_PAGES, pages * POOLED_SHARE)) * pageBytes,
     disk: diskSizeFor(Math.ceil(pages * DISK_COPIES), pageBytes),
   };
 }

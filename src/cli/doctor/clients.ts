@@ -51,7 +51,7 @@ export async function checkClientSocket(
   identity = ownIdentity(),
 ): Promise<Finding[]> {
   const subject = 'client socket';
-  if (!isWanted) return [{ subject, state: 'ok', detail: 'none (--no-client-socket)' }];
+  if (!isWanted) return [{ subject, state: 'n/a', detail: 'none (--no-client-socket)' }];
   const isDefault = config.clientSocket === undefined;
   const path = resolve(config.clientSocket ?? defaultClientSocket(ownRuntimeFolder()));
   if (!isSocketPath(path)) {
@@ -232,7 +232,7 @@ function mappingsFinding(proc: string): Finding[] {
   const maxCount = Number(textOf(`${proc}/sys/vm/max_map_count`));
   const ownCount = textOf(`${proc}/self/maps`).split('\n').length;
   const neededCount = CLIENTS_MAX_COUNT * CLIENT_REGIONS_MAX_COUNT;
-  if (!(maxCount > 0)) return [{ subject, state: 'ok', detail: 'no limit of mappings known on this system' }];
+  if (!(maxCount > 0)) return [{ subject, state: 'n/a', detail: 'no limit of mappings known on this system' }];
   const detail = `${maxCount} mappings at most (vm.max_map_count), about ${ownCount} in use; clients may need ${neededCount}`;
   if (maxCount - ownCount >= neededCount) return [{ subject, state: 'ok', detail }];
   const advice = `sysctl vm.max_map_count=${4 * neededCount}, or less for few clients with few regions`;

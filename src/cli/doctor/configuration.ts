@@ -115,7 +115,7 @@ export function portClashes(given: readonly (readonly [key: string, port: number
 export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
   const { metricsEnabled, metricsHost: host, metricsPort: port, metricsToken } = config;
   const subject = 'metrics';
-  if (!metricsEnabled) return { subject, state: 'ok', detail: 'off (metrics_enabled)' };
+  if (!metricsEnabled) return { subject, state: 'n/a', detail: 'off (metrics_enabled)' };
   const failure = await listenFailure({ host, port });
   if (failure === 'EADDRINUSE') {
     const detail = `metrics_port ${port} is taken on ${host}: a node takes the next free one of ${METRICS_PORTS_MAX_COUNT} and says which`;

@@ -8,6 +8,7 @@ import { formatSize } from '../../base/sizes.js';
 import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, EXIT_FAILURE } from '../../command/failure.js';
 import { jsonOption } from '../../command/options.js';
+import type { Paint } from '../../command/terminal.js';
 import { ConsistentHashRing, PoolAllocator } from '../../core/index.js';
 import { loadNative } from '../../native/addon/loader.js';
 import { systemRdmaHost } from '../../native/devices/rdma-host.js';
@@ -37,7 +38,7 @@ import {
   unauthenticatedAtDiscovery,
 } from './configuration.js';
 import { checkDisk } from './disk.js';
-import type { Finding } from './finding.js';
+import { countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
 import { processLimit } from './process-limit.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
 
@@ -66,7 +67,7 @@ export interface DoctorOptions {
 
 /** Checks this machine from a node's point of view. No check throws. */
 export async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
-  const checks: readonly (readonly [string, Check])[] = [...machineChecks(), ...nodeChecks(configuration)];
+  const checks: readonly (readonly [string, Check])[] = [...machineChecks(configuration), ...nodeChecks(configuration)];
   const findings: Finding[] = [];
   for (const [subject, check] of checks) {
     onCheck(subject);
@@ -79,14 +80,12 @@ export async function examine({ configuration, onCheck = () => {} }: DoctorOptio
   return findings;
 }
 
-function machineChecks(): [string, Check][] {
+function machineChecks({ mapping }: Configuration): [string, Check][] {
   return [
     ['Node.js', checkNodeVersion],
     ['WASM core', checkCore],
     ['native addon', () => checkAddon(loadNative())],
-    ['RDMA', () => checkRdma(systemRdmaHost)],
-    ['RDMA trip', () => checkRdmaTrip(systemRdmaHost)],
-    ['locked memory', () => checkLockedMemory(systemRdmaHost)],
+    ...rdmaChecks(mapping.protocol !== 'tcp'),
     ['huge pages', () => checkHugePages()],
     ['open files', checkOpenFiles],
     ['memory', checkFreeMemory],
@@ -94,6 +93,15 @@ function machineChecks(): [string, Check][] {
     ['clock', checkClock],
     ['loopback', checkLoopback],
     ['one-page trip', checkPageTrip],
+  ];
+}
+
+function rdmaChecks(isWanted: boolean): [string, Check][] {
+  if (!isWanted) return [['RDMA', () => ({ subject: 'RDMA', state: 'n/a', detail: 'not wanted: protocol is tcp' })]];
+  return [
+    ['RDMA', () => checkRdma(systemRdmaHost)],
+    ['RDMA trip', () => checkRdmaTrip(systemRdmaHost)],
+    ['locked memory', () => checkLockedMemory(systemRdmaHost)],
   ];
 }
 
@@ -168,15 +176,22 @@ With the options of \`meshcache node\` it looks at what that node would find: ad
 client socket, disk, discovery.
 ${CONFIGURATION_HELP}
 
+A check of something that this machine or its node does without has the state n/a.
 Ends with status 1 when there is a problem; warnings do not count.`,
     )
     .action(async (options: DoctorCommandOptions) => {
       const progress = context.progress();
       const onCheck = (subject: string): void => progress.update(`checking: ${subject}`);
       const findings = await examineOptions(options, onCheck).finally(() => progress.end());
-      printResult(context, { findings }, { json: options.json, asText: (result) => formatFindings(result.findings) });
+      const result = { summary: countFindings(findings), findings };
+      printResult(context, result, { json: options.json, asText: (shown) => formatResult(shown, context.paint) });
       if (findings.some((finding) => finding.state === 'problem')) context.setExitStatus(EXIT_FAILURE);
     });
+}
+
+interface DoctorResult {
+  readonly summary: FindingCounts;
+  readonly findings: readonly Finding[];
 }
 
 interface DoctorCommandOptions extends ConfigurationOptions {
@@ -198,14 +213,14 @@ async function examineOptions(options: DoctorCommandOptions, onCheck: (subject: 
   }
 }
 
-function formatFindings(findings: readonly Finding[]): string {
+function formatResult({ summary, findings }: DoctorResult, paint: Paint): string {
   const width = Math.max(...findings.map((finding) => finding.subject.length));
-  return findings
-    .map(({ subject, state, detail, advice }) => {
-      const line = `${state.padEnd(7)}  ${subject.padEnd(width)}  ${detail}`;
-      return advice === undefined ? line : `${line}\n${' '.repeat(width + 11)}-> ${advice}`;
-    })
-    .join('\n');
+  const lines = findings.map(({ subject, state, detail, advice }) => {
+    const line = `${paint(STATE_TONES[state], state.padEnd(7))}  ${subject.padEnd(width)}  ${detail}`;
+    return advice === undefined ? line : `${line}\n${' '.repeat(width + 11)}-> ${advice}`;
+  });
+  const gravest = summary.problems > 0 ? 'bad' : summary.warnings > 0 ? 'warning' : 'good';
+  return [...lines, '', paint(gravest, summaryOf(summary))].join('\n');
 }
 
 function checkNodeVersion(): Finding {
@@ -239,7 +254,7 @@ function checkCore(): Finding {
 
 function checkOpenFiles(): Finding {
   const limit = processLimit('Max open files');
-  if (limit === undefined) return { subject: 'open files', state: 'ok', detail: 'no limit known on this system' };
+  if (limit === undefined) return { subject: 'open files', state: 'n/a', detail: 'no limit known on this system' };
   const detail = limit === Number.POSITIVE_INFINITY ? 'unlimited' : `${limit} at most`;
   if (limit >= OPEN_FILES_MIN_COUNT) return { subject: 'open files', state: 'ok', detail };
   const advice = `raise it for clusters of more than ${Math.floor(limit / 8)} nodes: ulimit -n ${OPEN_FILES_MIN_COUNT}`;
@@ -257,7 +272,7 @@ function checkSharedMemory(): Finding {
     const { bavail, bsize } = statfsSync('/dev/shm');
     return { subject: '/dev/shm', state: 'ok', detail: `${formatSize(bavail * bsize)} free` };
   } catch {
-    return { subject: '/dev/shm', state: 'ok', detail: 'none on this system; this version does not need it' };
+    return { subject: '/dev/shm', state: 'n/a', detail: 'none on this system; this version does not need it' };
   }
 }
 

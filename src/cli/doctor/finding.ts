@@ -1,8 +1,51 @@
+import type { Tone } from '../../command/terminal.js';
+
+/** States of a finding, the gravest first. `n/a`: there is nothing to check here, as the machine or its node does without the part. */
+export const FINDING_STATES = ['problem', 'warning', 'ok', 'n/a'] as const;
+
+export type FindingState = (typeof FINDING_STATES)[number];
+
+export const STATE_TONES: Readonly<Record<FindingState, Tone>> = {
+  problem: 'bad',
+  warning: 'warning',
+  ok: 'good',
+  'n/a': 'faint',
+};
+
 /** The result of one check of this machine. */
 export interface Finding {
   readonly subject: string;
-  readonly state: 'ok' | 'warning' | 'problem';
+  readonly state: FindingState;
   readonly detail: string;
   /** What to do about it; absent when there is nothing to do. */
   readonly advice?: string;
+}
+
+/** The number of findings in each state, as `--json` prints them. */
+export interface FindingCounts {
+  readonly problems: number;
+  readonly warnings: number;
+  readonly ok: number;
+  readonly not_applicable: number;
+}
+
+export function countFindings(findings: readonly Finding[]): FindingCounts {
+  const count = (wanted: FindingState): number => findings.filter(({ state }) => state === wanted).length;
+  return { problems: count('problem'), warnings: count('warning'), ok: count('ok'), not_applicable: count('n/a') };
+}
+
+/** What the findings mean, in one line. */
+export function summaryOf({ problems, warnings, ok, not_applicable }: FindingCounts): string {
+  const verdict =
+    problems > 0
+      ? 'a node cannot work as asked'
+      : warnings > 0
+        ? 'a node can run here, with the limits above'
+        : 'a node can run here';
+  const parts = [`${ok} ok`, `${not_applicable} not applicable`];
+  return `${verdict}: ${counted(problems, 'problem')}, ${counted(warnings, 'warning')}, ${parts.join(', ')}`;
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }

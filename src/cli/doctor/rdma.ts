@@ -42,7 +42,7 @@ export function checkRdma(host: RdmaHost): Finding[] {
   }
   const detail = `not usable, pages go over TCP; step "${step}" fails: ${reason}`;
   // If there is no RDMA hardware, nothing is wrong.
-  const state = devices.length === 0 ? 'ok' : 'warning';
+  const state = devices.length === 0 ? 'n/a' : 'warning';
   return [{ subject: 'RDMA', state, detail, advice }, ...ports];
 }
 
@@ -110,8 +110,8 @@ export async function checkTransport(
 export function checkLockedMemory(host: RdmaHost): Finding {
   const memory = host.lockedMemory();
   const detail = `${lockedMemoryText(memory)} can be locked (matters for RDMA only)`;
-  const isEnough = host.devices().length === 0 || lockableBytes(memory) >= LOCKED_ENOUGH_BYTES;
-  if (isEnough) return { subject: 'locked memory', state: 'ok', detail };
+  if (host.devices().length === 0) return { subject: 'locked memory', state: 'n/a', detail };
+  if (lockableBytes(memory) >= LOCKED_ENOUGH_BYTES) return { subject: 'locked memory', state: 'ok', detail };
   return { subject: 'locked memory', state: 'warning', detail, advice: LOCKED_MEMORY_ADVICE };
 }
 
@@ -128,7 +128,8 @@ export function checkHugePages(folder = MM_FOLDER): Finding {
   const mode = (file: string): string =>
     /\[(\w+)\]/.exec(textOf(join(folder, 'transparent_hugepage', file)))?.[1] ?? 'unknown';
   const transparent = `transparent ones: ${mode('enabled')}, for shared memory: ${mode('shmem_enabled')}`;
-  return { subject, state: 'ok', detail: `${reserved.join('; ') || 'none reserved'}; ${transparent}` };
+  const state = reserved.length > 0 ? 'ok' : 'n/a';
+  return { subject, state, detail: `${reserved.join('; ') || 'none reserved'}; ${transparent}` };
 }
 
 function portFinding({ name }: RdmaDevice, port: RdmaPort): Finding {

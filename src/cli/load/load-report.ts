@@ -5,6 +5,10 @@ import { formatCount, formatMicros, formatPairs, formatShare } from '../../comma
 import type { AgentDisk, AgentStatus } from '../cluster/agent-protocol.js';
 import { type LoadResult, quantile } from './load.js';
 
+const REPORT_COLUMNS = 100;
+const WHAT_CHECKSUMS_CATCH =
+  'pages whose place in a pool was reused while they were read; none was delivered, each was read elsewhere or set again';
+
 /** Results of a load, as `--json` prints them. Units are last in the names; counts without one are of pages. */
 export interface LoadReport {
   readonly nodes: number;
@@ -45,6 +49,8 @@ export interface DiskReport {
   readonly skipped_pages: number;
   readonly corrupt_pages: number;
   readonly write_errors: number;
+  /** Pages read from the disks: by their own nodes, as in `hits.disk`, and for other nodes, as a part of `hits.remote`. */
+  readonly read_pages: number;
 }
 
 export function loadReport(
@@ -100,13 +106,14 @@ export function formatLoadReport(report: LoadReport): string {
     ['read call p50, p99', `${formatMicros(report.read_p50_us)}, ${formatMicros(report.read_p99_us)}`],
     ['lookup call p50, p99', `${formatMicros(report.lookup_p50_us)}, ${formatMicros(report.lookup_p99_us)}`],
   ];
-  pairs.push(...diskPairs(report.disk));
+  pairs.push(...diskPairs(report.disk, found));
   if (report.stale_misses > 0) pairs.push(['stale prefixes', `${formatCount(report.stale_misses)}, set again`]);
-  if (report.checksum_failures > 0)
-    pairs.push(['checksum failures', `${formatCount(report.checksum_failures)} caught`]);
+  if (report.checksum_failures > 0) {
+    pairs.push(['checksum failures', `${formatCount(report.checksum_failures)} caught: ${WHAT_CHECKSUMS_CATCH}`]);
+  }
   if (report.set_failures > 0) pairs.push(['pages not set', formatCount(report.set_failures)]);
   pairs.push(['wrong bytes', formatCount(report.wrong_bytes)]);
-  return formatPairs(pairs);
+  return formatPairs(pairs, REPORT_COLUMNS);
 }
 
 /** Prints the results of a load. A wrong byte makes the program end with a failure. */
@@ -131,17 +138,24 @@ function diskReport(statuses: readonly AgentStatus[]): DiskReport | null {
     skipped_pages: sum((disk) => disk.skippedPages),
     corrupt_pages: sum((disk) => disk.corruptPages),
     write_errors: sum((disk) => disk.writeErrors),
+    read_pages: sum((disk) => disk.readPages),
   };
 }
 
-function diskPairs(disk: DiskReport | null): [string, string][] {
+/** Lines about the disks; `found`: all pages that were read. */
+function diskPairs(disk: DiskReport | null, found: number): [string, string][] {
   if (disk === null) return [];
   const use = `${formatSize(disk.used_bytes)} of ${formatSize(disk.capacity_bytes)}`;
   const pairs: [string, string][] = [
+    [
+      'from disks',
+      `${formatCount(disk.read_pages)} of ${formatCount(found)} pages read (${formatShare(disk.read_pages, found)})`,
+    ],
     ['on disk', `${formatCount(disk.entries)} pages, ${use}, ${formatCount(disk.evictions)} evicted`],
   ];
   if (disk.skipped_pages > 0) pairs.push(['not put on disk', `${formatCount(disk.skipped_pages)} pages`]);
-  if (disk.corrupt_pages > 0) pairs.push(['damaged on disk', `${formatCount(disk.corrupt_pages)} pages caught`]);
+  if (disk.corrupt_pages > 0)
+    pairs.push(['damaged on disk', `${formatCount(disk.corrupt_pages)} pages caught: dropped, and a miss`]);
   if (disk.write_errors > 0) pairs.push(['disk errors', formatCount(disk.write_errors)]);
   return pairs;
 }

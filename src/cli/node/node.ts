@@ -1,13 +1,15 @@
 import { Command } from 'commander';
-import { within } from '../../base/environment/clock.js';
+import { type Clock, within } from '../../base/environment/clock.js';
 import { ConfigError, DiskError } from '../../base/errors.js';
 import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../../base/limits.js';
 import type { CommandContext } from '../../command/context.js';
 import { CommandFailure, EXIT_WRONG_USAGE, wrongUsage } from '../../command/failure.js';
-import { jsonOption } from '../../command/options.js';
+import { decimalNumber, jsonOption } from '../../command/options.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
+import { ServiceManager } from '../../processes/service-manager.js';
 import { systemEnvironment } from '../../system/system-environment.js';
+import { defaultLogFormat, defaultLogger, jsonLine } from '../../system/system-log.js';
 import {
   addClientSocketOptions,
   type ClientSocketOption,
@@ -25,10 +27,29 @@ import {
 } from '../settings/configuration.js';
 import { metricsUrl } from '../settings/metrics-url.js';
 import { freeClientSocket } from './free-client-socket.js';
+import { systemdUnit } from './systemd-unit.js';
+
+/** Milliseconds between two looks whether the node has joined. */
+const JOIN_POLL_MS = 100;
+const STILL_OPEN = `the node did not close within ${NODE_CLOSE_TIMEOUT_MS / 1000} s; its process is ended`;
+const WAIT_JOINED_MAX_S = 86_400;
+
+/** Whether to wait until the node has joined before anything is printed: for ever, or that many seconds. */
+type WaitJoined = true | number;
 
 export interface NodeOptions extends ConfigurationOptions {
   readonly json: boolean;
+  readonly waitJoined?: WaitJoined;
   readonly clientSocket: ClientSocketOption;
+}
+
+interface Serving {
+  readonly config: MeshCacheConfig;
+  readonly options: NodeOptions;
+  readonly context: CommandContext;
+  readonly manager: ServiceManager;
+  /** Time of the clock of `context` at which a node that has not joined is given up. */
+  readonly joinEndMs: number;
 }
 
 /**
@@ -47,23 +68,71 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
     );
   }
   const config = parseConfiguration(configuration);
-  const starting = createStore(configuration, config);
-  const store = await Promise.race([starting, aborted(context.signal)]);
-  if (store !== undefined && config.waitForDirectory) {
-    await Promise.race([store.runtime.waitForDirectory(), aborted(context.signal)]);
-  }
-  if (store !== undefined && !context.signal.aborted) {
-    context.print(readyLine(store, config, options.json));
-    await Promise.race([aborted(context.signal), store.drained]);
+  const { waitJoined } = options;
+  const joinEndMs =
+    typeof waitJoined === 'number' ? context.clock.nowMs() + 1000 * waitJoined : Number.POSITIVE_INFINITY;
+  const starting = createStore(configuration);
+  const manager = new ServiceManager(process.env, defaultLogger());
+  const isOver = aborted(context.signal);
+  let failure: unknown;
+  try {
+    const store = await Promise.race([starting, isOver]);
+    if (store !== undefined) await serve(store, { config, options, context, manager, joinEndMs });
+    void manager.stopping('leaving the cluster');
+  } catch (error) {
+    failure = error;
   }
   const closed = starting.then((started) => started.close());
-  if (await within(context.clock, NODE_CLOSE_TIMEOUT_MS, closed)) return;
-  throw new CommandFailure(`the node did not close within ${NODE_CLOSE_TIMEOUT_MS / 1000} s; its process is ended`);
+  if (!(await within(context.clock, NODE_CLOSE_TIMEOUT_MS, closed))) throw new CommandFailure(STILL_OPEN);
+  if (failure !== undefined) throw failure;
+}
+
+/** Serves until the signal of `context` is aborted or the node has been drained, and says when the node has joined. */
+async function serve(store: MeshCacheStore, serving: Serving): Promise<void> {
+  const { config, options, context, manager } = serving;
+  const isOver = Promise.race([aborted(context.signal), store.drained.then(() => undefined)]);
+  const { runtime } = store;
+  if (!runtime.isJoined) {
+    void manager.status(`not joined yet: ${runtime.troubles().join('; ')}`);
+    if (options.waitJoined === undefined) context.print(startLine(store, { ...serving, isJoined: false }));
+    if (!(await untilJoined(store, { isOver, endMs: serving.joinEndMs, clock: context.clock }))) return;
+  }
+  if (config.waitForDirectory) await Promise.race([runtime.waitForDirectory(), isOver]);
+  if (context.signal.aborted) return;
+  context.print(startLine(store, { ...serving, isJoined: true }));
+  void manager.ready(`node ${runtime.nodeId} has joined the cluster at ${config.discoveryAddr}`);
+  await isOver;
+}
+
+/**
+ * Resolves with true when the node has joined, with false when it is over before. Throws {@link CommandFailure} at `endMs` of the
+ * clock.
+ */
+async function untilJoined(
+  { runtime }: MeshCacheStore,
+  { isOver, endMs, clock }: { readonly isOver: Promise<undefined>; readonly endMs: number; readonly clock: Clock },
+): Promise<boolean> {
+  while (!runtime.isJoined) {
+    const leftMs = endMs - clock.nowMs();
+    if (leftMs <= 0) {
+      throw new CommandFailure(
+        `node ${runtime.nodeId} has not joined in the time of --wait-joined: ${runtime.troubles().join('; ')}; \`meshcache doctor\` with the same options says more`,
+      );
+    }
+    if (await within(clock, Math.min(JOIN_POLL_MS, leftMs), isOver)) return false;
+  }
+  return true;
 }
 
 export function nodeCommand(context: CommandContext): Command {
   return addClientSocketOptions(addConfigurationOptions(new Command('node')))
     .description('run one node until SIGTERM or SIGINT')
+    .option(
+      '--wait-joined [seconds]',
+      'print nothing before the node has joined; with seconds, end with status 1 if it has not by then',
+      decimalNumber(0, WAIT_JOINED_MAX_S, 'seconds'),
+    )
+    .option('--print-unit', 'print a unit of systemd for the Node.js and the meshcache that run now, and end')
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -71,6 +140,8 @@ export function nodeCommand(context: CommandContext): Command {
 Examples:
   meshcache node --discovery-addr 10.0.0.1:31990 --pool 64gb
   meshcache node --discovery-addr 10.0.0.1:31990 --disk-path /mnt/nvme/meshcache --disk-size 500gb
+  sudo meshcache node --print-unit > /etc/systemd/system/meshcache.service
+  meshcache node --config node.json --wait-joined 60 --log-format json
   meshcache node --config node.json -o eviction_policy=s3fifo -o verify_reads=true
   meshcache node --config node.json --client-socket /run/meshcache/node.sock -o client_socket_mode=0660 -o client_socket_group=llm
   MESHCACHE_DISCOVERY_ADDR=10.0.0.1:31990 meshcache node
@@ -81,12 +152,19 @@ $XDG_RUNTIME_DIR/meshcache/node.sock; without that variable /run/meshcache/node.
 for others; node-2.sock for a second node, and so on. Only the user of the node can connect, unless client_socket_mode and
 client_socket_group let others in.
 
-Prints one line when the node is ready. On SIGTERM it leaves the cluster, writes what waits for the disk, and ends with status 0
-within 5 seconds; a second one ends it at once. Ends with status 0, too, when it has been drained: \`meshcache drain\`.
-Ends with status 2 when the configuration is wrong or cannot be had on this machine, with 1 for other failures.
+Prints one line when the node is ready. A node that finds no discovery master works alone: it prints that it has started and
+has not joined yet, and the other line when a master has answered. With --log-format json both lines are records of the log,
+unless --json asks for the plain object. With Type=notify, systemd is told when the node has joined.
+
+On SIGTERM it leaves the cluster, writes what waits for the disk, and ends with status 0 within 5 seconds; a second one ends
+it at once. Ends with status 0, too, when it has been drained: \`meshcache drain\`. Ends with status 2 when the
+configuration is wrong or cannot be had on this machine, with 1 for other failures.
 \`meshcache doctor\` with the same options says what is wrong with them.`,
     )
-    .action((options: NodeOptions) => runNode(options, context));
+    .action(async (options: NodeOptions & { readonly printUnit?: true }) => {
+      if (options.printUnit) context.write(await systemdUnit());
+      else await runNode(options, context);
+    });
 }
 
 /** Adds a client socket to the configuration: the configured one, or a free one in the run-time folder. */
@@ -106,7 +184,7 @@ async function withClientSocket(given: Configuration, option: ClientSocketOption
   };
 }
 
-async function createStore(configuration: Configuration, config: MeshCacheConfig): Promise<MeshCacheStore> {
+async function createStore(configuration: Configuration): Promise<MeshCacheStore> {
   try {
     return await MeshCacheStore.create({
       tpRank: 0,
@@ -120,27 +198,27 @@ async function createStore(configuration: Configuration, config: MeshCacheConfig
   } catch (error) {
     // A running node goes on without a disk that fails; this one could not be used from the start.
     if (error instanceof DiskError) throw new CommandFailure(error.message, EXIT_WRONG_USAGE, { cause: error });
-    throw withOrigin(withPortKey(error, config), configuration);
+    throw withOrigin(withPortKey(error), configuration);
   }
 }
 
-/**
- * Adds the configuration key to an error of a control-plane server, which knows no keys; the port tells which server it
- * was.
- */
-function withPortKey(error: unknown, config: MeshCacheConfig): unknown {
+/** Adds the configuration key to the error of a discovery master that cannot listen, which knows no keys. */
+function withPortKey(error: unknown): unknown {
   if (!(error instanceof ConfigError) || !error.message.startsWith('cannot listen on ')) return error;
-  const { port } = error.cause as { readonly port?: number };
-  const isControl = port !== undefined && port === config.controlPort;
-  const key = isControl ? 'control_port' : 'discovery_addr';
-  const advice = isControl ? 'choose another port, or 0 for any that is free' : 'choose another port, above 1023';
-  return new ConfigError(`configuration key "${key}": ${error.message}; ${advice}`, { cause: error });
+  const advice = 'choose another port, above 1023';
+  return new ConfigError(`configuration key "discovery_addr": ${error.message}; ${advice}`, { cause: error });
 }
 
-function readyLine(store: MeshCacheStore, config: MeshCacheConfig, json: boolean): string {
-  const ready = {
-    node_id: store.runtime.nodeId,
+/** The line that says that the node has started, and whether it has joined: with the form of the log, one of its records. */
+function startLine(
+  store: MeshCacheStore,
+  { config, options, isJoined }: Pick<Serving, 'config' | 'options'> & { readonly isJoined: boolean },
+): string {
+  const { nodeId } = store.runtime;
+  const started = {
+    node_id: nodeId,
     pid: process.pid,
+    is_joined: isJoined,
     discovery_addr: config.discoveryAddr,
     data_endpoint: store.runtime.localRdmaEndpoint,
     metrics_endpoint: store.metricsEndpoint,
@@ -149,11 +227,16 @@ function readyLine(store: MeshCacheStore, config: MeshCacheConfig, json: boolean
     pool_bytes: store.stats().poolCapacityBytes,
     disk_bytes: store.stats().disk?.capacityBytes ?? 0,
   };
-  if (json) return JSON.stringify(ready);
-  const url = metricsUrl(ready.metrics_endpoint);
+  if (options.json) return JSON.stringify(started);
+  const state = isJoined ? 'ready' : 'started, not joined yet';
+  if (defaultLogFormat() === 'json') {
+    return jsonLine({ time: new Date(), level: 'info', message: `node ${state}`, fields: started });
+  }
+  const url = metricsUrl(started.metrics_endpoint);
   const dashboard = url === undefined ? '' : `, ${config.metricsDashboard ? 'dashboard' : 'metrics server'} at ${url}`;
-  const clients = ready.client_socket === '' ? '' : `, clients at ${ready.client_socket}`;
-  return `node ${ready.node_id} (process ${ready.pid}) is ready: data at ${ready.data_endpoint}, discovery at ${ready.discovery_addr}${clients}${dashboard}`;
+  const clients = started.client_socket === '' ? '' : `, clients at ${started.client_socket}`;
+  const why = isJoined ? '' : ` (${store.runtime.troubles().join('; ')})`;
+  return `node ${nodeId} (process ${process.pid}) is ${state}${why}: data at ${started.data_endpoint}, discovery at ${started.discovery_addr}${clients}${dashboard}`;
 }
 
 function aborted(signal: AbortSignal): Promise<undefined> {

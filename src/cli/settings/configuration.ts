@@ -8,6 +8,7 @@ import { wrongUsage } from '../../command/failure.js';
 import { discoveryEndpoints, diskBytes, keyValue, poolBytes } from '../../command/options.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../config.js';
 import type { SecurityConfig } from '../../net/secured-environment.js';
+import { isLogFormat, LOG_FORMATS } from '../../system/system-log.js';
 
 /*
  * Where the configuration of a node comes from, for every command that needs one. What is said later in this list wins:
@@ -47,7 +48,7 @@ const PREFIX = 'MESHCACHE_';
  * Names with our prefix that are not keys: of the program itself, of its build, and of a Kubernetes Service with our
  * name.
  */
-const OTHER_NAMES = /^(LOG|NATIVE|NO_RDMA|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
+const OTHER_NAMES = /^(LOG|LOG_FORMAT|NATIVE|NO_RDMA|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
 /** Keys that a program needs to talk to the nodes. */
 const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'cluster_secret',
@@ -77,7 +78,7 @@ Every configuration key is also taken from the environment, as MESHCACHE_DISCOVE
 on. Options win over the environment, the environment wins over the file. Secrets (cluster_secret, metrics_token) belong in
 the environment or in the file: a command line can be read by every user of the machine.
 MESHCACHE_LOG in the environment (debug, info, warn, error) says from which level on a node writes its log to stderr; warn
-without it. With debug, a command that fails prints its stack too.`;
+without it. With debug, a command that fails prints its stack too. MESHCACHE_LOG_FORMAT (text, json) is what --log-format says.`;
 
 /**
  * Reads the configuration. Throws {@link CommandFailure} with status 2 for a file that cannot be read, and for options
@@ -113,7 +114,7 @@ export async function readConfiguration(
   if (options.diskSize !== undefined && !values.has('disk_enabled')) {
     throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
   }
-  const warnings = [...misspeltVariables(environment), ...wrongLogLevel(environment)];
+  const warnings = [...misspeltVariables(environment), ...wrongLogSettings(environment)];
   if (values.has('disk_path') && !values.has('disk_enabled')) {
     warnings.push(`disk_path (${origins.get('disk_path')}) has no effect: disk_enabled is not set`);
   }
@@ -228,11 +229,13 @@ function misspeltVariables(environment: EnvironmentVariables): string[] {
   });
 }
 
-function wrongLogLevel({ MESHCACHE_LOG: level }: EnvironmentVariables): string[] {
-  if (level === undefined || level === '' || isLogLevel(level)) return [];
-  return [
-    `MESHCACHE_LOG in the environment: got ${JSON.stringify(level)}, allowed is ${LOG_LEVELS.join(', ')}; warn is taken`,
-  ];
+function wrongLogSettings({ MESHCACHE_LOG: level, MESHCACHE_LOG_FORMAT: format }: EnvironmentVariables): string[] {
+  const wrong = (name: string, given: string, allowed: readonly string[], taken: string): string =>
+    `${name} in the environment: got ${JSON.stringify(given)}, allowed is ${allowed.join(', ')}; ${taken} is taken`;
+  const warnings: string[] = [];
+  if (level && !isLogLevel(level)) warnings.push(wrong('MESHCACHE_LOG', level, LOG_LEVELS, 'warn'));
+  if (format && !isLogFormat(format)) warnings.push(wrong('MESHCACHE_LOG_FORMAT', format, LOG_FORMATS, 'text'));
+  return warnings;
 }
 
 function nearestKey(name: string): string | undefined {

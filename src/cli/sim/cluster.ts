@@ -97,7 +97,7 @@ Examples:
   meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
 
 Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
-scenario on every machine. The exit status is 1 when a promise of the README was broken.`;
+scenario on every machine. The exit status is 1 when a guarantee of docs/guarantees.md was broken.`;
 
 export function simClusterCommand(context: CommandContext): Command {
   return new Command('cluster')

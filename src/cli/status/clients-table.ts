@@ -1,5 +1,5 @@
 import { formatSize } from '../../base/sizes.js';
-import { formatCount, formatShare } from '../../command/table.js';
+import { type FittedTable, formatCount, formatShare } from '../../command/table.js';
 import type { ClientReport, ClientsReport } from '../../metrics/node-report.js';
 
 /** The clients of one node, as far as they are shown. */
@@ -7,6 +7,9 @@ export interface ClientsOfNode {
   readonly node_id: string;
   readonly clients?: ClientsReport | undefined;
 }
+
+/** Columns that a narrow terminal does without, the first to go first. */
+export const CLIENT_COLUMNS: FittedTable = { optional: ['mapped', 'in flight', 'errors', 'mode', 'process'] };
 
 /** Rows of a table of all clients, by node; the busiest client of a node is first. */
 export function clientRows(nodes: readonly ClientsOfNode[]): Record<string, string>[] {

@@ -2,7 +2,7 @@ import { silentLogger } from '../../base/environment/log.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { AuthError } from '../../base/errors.js';
 import { CommandFailure } from '../../command/failure.js';
-import { isNodeId, isWhole } from '../../directory/messages/location-columns.js';
+import { isNodeId, isWholeNumber } from '../../directory/messages/location-columns.js';
 import { DiscoveryMethod, decodeAnswer } from '../../discovery/messages/wire.js';
 import type { NodeReport } from '../../metrics/node-report.js';
 import { isReportLike } from '../../metrics/report-checks.js';
@@ -97,7 +97,7 @@ export function readDrainProgress(value: unknown, endpoint: Endpoint): DrainProg
   const isIt =
     DRAIN_STATES.includes(answer?.state as DrainState) &&
     isNodeId(answer?.node_id) &&
-    PROGRESS_COUNTS.every((name) => isWhole(answer?.[name]));
+    PROGRESS_COUNTS.every((name) => isWholeNumber(answer?.[name]));
   if (isIt) return answer as DrainProgress;
   throw new CommandFailure(`${formatEndpoint(endpoint)} answers, but not as a node of this version`);
 }

@@ -1,0 +1,226 @@
+import { parseEndpoint } from '../../base/environment/network.js';
+import { formatSize } from '../../base/sizes.js';
+import {
+  fitTable,
+  formatAge,
+  formatCount,
+  formatMicros,
+  formatPairs,
+  formatRate,
+  formatShare,
+  printable,
+  wrapText,
+} from '../../command/table.js';
+import { type Paint, plainPaint, type Tone } from '../../command/terminal.js';
+import type { DepartedNode } from '../../metrics/node-report.js';
+import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
+import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
+
+/** Width of what is not printed to a terminal, or to one that does not know its width. */
+const DEFAULT_COLUMNS = 100;
+const UNKNOWN = '-';
+/** Members' columns that a narrow terminal does without, the first to go first. The others fit into 100 columns. */
+const OPTIONAL_COLUMNS = [
+  'version',
+  'memory',
+  'keys',
+  'ring',
+  'disk pages',
+  'from disk',
+  'remote',
+  'pages',
+  'uptime',
+  'clients',
+  'disk',
+  'loop p99',
+  'lifetime',
+  'evicted',
+  'written',
+  'pool',
+  'read',
+  'hits',
+  'p99',
+];
+const LEFT_COLUMNS: ReadonlySet<string> = new Set(['node', 'state']);
+const STATE_TONES: ReadonlyMap<string, Tone> = new Map([
+  ['up', 'good'],
+  ['degraded', 'warning'],
+  ['unreachable', 'bad'],
+  ['lost', 'bad'],
+]);
+
+interface StatusStyle {
+  readonly columns?: number | undefined;
+  readonly paint?: Paint;
+  /** Leaves out what hardly changes, for a view that is refreshed: addresses and attached clients. */
+  readonly isBrief?: boolean;
+}
+
+/** Formats the status for a terminal with that many `columns`: the whole cluster first, then its members. */
+export function formatStatus(result: StatusResult, style: StatusStyle = {}): string {
+  const { columns = DEFAULT_COLUMNS, paint = plainPaint, isBrief = false } = style;
+  const { nodes, totals, departed, discovery_addr } = result;
+  const parts = [`${wrapText(titleOf(totals, discovery_addr), columns)}\n${formatTotals(result, columns, paint)}`];
+  const rows = [...nodes.map(memberRow), ...departed.filter(({ how }) => how !== 'left').map(lostRow)];
+  if (rows.length > 0) parts.push(fitTable(rows, columns, memberStyle(rows, paint)));
+  if (nodes.length > 0 && !isBrief) parts.push(fitTable(nodes.map(addressRow), columns));
+  const clients = isBrief ? [] : clientRows(nodes);
+  if (clients.length > 0) parts.push(fitTable(clients, columns, CLIENT_COLUMNS));
+  const namesOf = (nodeIds: readonly string[]): string =>
+    nodeIds.length === nodes.length && nodes.length > 1 ? 'all nodes' : nodeIds.join(', ');
+  const notes = [...remarks(nodes)].map(([text, nodeIds]) => `${namesOf(nodeIds)}: ${text}`);
+  if (!isBrief) notes.push(...furtherClients(nodes));
+  if (notes.length > 0) parts.push(notes.map((note) => wrapText(printable(note), columns)).join('\n'));
+  return parts.join('\n\n');
+}
+
+function titleOf({ members, up, degraded, unreachable }: ClusterTotals, addr: string): string {
+  const states = [`${up} up`];
+  if (degraded > 0) states[0] += `, ${degraded} of them degraded`;
+  if (unreachable > 0) states.push(`${unreachable} unreachable`);
+  return `${members} member${members === 1 ? '' : 's'} at ${addr}: ${states.join(', ')}`;
+}
+
+/** Lines about the whole cluster. */
+function formatTotals({ totals, departed, nodes, time_ms }: StatusResult, columns: number, paint: Paint): string {
+  const { lookups, recent_lookups: recent, window_s, slowest, pool, disk } = totals;
+  const whole = `${formatShare(lookups.found, lookups.asked)} since the nodes started`;
+  const window = window_s === null ? '' : `last ${Math.round(window_s)} s`;
+  const prefixHits =
+    recent.asked > 0
+      ? `${formatShare(recent.found, recent.asked)} of ${formatCount(recent.asked)} pages in the ${window}, ${whole}`
+      : `${whole}${window && `, nothing asked for in the ${window}`}`;
+  const pairs: [string, string][] = [['prefix hits', prefixHits]];
+  if (window_s !== null) {
+    const rates = `${formatRate(totals.read_bytes_per_s)} read, ${formatRate(totals.written_bytes_per_s)} written`;
+    pairs.push(['throughput', `${rates}, ${formatEvictions(totals.evictions_per_s)} evicted`]);
+    const p99 = slowest && `${formatSeconds(slowest.read_p99_s)} at the slowest node, ${printable(slowest.node_id)}`;
+    pairs.push(['read p99', p99 ?? 'nothing read']);
+  }
+  const gone = (how: DepartedNode['how']): string =>
+    departed
+      .filter((node) => (node.how === 'left') === (how === 'left'))
+      .map(({ node_id, time_ms: goneMs }) => `${printable(node_id)} (${agoOf(goneMs, time_ms)})`)
+      .join(', ');
+  pairs.push(['lost nodes', gone('lost') || 'none']);
+  if (totals.left > 0) pairs.push(['left nodes', gone('left')]);
+  pairs.push(['pool', formatUse(pool)]);
+  if (disk !== null) pairs.push(['disk', formatUse(disk)]);
+  const masters = nodes.flatMap((node) => (node.state === 'up' ? (node.masters ?? []) : []));
+  if (masters.length > 0) pairs.push(['masters', printable([...new Set(masters)].join(', '))]);
+  const lines = formatPairs(pairs, columns).split('\n');
+  return lines
+    .map((line) => (totals.lost > 0 && line.startsWith('  lost nodes') ? paint('bad', line) : line))
+    .join('\n');
+}
+
+function formatUse({ used_bytes, capacity_bytes, entries }: NonNullable<ClusterTotals['disk']>): string {
+  const share = formatShare(used_bytes, capacity_bytes);
+  return `${formatSize(used_bytes)} of ${formatSize(capacity_bytes)} (${share}), ${formatCount(entries)} ${entries === 1 ? 'page' : 'pages'}`;
+}
+
+function memberStyle(rows: readonly Readonly<Record<string, string>>[], paint: Paint) {
+  const names = Object.keys(rows[0] as object);
+  return {
+    // What no node has is left out first.
+    optional: [...names.filter((name) => rows.every((row) => (row[name] ?? UNKNOWN) === UNKNOWN)), ...OPTIONAL_COLUMNS],
+    rightColumns: new Set(names.filter((name) => !LEFT_COLUMNS.has(name))),
+    paintCell: (text: string, column: string): string => {
+      const tone = column === 'state' ? STATE_TONES.get(text.trim()) : undefined;
+      return tone === undefined ? text : paint(tone, text);
+    },
+  };
+}
+
+function memberRow(node: NodeRow): Record<string, string> {
+  if (node.state === 'unreachable') return { node: node.node_id, state: 'unreachable', ring: ringOf(node) };
+  const { pool, disk, reads, recent, directory, clients } = node;
+  const hits = reads === undefined ? 0 : reads.local + reads.remote + reads.disk;
+  return {
+    node: node.node_id,
+    state: node.health?.status === 'degraded' ? 'degraded' : 'up',
+    ring: ringOf(node),
+    uptime: shown(node.uptime_s, formatAge),
+    version: typeof node.version === 'string' ? node.version : UNKNOWN,
+    pool: pool === undefined ? UNKNOWN : formatShare(pool.used_bytes, pool.capacity_bytes),
+    pages: shown(pool?.entries, formatCount),
+    disk: disk ? formatShare(disk.used_bytes, disk.capacity_bytes) : UNKNOWN,
+    'disk pages': shown(disk?.entries, formatCount),
+    keys: shown(directory?.keys, formatCount),
+    hits: prefixHits(node),
+    remote: reads === undefined ? UNKNOWN : formatShare(reads.remote, hits),
+    'from disk': reads === undefined ? UNKNOWN : formatShare(reads.disk, hits),
+    p99: shown(recent?.read_p99_s, formatSeconds),
+    read: shown(recent?.read_bytes_per_s, formatRate),
+    written: shown(recent?.written_bytes_per_s, formatRate),
+    evicted: shown(recent?.evictions_per_s, formatEvictions),
+    lifetime: shown(recent?.page_lifetime_s, formatAge),
+    'loop p99': shown(node.event_loop_delay?.p99_s, formatSeconds),
+    clients: shown(clients?.attached, formatCount),
+    memory: shown(node.rss_bytes, formatSize),
+  };
+}
+
+function lostRow({ node_id }: DepartedNode): Record<string, string> {
+  return { node: node_id, state: 'lost' };
+}
+
+function addressRow(node: NodeRow): Record<string, string> {
+  const port = parseEndpoint(node.metrics_endpoint)?.port;
+  const isUp = node.state === 'up';
+  const data = isUp ? [node.data_protocol, node.data_endpoint].filter(Boolean).join(' ') : '';
+  return {
+    node: node.node_id,
+    head: isUp && node.is_meta ? 'head' : '',
+    control: node.control_endpoint,
+    data: data || UNKNOWN,
+    metrics: node.metrics_url || (port === undefined ? UNKNOWN : `${port}, only on that host`),
+  };
+}
+
+/**
+ * Remarks that do not fit into the table, such as problems of nodes and why they read over another transport than
+ * wanted, each with the names of its nodes.
+ */
+function remarks(nodes: readonly NodeRow[]): Map<string, string[]> {
+  const byText = new Map<string, string[]>();
+  for (const node of nodes) {
+    for (const text of remarksOf(node)) byText.set(text, [...(byText.get(text) ?? []), node.node_id]);
+  }
+  return byText;
+}
+
+function remarksOf(node: NodeRow): string[] {
+  if (node.state === 'unreachable') return [`unreachable: ${node.error}`];
+  const { health, transport, data_protocol } = node;
+  const fellBack = transport?.wanted !== data_protocol && transport?.reason;
+  const reads = fellBack ? [`reads over ${data_protocol}, not ${transport.wanted}: ${transport.reason}`] : [];
+  return [...(health?.reasons ?? []), ...reads];
+}
+
+/** Part of the pages asked for that a prefix had: in the last seconds, else since the node started. */
+function prefixHits({ recent, lookups }: NodeRow & { readonly state: 'up' }): string {
+  const { asked, found } = (amountOf(recent?.lookups.asked) ? recent?.lookups : lookups) ?? {};
+  return formatShare(amountOf(found) ?? 0, amountOf(asked) ?? 0);
+}
+
+function ringOf({ ring_share }: NodeRow): string {
+  return formatShare(ring_share, 1);
+}
+
+function shown(value: unknown, format: (amount: number) => string): string {
+  const amount = amountOf(value);
+  return amount === undefined ? UNKNOWN : format(amount);
+}
+
+function formatSeconds(seconds: number): string {
+  return seconds < 1 ? formatMicros(seconds * 1e6) : `${seconds.toPrecision(3)} s`;
+}
+
+function formatEvictions(perS: number): string {
+  return `${perS < 10 ? Number(perS.toFixed(1)) : formatCount(perS)}/s`;
+}
+
+function agoOf(thenMs: number, nowMs: number): string {
+  return `${formatAge(Math.max(0, nowMs - thenMs) / 1000)} ago`;
+}

@@ -1,0 +1,78 @@
+import test, { type ExecutionContext } from 'ava';
+import { hasTerminals, runInTerminal } from '../_support/cli/in-terminal.js';
+import { collect, firstLine, runCli, startCli } from '../_support/cli/run-cli.js';
+import { freePort } from '../_support/support.js';
+
+const inTerminal = hasTerminals ? test : test.skip;
+
+interface LogRecord {
+  readonly ts: string;
+  readonly level: string;
+  readonly msg: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** The records of a log; fails for a line that is none. */
+function recordsOf(t: ExecutionContext, text: string): LogRecord[] {
+  return text
+    .trimEnd()
+    .split('\n')
+    .map((line) => {
+      const record = JSON.parse(line) as LogRecord;
+      t.deepEqual(Object.keys(record), ['ts', 'level', 'msg', 'fields'], line);
+      t.is(new Date(record.ts).toISOString(), record.ts);
+      t.true(['debug', 'info', 'warn', 'error'].includes(record.level), line);
+      return record;
+    });
+}
+
+test('log format: with json all that a node writes is records, from its warnings to its end', async (t) => {
+  const addr = `127.0.0.1:${await freePort()}`;
+  const args = ['--no-client-socket', '--pool', '1mb', '-o', 'metrics_port=0', '-o', 'node_id=recorded'];
+  const env = { MESHCACHE_LOG: 'debug', MESHCACHE_VNODE: '3' };
+  const child = startCli(['node', '--discovery-addr', addr, ...args, '--log-format', 'json'], { env });
+  t.teardown(() => void child.kill('SIGKILL'));
+  const ended = collect(child);
+  await firstLine(child);
+  child.kill('SIGTERM');
+  const { status, stdout, stderr } = await ended;
+  t.is(status, 0);
+  const [ready, ...others] = recordsOf(t, stdout);
+  t.deepEqual(others, []);
+  t.like(ready, { level: 'info', msg: 'node ready', fields: { node_id: 'recorded', is_joined: true } });
+  const records = recordsOf(t, stderr);
+  t.true(records.some(({ msg, level }) => level === 'warn' && msg.startsWith('MESHCACHE_VNODE in the environment')));
+  const started = records.find(({ msg }) => msg === 'node started');
+  t.like(started, { level: 'info', fields: { node_id: 'recorded', is_meta: true } });
+});
+
+test('log format: the environment gives it too, also to the processes that a command starts; the option wins', async (t) => {
+  const env = { MESHCACHE_LOG_FORMAT: 'json', MESHCACHE_LOG: 'info' };
+  const demo = ['demo', '--nodes', '2', '--conversations', '2', '--page-bytes', '4kb', '--json'];
+  const { stderr, stdout } = await runCli(demo, { env });
+  t.is(JSON.parse(stdout).wrong_bytes, 0);
+  t.is(recordsOf(t, stderr).filter(({ msg }) => msg === 'node started').length, 2);
+  const failed = await runCli(['node'], { env });
+  t.is(failed.status, 2);
+  t.like(recordsOf(t, failed.stderr), [{ level: 'error' }]);
+  t.regex((await runCli(['node', '--log-format', 'text'], { env })).stderr, /^error: --discovery-addr is missing/);
+});
+
+inTerminal('colours: a terminal gets them, a pipe and NO_COLOR do not, FORCE_COLOR wins', async (t) => {
+  const red = '\u001b[31merror:\u001b[39m --discovery-addr';
+  t.true((await runInTerminal(['node'], { columns: 80 })).shown.startsWith(red));
+  const plain = await runInTerminal(['node'], { columns: 80, env: { NO_COLOR: '1' } });
+  t.true(plain.shown.startsWith('error: --discovery-addr'), plain.shown);
+  const dumb = await runInTerminal(['node'], { columns: 80, env: { TERM: 'dumb' } });
+  t.true(dumb.shown.startsWith('error: --discovery-addr'), dumb.shown);
+  t.true((await runCli(['node'])).stderr.startsWith('error: --discovery-addr'));
+  t.true((await runCli(['node'], { env: { FORCE_COLOR: '1' } })).stderr.startsWith(red));
+});
+
+inTerminal('colours: the level of a log line has one', async (t) => {
+  const args = ['--no-client-socket', '--pool', '1mb', '-o', 'metrics_port=0', '-o', 'local_hostname=127.0.0.1'];
+  const addr = `127.0.0.9:${await freePort()}`;
+  const run = await runInTerminal(['node', '--discovery-addr', addr, ...args, '--wait-joined', '0'], { columns: 80 });
+  t.is(run.status, 1);
+  t.true(run.shown.includes('Z \u001b[33mwarn\u001b[39m meshcache: no discovery master is reachable'), run.shown);
+});
