@@ -30,8 +30,9 @@ const LEVELS: Readonly<Record<string, number>> = {
   processes: 10,
   command: 10,
   sim: 11,
-  'index.ts': 11,
+  exports: 11,
   bench: 11,
+  'index.ts': 12,
   cli: 12,
 };
 
@@ -55,8 +56,11 @@ function sources(folder: string): Source[] {
     });
 }
 
+/** Modules that a source imports; examples in its comments do not count. */
 function imports({ text }: Source): string[] {
-  return [...text.matchAll(/(?:from|import)\s*\(?\s*'([^']+)'/g)].map((match) => match[1] as string);
+  return [...text.replace(/^ *\*.*$/gm, '').matchAll(/(?:from|import)\s*\(?\s*'([^']+)'/g)].map(
+    (match) => match[1] as string,
+  );
 }
 
 /** The first folder below `src`, or the file's name when it lies there itself. */
@@ -64,9 +68,16 @@ function area(path: string): string {
   return path.split('/')[1] as string;
 }
 
-/** The folders that importing leads to from one of them. */
-function reached(imported: ReadonlyMap<string, ReadonlySet<string>>, folder: string): Set<string> {
-  const found = new Set<string>(imported.get(folder));
+/** The modules that are there when this one runs: those that it imports, but for types alone. */
+function loadedBy({ path, text }: Source): string[] {
+  return imports({ path, text: text.replace(/^(?:import|export) type [^;]*;/gm, '') })
+    .filter((name) => name.startsWith('.'))
+    .map((name) => normalize(join(dirname(path), name)).replace(/\.js$/, '.ts'));
+}
+
+/** The folders, or modules, that importing leads to from one of them. */
+function reached(imported: ReadonlyMap<string, ReadonlySet<string>>, place: string): Set<string> {
+  const found = new Set<string>(imported.get(place));
   for (const each of found) for (const next of imported.get(each) ?? []) found.add(next);
   return found;
 }
@@ -247,6 +258,14 @@ test('tidy: the folders of an area do not import each other in a circle', (t) =>
   }
   const inCircles = [...imported.keys()].filter((folder) => reached(imported, folder).has(folder)).sort();
   t.deepEqual(inCircles, []);
+});
+
+test('tidy: modules do not load each other in a circle', (t) => {
+  const loaded = new Map(sources('src').map((source) => [source.path, new Set(loadedBy(source))]));
+  t.deepEqual(
+    [...loaded.keys()].filter((path) => reached(loaded, path).has(path)),
+    [],
+  );
 });
 
 test('tidy: of the command only its entry point imports benchmarks', (t) => {

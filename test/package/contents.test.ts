@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import { publint } from 'publint';
 import { formatMessage } from 'publint/utils';
+import { deadLinks } from '../_support/docs/markdown.js';
 import { createUser, type User } from '../_support/package/packed.js';
 
 const PACKED_MAX_BYTES = 2 * 1024 * 1024;
@@ -29,8 +30,11 @@ test.before(async (t) => {
 });
 test.after.always(() => user?.remove());
 
+/** Modules that a program imports; examples in its comments do not count. */
 function imports(text: string): string[] {
-  return [...text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"'\n]+)["']/g)].map(([, name]) => name as string);
+  return [...text.replace(/^ *\*.*$/gm, '').matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"'\n]+)["']/g)].map(
+    ([, name]) => name as string,
+  );
 }
 
 /** Files that loading `path` loads, itself included. */
@@ -51,14 +55,16 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   for (const path of [...asked, 'build/dist/cli.js', 'build/dist/dashboard.html', 'build/python/meshcache/_version.py'])
     t.true(paths.includes(path), path);
   const allowed = [
-    /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|SECURITY\.md)$/,
+    /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|CONTRIBUTING\.md|SECURITY\.md)$/,
     /^build\/dist\/[\w-]+\.(js|html)$/,
-    /^build\/types\/(base|client|clients|core|directory|discovery|disk|memory|metrics|native|net|node|pool|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
+    /^build\/types\/(base|client|clients|core|directory|discovery|disk|exports|memory|metrics|native|net|node|pool|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
     /^build\/python\/(pyproject\.toml|README\.md|backend\.py)$/,
     /^build\/python\/meshcache\/(\w+\/)?(\w+\.py|py\.typed)$/,
-    /^deploy\/[\w.-]+$/,
+    /^deploy\/(kubernetes\/\w+\/)?[\w.-]+$/,
+    /^(docs|src)\/([\w-]+\/)*[\w-]+\.md$/,
+    /^examples\/[\w-]+\/(README\.md|[\w-]+\.(mjs|py))$/,
   ];
   const strange = paths.filter((path) => !allowed.some((pattern) => pattern.test(path)));
   t.deepEqual(strange, []);
@@ -69,6 +75,40 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   // The addon comes with its checksum or not at all.
   const addon = ['build/native/meshcache.node', 'build/native/meshcache.node.sha256'];
   t.not(addon.filter((path) => paths.includes(path)).length, 1);
+});
+
+test('package: no document of it has a link that leads out of it', (t) => {
+  const paths = new Set(user.packed.files.map(({ path }) => path));
+  const documents = [...paths].filter((path) => path.endsWith('.md'));
+  t.true(documents.length > 30);
+  const read = (path: string): string | undefined =>
+    paths.has(path) ? readFileSync(join(root, path), 'utf8') : undefined;
+  for (const path of documents) t.deepEqual(deadLinks(path, read), [], path);
+});
+
+test('package: it cannot be published without addresses of its home, its repository and its issues', async (t) => {
+  const manifest = JSON.parse(await readFile('package.json', 'utf8'));
+  t.is(manifest.scripts.prepublishOnly, 'node test/package/check-addresses.mjs package.json');
+  const check = async (content: unknown): Promise<string> => {
+    await user.write('manifest.json', JSON.stringify(content));
+    const args = ['test/package/check-addresses.mjs', join(user.folder, 'manifest.json')];
+    return run(process.execPath, args).then(
+      () => 'accepted',
+      (error: { stderr: string }) => error.stderr,
+    );
+  };
+  const whole = {
+    homepage: 'https://meshcache.dev',
+    repository: { type: 'git', url: 'git+https://git.meshcache.dev/meshcache.git' },
+    bugs: { url: 'https://git.meshcache.dev/meshcache/issues' },
+  };
+  t.is(await check({ ...manifest, ...whole }), 'accepted');
+  for (const key of ['homepage', 'repository', 'bugs']) {
+    const said = await check({ ...manifest, ...whole, [key]: undefined });
+    t.regex(said, new RegExp(`package.json has no address in "${key}"`), key);
+  }
+  t.regex(await check({ ...manifest, ...whole, homepage: 'https://example.com/meshcache' }), /"homepage"/);
+  t.regex(await check({ ...manifest, ...whole, bugs: { url: 'change me' } }), /"bugs"/);
 });
 
 test('package: its programs are the command and the processes that it starts', (t) => {

@@ -9,9 +9,9 @@ const EXPORTS = {
   meshcache: [
     'ArgumentError AuthError ClosedError ConfigError ConsistentHashRing Core DataLocation DirectoryClient DirectoryServer',
     'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion InvariantError KeyBatch KeyEncoder',
-    'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeRuntime',
+    'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeNamespace NodeRuntime',
     'PLACEMENT_POLICIES PLACEMENT_ROUTINGS PlacementBounds PlacementSimulation PoolAllocator ProtocolError PublishedPool',
-    'RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore diskSizeFor keyEncoderFor loadCore',
+    'RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore diskSizeFor hostPages keyEncoderFor loadCore',
   ],
   'meshcache/core': [
     'ArgumentError ClosedError ConsistentHashRing Core KeyBatch KeyEncoder MeshCacheError NO_NODE PLACEMENT_POLICIES PLACEMENT_ROUTINGS',

@@ -5,7 +5,9 @@ import { createUser, programsOf, type User } from '../_support/package/packed.js
 import { freePort } from '../_support/support.js';
 
 let user: User;
-const programs = programsOf(readFileSync('README.md', 'utf8'));
+const [first, engine, core] = ['README.md', 'docs/rdma.md', 'docs/guides/simulator.md'].map(
+  (path) => programsOf(readFileSync(path, 'utf8'))[0] as string,
+) as [string, string, string];
 
 test.before(async (t) => {
   t.timeout(120_000);
@@ -18,14 +20,12 @@ for (const { name, program, missing, env } of nodeVersions()) {
   const whereRun = missing === '' ? test.serial : test.serial.skip;
 
   whereRun(`package: installed in an empty folder, the README’s first program runs ${suffix}`, async (t) => {
-    const [first] = programs as [string];
     await user.write('first.js', first.replace('31990', String(await freePort())));
     const { stdout } = await user.run(program, ['first.js']);
     t.is(stdout, 'hello\n[ true, true ]\n2\n[ true, false ]\n');
   });
 
-  whereRun(`package: the README’s programs for the engine and the core run ${suffix}`, async (t) => {
-    const [, engine, core] = programs as [string, string, string];
+  whereRun(`package: the documented programs for the engine and the core run ${suffix}`, async (t) => {
     await user.write('engine.js', engine);
     t.regex((await user.run(program, ['engine.js'])).stdout, /^(\[ true \]|no RDMA here: .+)\n$/);
     await user.write('core.js', core);

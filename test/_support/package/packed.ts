@@ -61,9 +61,9 @@ export async function createUser(how: 'installed' | 'unpacked' = 'installed'): P
   };
 }
 
-/** The JavaScript examples of the README, in order: the first program, the engine, the core. */
-export function programsOf(readme: string): string[] {
-  return [...readme.matchAll(/```js\n(.*?)```/gs)].map((match) => match[1] as string);
+/** The JavaScript examples of a document, in order. */
+export function programsOf(text: string): string[] {
+  return [...text.matchAll(/```js\n(.*?)```/gs)].map((match) => match[1] as string);
 }
 
 /** Lets programs in the user's folder find packages of this project, which a user would have installed. */

@@ -16,7 +16,9 @@ import {
   DiskStore,
   EVICTION_POLICIES,
   type HostMemPool,
+  type HostPagesOptions,
   HostRegion,
+  hostPages,
   KeyEncoder,
   loadCore,
   MeshCacheClient,
@@ -27,7 +29,9 @@ import {
   MeshCacheStore,
   Metrics,
   MetricsServer,
+  type MissReason,
   NodeInfo,
+  type NodeNamespace,
   type NodeReport,
   NodeRuntime,
   type PageHolders,
@@ -37,6 +41,8 @@ import {
   PublishedPool,
   RdmaError,
   type ReadOp,
+  type ReadOptions,
+  type RefusalReason,
   RpcClient,
   RpcServer,
   type StorageConfig,
@@ -103,6 +109,28 @@ export async function useStore(): Promise<StoreStats> {
   await store.clear();
   await store.close();
   return stats;
+}
+
+export async function useOptions(): Promise<void> {
+  await using store = await MeshCacheStore.create({
+    discoveryAddr: '127.0.0.1:31990',
+    protocol: 'tcp',
+    globalSegmentSize: '1.5gb',
+    modelName: 'llama-3-8b',
+  });
+  const region = HostRegion.allocate(1 << 20);
+  const pages: HostPagesOptions = { region, pageBytes: 4096, pageTokens: 16 };
+  await store.registerMemPoolHost(hostPages(pages));
+  const options: ReadOptions = { timeoutMs: 50, signal: new AbortController().signal, hint: 'open' };
+  const copies: (Uint8Array | null)[] = await store.getMany(['a', 'b'], options);
+  const { page, reason } = await store.getDetailed('a', options);
+  const why: MissReason | undefined = reason;
+  const { isSet, reason: refusal } = await store.setDetailed('a', new Float32Array(4), { timeoutMs: 50 });
+  const refused: RefusalReason | undefined = refusal;
+  const view: NodeNamespace = store.namespace({ tag: 'weights-1' });
+  for await (const key of view.keys({ timeoutMs: 1000 })) console.log(key);
+  await store.clear({ timeoutMs: 1000 });
+  console.log(copies, page?.length, why, isSet, refused, await store.exists('a', { timeoutMs: 5 }));
 }
 
 export async function useClient(store: MeshCacheStore): Promise<MeshCacheClientStats> {

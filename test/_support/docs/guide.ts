@@ -1,0 +1,114 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { PATIENCE_MS } from '../support.js';
+import { type Fence, fencesOf } from './markdown.js';
+
+/** Printed by the shell behind each block, with the block's exit status. */
+const END = '--- end of block';
+/** Printed by what a block leaves running, once it is up. */
+const READY = /\bready\b/;
+
+/** What a guide gets from its surroundings in place of a user's own. */
+export interface GuideSurroundings {
+  /** An empty folder. */
+  readonly folder: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** Shell functions that stand for programs of other people. */
+  readonly functions: string;
+  /** Texts that are replaced in every block: ports that may be taken here. */
+  readonly replaced: Readonly<Record<string, string>>;
+}
+
+/** One shell in which the blocks of a guide run, one after the other. */
+class Shell {
+  readonly #child: ChildProcess;
+  #output = '';
+  #ended = false;
+
+  constructor({ folder, env, functions }: GuideSurroundings) {
+    // A group of its own: what a guide leaves running ends with it.
+    this.#child = spawn('bash', [], { cwd: folder, env, stdio: ['pipe', 'pipe', 'pipe'], detached: true });
+    for (const stream of [this.#child.stdout, this.#child.stderr])
+      stream?.setEncoding('utf8').on('data', (text: string) => {
+        this.#output += text;
+      });
+    this.#child.once('close', () => {
+      this.#ended = true;
+    });
+    this.#child.stdin?.write(`${functions}\n`);
+  }
+
+  /** Runs a block to its end, or, with `waitsForReady`, until what it has started is up. Returns what was printed meanwhile. */
+  async run(text: string, waitsForReady: boolean): Promise<string> {
+    const start = this.#output.length;
+    this.#child.stdin?.write(`(exit 0)\n${failing(text)}\necho "${END} $?"\n`);
+    const printed = (): string => this.#output.slice(start);
+    await this.#until(() => printed().includes(`${END} `) && (!waitsForReady || READY.test(printed())), text);
+    const [, status] = new RegExp(`${END} (\\d+)`).exec(printed()) ?? [];
+    if (status !== '0') throw new Error(`status ${status} of: ${text}\n${printed()}`);
+    return printed().replace(new RegExp(`${END} \\d+\n`), '');
+  }
+
+  async #until(holds: () => boolean, what: string): Promise<void> {
+    const endMs = performance.now() + PATIENCE_MS;
+    while (!holds()) {
+      if (this.#ended || performance.now() > endMs) throw new Error(`not done: ${what}\n${this.#output}`);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+
+  /** Ends the shell, and whatever its blocks have left running. */
+  close(): void {
+    try {
+      process.kill(-(this.#child.pid as number), 'SIGKILL');
+    } catch {
+      // Nothing is left.
+    }
+  }
+}
+
+/** The block, which ends with the first command that fails. A command that goes on in the background stays a child of the shell. */
+function failing(text: string): string {
+  return `eval "$(cat <<'END_OF_BLOCK'\nset -e\n${text}\nset +e\nEND_OF_BLOCK\n)"`;
+}
+
+/** Whether the output has the promised lines; `…` stands for any text of a line, a line of its own for any lines. */
+function isAsPromised(output: string, promised: string): boolean {
+  const escaped = promised.trimEnd().replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&');
+  const pattern = escaped.replaceAll(/^…$/gm, '[^]*').replaceAll('…', '.*').replaceAll('\n', '\n(?:.*\n)*?');
+  return new RegExp(`(?:^|\n)${pattern}`).test(output);
+}
+
+/** The name that stands before a program: `name.mjs`, followed by a colon. */
+function nameOf({ before }: Fence): string | undefined {
+  return /^`([\w.-]+)`:$/.exec(before)?.[1];
+}
+
+/**
+ * Follows a guide to the letter: programs are saved under the names that stand before them, blocks of shell commands run in their order, and
+ * what a block prints is compared with the block of text behind it. Returns the number of shell blocks that were run.
+ */
+export async function followGuide(guide: string, surroundings: GuideSurroundings): Promise<number> {
+  const shell = new Shell(surroundings);
+  const replaced = Object.entries(surroundings.replaced);
+  let output = '';
+  let blocks = 0;
+  try {
+    for (const fence of fencesOf(guide)) {
+      const text = replaced.reduce((changed, [from, to]) => changed.replaceAll(from, to), fence.text);
+      if (fence.words.includes('not-run')) continue;
+      const name = nameOf(fence);
+      if (fence.language === 'js' && name !== undefined) writeFileSync(join(surroundings.folder, name), text);
+      else if (fence.language === 'sh') {
+        output = await shell.run(text, /&$/m.test(text));
+        blocks++;
+      } else if (fence.language === 'text' && !isAsPromised(output, text)) {
+        throw new Error(`promised:\n${text}\nprinted:\n${output}`);
+      }
+    }
+    return blocks;
+  } finally {
+    shell.close();
+  }
+}
