@@ -262,7 +262,7 @@ export class SimNode {
     });
     const scopes = workload.kind === 'mixed' ? ['', ...workload.namespaces] : [''];
     for (const scope of scopes) await checked.open(scope);
-    const { clock } = process;
+    const clock = process.programClock;
     const random = forkedRandom(seed, 'calls', node, this.starts);
     const calls =
       workload.kind === 'mixed' && keys !== undefined

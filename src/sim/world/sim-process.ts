@@ -36,6 +36,8 @@ export class SimProcess implements NetworkProcess {
   readonly name: string;
   readonly host: SimHost;
   readonly clock: SimClock;
+  /** The clock of the program around the node, whose timers are not counted as the node's. */
+  readonly programClock: SimClock;
   readonly random: RandomSource;
   readonly files: SimFiles;
   /** Counters of its program. */
@@ -69,6 +71,7 @@ export class SimProcess implements NetworkProcess {
     this.name = identity.name;
     this.random = identity.random;
     this.clock = new SimClock(world.scheduler, host.time, this, world.options.turnMs);
+    this.programClock = new SimClock(world.scheduler, host.time, this, world.options.turnMs);
     this.files = new SimFiles(this, host.disk);
     this.environment = {
       clock: this.clock,
