@@ -58,6 +58,8 @@ export class PageStatements {
    * nodes, even when the page has left the pool and a node that was cut off tells a shard of an older one.
    */
   readonly #voids = new Removals(DROPPED_KEYS_MAX_COUNT, { keepsKeys: true });
+  /** Keys of pages that this node has lately lost for want of room; other nodes may still have copies of them. */
+  readonly #evicted = new Removals(DROPPED_KEYS_MAX_COUNT, { keepsKeys: true });
   /** Version of this start; pages that this node has set since have a later one. */
   readonly #startVersion: number;
   #closed = false;
@@ -95,10 +97,15 @@ export class PageStatements {
     return refused;
   }
 
-  /** Withdraws the announcements of pages that have just gone here, and drops copies of them. */
-  async retract(keys: readonly string[]): Promise<void> {
+  /**
+   * Withdraws the announcements of pages that have just been cleared here, and drops copies of them on other nodes. So
+   * are copies of pages that had been evicted here before, as far as they are remembered and `isCleared` is true.
+   */
+  async retract(keys: readonly string[], isCleared: (key: string) => boolean): Promise<void> {
+    const retracted = new Set(keys);
     for (const key of keys) this.#unannounced.delete(key);
-    await this.#parts.directory.delete(keys, undefined, { withCopies: true });
+    for (const [key] of this.#evicted.entries()) if (isCleared(key)) retracted.add(key);
+    await this.#parts.directory.delete([...retracted], undefined, { withCopies: true });
   }
 
   /**
@@ -148,12 +155,16 @@ export class PageStatements {
     const keys = batchOf(asked);
     const located = { keys, columns: this.#own.find(keys) };
     const gone = absentOf(located);
-    for (const key of stringsOf(gone)) this.#unannounced.delete(key);
+    for (const key of stringsOf(gone)) {
+      this.#unannounced.delete(key);
+      this.#evicted.note(key, 1);
+    }
     await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
 
-  /** The locations to announce for those of `keys` that this node has now. */
+  /** The locations to announce for those of `keys` that this node has now; none once it closes. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[] {
+    if (this.#closed) return keys.map(() => null);
     const columns = this.#own.find(keys);
     return keys.map((_, i) => columns.locationAt(i));
   }
@@ -199,7 +210,8 @@ export class PageStatements {
     const { pool, disk } = this.#parts;
     if (this.#closed) return;
     yield pool.keys();
-    for (const keys of disk?.keysInSlices() ?? []) {
+    if (this.#closed || disk === undefined) return;
+    for (const keys of disk.keysInSlices()) {
       if (this.#closed) return;
       const inPool = pool.hasBatch(keys);
       yield keys.filter((_, i) => inPool[i] === 0);
@@ -336,6 +348,7 @@ export class PageStatements {
   verify(): void {
     this.#voids.verify();
     this.#droppedCopies.verify();
+    this.#evicted.verify();
     if (this.#closed || this.#announcing > 0) return;
     const keys = [...this.#unannounced];
     for (const [i, flag] of this.#parts.pool.hasBatch(keys).entries()) {

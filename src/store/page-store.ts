@@ -216,7 +216,7 @@ export class PageStore {
     onGone?.(inPool);
     const onDisk = (prefixes === undefined ? disk?.clear() : disk?.clearWhere(isWanted)) ?? [];
     // This runs before any wait, so that pages set meanwhile are not removed as well.
-    await Promise.all([this.#statements.retract([...new Set([...inPool, ...onDisk])]), disk?.removalsWritten()]);
+    await Promise.all([this.#statements.retract([...inPool, ...onDisk], isWanted), disk?.removalsWritten()]);
   }
 
   /** Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false. */

@@ -2,6 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { InvariantError } from '../../src/base/errors.js';
+import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
@@ -18,6 +19,7 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
     region.free();
   });
   const stated: number[] = [];
+  const deleted: string[] = [];
   const versions = new HybridClock(systemClock);
   const statements = new PageStatements({
     pool,
@@ -26,7 +28,9 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
         stated.push(...columns.version);
         return new Uint8Array(columns.count).fill(answer);
       },
-      async delete() {},
+      async delete(keys) {
+        deleted.push(...stringsOf(keys));
+      },
     },
     versions,
     isSettled: () => isSettled,
@@ -39,7 +43,7 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
     const published = pool.publishBatch([key], [{ views: [bytes], length: bytes.length }], origin);
     return [...(await statements.stateSet([key], published, origin))];
   };
-  return { pool, statements, stated, set };
+  return { pool, statements, stated, deleted, set };
 }
 
 test('page statements: what stays outdated however often it is set anew is refused, and not kept', async (t) => {
@@ -131,4 +135,27 @@ test('page statements: what no owner has taken is forgotten when it leaves the p
   });
   await statements.restate(['k']);
   t.notThrows(() => statements.verify());
+});
+
+test('page statements: once closed, no page has a location, though the pool and the disk are not asked any more', async (t) => {
+  // Cause: a node that was closing logged that its disk store was closed, as an error.
+  const { pool, statements, set } = newStatements(t, Taken.taken);
+  await set('k', content(1, 100));
+  t.true(statements.locationsOf(['k'])[0] !== null);
+  statements.close();
+  t.deepEqual(statements.locationsOf(['k']), [null]);
+  t.deepEqual(pool.keys(), ['k']);
+});
+
+test('page statements: a clear withdraws pages, and those that were evicted before, as far as they are meant', async (t) => {
+  const { pool, statements, set, deleted } = newStatements(t, Taken.taken);
+  for (const key of ['a/here', 'a/evicted', 'b/evicted']) await set(key, content(1, 100));
+  for (const key of ['a/evicted', 'b/evicted']) {
+    pool.remove(key);
+    await statements.restate([key]);
+  }
+  deleted.length = 0;
+  pool.remove('a/here');
+  await statements.retract(['a/here'], (key) => key.startsWith('a/'));
+  t.deepEqual(deleted, ['a/here', 'a/evicted']);
 });
