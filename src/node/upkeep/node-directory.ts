@@ -165,8 +165,12 @@ export class NodeDirectory {
     const { before, after, changed } = change;
     for (const nodeId of changed) {
       const incarnation = before.get(nodeId)?.incarnation;
-      const isGone = incarnation !== undefined && after.get(nodeId)?.incarnation !== incarnation;
-      if (isGone) this.#shard.dropNode(nodeId, incarnation);
+      const now = after.get(nodeId)?.incarnation;
+      if (incarnation === undefined || now === incarnation) continue;
+      // A node whose clock went back has started anew with an earlier incarnation; what that start has announced stays.
+      this.#shard.dropNodes(
+        (node) => node.nodeId !== nodeId || node.incarnation > incarnation || node.incarnation === now,
+      );
     }
     const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId));
     this.#ages.changed(after, changed);
