@@ -341,6 +341,12 @@ export const METRICS_CONNECTION_MAX_REQUESTS = 1024;
 export const METRICS_IDLE_CONNECTIONS_MAX_COUNT = 56;
 /** Longest time for an HTTP request to arrive completely. */
 export const METRICS_REQUEST_TIMEOUT_MS = 5_000;
+/** Changes of pages that a node keeps for readers that come back. */
+export const EVENTS_KEPT_MAX_COUNT = 262_144;
+/** Time in which a reader of page events may come back, when there is no other. */
+export const EVENTS_KEPT_MS = 60_000;
+/** Streams of page events that a metrics server has open. */
+export const EVENT_STREAMS_MAX_COUNT = 16;
 /** Events that a node keeps for its dashboard. */
 export const NODE_EVENTS_MAX_COUNT = 100;
 /** Nodes that came or went, and nodes that are gone, that a node remembers. */
@@ -426,6 +432,7 @@ relation(
   DISK_WAITING_CLOSE_TIMEOUT_MS + DISK_DRAIN_TIMEOUT_MS + DISK_END_TIMEOUT_MS < NODE_CLOSE_TIMEOUT_MS,
   'a disk tier is closed before the program gives up',
 );
+relation(2 * EVENT_STREAMS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'streams of events leave room for a scrape');
 relation(METRICS_IDLE_CONNECTIONS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'silent clients leave room for a scrape');
 relation(DISK_QUEUE_POOL_FRACTION <= DISK_HELD_POOL_FRACTION, 'what the disk has queued fits in what may wait for it');
 relation(

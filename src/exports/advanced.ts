@@ -91,6 +91,7 @@ export {
 } from '../node/machine/machine-node.js';
 export type { RpcCallOptions } from '../rpc/client.js';
 export type { RpcContext, RpcHandler, RpcServerStats } from '../rpc/server.js';
+export type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';
 export type { Address, Mr, ReadOp, Transport, TransportStats } from '../transport/contract/transport.js';
 export type { TransportConfig } from '../transport/create-transport.js';
 export {

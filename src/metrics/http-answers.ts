@@ -1,10 +1,17 @@
 import { readFile } from 'node:fs/promises';
+import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { constants, gzip } from 'node:zlib';
 import type { Context } from 'koa';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { HISTORY_STEPS_S, METRICS_MAX_CONNECTIONS, METRICS_REQUEST_TIMEOUT_MS } from '../base/limits.js';
+import {
+  EVENT_STREAMS_MAX_COUNT,
+  HISTORY_STEPS_S,
+  METRICS_MAX_CONNECTIONS,
+  METRICS_REQUEST_TIMEOUT_MS,
+} from '../base/limits.js';
+import { eventStream, type PageEventSource } from './event-stream.js';
 import { namesLocally, pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
@@ -90,6 +97,8 @@ export class HttpAnswers {
   /** Contents that are being made; further requests for one get the same. */
   readonly #making = new Map<string, Promise<Content>>();
   #underWay = 0;
+  /** Streams of page events that are open. */
+  #streams = 0;
 
   constructor(metrics: MetricsSource, options: MetricsServerOptions) {
     this.#metrics = metrics;
@@ -159,6 +168,10 @@ export class HttpAnswers {
     if (history !== undefined) {
       routes.set('/api/history', { isOpen: false, answer: (ctx) => this.#answerHistory(ctx, history) });
     }
+    const events = node.events?.bind(node);
+    if (events !== undefined) {
+      routes.set('/api/events', { isOpen: false, answer: (ctx) => this.#answerEvents(ctx, events) });
+    }
     return routes;
   }
 
@@ -195,6 +208,28 @@ export class HttpAnswers {
     const stepS = HISTORY_STEPS_S.find((step) => ctx.querystring === `step_s=${step}`);
     if (stepS === undefined) return say(ctx, 400, `say ?step_s=, one of ${HISTORY_STEPS_S.join(', ')}`);
     await this.#answerReport(ctx, `history by ${stepS} s`, () => history(stepS));
+  }
+
+  /** Streams page events for as long as the client reads them. */
+  async #answerEvents(ctx: Context, events: () => PageEventSource | undefined): Promise<void> {
+    const source = events();
+    if (source === undefined) return say(ctx, 503, 'the node is starting');
+    if (this.#streams >= EVENT_STREAMS_MAX_COUNT) {
+      ctx.set('Retry-After', '1');
+      return say(ctx, 503, `${EVENT_STREAMS_MAX_COUNT} streams of events are open, no more are allowed`);
+    }
+    ctx.status = 200;
+    ctx.set('Content-Type', 'text/event-stream; charset=utf-8');
+    if (ctx.method === 'HEAD') return;
+    const after = ctx.get('Last-Event-ID') || new URLSearchParams(ctx.querystring).get('after');
+    const closed = new AbortController();
+    this.#streams++;
+    ctx.res.once('close', () => {
+      this.#streams--;
+      closed.abort();
+    });
+    const { clock } = this.#env;
+    ctx.body = Readable.from(eventStream(source, { ...(after ? { after } : {}), signal: closed.signal, clock }));
   }
 
   async #answerReport(ctx: Context, name: string, report: () => Promise<unknown>): Promise<void> {

@@ -4,6 +4,7 @@
  * versions can be mixed. Counts are since the node's start.
  */
 
+import type { PageEventSource } from './event-stream.js';
 import type { ClusterHistory } from './history/history-report.js';
 
 /** One kind of call: how many, how long in sum, and how many within each bound. */
@@ -224,4 +225,6 @@ export interface NodeView {
   cluster(): Promise<ClusterReport>;
   /** The figures of all members over time, in steps of HISTORY_STEPS_S. */
   history?(stepS: number): Promise<ClusterHistory>;
+  /** The events of this node's pages; undefined while the node is starting. */
+  events?(): PageEventSource | undefined;
 }

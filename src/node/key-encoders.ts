@@ -27,6 +27,21 @@ export class KeyEncoders {
     }
     return encoder;
   }
+
+  /** The settings of the namespace and the pool whose object keys begin with these characters; undefined: it was not asked for here. */
+  describe(namespace: string): Readonly<Record<string, unknown>> | undefined {
+    for (const encoder of [this.own, ...this.#encoders.values()]) {
+      const pool = encoder.poolOf(`${namespace}/`);
+      if (pool === undefined) continue;
+      const { modelName, dtype, layout, tag, tpRank, tpSize, ppRank, ppSize, isMlaModel } = encoder.namespace;
+      return {
+        pool,
+        ...{ model_name: modelName, dtype, layout, tag },
+        ...{ tp_rank: isMlaModel ? null : tpRank, tp_size: tpSize, pp_rank: ppRank, pp_size: ppSize },
+      };
+    }
+    return undefined;
+  }
 }
 
 function mainPrefixOf(encoder: KeyEncoder): string {

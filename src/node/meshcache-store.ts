@@ -9,8 +9,10 @@ import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
+import type { PageEventSource } from '../metrics/event-stream.js';
 import { Metrics } from '../metrics/metrics.js';
 import { checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
+import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { NodeNamespace } from '../store/namespace/node-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
@@ -143,7 +145,8 @@ export class MeshCacheStore extends NodeNamespace {
       const stats = () => statsOf(made);
       clients = await openClientSocket(config, { nodeId, directory, pages, keyEncoders, stats, env });
       const isDraining = () => leaving.drain.isDraining;
-      reporting.running(runtime, storeReporter({ pool, disk, clients, isDraining }));
+      const events = eventSource(made, keyEncoders);
+      reporting.running(runtime, storeReporter({ pool, disk, clients, isDraining, events }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
       return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, clients, turns });
@@ -220,6 +223,22 @@ export class MeshCacheStore extends NodeNamespace {
     }
   }
 
+  /**
+   * What becomes of the pages of this node: a list of them, then each change, or what follows the position `after`. Routers keep a list of pages
+   * by it; the metrics server streams the same at `/api/events`. Ends when the signal is aborted or the store closes.
+   *
+   * @example
+   * import { MeshCacheStore } from 'meshcache';
+   *
+   * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
+   * for await (const event of store.pageEvents({ signal: AbortSignal.timeout(60_000) })) {
+   *   if (event.kind === 'changed') for (const { key, tier } of event.changes) console.log(key, tier ?? 'gone');
+   * }
+   */
+  pageEvents(options: FollowOptions = {}): AsyncGenerator<PageEvent, void> {
+    return this.#parts.events.follow(options);
+  }
+
   /** Current sizes, and counters since the store was created. */
   stats(): StoreStats {
     return statsOf(this.#parts);
@@ -263,9 +282,17 @@ export class MeshCacheStore extends NodeNamespace {
    * size, and is for tests and simulations.
    */
   verify(): void {
-    const { runtime, pages, disk, promoter, leaving, hotReads } = this.#parts;
-    for (const part of [runtime, pages, disk, promoter, leaving, hotReads, this.#clients]) part?.verify();
+    const { runtime, pages, events, disk, promoter, leaving, hotReads } = this.#parts;
+    for (const part of [runtime, pages, events, disk, promoter, leaving, hotReads, this.#clients]) part?.verify();
   }
+}
+
+function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders): PageEventSource {
+  return {
+    nodeId: runtime.nodeId,
+    follow: (options) => events.follow(options),
+    describe: (namespace) => keyEncoders.describe(namespace),
+  };
 }
 
 function statsOf({ runtime, pages, pool, disk }: StoreParts): StoreStats {

@@ -11,6 +11,7 @@ import { HotReads } from '../store/copies/hot-reads.js';
 import { RemoteCopies } from '../store/copies/remote-copies.js';
 import { WantedPages } from '../store/copies/wanted-pages.js';
 import type { Promoter } from '../store/disk/promoter.js';
+import { PageEvents } from '../store/events/page-events.js';
 import { PageStore, type PageStoreParts } from '../store/page-store.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
@@ -36,6 +37,7 @@ export interface StoreGround {
 export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'disk'> {
   readonly pool: PublishedPool;
   readonly pages: PageStore;
+  readonly events: PageEvents;
   readonly promoter: Promoter | null;
   readonly leaving: StoreLeaving;
   readonly hotReads: HotReads;
@@ -47,6 +49,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const { config, env, metrics, runtime, region, disk, evicted } = ground;
   const set = new Signal<[keys: readonly string[]]>();
   const gone = new Signal<[keys: readonly string[]]>();
+  const changed = new Signal<[keys: readonly string[]]>();
   const remoteHits = new Signal<[keys: readonly string[]]>();
   const copyThreads = copyThreadsOf(env.threads);
   const pool = publishedPoolOf(ground, copyThreads);
@@ -60,7 +63,15 @@ export function assembleStore(ground: StoreGround): StoreParts {
   });
   const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
-  const pages = new PageStore({ ...storeParts, onTouched, onSet: set.tell, onGone: gone.tell });
+  const pages = new PageStore({
+    ...storeParts,
+    onTouched,
+    onSet: set.tell,
+    onGone: gone.tell,
+    onChanged: changed.tell,
+  });
+  const events = new PageEvents(pages.statements, env);
+  changed.listen((keys) => events.note(keys));
   evicted.listen((keys) => pages.forget(keys));
   const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements }, env);
   const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
@@ -81,7 +92,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   });
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-  return { runtime, region, disk, pool, pages, promoter, leaving, hotReads, earlier };
+  return { runtime, region, disk, pool, pages, events, promoter, leaving, hotReads, earlier };
 }
 
 /** Makes the pool in the region, which peers can read from now on. */
@@ -170,10 +181,11 @@ export function storePartOf(
  * misses.
  */
 export async function closeStore(
-  { runtime, region, pool, pages, promoter, leaving }: StoreParts,
+  { runtime, region, pool, pages, events, promoter, leaving }: StoreParts,
   { reporting, clients }: { readonly reporting: NodeReporting; readonly clients: ClientServer | undefined },
 ): Promise<void> {
   reporting.closing();
+  events.close();
   const leavingClosed = leaving.close();
   const pagesClosed = pages.close();
   const clientsClosed = clients?.close();

@@ -8,7 +8,7 @@ import { Taken } from '../directory/messages/taken.js';
 import { batchOf } from '../directory/owners/owners.js';
 import { Removals } from '../directory/shard/removals.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import type { DataLocation } from '../types.js';
+import type { DataLocation, Tier } from '../types.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { absentOf, type KeyedLocations, OwnLocations, presentOf } from './own-locations.js';
 
@@ -23,6 +23,8 @@ export interface PageStatementsParts {
   readonly keepsDuplicates: boolean;
   /** Called with pages that may have left the pool. */
   readonly onGone?: (keys: readonly string[]) => void;
+  /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */
+  readonly onChanged?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly metrics: MetricsSink;
 }
@@ -105,6 +107,7 @@ export class PageStatements {
     const retracted = new Set(keys);
     for (const key of keys) this.#unannounced.delete(key);
     for (const [key] of this.#evicted.entries()) if (isCleared(key)) retracted.add(key);
+    this.#parts.onChanged?.(keys);
     await this.#parts.directory.delete([...retracted], undefined, { withCopies: true });
   }
 
@@ -124,6 +127,7 @@ export class PageStatements {
     this.#parts.onGone?.(gone);
     this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
     const removed = isCopy ? undefined : disk?.removeOlder(keys, voidBelow);
+    this.#parts.onChanged?.(keys);
     this.#restateFromDisk(gone);
     await removed;
   }
@@ -159,6 +163,7 @@ export class PageStatements {
       this.#unannounced.delete(key);
       this.#evicted.note(key, 1);
     }
+    this.#parts.onChanged?.(asked);
     await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
 
@@ -198,6 +203,18 @@ export class PageStatements {
   poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
     const columns = this.#own.findInPool(keys);
     return keys.map((_, i) => columns.locationAt(i));
+  }
+
+  /** Where each page is; null: this node does not have it, or no directory owner has accepted it. None once the store closes. */
+  tiersOf(keys: readonly string[]): (Tier | null)[] {
+    const { pool, disk } = this.#parts;
+    if (this.#closed) return keys.map(() => null);
+    const isInPool = pool.hasBatch(keys);
+    const isOnDisk = disk?.hasBatch(keys);
+    return keys.map((key, i) => {
+      if (isInPool[i] === 1) return this.#unannounced.has(key) ? null : 'memory';
+      return isOnDisk?.[i] === 1 ? 'disk' : null;
+    });
   }
 
   get isEmpty(): boolean {
@@ -266,6 +283,7 @@ export class PageStatements {
     const keys = stringsOf(pickKeys(entries.keys, held));
     const voidBelow = held.map((i) => (entries.columns.version[i] as number) + 1);
     this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
+    this.#parts.onChanged?.(keys);
     metrics.count('meshcache_duplicate_pages_total', keys.length);
     // The removal is not awaited: after a crash the disk's page is announced anew, and is as good as the other node's.
     // The disk reports its own failures.
@@ -336,6 +354,7 @@ export class PageStatements {
       if (taken[i] !== Taken.refused || isInPool[i] === 0) this.#unannounced.delete(key);
       if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(i);
     });
+    this.#parts.onChanged?.(strings);
     // The deletes of these pages may have overtaken the put.
     if (gone.length > 0) await directory.delete(pickKeys(keys, gone));
     return announced;

@@ -59,6 +59,8 @@ export interface PageStoreParts {
   readonly onSet?: (keys: readonly string[]) => void;
   /** Called with pages that may have left the pool. */
   readonly onGone?: (keys: readonly string[]) => void;
+  /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */
+  readonly onChanged?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly verifyReads: boolean;
   readonly quarantineMs: number;

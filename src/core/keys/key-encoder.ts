@@ -46,6 +46,8 @@ const FORMAT = 'meshcache/1';
  * console.log(objectKeys[0], digests.subarray(0, 16));
  */
 export class KeyEncoder {
+  /** The namespace that the keys are of; `tpRank` does not count for MLA. */
+  readonly namespace: KeyNamespace;
   private readonly core: Core;
   private readonly fields: readonly (string | number | undefined)[];
   private readonly prefixes = new Map<string, string>();
@@ -62,6 +64,7 @@ export class KeyEncoder {
     for (const [name, value] of Object.entries({ modelName, dtype, layout, tag })) checkText(name, value);
     for (const [name, value] of Object.entries({ tpSize, ppSize, ppRank, tpRank })) checkU32(name, value);
     this.fields = [FORMAT, modelName, dtype, layout, tag, tpSize, ppSize, ppRank, isMlaModel ? undefined : tpRank];
+    this.namespace = { ...namespace };
     this.core = options.core ?? defaultCore();
   }
 
@@ -107,6 +110,12 @@ export class KeyEncoder {
   prefixesOf(pools: readonly string[] = []): string[] {
     for (const pool of pools) if (!this.prefixes.has(pool)) this.addPrefix(pool);
     return [...this.prefixes.values()];
+  }
+
+  /** The pool whose object keys begin with `prefix`; undefined: none that keys have been encoded for. */
+  poolOf(prefix: string): string | undefined {
+    for (const [pool, known] of this.prefixes) if (known === prefix) return pool;
+    return undefined;
   }
 
   private addPrefix(pool: string): string {

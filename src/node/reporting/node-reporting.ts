@@ -1,6 +1,7 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import type { MeshCacheConfig } from '../../config.js';
+import type { PageEventSource } from '../../metrics/event-stream.js';
 import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
@@ -30,6 +31,8 @@ export interface StoreReporter {
   report(): Pick<NodeReport, 'pool' | 'disk' | 'clients'>;
   /** Describes for an operator what is wrong with the store. */
   troubles(): string[];
+  /** The events of the store's pages. */
+  readonly events: PageEventSource;
 }
 
 /** Shows a node to its operators: the metrics server, the health, and the report to other nodes. Lives as long as the node's store. */
@@ -119,6 +122,10 @@ export class NodeReporting implements NodeView {
 
   async history(stepS: number): Promise<ClusterHistory> {
     return this.#runningNode().node.history(stepS);
+  }
+
+  events(): PageEventSource | undefined {
+    return this.#isClosing ? undefined : this.#running?.store.events;
   }
 
   #troubles(): string[] {

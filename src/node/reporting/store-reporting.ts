@@ -1,6 +1,7 @@
 import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
 import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
+import type { PageEventSource } from '../../metrics/event-stream.js';
 import type { ClientReport, ClientsReport, NodeReport } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { StoreReporter } from './node-reporting.js';
@@ -11,10 +12,11 @@ export interface StoreReporterParts {
   readonly isDraining: () => boolean;
   /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
+  readonly events: PageEventSource;
 }
 
 /** Makes the part of a node's report that is about its store. */
-export function storeReporter({ pool, disk, isDraining, clients }: StoreReporterParts): StoreReporter {
+export function storeReporter({ pool, disk, isDraining, clients, events }: StoreReporterParts): StoreReporter {
   return {
     report() {
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
@@ -30,6 +32,7 @@ export function storeReporter({ pool, disk, isDraining, clients }: StoreReporter
         ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
       };
     },
+    events,
     troubles() {
       const failure = disk?.info().failure ?? null;
       return [

@@ -1,0 +1,117 @@
+import type { Clock } from '../base/environment/clock.js';
+
+/** A change of a page, as a stream of page events has it. `tier` null: this node does not have the page any more. */
+interface StreamedChange {
+  readonly key: string;
+  readonly tier: 'memory' | 'disk' | null;
+}
+
+/** An event of a node's pages; `PageEvent` of the store explains each kind. */
+export interface StreamedEvent {
+  readonly kind: 'reset' | 'listed' | 'complete' | 'changed';
+  readonly position?: string;
+  readonly atMs?: number;
+  readonly changes?: readonly StreamedChange[];
+}
+
+/** The page events of a node. */
+export interface PageEventSource {
+  readonly nodeId: string;
+  /** The events that follow a position, or from a list of all pages on. Ends when the signal is aborted. */
+  follow(options: { readonly after?: string; readonly signal: AbortSignal }): AsyncIterator<StreamedEvent, void>;
+  /** The settings behind the 32 hexadecimal characters with which object keys begin; undefined: not known here. */
+  describe(namespace: string): Readonly<Record<string, unknown>> | undefined;
+}
+
+/** Time after which something is sent on a silent stream, so that both ends notice a dead connection. */
+const KEEP_ALIVE_MS = 3_000;
+const KEEP_ALIVE = ': nothing new\n\n';
+/** Names of the tiers as vLLM and SGLang have them in their KV events. */
+const MEDIUMS = { memory: 'CPU', disk: 'DISK' } as const;
+
+/**
+ * The page events of a node as server-sent events (WHATWG HTML, section 9.2), the changes in the form of the KV events of vLLM and SGLang:
+ * `BlockStored` and `BlockRemoved` with `block_hashes`. Ends when the signal is aborted.
+ */
+export async function* eventStream(
+  source: PageEventSource,
+  { after, signal, clock }: { readonly after?: string; readonly signal: AbortSignal; readonly clock: Clock },
+): AsyncGenerator<string, void> {
+  const events = source.follow(after === undefined ? { signal } : { after, signal });
+  const known = new Set<string>();
+  let next = events.next();
+  for (;;) {
+    const result = await orKeepAlive(next, clock);
+    if (result === undefined) {
+      yield KEEP_ALIVE;
+    } else if (result.done) {
+      return;
+    } else {
+      for (const namespace of namespacesOf(result.value)) {
+        if (known.has(namespace)) continue;
+        known.add(namespace);
+        const described = source.describe(namespace);
+        if (described !== undefined) yield message('namespace', { namespace, ...described });
+      }
+      yield textOf(result.value, source.nodeId);
+      next = events.next();
+    }
+  }
+}
+
+/** The result, or undefined when it is not there after {@link KEEP_ALIVE_MS}. */
+async function orKeepAlive<T>(result: Promise<T>, clock: Clock): Promise<T | undefined> {
+  let cancel = (): void => {};
+  const silence = new Promise<undefined>((resolve) => {
+    cancel = clock.after(KEEP_ALIVE_MS, () => resolve(undefined));
+  });
+  try {
+    return await Promise.race([result, silence]);
+  } finally {
+    cancel();
+  }
+}
+
+function textOf({ kind, position, atMs, changes = [] }: StreamedEvent, nodeId: string): string {
+  // An empty id: whoever loses the connection before the list is whole must not go on from an earlier position.
+  if (kind === 'reset') return message('reset', { node_id: nodeId }, '');
+  if (kind === 'complete') return message('complete', { node_id: nodeId }, position);
+  const ts = atMs === undefined ? {} : { ts: atMs / 1000 };
+  return message('kv', { node_id: nodeId, ...ts, events: blockEvents(changes) }, position);
+}
+
+function message(event: string, data: object, id?: string): string {
+  return `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
+}
+
+/** A change of several blocks, with the names of the KV events of vLLM. */
+interface BlockEvent {
+  readonly type: 'BlockStored' | 'BlockRemoved';
+  readonly namespace: string;
+  readonly medium?: 'CPU' | 'DISK';
+  readonly block_hashes: string[];
+}
+
+/** One event for each namespace and tier; an object key is the namespace, a slash and the block's hash. */
+function blockEvents(changes: readonly StreamedChange[]): BlockEvent[] {
+  const blocks = new Map<string, BlockEvent>();
+  for (const { key, tier } of changes) {
+    const slash = key.indexOf('/');
+    const namespace = key.slice(0, slash);
+    const group = `${namespace} ${tier}`;
+    let event = blocks.get(group);
+    if (event === undefined) {
+      event =
+        tier === null
+          ? { type: 'BlockRemoved', namespace, block_hashes: [] }
+          : { type: 'BlockStored', namespace, medium: MEDIUMS[tier], block_hashes: [] };
+      blocks.set(group, event);
+    }
+    event.block_hashes.push(key.slice(slash + 1));
+  }
+  return [...blocks.values()];
+}
+
+function namespacesOf({ changes = [] }: StreamedEvent): Set<string> {
+  return new Set(changes.map(({ key }) => key.slice(0, key.indexOf('/'))));
+}

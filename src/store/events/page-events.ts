@@ -1,0 +1,238 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { EVENTS_KEPT_MAX_COUNT, EVENTS_KEPT_MS } from '../../base/limits.js';
+import type { Tier } from '../../types.js';
+
+/** Time in which changes are collected into one batch. */
+const BATCH_MS = 20;
+/** Changed keys that are looked at without waiting for the rest of the time. */
+const COLLECTED_MAX_COUNT = 8192;
+/** Changes of one batch. */
+const BATCH_MAX_COUNT = 1024;
+
+/** What has become of a page: where this node has it now; null: it has gone. The last change of a key is the one that counts. */
+export interface PageChange {
+  /** The object key. */
+  readonly key: string;
+  readonly tier: Tier | null;
+}
+
+/**
+ * A part of the stream. `reset`: all that is known of this node's pages is void, and a list of them begins; `listed`: pages of that list;
+ * `complete`: the list is whole; `changed`: pages have come, moved or gone since. A reader that comes back after a position gets what follows it.
+ */
+export type PageEvent =
+  | { readonly kind: 'reset' }
+  | { readonly kind: 'listed'; readonly changes: readonly PageChange[] }
+  | { readonly kind: 'complete'; readonly position: string }
+  | {
+      readonly kind: 'changed';
+      readonly position: string;
+      readonly atMs: number;
+      readonly changes: readonly PageChange[];
+    };
+
+export interface FollowOptions {
+  /** The position of the last event that the reader has had; without it, or when it is too old, the stream begins with a list. */
+  readonly after?: string | undefined;
+  /** Ends the stream. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The pages of this node as the directory lists them. */
+export interface ListedPages {
+  /** Where each page is; null: this node does not have it, or the directory has not taken it. */
+  tiersOf(keys: readonly string[]): (Tier | null)[];
+  /** Keys of all pages, slice by slice; pages that come or go meanwhile may be left out. */
+  keysInSlices(): Iterable<readonly string[]>;
+}
+
+interface Batch {
+  readonly sequence: number;
+  readonly atMs: number;
+  readonly changes: readonly PageChange[];
+}
+
+/**
+ * The changes of this node's pages, for routers that keep a list of them. A change says where a page is now and not what happened, so that a reader
+ * may get one twice without harm, and changes of one page within {@link BATCH_MS} are one.
+ *
+ * While nobody reads, and nobody has for EVENTS_KEPT_MS, nothing is recorded and {@link note} costs nothing. Else the last changes are kept,
+ * EVENTS_KEPT_MAX_COUNT of them; a reader that falls behind further begins with a new list.
+ */
+export class PageEvents {
+  readonly #pages: ListedPages;
+  readonly #env: Pick<Environment, 'clock'>;
+  /** Part of all positions: a position of another start of this node is worth nothing. */
+  readonly #epoch: string;
+  #batches: Batch[] = [];
+  /** Number of changes in `#batches`. */
+  #keptCount = 0;
+  /** Sequence number of the last batch. Before the first one it is 0. */
+  #last = 0;
+  /** All batches after this one are kept. */
+  #keptAfter = 0;
+  readonly #changed = new Set<string>();
+  readonly #waiting = new Set<() => void>();
+  #readers = 0;
+  #isRecording = false;
+  #cancelBatch: (() => void) | undefined;
+  #cancelForget: (() => void) | undefined;
+  #isClosed = false;
+
+  constructor(pages: ListedPages, env: Pick<Environment, 'clock' | 'random'>) {
+    this.#pages = pages;
+    this.#env = env;
+    this.#epoch = env.random.u32().toString(16).padStart(8, '0');
+  }
+
+  /** Number of readers. */
+  get readers(): number {
+    return this.#readers;
+  }
+
+  /** Notes that something may have become of these pages. */
+  note(keys: readonly string[]): void {
+    if (!this.#isRecording || keys.length === 0) return;
+    for (const key of keys) this.#changed.add(key);
+    if (this.#changed.size >= COLLECTED_MAX_COUNT) this.#record();
+    else this.#cancelBatch ??= this.#env.clock.after(BATCH_MS, () => this.#record());
+  }
+
+  /** The stream of events; it ends when the signal is aborted and when the node closes. */
+  async *follow({ after, signal }: FollowOptions = {}): AsyncGenerator<PageEvent, void> {
+    if (this.#isClosed || signal?.aborted) return;
+    const isOver = () => this.#isClosed || signal?.aborted === true;
+    this.#begin();
+    signal?.addEventListener('abort', this.#wake, { once: true });
+    try {
+      let at = this.#sequenceOf(after);
+      while (!isOver()) {
+        if (at === undefined || at < this.#keptAfter) {
+          at = this.#last;
+          yield { kind: 'reset' };
+          for (const keys of this.#pages.keysInSlices()) {
+            yield* this.#list(keys);
+            await this.#env.clock.yield();
+            if (isOver()) return;
+          }
+          yield { kind: 'complete', position: this.#positionOf(at) };
+          // The reader may have taken its time.
+          continue;
+        }
+        const next = this.#batches[this.#batches.length - (this.#last - at)];
+        if (next === undefined) {
+          await new Promise<void>((resolve) => this.#waiting.add(resolve));
+        } else {
+          at = next.sequence;
+          const { atMs, changes } = next;
+          yield { kind: 'changed', position: this.#positionOf(at), atMs, changes };
+        }
+      }
+    } finally {
+      signal?.removeEventListener('abort', this.#wake);
+      this.#end();
+    }
+  }
+
+  /** Ends all streams. */
+  close(): void {
+    this.#isClosed = true;
+    this.#stopRecording();
+    this.#wake();
+  }
+
+  #begin(): void {
+    this.#readers++;
+    this.#isRecording = true;
+    this.#cancelForget?.();
+    this.#cancelForget = undefined;
+  }
+
+  #end(): void {
+    this.#readers--;
+    if (this.#readers > 0 || this.#isClosed) return;
+    this.#cancelForget = this.#env.clock.after(EVENTS_KEPT_MS, () => this.#stopRecording());
+  }
+
+  #stopRecording(): void {
+    this.#isRecording = false;
+    this.#cancelBatch?.();
+    this.#cancelForget?.();
+    this.#cancelBatch = undefined;
+    this.#cancelForget = undefined;
+    this.#changed.clear();
+    this.#batches = [];
+    this.#keptCount = 0;
+    // What changes from now on is not recorded, so no former position can be gone on from.
+    this.#last++;
+    this.#keptAfter = this.#last;
+  }
+
+  #record(): void {
+    this.#cancelBatch?.();
+    this.#cancelBatch = undefined;
+    const keys = [...this.#changed];
+    this.#changed.clear();
+    const atMs = this.#env.clock.wallMs();
+    for (let start = 0; start < keys.length; start += BATCH_MAX_COUNT) {
+      const part = keys.slice(start, start + BATCH_MAX_COUNT);
+      this.#last++;
+      this.#batches.push({ sequence: this.#last, atMs, changes: this.#changesOf(part) });
+      this.#keptCount += part.length;
+    }
+    let forgotten = 0;
+    while (this.#keptCount > EVENTS_KEPT_MAX_COUNT) {
+      const oldest = this.#batches[forgotten++] as Batch;
+      this.#keptCount -= oldest.changes.length;
+      this.#keptAfter = oldest.sequence;
+    }
+    this.#batches.splice(0, forgotten);
+    this.#wake();
+  }
+
+  *#list(keys: readonly string[]): Generator<PageEvent, void> {
+    for (let start = 0; start < keys.length; start += BATCH_MAX_COUNT) {
+      const changes = this.#changesOf(keys.slice(start, start + BATCH_MAX_COUNT)).filter(({ tier }) => tier !== null);
+      if (changes.length > 0) yield { kind: 'listed', changes };
+    }
+  }
+
+  #changesOf(keys: readonly string[]): PageChange[] {
+    const tiers = this.#pages.tiersOf(keys);
+    return keys.map((key, i) => ({ key, tier: tiers[i] ?? null }));
+  }
+
+  #positionOf(sequence: number): string {
+    return `${this.#epoch}-${sequence}`;
+  }
+
+  /** The sequence number of a position of this start of the node that can be gone on from; undefined for others. */
+  #sequenceOf(position: string | undefined): number | undefined {
+    const [epoch, digits = ''] = position?.split('-') ?? [];
+    if (epoch !== this.#epoch || !/^\d{1,15}$/.test(digits)) return undefined;
+    const sequence = Number(digits);
+    return sequence >= this.#keptAfter && sequence <= this.#last ? sequence : undefined;
+  }
+
+  readonly #wake = (): void => {
+    for (const resolve of this.#waiting) resolve();
+    this.#waiting.clear();
+  };
+
+  /** Throws `InvariantError` unless the kept batches follow one another, and are within their limit. */
+  verify(): void {
+    assertEqual('page events: batches after the forgotten ones', this.#batches.length, this.#last - this.#keptAfter);
+    let count = 0;
+    for (const [i, { sequence, changes }] of this.#batches.entries()) {
+      assertEqual('page events: sequence of a batch', sequence, this.#keptAfter + 1 + i);
+      count += changes.length;
+    }
+    assertEqual('page events: changes that are kept', this.#keptCount, count);
+    assertAtMost('page events: changes that are kept', count, EVENTS_KEPT_MAX_COUNT);
+    assert(
+      this.#isRecording || this.#readers === 0 || this.#isClosed,
+      'page events: somebody reads, and nothing is recorded',
+    );
+  }
+}
