@@ -114,9 +114,9 @@ export class MeshCacheStore extends NodeNamespace {
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
     const given = { ...machine, metrics: environment.metrics ?? metrics };
-    const events = new RecentEvents(given.log, given.clock);
-    const env = { ...given, log: events };
-    const reporting = new NodeReporting({ config, metrics, events, env });
+    const recent = new RecentEvents(given.log, given.clock);
+    const env = { ...given, log: recent };
+    const reporting = new NodeReporting({ config, metrics, events: recent, env });
     if (!config.verifyReads) {
       env.log.log(
         'warn',
@@ -142,8 +142,14 @@ export class MeshCacheStore extends NodeNamespace {
       made.earlier.start();
       const { pool, pages, leaving } = made;
       const { directory } = runtime;
-      const stats = () => statsOf(made);
-      clients = await openClientSocket(config, { nodeId, directory, pages, keyEncoders, stats, env });
+      clients = await openClientSocket(config, {
+        nodeId,
+        directory,
+        pages,
+        keyEncoders,
+        stats: () => statsOf(made),
+        env,
+      });
       const isDraining = () => leaving.drain.isDraining;
       const events = eventSource(made, keyEncoders);
       reporting.running(runtime, storeReporter({ pool, disk, clients, isDraining, events }));
