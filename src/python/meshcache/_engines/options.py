@@ -48,6 +48,13 @@ class Options:
         allowed = f"a number above 0 and below {below:g} (seconds)"
         raise ValueError(f"{self._where}: {name} must be {allowed}, got {value!r}")
 
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number."""
+        value = self._given.get(name, default)
+        if type(value) is int and least <= value <= most:
+            return value
+        raise ValueError(f"{self._where}: {name} must be a whole number from {least:,} to {most:,}, got {value!r}")
+
     def mode(self, default: Mode) -> Mode:
         """How pages are moved."""
         value = self._given.get("mode", default)
