@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
-
-def _imported(*names: str) -> Any:
-    """The first of these modules that can be imported; None when there is none."""
-    for name in names:
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    return None
+from meshcache._engines.modules import imported
 
 
 @dataclass
@@ -26,7 +17,7 @@ class _Result:
     restorable_prefix_pages: list[int] | None = None
 
 
-_hicache = _imported("sglang.srt.mem_cache.hicache_storage")
+_hicache = imported("sglang.srt.mem_cache.hicache_storage")
 
 #: The base class that SGLang's backend factory demands.
 HiCacheStorage: Any = getattr(_hicache, "HiCacheStorage", object)
@@ -44,5 +35,5 @@ def pool_transfer_result(kv_pages: int, found: dict[Any, int], restorable: list[
 
 def storage_metrics_class() -> Any:
     """SGLang's ``StorageMetrics``, the only type that its collector accepts; None when it cannot be imported."""
-    module = _imported("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector")
+    module = imported("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector")
     return getattr(module, "StorageMetrics", None)

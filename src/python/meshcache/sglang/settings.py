@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any
+
+from meshcache._engines.options import Options
+from meshcache.settings import Mode
 
 #: A storage call that lasts this long stalls SGLang's control threads, which it joins for 10 s.
 TIMEOUT_BELOW_SECONDS = 10.0
-
-Mode = Literal["auto", "direct", "staged", "bytes"]
-MODES: tuple[str, ...] = get_args(Mode)
 
 #: Keys that SGLang reads itself and may leave in the configuration.
 FRAMEWORK_KEYS = frozenset(
@@ -54,20 +53,18 @@ class Settings:
     @staticmethod
     def parse(extra_config: Mapping[str, Any] | None) -> Settings:
         """The settings in an extra configuration. Raises ``ValueError`` for unknown keys and for bad values."""
-        config = dict(extra_config or {})
-        for name in config:
-            if name not in _OWN_KEYS and name not in FRAMEWORK_KEYS:
-                raise ValueError(_unknown(name))
+        options = Options(extra_config, "extra config")
+        options.refuse_others(_OWN_KEYS, FRAMEWORK_KEYS, _OTHER_NAMES)
         defaults = Settings()
         return Settings(
-            client_socket=_text(config, "client_socket"),
-            tag=_text(config, "tag"),
-            timeout=_timeout(config.get("timeout", defaults.timeout)),
-            mode=_mode(config.get("mode", defaults.mode)),
-            required=_flag(config, "required", defaults.required),
-            end_frozen_node=_flag(config, "end_frozen_node", defaults.end_frozen_node),
+            client_socket=options.text("client_socket"),
+            tag=options.text("tag"),
+            timeout=options.seconds("timeout", defaults.timeout, TIMEOUT_BELOW_SECONDS),
+            mode=options.mode(defaults.mode),
+            required=options.flag("required", defaults.required),
+            end_frozen_node=options.flag("end_frozen_node", defaults.end_frozen_node),
             # SGLang decides by the truth of what is given, and the two must agree.
-            interface_v1=bool(config.get("interface_v1", 0)),
+            interface_v1=bool((extra_config or {}).get("interface_v1", 0)),
         )
 
 
@@ -80,52 +77,3 @@ _OTHER_NAMES = {
     "socket": "client_socket",
     "socket_path": "client_socket",
 }
-
-
-def _unknown(name: object) -> str:
-    known = sorted([*_OWN_KEYS, *FRAMEWORK_KEYS])
-    near = _OTHER_NAMES.get(str(name)) or next(iter(difflib.get_close_matches(str(name), known, 1)), None)
-    hint = f'did you mean "{near}"? ' if near else ""
-    return f"extra config: unknown key {name!r}; {hint}meshcache's own keys are {', '.join(_OWN_KEYS)}"
-
-
-def _text(config: Mapping[str, Any], name: str) -> str | None:
-    value = config.get(name)
-    if value is None or (isinstance(value, str) and value != ""):
-        return value
-    raise ValueError(f"extra config: {name} must be a text that is not empty, got {value!r}")
-
-
-def _timeout(value: Any) -> float:
-    seconds = _number(value)
-    if seconds is not None and 0 < seconds < TIMEOUT_BELOW_SECONDS:
-        return seconds
-    raise ValueError(
-        f"extra config: timeout must be a number above 0 and below {TIMEOUT_BELOW_SECONDS:g} (seconds), got {value!r}"
-    )
-
-
-def _number(value: Any) -> float | None:
-    """A number, which may be given as a text; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _mode(value: Any) -> Mode:
-    if isinstance(value, str) and value in MODES:
-        return cast(Mode, value)
-    raise ValueError(f"extra config: mode must be one of {', '.join(MODES)}, got {value!r}")
-
-
-def _flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
-    value = config.get(name, default)
-    plain = value.strip().lower() if isinstance(value, str) else value
-    # 1 and 1.0 equal True, 0 and 0.0 equal False.
-    for flag, forms in ((True, (True, "true", "1")), (False, (False, "false", "0"))):
-        if plain in forms:
-            return flag
-    raise ValueError(f"extra config: {name} must be true, false, 1 or 0, got {value!r}")

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meshcache import Client
+from meshcache._engines.complaints import Complaints
 
 from . import hits
 from .framework import HiCacheStorage, pool_transfer_result
-from .guard import Complaints, Deadline, guarded, logger
+from .guard import Deadline, guarded, logger
 from .identity import head_parts, namespace, refuse
 from .memory import Memory, Piece, attribute, is_tensor
 from .pool import KV, HostPool, PoolError, differs_by_rank, geometry, pool_name, usable_key
@@ -45,7 +46,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     """
 
     def __init__(self, storage_config: Any, kwargs: Mapping[str, Any] | None = None) -> None:
-        self.complaints = Complaints()
+        self.complaints = Complaints(logger)
         self._settings = Settings.parse(getattr(storage_config, "extra_config", None))
         self._config = storage_config
         self._is_mla = bool(getattr(storage_config, "is_mla_model", False))

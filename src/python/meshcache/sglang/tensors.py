@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshcache import Client
+from meshcache._engines.complaints import Complaints
 
-from .guard import Complaints
 from .memory import Memory, NotInMemory, Piece, Span, is_tensor, on_host, tensor_span
 from .pool import HostPool, usable_key
 from .stats import TransferStats

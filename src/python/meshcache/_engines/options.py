@@ -1,0 +1,82 @@
+"""Settings of an adapter as an engine's configuration gives them: read by kind, and refused with what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+from meshcache.settings import MODES, Mode
+
+
+class Options:
+    """A mapping of options. Every method raises ``ValueError`` for what it does not take."""
+
+    def __init__(self, given: Mapping[str, Any] | None, where: str) -> None:
+        """``where`` begins each message: what the engine calls its configuration."""
+        self._given = dict(given or {})
+        self._where = where
+
+    def refuse_others(
+        self, own: Collection[str], foreign: Collection[str] = (), other_names: Mapping[str, str] | None = None
+    ) -> None:
+        """Refuses names that are neither the adapter's own nor the engine's. ``other_names``: what else a name is called."""
+        for name in self._given:
+            if name in own or name in foreign:
+                continue
+            known = sorted([*own, *foreign])
+            near = (other_names or {}).get(str(name)) or next(
+                iter(difflib.get_close_matches(str(name), known, 1)), None
+            )
+            hint = f'did you mean "{near}"? ' if near else ""
+            keys = ", ".join(sorted(own))
+            raise ValueError(f"{self._where}: unknown key {name!r}; {hint}meshcache's own keys are {keys}")
+
+    def text(self, name: str) -> str | None:
+        """A text that is not empty, or None."""
+        value = self._given.get(name)
+        if value is None or (isinstance(value, str) and value != ""):
+            return value
+        raise ValueError(f"{self._where}: {name} must be a text that is not empty, got {value!r}")
+
+    def seconds(self, name: str, default: float, below: float) -> float:
+        """A number, which may be given as a text."""
+        value = self._given.get(name, default)
+        number = _number(value)
+        if number is not None and 0 < number < below:
+            return number
+        allowed = f"a number above 0 and below {below:g} (seconds)"
+        raise ValueError(f"{self._where}: {name} must be {allowed}, got {value!r}")
+
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number."""
+        value = self._given.get(name, default)
+        if type(value) is int and least <= value <= most:
+            return value
+        raise ValueError(f"{self._where}: {name} must be a whole number from {least:,} to {most:,}, got {value!r}")
+
+    def mode(self, default: Mode) -> Mode:
+        """How pages are moved."""
+        value = self._given.get("mode", default)
+        if isinstance(value, str) and value in MODES:
+            return cast(Mode, value)
+        raise ValueError(f"{self._where}: mode must be one of {', '.join(MODES)}, got {value!r}")
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false, also as a number or a text."""
+        value = self._given.get(name, default)
+        plain = value.strip().lower() if isinstance(value, str) else value
+        # 1 and 1.0 equal True, 0 and 0.0 equal False.
+        for flag, forms in ((True, (True, "true", "1")), (False, (False, "false", "0"))):
+            if plain in forms:
+                return flag
+        raise ValueError(f"{self._where}: {name} must be true, false, 1 or 0, got {value!r}")
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None

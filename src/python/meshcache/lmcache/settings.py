@@ -1,0 +1,65 @@
+"""The keys of ``adapter_params`` in the configuration of LMCache's L2 adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .._engines.options import Options
+from ..settings import Mode
+
+#: LMCache waits so long for a delete, and then forgets it.
+TIMEOUT_BELOW_SECONDS: Final = 30.0
+
+MAX_WORKERS: Final = 32
+
+#: What other clients and the node call the same thing.
+_OTHER_NAMES: Final = {"num_workers": "workers", "socket": "client_socket", "socket_path": "client_socket"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the plug-in reaches its node, and what it does when it cannot."""
+
+    #: Path of the node's client socket; None: where the client looks by default.
+    client_socket: str | None = None
+    #: Keeps apart what LMCache's keys do not tell apart, such as two versions of the weights under one model name.
+    tag: str | None = None
+    #: Seconds from submit until a future completes, waiting included.
+    timeout: float = 5.0
+    #: How pages are moved: "auto", "direct", "staged" or "bytes".
+    mode: Mode = "auto"
+    #: Refuse to start without a node. Otherwise, everything is a miss until the node is there.
+    required: bool = False
+    #: May a node that has stopped answering be ended, when only that makes sure that it writes nothing any more?
+    end_frozen_node: bool = True
+    #: Threads for lookups, as many for loads, and as many for stores and deletes.
+    workers: int = 2
+    #: Futures that wait for a thread at most; further ones fail at once.
+    max_pending: int = 4096
+    #: Memory that the node gives for pages that go staged: the largest page must fit. A node gives 256 MiB at most.
+    staging_bytes: int = 256 << 20
+
+    @staticmethod
+    def parse(adapter_params: Mapping[str, Any] | None) -> Settings:
+        """The settings in ``adapter_params``. Raises ``ValueError`` for unknown keys and for bad values."""
+        options = Options(adapter_params, "adapter_params")
+        defaults = Settings()
+        options.refuse_others(list(vars(defaults)), other_names=_OTHER_NAMES)
+        return Settings(
+            client_socket=options.text("client_socket"),
+            tag=options.text("tag"),
+            timeout=options.seconds("timeout", defaults.timeout, TIMEOUT_BELOW_SECONDS),
+            mode=options.mode(defaults.mode),
+            required=options.flag("required", defaults.required),
+            end_frozen_node=options.flag("end_frozen_node", defaults.end_frozen_node),
+            workers=options.whole("workers", defaults.workers, 1, MAX_WORKERS),
+            max_pending=options.whole("max_pending", defaults.max_pending, 1, 1 << 20),
+            staging_bytes=options.whole("staging_bytes", defaults.staging_bytes, 4096, 1 << 40),
+        )
+
+    @property
+    def fence_seconds(self) -> float:
+        """The last part of an operation's time: proof that the node has let go of the memory is waited for so long."""
+        return min(1.0, self.timeout / 4)
