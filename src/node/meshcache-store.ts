@@ -18,7 +18,7 @@ import { NodeNamespace } from '../store/namespace/node-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
-import { openClientSocket } from './client-wiring.js';
+import { type ClientWiringParts, openClientSocket } from './client-wiring.js';
 import { openDisk } from './disk-wiring.js';
 import { KeyEncoders } from './key-encoders.js';
 import { encoderOf, modelPartOf } from './key-namespace.js';
@@ -140,19 +140,8 @@ export class MeshCacheStore extends NodeNamespace {
       parts = made;
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start();
-      const { pool, pages, leaving } = made;
-      const { directory } = runtime;
-      clients = await openClientSocket(config, {
-        nodeId,
-        directory,
-        pages,
-        keyEncoders,
-        stats: () => statsOf(made),
-        env,
-      });
-      const isDraining = () => leaving.drain.isDraining;
-      const events = eventSource(made, keyEncoders);
-      reporting.running(runtime, storeReporter({ pool, disk, clients, isDraining, events }));
+      clients = await openClientSocket(config, clientParts(made, keyEncoders, env));
+      reporting.running(runtime, storeReporter({ ...made, clients, events: eventSource(made, keyEncoders) }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
       return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, clients, turns });
@@ -291,6 +280,12 @@ export class MeshCacheStore extends NodeNamespace {
     const { runtime, pages, events, disk, promoter, leaving, hotReads } = this.#parts;
     for (const part of [runtime, pages, events, disk, promoter, leaving, hotReads, this.#clients]) part?.verify();
   }
+}
+
+function clientParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): ClientWiringParts {
+  const { pages, runtime } = parts;
+  const { nodeId, directory } = runtime;
+  return { nodeId, directory, pages, keyEncoders, stats: () => statsOf(parts), env };
 }
 
 function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders): PageEventSource {

@@ -9,14 +9,14 @@ import type { StoreReporter } from './node-reporting.js';
 export interface StoreReporterParts {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
-  readonly isDraining: () => boolean;
+  readonly leaving: { readonly drain: { readonly isDraining: boolean } };
   /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
   readonly events: PageEventSource;
 }
 
 /** Makes the part of a node's report that is about its store. */
-export function storeReporter({ pool, disk, isDraining, clients, events }: StoreReporterParts): StoreReporter {
+export function storeReporter({ pool, disk, leaving, clients, events }: StoreReporterParts): StoreReporter {
   return {
     report() {
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
@@ -36,7 +36,7 @@ export function storeReporter({ pool, disk, isDraining, clients, events }: Store
     troubles() {
       const failure = disk?.info().failure ?? null;
       return [
-        ...(isDraining() ? ['the node is being drained'] : []),
+        ...(leaving.drain.isDraining ? ['the node is being drained'] : []),
         ...(failure === null ? [] : [`the disk tier has failed: ${failure}`]),
       ];
     },
