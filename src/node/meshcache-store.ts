@@ -253,6 +253,13 @@ export class MeshCacheStore extends NodeNamespace {
     return `MeshCacheStore { ${this.runtime.nodeId}, ${state}, ${used} }`;
   }
 
+  /** A short form for logs that write objects as JSON. */
+  toJSON(): object {
+    const { members, poolEntries, poolUsedBytes, poolCapacityBytes } = this.stats();
+    const isClosed = this.#closing !== undefined;
+    return { nodeId: this.runtime.nodeId, isClosed, members, poolEntries, poolUsedBytes, poolCapacityBytes };
+  }
+
   /** Closes the store: `await using store = …`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
