@@ -448,7 +448,8 @@ function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string
 /** Writes a key in messages as the mapping writes its keys: in snake_case, unless all of them are in camelCase. */
 type Spelling = (key: string) => string;
 
-function spellingOf(mapping: Readonly<Record<string, unknown>>): Spelling {
+/** How messages about `mapping` write keys. */
+export function spellingOf(mapping: Readonly<Record<string, unknown>>): Spelling {
   const names = Object.keys(mapping);
   const isCamelCase = names.some((name) => /[A-Z]/.test(name)) && !names.some((name) => name.includes('_'));
   return isCamelCase ? toCamelCase : (key) => key;
