@@ -39,7 +39,7 @@ export interface StorageConfig {
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
 export interface MeshCacheConfigFields {
-  /** `host:port` of the discovery head, or several, comma-separated. */
+  /** `host:port` of a discovery master, or several, comma-separated. */
   readonly discoveryAddr: string;
   readonly protocol: 'rdma' | 'tcp';
   readonly deviceName: string | undefined;

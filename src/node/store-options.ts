@@ -21,7 +21,7 @@ export type OptionalSettings = {
 
 /** The options of `MeshCacheStore.create`: the settings of a node, and the part of a model whose pages it caches. */
 export interface MeshCacheStoreOptions extends OptionalSettings {
-  /** `host:port` of the discovery head, or several, comma-separated. */
+  /** `host:port` of a discovery master, or several, comma-separated. */
   readonly discoveryAddr: string;
   /** Stores share pages only if they have the same model name, or none. */
   readonly modelName?: string | undefined;

@@ -5,8 +5,8 @@ const EXIT_UNCAUGHT = 1;
 
 /** Makes warnings of Node, which it writes to stderr as plain lines, records of the log. Does nothing unless the log is JSON. */
 export function logNodeWarnings(): void {
-  if (defaultLogFormat() !== 'json') return;
-  // Node's own listener writes the plain lines.
+  // Node's own listener writes the plain lines; there is none with --no-warnings.
+  if (defaultLogFormat() !== 'json' || process.listenerCount('warning') === 0) return;
   process.removeAllListeners('warning');
   process.on('warning', ({ name, message, stack }) => {
     stderrLogger('warn').log('warn', `${name}: ${message}`, { stack });

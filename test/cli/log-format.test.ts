@@ -80,8 +80,8 @@ test('log format: with json a wrong command line is one record, with the advice'
 });
 
 test('log format: with json a crash, a warning of Node and a stack for debugging are records', async (t) => {
-  const crash = async (code: string): Promise<LogRecord[]> => {
-    const env = { NODE_OPTIONS: `--import data:text/javascript,${code}` };
+  const crash = async (code: string, option = ''): Promise<LogRecord[]> => {
+    const env = { NODE_OPTIONS: `${option} --import data:text/javascript,${code}` };
     const { status, stderr } = await runCli(['status', '--discovery-addr', '127.0.0.1:1', '--log-format', 'json'], {
       env: { ...env, MESHCACHE_LOG: 'debug' },
     });
@@ -98,6 +98,8 @@ test('log format: with json a crash, a warning of Node and a stack for debugging
   t.like(rejected[0], { level: 'error', msg: 'the process ends, as nobody caught an error: planted' });
   const warned = await crash(once("process.emitWarning('planted')"));
   t.like(warned[0], { level: 'warn', msg: 'Warning: planted' });
+  const unwanted = await crash(once("process.emitWarning('planted')"), '--no-warnings');
+  t.false(unwanted.some(({ msg }) => msg.includes('planted')));
   t.regex(String(warned.at(-1)?.fields.stack), /no discovery master answers/);
 });
 
