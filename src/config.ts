@@ -39,7 +39,7 @@ export interface StorageConfig {
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
 export interface MeshCacheConfigFields {
-  /** `host:port` of the discovery head, or several, comma-separated. */
+  /** `host:port` of a discovery master, or several, comma-separated. */
   readonly discoveryAddr: string;
   readonly protocol: 'rdma' | 'tcp';
   readonly deviceName: string | undefined;
@@ -448,7 +448,8 @@ function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string
 /** Writes a key in messages as the mapping writes its keys: in snake_case, unless all of them are in camelCase. */
 type Spelling = (key: string) => string;
 
-function spellingOf(mapping: Readonly<Record<string, unknown>>): Spelling {
+/** How messages about `mapping` write keys. */
+export function spellingOf(mapping: Readonly<Record<string, unknown>>): Spelling {
   const names = Object.keys(mapping);
   const isCamelCase = names.some((name) => /[A-Z]/.test(name)) && !names.some((name) => name.includes('_'));
   return isCamelCase ? toCamelCase : (key) => key;

@@ -47,9 +47,9 @@ interface Source {
   readonly text: string;
 }
 
-function sources(folder: string): Source[] {
+function sources(folder: string, ending = '.ts'): Source[] {
   return readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter((file) => file.endsWith('.ts'))
+    .filter((file) => file.endsWith(ending))
     .map((file) => {
       const path = join(folder, file);
       return { path, text: readFileSync(path, 'utf8') };
@@ -196,6 +196,10 @@ test('tidy: sources and functions stay short', (t) => {
     for (const [place, length] of longest) {
       t.true(length <= FUNCTION_MAX_LINES, `${place} has ${length} lines; at most ${FUNCTION_MAX_LINES}`);
     }
+  }
+  for (const { path, text } of sources('src', '.css')) {
+    const lines = text.split('\n').length;
+    t.true(lines <= FILE_MAX_LINES, `${path} has ${lines} lines; at most ${FILE_MAX_LINES}`);
   }
 });
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, type OutputConfiguration } from 'commander';
 import { ConfigError } from '../base/errors.js';
 import { benchCommand } from '../bench/bench-command.js';
 import type { CommandContext } from '../command/context.js';
@@ -7,8 +7,9 @@ import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failu
 import { logFormatOption } from '../command/options.js';
 import { printable } from '../command/table.js';
 import { packageVersion } from '../node/reporting/package-version.js';
+import { logNodeWarnings, logUncaughtErrors } from '../system/process-events.js';
 import { systemClock } from '../system/system-clock.js';
-import type { LogFormat } from '../system/system-log.js';
+import { defaultLogFormat, isLogFormat, type LogFormat } from '../system/system-log.js';
 import { demoCommand } from './demo/demo.js';
 import { doctorCommand } from './doctor/doctor.js';
 import { nodeCommand } from './node/node.js';
@@ -45,7 +46,6 @@ function createProgram(context: CommandContext): Command {
     .description('Distributed cache for the KV pages of LLM serving')
     .version(packageVersion())
     .addHelpText('after', '\nEvery command has --help with examples, --json and --log-format.')
-    // The environment, so that processes that a command starts have the same format.
     .hook('preAction', (_program, command) => {
       const { logFormat } = command.opts<{ readonly logFormat?: LogFormat }>();
       if (logFormat !== undefined) process.env.MESHCACHE_LOG_FORMAT = logFormat;
@@ -57,9 +57,31 @@ function createProgram(context: CommandContext): Command {
   for (const create of commands) program.addCommand(create(context));
   for (const command of withSubcommands(program)) {
     if (command.commands.length === 0) command.addOption(logFormatOption());
-    command.exitOverride().showHelpAfterError(`See: ${commandLineOf(command)} --help`);
+    command.exitOverride().configureOutput(errorOutput(command));
+    if (defaultLogFormat() === 'text') command.showHelpAfterError(`See: ${commandLineOf(command)} --help`);
   }
   return program;
+}
+
+/** How commander writes to stderr: as everything else, in the format of the log. */
+function errorOutput(command: Command): OutputConfiguration {
+  const isJson = defaultLogFormat() === 'json';
+  const advice = isJson ? `\nSee: ${commandLineOf(command)} --help` : '';
+  return {
+    outputError: (text) => sayOnStderr('error', `${text.replace(/^error: /, '').trimEnd()}${advice}`),
+    ...(isJson && { writeErr: (text: string) => sayOnStderr('error', text.trimEnd()) }),
+  };
+}
+
+/**
+ * Takes the format of the log from the command line before it is parsed, since its own errors are lines of the log, too. It goes to the
+ * environment, so that processes that a command starts have the same format.
+ */
+function takeLogFormat(words: readonly string[]): void {
+  words.forEach((word, i) => {
+    const given = word.startsWith('--log-format=') ? word.slice('--log-format='.length) : words[i + 1];
+    if (word.startsWith('--log-format') && isLogFormat(given)) process.env.MESHCACHE_LOG_FORMAT = given;
+  });
 }
 
 /** The words that call a command: `meshcache sim cluster`. */
@@ -100,8 +122,8 @@ function report(error: unknown, signal: AbortSignal): number {
   const cause = signal.aborted ? signal.reason : error;
   const message = cause instanceof Error ? cause.message : String(cause);
   // The message may contain what a node answered.
-  sayOnStderr('error', message.split('\n').map(printable).join('\n'));
-  if (process.env.MESHCACHE_LOG === 'debug' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
+  const stack = process.env.MESHCACHE_LOG === 'debug' && error instanceof Error ? error.stack : undefined;
+  sayOnStderr('error', message.split('\n').map(printable).join('\n'), stack);
   if (cause instanceof CommandFailure) return cause.exitStatus;
   return cause instanceof ConfigError ? EXIT_WRONG_USAGE : EXIT_FAILURE;
 }
@@ -119,9 +141,13 @@ async function main(): Promise<void> {
   const context = ownContext(signal, () => {
     needsReader = false;
   });
+  const words = process.argv.slice(2);
+  takeLogFormat(words);
+  logNodeWarnings();
+  logUncaughtErrors();
   try {
     const program = createProgram(context);
-    await program.parseAsync(wordsFor(program, process.argv.slice(2)), { from: 'user' });
+    await program.parseAsync(wordsFor(program, words), { from: 'user' });
   } catch (error) {
     process.exitCode = report(error, signal);
   }

@@ -32,13 +32,13 @@ export function ownContext(signal: AbortSignal, onNeedlessReader: () => void): C
   };
 }
 
-/** Writes a warning or the error that ends the program to stderr, in the format of the log. */
-export function sayOnStderr(level: 'warn' | 'error', text: string): void {
+/** Writes a warning or the error that ends the program to stderr, in the format of the log; with its stack, if one is given. */
+export function sayOnStderr(level: 'warn' | 'error', text: string, stack?: string): void {
   if (isJson()) {
-    stderrLogger('warn').log(level, text);
+    stderrLogger('warn').log(level, text, { stack });
   } else {
     const prefix = level === 'warn' ? paintError('warning', 'warning:') : paintError('bad', 'error:');
-    process.stderr.write(`${prefix} ${text}\n`);
+    process.stderr.write(`${prefix} ${text}\n${stack === undefined ? '' : `${stack}\n`}`);
   }
 }
 

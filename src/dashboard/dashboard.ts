@@ -151,8 +151,11 @@ export class Dashboard {
     });
     const time: ChartTime = { range, nowMs: this.#last?.time_ms ?? 0, marks };
     const fromS = time.nowMs / 1000 - range.minutes * 60;
-    const hasLoss = marks.some(({ timeS, isLoss }) => isLoss && timeS >= fromS);
-    setText(this.#chartsNote, `${range.words}${hasLoss ? '; a red line marks the time at which a node was lost' : ''}`);
+    const isMarked = (wanted: boolean): boolean =>
+      marks.some(({ timeS, isLoss }) => isLoss === wanted && timeS >= fromS);
+    const lost = isMarked(true) ? '; a red line marks the time at which a node was lost' : '';
+    const left = isMarked(false) ? '; a dashed line marks the time at which a node left' : '';
+    setText(this.#chartsNote, `${range.words}${lost}${left}`);
     this.#charts.update(this.#timeline.points(nodeId), time);
     const nodes = nodeId === null ? all : all.filter((member) => member.nodeId === nodeId || !isGone(member));
     const lines = nodes.map((member) => ({ nodeId: member.nodeId, points: this.#timeline.points(member.nodeId) }));

@@ -29,7 +29,7 @@ import { storeReporter } from './reporting/store-reporting.js';
 import { type StoreStats, storeStats } from './reporting/store-stats.js';
 import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
-import { type MeshCacheStoreOptions, storageConfigOf } from './store-options.js';
+import { type MeshCacheStoreOptions, namedAsGiven, storageConfigOf } from './store-options.js';
 import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
 
 /** The proof that the constructor is called by `create`. */
@@ -106,6 +106,10 @@ export class MeshCacheStore extends NodeNamespace {
     environment: Partial<Environment> = {},
   ): Promise<MeshCacheStore> {
     const storage = storageConfigOf(options);
+    return namedAsGiven(storage, () => MeshCacheStore.#start(storage, environment));
+  }
+
+  static async #start(storage: StorageConfig, environment: Partial<Environment>): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {});
     const part = modelPartOf(storage);
     const machine = systemEnvironment(environment);
@@ -265,6 +269,13 @@ export class MeshCacheStore extends NodeNamespace {
     const state = this.#closing === undefined ? `members: ${members}` : 'closed';
     const used = `pages: ${poolEntries}, ${formatSize(poolUsedBytes)} of ${formatSize(poolCapacityBytes)}`;
     return `MeshCacheStore { ${this.runtime.nodeId}, ${state}, ${used} }`;
+  }
+
+  /** A short form for logs that write objects as JSON. */
+  toJSON(): object {
+    const { members, poolEntries, poolUsedBytes, poolCapacityBytes } = this.stats();
+    const isClosed = this.#closing !== undefined;
+    return { nodeId: this.runtime.nodeId, isClosed, members, poolEntries, poolUsedBytes, poolCapacityBytes };
   }
 
   /** Closes the store: `await using store = …`. */

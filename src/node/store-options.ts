@@ -1,8 +1,8 @@
 import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
-import { ArgumentError, ConfigError } from '../base/errors.js';
+import { ArgumentError, ConfigError, MeshCacheError } from '../base/errors.js';
 import { nearestName, toCamelCase, toSnakeCase } from '../base/names.js';
 import { shown } from '../base/shown.js';
-import { CONFIG_KEYS, type MeshCacheConfigFields, type StorageConfig } from '../config.js';
+import { CONFIG_KEYS, type MeshCacheConfigFields, type StorageConfig, spellingOf } from '../config.js';
 
 /** A number of bytes, or text such as `'4gb'`, `'1.5gb'` or `'512mb'` (binary units). */
 export type ByteSize = number | `${number}${'b' | 'kb' | 'mb' | 'gb' | 'tb'}`;
@@ -21,7 +21,7 @@ export type OptionalSettings = {
 
 /** The options of `MeshCacheStore.create`: the settings of a node, and the part of a model whose pages it caches. */
 export interface MeshCacheStoreOptions extends OptionalSettings {
-  /** `host:port` of the discovery head, or several, comma-separated. */
+  /** `host:port` of a discovery master, or several, comma-separated. */
   readonly discoveryAddr: string;
   /** Stores share pages only if they have the same model name, or none. */
   readonly modelName?: string | undefined;
@@ -40,6 +40,26 @@ export interface MeshCacheStoreOptions extends OptionalSettings {
 const MODEL_OPTIONS = ['modelName', 'tpRank', 'tpSize', 'ppRank', 'ppSize', 'isMlaModel'] as const;
 const STORAGE_KEYS: ReadonlySet<string> = new Set([...MODEL_OPTIONS, 'extraConfig']);
 const OPTION_NAMES: readonly string[] = [...CONFIG_KEYS.map(toCamelCase), ...MODEL_OPTIONS];
+
+/** Keys of several words, where they are not parts of paths. */
+const KEYS_IN_TEXT = new RegExp(
+  `(?<![\\w/.-])(?:${CONFIG_KEYS.filter((key) => key.includes('_')).join('|')})(?![\\w/-])`,
+  'g',
+);
+
+/** Starts a node; an error's message names settings as the caller has written them. */
+export async function namedAsGiven<T>(storage: StorageConfig, start: () => Promise<T>): Promise<T> {
+  try {
+    return await start();
+  } catch (error) {
+    if (!(error instanceof MeshCacheError)) throw error;
+    const given = error.message;
+    const message = given.replace(KEYS_IN_TEXT, spellingOf(storage.extraConfig ?? {}));
+    error.message = message;
+    error.stack = error.stack?.replace(given, () => message);
+    throw error;
+  }
+}
 
 /**
  * The configuration in a host framework's form, from either form. Throws `ConfigError` for options that are unknown, written in

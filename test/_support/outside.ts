@@ -54,6 +54,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     because: REAL,
   },
   'src/system/system-environment.ts': { ways: ['system'], because: 'the system environment itself' },
+  'src/system/process-events.ts': { ways: ['process', 'system'], because: REAL },
   'src/system/system-log.ts': { ways: ['Date', 'process', 'system'], because: REAL },
   'src/system/system-random.ts': { ways: ['randomness', 'system'], because: REAL },
   'src/system/system-files.ts': { ways: ['node:child_process', 'node:fs', 'system'], because: REAL },

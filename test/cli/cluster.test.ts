@@ -82,9 +82,9 @@ test.serial('demo: the table names what matters', async (t) => {
   t.is(run.status, 0, run.stderr);
   for (const row of [
     'pages set',
-    'hits, local',
-    'hits, remote',
-    'hits, disk',
+    'hits, own pool',
+    'hits, other nodes',
+    'hits, own disk',
     'prefix hit rate',
     'read call p50, p99',
   ]) {

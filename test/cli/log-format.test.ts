@@ -58,6 +58,51 @@ test('log format: the environment gives it too, also to the processes that a com
   t.regex((await runCli(['node', '--log-format', 'text'], { env })).stderr, /^error: --discovery-addr is missing/);
 });
 
+test('log format: with json a wrong command line is one record, with the advice', async (t) => {
+  const calls: readonly (readonly [args: string[], said: RegExp])[] = [
+    [['node', '--bogus', '--log-format', 'json'], /^unknown option '--bogus'\nSee: meshcache node --help$/],
+    [['drain', '--log-format=json'], /^missing required argument 'node'\nSee: meshcache drain --help$/],
+    [['nodee', '--log-format', 'json'], /^unknown command 'nodee'\n\(Did you mean node\?\)\nSee: meshcache --help$/],
+    [['sim', 'trac', '--log-format', 'json'], /^unknown command 'trac'/],
+    [['--log-format', 'json'], /^unknown option '--log-format'/],
+    [['demo', '--nodes', '0', '--log-format', 'json'], /argument '0' is invalid\. Allowed is a whole number/],
+  ];
+  for (const [args, said] of calls) {
+    const { status, stderr } = await runCli(args);
+    t.is(status, 2, args.join(' '));
+    const [record, ...others] = recordsOf(t, stderr);
+    t.deepEqual(others, []);
+    t.is(record?.level, 'error');
+    t.regex(record?.msg ?? '', said);
+  }
+  const ofEnvironment = await runCli([], { env: { MESHCACHE_LOG_FORMAT: 'json' } });
+  t.regex(recordsOf(t, ofEnvironment.stderr)[0]?.msg ?? '', /^Usage: meshcache/);
+});
+
+test('log format: with json a crash, a warning of Node and a stack for debugging are records', async (t) => {
+  const crash = async (code: string, option = ''): Promise<LogRecord[]> => {
+    const env = { NODE_OPTIONS: `${option} --import data:text/javascript,${code}` };
+    const { status, stderr } = await runCli(['status', '--discovery-addr', '127.0.0.1:1', '--log-format', 'json'], {
+      env: { ...env, MESHCACHE_LOG: 'debug' },
+    });
+    t.is(status, 1);
+    return recordsOf(t, stderr);
+  };
+  // The code is loaded before the program, and waits for its listeners.
+  const once = (what: string): string =>
+    `const%20t=setInterval(()=>{if(process.listenerCount('uncaughtException')){clearInterval(t);${what}}})`;
+  const thrown = await crash(once("throw(Error('planted'))"));
+  t.like(thrown[0], { level: 'error', msg: 'the process ends, as nobody caught an error: planted' });
+  t.regex(String(thrown[0]?.fields.stack), /^Error: planted\n +at /);
+  const rejected = await crash(once("Promise.reject(Error('planted'))"));
+  t.like(rejected[0], { level: 'error', msg: 'the process ends, as nobody caught an error: planted' });
+  const warned = await crash(once("process.emitWarning('planted')"));
+  t.like(warned[0], { level: 'warn', msg: 'Warning: planted' });
+  const unwanted = await crash(once("process.emitWarning('planted')"), '--no-warnings');
+  t.false(unwanted.some(({ msg }) => msg.includes('planted')));
+  t.regex(String(warned.at(-1)?.fields.stack), /no discovery master answers/);
+});
+
 inTerminal('colours: a terminal gets them, a pipe and NO_COLOR do not, FORCE_COLOR wins', async (t) => {
   const red = '\u001b[31merror:\u001b[39m --discovery-addr';
   t.true((await runInTerminal(['node'], { columns: 80 })).shown.startsWith(red));

@@ -319,7 +319,7 @@ const CASES: readonly Case[] = [
   {
     name: 'an index that would take more than half of the disk',
     args: () => ['--disk-path', join(folder, 'index'), '--disk-size', '8mb', '-o', 'disk_index_size=6mb'],
-    node: { status: 2, says: [/its index may have 256 KiB to half of the disk/] },
+    node: { status: 2, says: [/disk_index_size: its index may have 256 KiB to half of the disk/] },
     doctor: { subject: 'disk index', says: [/disk_index_size 6 MiB is more than half of disk_size 8 MiB/] },
   },
   {

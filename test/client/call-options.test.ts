@@ -108,6 +108,22 @@ for (const { name, open } of SUBJECTS) {
     for (const [call, message] of [
       [() => ns.exists(7 as never), 'exists: key 0 must be a string, got number'],
       [() => ns.exists(wrong), 'exists: key 0 must be well-formed text, got "\\ud800"'],
+      [
+        () => ns.batchSet(['a'], [new Uint8Array(3)] as never, undefined as never),
+        'batchSet: takes pointers into HostRegions (bigints) and sizes, got Uint8Array of 3 bytes; set each page by `set`',
+      ],
+      [
+        () => ns.batchGet(['a'], [new Uint8Array(3)] as never, [3]),
+        'batchGet: takes pointers into HostRegions (bigints) and sizes, got Uint8Array of 3 bytes; read copies by `getMany`, or each page by `get`',
+      ],
+      [
+        () => ns.get('a', undefined as never, { timeout: 5 } as never),
+        /^get: unknown option "timeout"; allowed are hint/,
+      ],
+      [
+        () => ns.set('a', new Uint8Array(3), 'soon' as never),
+        'set: behind the memory comes a size (a number) or options, such as { timeoutMs: 500 }; got "soon"',
+      ],
       [() => ns.getMany(['a', wrong]), 'getMany: key 1 must be well-formed text, got "\\ud800"'],
       [() => ns.set(wrong, new Uint8Array(1)), 'set: key 0 must be well-formed text, got "\\ud800"'],
       [

@@ -246,7 +246,7 @@ for (const look of LOOKS) {
       t.is(await events.filter({ hasText: /left$/ }).getAttribute('data-level'), 'info');
       t.is(
         await page.locator('#charts-note').textContent(),
-        'last 5 min; a red line marks the time at which a node was lost',
+        'last 5 min; a red line marks the time at which a node was lost; a dashed line marks the time at which a node left',
       );
       const names = await page.locator('.members-scroll tbody .node-name').allTextContents();
       t.deepEqual(
@@ -377,6 +377,33 @@ withBrowser(
     await page.reload();
     await page.locator('#report').waitFor();
     t.false(await input.isVisible());
+  },
+);
+
+withBrowser(
+  `dashboard: without disks and clients, all figures of a member fit into a window of 1280 pixels, also when one is lost${CHROMIUM_SUFFIX}`,
+  async (t) => {
+    const cluster = threeNodes();
+    const nodes = [0, 1, 2].map((i) => new FakeNode(`node-36a1303c8146fb9${i}`, 1 - i / 4, false));
+    for (const node of nodes) node.overrides = { clients: undefined } as never;
+    cluster.nodes.splice(0, cluster.nodes.length, ...nodes);
+    const { server, url } = await serve(cluster);
+    t.teardown(() => server.stop());
+    const { page } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 2);
+    const widths = (): Promise<[number, number]> =>
+      page.locator('.members-scroll').evaluate((element) => [element.scrollWidth, element.clientWidth]);
+    for (const state of ['up', 'unreachable'] as const) {
+      cluster.nodes[2]!.state = state;
+      await poll(page, 1);
+      const titles = await page.locator('.members thead th:visible').allTextContents();
+      t.true(
+        ['Node', 'Read p99', 'Page lifetime', 'Loop delay p99', 'Uptime'].every((title) => titles.includes(title)),
+      );
+      const [needed, shown] = await widths();
+      t.is(needed, shown, state);
+    }
   },
 );
 

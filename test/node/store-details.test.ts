@@ -90,11 +90,13 @@ test('store details: a set says why it has not been done, and the log says it on
   ]);
 });
 
-test('store details: a store and its memory print in one line', async (t) => {
+test('store details: a store and its memory print in one line, and a store in short as JSON', async (t) => {
   const store = await createStore(await freePort(), { node_id: 'node-7' });
   t.teardown(() => store.close());
   await store.set('k', content(1, 1024));
   t.is(inspect(store), 'MeshCacheStore { node-7, members: 1, pages: 1, 1 KiB of 16 MiB }');
+  const sizes = '"members":1,"poolEntries":1,"poolUsedBytes":1024,"poolCapacityBytes":16777216';
+  t.is(JSON.stringify({ store }), `{"store":{"nodeId":"node-7","isClosed":false,${sizes}}}`);
   await store.close();
   t.is(inspect(store), 'MeshCacheStore { node-7, closed, pages: 1, 1 KiB of 16 MiB }');
   const region = HostRegion.allocate(100);

@@ -1,5 +1,6 @@
 import test from 'ava';
 import { ArgumentError, ConfigError } from '../../src/base/errors.js';
+import { toSnakeCase } from '../../src/base/names.js';
 import type { StorageConfig } from '../../src/config.js';
 import { keyEncoderFor } from '../../src/node/key-namespace.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
@@ -104,6 +105,40 @@ for (const [options, message] of [
 ] as const) {
   test(`store options: ${JSON.stringify(options)} is refused with what to write instead`, async (t) => {
     await t.throwsAsync(MeshCacheStore.create(options as never, quiet), { instanceOf: ConfigError, message });
+  });
+}
+
+for (const [options, message] of [
+  [{ globalSegmentSize: '16tb' }, /^configuration key "globalSegmentSize": got 16 TiB, allowed is at most/],
+  [{ clusterSecretFile: '/none' }, /^configuration key "clusterSecretFile": \/none cannot be read/],
+  [{ clusterSecret: 'some text of 16', clusterSecretFile: '/none' }, /"clusterSecret" and "clusterSecretFile"/],
+  [{ tlsCertFile: '/none' }, /^TLS needs all of tlsCertFile, .* missing: "tlsKeyFile", "tlsCaFile"$/],
+  [{ localHostname: '203.0.113.77' }, /^configuration key "localHostname": cannot listen on 203/],
+  [{ metricsEnabled: true, metricsHost: '203.0.113.77' }, /^metricsHost: "203/],
+  [
+    { clientSocket: '/tmp/none.sock', clientSocketGroup: 'no-such-group' },
+    /^configuration key "clientSocketGroup": there is/,
+  ],
+  [
+    { diskEnabled: true, diskPath: '/dev/null/disk_size', diskSize: '900tb' },
+    /^disk tier: \/dev\/null\/disk_size cannot/,
+  ],
+] as const) {
+  test(`store options: ${JSON.stringify(options)} is refused by the name that was given`, async (t) => {
+    const discoveryAddr = `127.0.0.1:${await freePort()}`;
+    const base = { discoveryAddr, protocol: 'tcp', globalSegmentSize: '1mb', metricsEnabled: false } as const;
+    const error = await t.throwsAsync(MeshCacheStore.create({ ...base, ...options }, quiet), { message });
+    t.true(error?.stack?.includes(error.message));
+    // A framework that writes its keys in snake_case is told those.
+    const extraConfig = Object.fromEntries(
+      Object.entries({ ...base, ...options }).map(([name, value]) => [toSnakeCase(name), value]),
+    );
+    const storage = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, extraConfig };
+    const ofFramework = await t.throwsAsync(MeshCacheStore.create(storage, quiet));
+    t.is(
+      ofFramework?.message,
+      error?.message.replace(/(?<=[a-z])[A-Z](?=[a-z])/g, (letter) => `_${letter.toLowerCase()}`),
+    );
   });
 }
 

@@ -56,11 +56,31 @@ test('wrong arguments: a page has at least one byte, and the error says which pa
     instanceOf: ArgumentError,
     message: 'page 1: its length must be an integer from 1 on, got 0',
   });
+  t.throws(() => pool.publish('a', '4kb' as never), {
+    instanceOf: ArgumentError,
+    message: 'page 0: its length must be an integer from 1 on, got 4kb',
+  });
   t.is(pool.size, 0);
   using region = meshcache.HostRegion.allocate(100);
   const published = new meshcache.PublishedPool(region.addr, 100, 1);
   t.throws(() => published.publish('a', region.addr, 0), { instanceOf: ArgumentError });
   published.free();
+});
+
+test('wrong arguments: a region that was freed has no pages', async (t) => {
+  const regions = [1, 2].map(() => meshcache.HostRegion.allocate(100));
+  const pool = meshcache.hostPages({ region: regions, pageBytes: 10 });
+  regions[1]?.free();
+  t.throws(() => meshcache.hostPages({ region: regions, pageBytes: 10 }), {
+    instanceOf: ArgumentError,
+    message: 'hostPages: region 1 was freed; allocate it again first',
+  });
+  await using store = await createStore(await freePort());
+  await t.throwsAsync(store.registerMemPoolHost(pool), {
+    instanceOf: ArgumentError,
+    message: 'registerMemPoolHost: region 1 of the pool was freed; allocate it again first',
+  });
+  regions[0]?.free();
 });
 
 test('wrong arguments: a host that is not this machine’s is blamed on local_hostname, a taken port on its key', async (t) => {

@@ -4,6 +4,7 @@
  */
 
 import { MeshCacheStore } from '../../node/meshcache-store.js';
+import { logNodeWarnings, logUncaughtErrors } from '../../system/process-events.js';
 import { systemClock } from '../../system/system-clock.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, KeptLoad } from './agent-protocol.js';
 import { HostBuffer, RequestRunner } from './request-runner.js';
@@ -125,6 +126,8 @@ process.on('disconnect', () => agent.onDisconnect());
 // A kept node outlives the program that read its output.
 process.stdout.on('error', () => {});
 process.stderr.on('error', () => {});
+logNodeWarnings();
+logUncaughtErrors();
 process.on('message', (command: AgentCommand) => {
   agent.execute(command).then(
     (value) => reply({ id: command.id, value }),

@@ -163,7 +163,7 @@ function formatDemo(result: DemoResult): string {
   const table = `${formatLoadReport(result)}\n`;
   if (result.kept === undefined) return table;
   const { discovery_addr, pids, dashboards, pause_s, disk_path } = result.kept;
-  const leftover = disk_path === undefined ? '' : `  then remove: rm -r ${disk_path}\n`;
+  const leftover = disk_path === undefined ? '' : `  remove disks: rm -r ${disk_path}\n`;
   return `${table}
 The cluster is still running: each node plays a turn, checks every byte, and rests for ${pause_s} s.
   look at it:   meshcache status --watch --discovery-addr ${discovery_addr}

@@ -97,9 +97,9 @@ export function formatLoadReport(report: LoadReport): string {
     ['requests', `${formatCount(report.requests)} in ${report.wall_s.toFixed(1)} s`],
     ['pages asked for', `${formatCount(report.pages_asked)} of ${formatSize(report.page_bytes)}`],
     ['prefix hit rate', `${formatShare(report.prefix_hits, report.pages_asked)} of them`],
-    ['hits, local', source(hits.local)],
-    ['hits, remote', source(hits.remote)],
-    ['hits, disk', source(hits.disk)],
+    ['hits, own pool', source(hits.local)],
+    ['hits, other nodes', source(hits.remote)],
+    ['hits, own disk', source(hits.disk)],
     ['pages set', `${formatCount(report.pages_set)}, ${formatCount(report.evictions)} evicted`],
     ['read', `${formatSize(report.read_bytes)}, ${report.read_gb_per_s.toFixed(2)} GB/s in a call`],
     ['written', `${formatSize(report.set_bytes)}, ${report.set_gb_per_s.toFixed(2)} GB/s in a call`],
@@ -149,7 +149,7 @@ function diskPairs(disk: DiskReport | null, found: number): [string, string][] {
   const pairs: [string, string][] = [
     [
       'from disks',
-      `${formatCount(disk.read_pages)} of ${formatCount(found)} pages read (${formatShare(disk.read_pages, found)})`,
+      `${formatCount(disk.read_pages)} of ${formatCount(found)} pages read (${formatShare(disk.read_pages, found)}), own ones and of other nodes`,
     ],
     ['on disk', `${formatCount(disk.entries)} pages, ${use}, ${formatCount(disk.evictions)} evicted`],
   ];

@@ -459,6 +459,7 @@ type StatValues = [number, number, number, number, number, number, number, numbe
 
 /** Writes the sizes where the results begin. Returns -1, which tells the core that the sizes are in the area. */
 function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0): number {
+  if (typeof bytes === 'string') checkBytes(bytes, minBytes, 0);
   if (bytes?.length !== area.count)
     throw new ArgumentError(`got ${area.count} keys and ${bytes?.length} lengths; the numbers must be the same`);
   const sizes = area.f64;

@@ -78,7 +78,7 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
   }
   if (!Number.isSafeInteger(indexBytes) || indexBytes < DISK_INDEX_MIN_BYTES || indexBytes > maxBytes / 2) {
     throw new DiskError(
-      `disk tier at ${path}: its index may have ${formatSize(DISK_INDEX_MIN_BYTES)} to half of the disk, got ${String(indexBytes)} bytes`,
+      `disk tier at ${path}: disk_index_size: its index may have ${formatSize(DISK_INDEX_MIN_BYTES)} to half of the disk, got ${Number.isSafeInteger(indexBytes) ? formatSize(indexBytes) : String(indexBytes)}`,
     );
   }
   const made: string[] = [];

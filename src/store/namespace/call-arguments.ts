@@ -1,3 +1,5 @@
+import { ArgumentError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
 import {
   checkOptions,
   type MissReason,
@@ -33,13 +35,20 @@ export function sizeAndOptions<Options extends ReadOptions | WriteOptions>(
   [first, second]: SizeAndOptions<Options>,
 ): { readonly size: number | undefined; readonly options: Options } {
   const options = (isOptions(first) ? first : second) ?? (NO_OPTIONS as Options);
+  if (first !== undefined && typeof first !== 'number' && !isOptions(first)) {
+    throw new ArgumentError(
+      `${method}: behind the memory comes a size (a number) or options, such as { timeoutMs: 500 }; got ${shown(first)}`,
+    );
+  }
   checkCall(method, options);
   return { size: isOptions(first) ? undefined : (first as number | undefined), options };
 }
 
-/** Whether the argument has options and is not memory. */
+/** Whether the argument is a plain object: options, and not memory. */
 export function isOptions<Options extends object>(value: unknown): value is Options {
-  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
 }
 
 /** Throws `ArgumentError` unless these are options of a call that reads or sets pages. */

@@ -38,6 +38,8 @@ export function hostPages(options: HostPagesOptions): HostMemPool {
   if (!Array.isArray(regions) || regions.length === 0 || !regions.every((each) => each instanceof HostRegion)) {
     throw new ArgumentError(`hostPages: region must be a HostRegion or an array of them, got ${shown(region)}`);
   }
+  const freed = regions.findIndex((each) => !each.isLive);
+  if (freed >= 0) throw new ArgumentError(`hostPages: region ${freed} was freed; allocate it again first`);
   checkWhole('pageBytes', pageBytes, PAGE_MAX_BYTES);
   checkWhole('pageTokens', pageTokens, CALL_MAX_KEYS);
   const places: Place[] = [];

@@ -26,6 +26,8 @@ export function checkHostPool(method: string, pool: HostMemPool): void {
   if (!Array.isArray(regions) || !regions.every((region) => region instanceof HostRegion)) {
     throw new ArgumentError(`${method}: pool.region must be a HostRegion or an array of them`);
   }
+  const freed = regions.findIndex((region) => !region.isLive);
+  if (freed >= 0) throw new ArgumentError(`${method}: region ${freed} of the pool was freed; allocate it again first`);
   const pageSize = pool.pageSize ?? 1;
   if (!Number.isSafeInteger(pageSize) || pageSize < 1 || pageSize > CALL_MAX_KEYS) {
     throw new ArgumentError(
@@ -118,6 +120,12 @@ export function pointerPages(
   ptrs: ArrayLike<bigint>,
   sizes: ArrayLike<number>,
 ): CallerPage[] {
+  if (isMemory(ptrs?.[0])) {
+    const single = method === 'batchSet' ? 'set each page by `set`' : 'read copies by `getMany`, or each page by `get`';
+    throw new ArgumentError(
+      `${method}: takes pointers into HostRegions (bigints) and sizes, got ${describe(ptrs[0])}; ${single}`,
+    );
+  }
   if (ptrs?.length !== keyCount || sizes?.length !== keyCount) {
     throw new ArgumentError(
       `${method}: got ${keyCount} keys, ${ptrs?.length} pointers and ${sizes?.length} sizes; the numbers must be the same`,

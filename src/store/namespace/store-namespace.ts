@@ -393,7 +393,10 @@ export class StoreNamespace {
   ): Promise<Uint8Array | boolean | null> {
     checkKeys(method, [key]);
     const isCopy = target === undefined || isOptions(target);
-    const { size, options: given } = sizeAndOptions<ReadOptions>(method, isCopy ? [target ?? NO_OPTIONS] : rest);
+    const { size, options: given } = sizeAndOptions<ReadOptions>(
+      method,
+      isOptions(target) ? [target as ReadOptions] : rest,
+    );
     const options = onReason === undefined ? given : withReason(given, onReason);
     if (!isCopy) {
       return withPage(method, target, size, async (page) => {

@@ -4,8 +4,11 @@ import type { EventOwner } from './event-heap.js';
 export interface KernelProcess extends EventOwner {
   /** Once it is false, nothing of the process runs any more. */
   readonly isAlive: boolean;
-  /** Runs `run` in the process after a delay. Does nothing once the process is dead. */
+  /** @internal Runs `run` in the process after a delay. Does nothing once the process is dead. */
   schedule(kind: string, run: () => void, delayMs?: number): void;
-  /** Runs `fn` in the process: as a part of the present event, which is the kernel's, or as soon as the process runs. */
+  /**
+   * @internal Runs `fn` in the process: as a part of the present event, which is the kernel's, or as soon as the process
+   * runs.
+   */
   enter(kind: string, fn: () => void): void;
 }
