@@ -217,6 +217,11 @@ export class PageStatements {
     });
   }
 
+  /** A number that tells this start of the node from its other ones. */
+  start(): number {
+    return this.#parts.identity.incarnation;
+  }
+
   get isEmpty(): boolean {
     const { pool, disk } = this.#parts;
     return pool.size === 0 && (disk === undefined || disk.info().entries === 0);

@@ -38,7 +38,7 @@ test('event stream: a list, then changes, in the form of KV events', async (t) =
   });
   const complete = await source.take();
   t.is(complete?.event, 'complete');
-  t.regex(complete?.id ?? '', /^[0-9a-f]{8}-\d+$/);
+  t.regex(complete?.id ?? '', /^[0-9a-z]+-\d+$/);
   t.deepEqual(await store.delete(['page 1']), [true]);
   const gone = await source.take();
   t.like(gone, { event: 'kv', data: { events: [{ type: 'BlockRemoved', namespace, block_hashes: ['page 1'] }] } });

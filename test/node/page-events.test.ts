@@ -1,10 +1,15 @@
 import { seededRandom } from '../../src/base/environment/random.js';
 import { EVENTS_KEPT_MS } from '../../src/base/limits.js';
+import { FollowedPages, linesOf } from '../../src/sim/check/followed-pages.js';
 import { below as randomBelow } from '../../src/sim/world/kernel/seeds.js';
-import { FollowedPages, holdingsOf, linesOf } from '../_support/node/followed-pages.js';
 import { PAGE_BYTES, type SimStore, startStore } from '../_support/node/simulated-stores.js';
 import { simulated, type TestWorld } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
+
+/** The pages that a store has, as its events should tell of them. */
+function holdingsOf(store: SimStore): string[] {
+  return linesOf(Array.from(store.holdings(), ([key, { tier }]) => [key, tier] as const));
+}
 
 /** Waits until the list that was kept from events is that of the store. */
 async function agree(world: TestWorld, followed: FollowedPages, store: SimStore): Promise<void> {

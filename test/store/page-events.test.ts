@@ -1,5 +1,4 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/environment/random.js';
 import { InvariantError } from '../../src/base/errors.js';
 import { EVENTS_KEPT_MAX_COUNT } from '../../src/base/limits.js';
 import { type PageEvent, PageEvents } from '../../src/store/events/page-events.js';
@@ -12,10 +11,11 @@ function newEvents() {
   const clock = new ManualClock();
   const tiers = new Map<string, Tier>();
   const listed = {
+    start: () => 7,
     tiersOf: (keys: readonly string[]) => keys.map((key) => tiers.get(key) ?? null),
     keysInSlices: () => [[...tiers.keys()]],
   };
-  const events = new PageEvents(listed, { clock, random: seededRandom(1) });
+  const events = new PageEvents(listed, { clock });
   return { clock, tiers, events };
 }
 

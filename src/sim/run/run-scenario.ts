@@ -82,6 +82,10 @@ const LOG_MAX_LINES = 200;
 /** Milliseconds between two checks of calls in progress and of the stores' structures. */
 const LOOK_MS = 1_000;
 const VERIFY_MS = 5_000;
+/** Time in which page events have told what the last reads have moved. */
+const EVENTS_TOLD_AFTER_MS = 1_000;
+/** Differences of a list that are shown. */
+const SHOWN_COUNT = 10;
 /**
  * Number of pages above which the structures are checked more rarely in traces, which are long: a check takes time in
  * proportion to the pages.
@@ -180,6 +184,7 @@ class ScenarioRun {
     });
     this.#recovery = await recovery.run(healedMs);
     await recovery.readAgain();
+    await this.#checkEvents();
     cluster.series.sample();
     this.#verify();
     await cluster.close();
@@ -190,6 +195,17 @@ class ScenarioRun {
     if (level !== 'error' || this.#expected.has(line)) return;
     const node = Number(process.replace(/\D/g, ''));
     this.#violations.add({ kind: 'logged', rule: message, atMs, node, detail: formatJournalLine(line) });
+  }
+
+  /** Compares the lists that were kept by page events with what the nodes have, when what the last reads have moved is told. */
+  async #checkEvents(): Promise<void> {
+    const { checker, nodes } = this.#cluster;
+    await new Promise<void>((resolve) => this.#world.at(this.#world.nowMs + EVENTS_TOLD_AFTER_MS, resolve));
+    for (const node of nodes) {
+      const differences = await node.run(async ({ store, followed }) => (await followed?.differences(store)) ?? []);
+      if (differences === undefined || differences.length === 0) continue;
+      checker.violated('events', node.number, { rule: '', detail: differences.slice(0, SHOWN_COUNT).join('; ') });
+    }
   }
 
   #verify(): void {

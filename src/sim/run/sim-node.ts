@@ -1,6 +1,7 @@
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { CheckedStore } from '../check/checked-store.js';
 import type { Checker } from '../check/checker.js';
+import { FollowedPages } from '../check/followed-pages.js';
 import type { ProcessId } from '../check/statements.js';
 import type { Scenario } from '../scenario/scenario.js';
 import { MixedCalls } from '../workload/mixed-calls.js';
@@ -46,6 +47,8 @@ export interface SimNodeRunning {
   readonly checked: CheckedStore;
   readonly calls: MixedCalls | undefined;
   readonly serving: RequestServing;
+  /** The list of its pages that a router keeps; undefined for traces, whose pages are too many. */
+  readonly followed: FollowedPages | undefined;
 }
 
 /** One node of a simulated cluster: a process on a host, with a store and its callers, started again and again. */
@@ -270,7 +273,9 @@ export class SimNode {
         : undefined;
     const computeMsPerPage = 'computeMsPerPage' in workload ? workload.computeMsPerPage : 0;
     const serving = new RequestServing({ store: checked, clock, computeMsPerPage, batchPages: BATCH_PAGES });
-    return { id, process, store, checked, calls, serving };
+    const followed = workload.kind === 'trace' ? undefined : new FollowedPages();
+    followed?.follow(store);
+    return { id, process, store, checked, calls, serving, followed };
   }
 
   /** Waits for `work`, and reports an error of it as a violation. Always resolves. */

@@ -41,6 +41,8 @@ export interface FollowOptions {
 
 /** The pages of this node as the directory lists them. */
 export interface ListedPages {
+  /** A number that tells this start of the node from its other ones. */
+  start(): number;
   /** Where each page is; null: this node does not have it, or the directory has not taken it. */
   tiersOf(keys: readonly string[]): (Tier | null)[];
   /** Keys of all pages, slice by slice; pages that come or go meanwhile may be left out. */
@@ -63,8 +65,8 @@ interface Batch {
 export class PageEvents {
   readonly #pages: ListedPages;
   readonly #env: Pick<Environment, 'clock'>;
-  /** Part of all positions: a position of another start of this node is worth nothing. */
-  readonly #epoch: string;
+  /** Part of all positions, taken for the first reader: a position of another start of this node is worth nothing. */
+  #epoch = '';
   #batches: Batch[] = [];
   /** Number of changes in `#batches`. */
   #keptCount = 0;
@@ -80,10 +82,9 @@ export class PageEvents {
   #cancelForget: (() => void) | undefined;
   #isClosed = false;
 
-  constructor(pages: ListedPages, env: Pick<Environment, 'clock' | 'random'>) {
+  constructor(pages: ListedPages, env: Pick<Environment, 'clock'>) {
     this.#pages = pages;
     this.#env = env;
-    this.#epoch = env.random.u32().toString(16).padStart(8, '0');
   }
 
   /** Number of readers. */
@@ -145,6 +146,7 @@ export class PageEvents {
   #begin(): void {
     this.#readers++;
     this.#isRecording = true;
+    if (this.#epoch === '') this.#epoch = this.#pages.start().toString(36);
     this.#cancelForget?.();
     this.#cancelForget = undefined;
   }

@@ -14,6 +14,7 @@ import type { ViolationKind } from '../../../src/sim/check/violations.js';
 import type { FaultKind } from '../../../src/sim/scenario/faults.js';
 import type { ScenarioInit } from '../../../src/sim/scenario/scenario.js';
 import { MIXED, type MixedWorkload } from '../../../src/sim/scenario/workload.js';
+import { PageEvents } from '../../../src/store/events/page-events.js';
 import { StoreNamespace } from '../../../src/store/namespace/store-namespace.js';
 import { PageStatements } from '../../../src/store/page-statements.js';
 
@@ -196,6 +197,17 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     name: 'closing a store leaves memory',
     found: ['leak'],
     onStore: (_, env) => void env.host.allocate(4096),
+  },
+  {
+    name: 'page events do not tell of pages that have gone',
+    found: ['events'],
+    scenario: { shape: { poolPages: 8 } },
+    plant: () =>
+      replace(PageEvents.prototype, 'note', (note) => {
+        return function (this: PageEvents, keys) {
+          if (keys.length > 1) note.call(this, keys);
+        };
+      }),
   },
   {
     name: 'a flush that was lost is taken for flushed',

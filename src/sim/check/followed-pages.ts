@@ -1,5 +1,5 @@
-import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
-import type { PageEvent } from '../../../src/store/events/page-events.js';
+import type { MeshCacheStore } from '../../node/meshcache-store.js';
+import type { PageEvent } from '../../store/events/page-events.js';
 
 /** A router's list of a node's pages, kept from its events alone. */
 export class FollowedPages {
@@ -25,6 +25,20 @@ export class FollowedPages {
     await this.#following;
   }
 
+  /** The pages that the list lacks, and those that it should not have, beside a list that a new reader gets now; empty if they are the same. */
+  async differences(store: MeshCacheStore): Promise<string[]> {
+    const now = new FollowedPages();
+    for await (const event of store.pageEvents()) {
+      now.#take(event);
+      if (now.isComplete) break;
+    }
+    const [kept, listed] = [new Set(linesOf(this.pages)), new Set(linesOf(now.pages))];
+    return [
+      ...[...listed].filter((line) => !kept.has(line)).map((line) => `not told: ${line}`),
+      ...[...kept].filter((line) => !listed.has(line)).map((line) => `not taken back: ${line}`),
+    ];
+  }
+
   async #read(events: AsyncIterable<PageEvent>): Promise<void> {
     for await (const event of events) this.#take(event);
   }
@@ -47,11 +61,7 @@ export class FollowedPages {
   }
 }
 
-/** The pages that a store has, as its events should tell of them: sorted lines of object key and tier. */
+/** Pages as sorted lines of object key and tier. */
 export function linesOf(pages: Iterable<readonly [key: string, tier: string]>): string[] {
   return Array.from(pages, ([key, tier]) => `${key} ${tier}`).toSorted();
-}
-
-export function holdingsOf(store: MeshCacheStore): string[] {
-  return linesOf(Array.from(store.holdings(), ([key, { tier }]) => [key, tier] as const));
 }
