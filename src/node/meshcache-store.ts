@@ -4,7 +4,7 @@ import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
 import { Signal } from '../base/signal.js';
 import { formatSize } from '../base/sizes.js';
-import type { ClientInfo, ClientServer } from '../clients/client-server.js';
+import type { ClientInfo } from '../clients/client-server.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
@@ -16,8 +16,8 @@ import { NodeNamespace } from '../store/namespace/node-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
-import { openClientSocket } from './client-wiring.js';
 import { openDisk } from './disk-wiring.js';
+import { type Doors, openDoors } from './doors.js';
 import { KeyEncoders } from './key-encoders.js';
 import { encoderOf, modelPartOf } from './key-namespace.js';
 import { NodeReporting } from './reporting/node-reporting.js';
@@ -58,8 +58,7 @@ export class MeshCacheStore extends NodeNamespace {
   readonly #reporting: NodeReporting;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
-  /** The socket for processes of this host; undefined without one. */
-  readonly #clients: ClientServer | undefined;
+  readonly #doors: Doors;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -69,7 +68,7 @@ export class MeshCacheStore extends NodeNamespace {
       metrics: Metrics;
       keyEncoders: KeyEncoders;
       reporting: NodeReporting;
-      clients: ClientServer | undefined;
+      doors: Doors;
       turns: FairTurns;
     },
   ) {
@@ -88,7 +87,7 @@ export class MeshCacheStore extends NodeNamespace {
     this.#reporting = given.reporting;
     this.#turns = turns;
     this.#keyEncoders = keyEncoders;
-    this.#clients = given.clients;
+    this.#doors = given.doors;
   }
 
   static create(options: MeshCacheStoreOptions, environment?: Partial<Environment>): Promise<MeshCacheStore>;
@@ -125,7 +124,7 @@ export class MeshCacheStore extends NodeNamespace {
     let disk: DiskStore | null = null;
     let runtime: NodeRuntime | undefined;
     let parts: StoreParts | undefined;
-    let clients: ClientServer | undefined;
+    let doors: Doors | undefined;
     const evicted = new Signal<[keys: readonly string[]]>();
     try {
       await reporting.start();
@@ -141,15 +140,15 @@ export class MeshCacheStore extends NodeNamespace {
       const { pool, pages, leaving } = made;
       const { directory } = runtime;
       const stats = () => statsOf(made);
-      clients = await openClientSocket(config, { nodeId, directory, pages, keyEncoders, stats, env });
+      doors = await openDoors(config, { nodeId, directory, pages, keyEncoders, stats, env });
       const isDraining = () => leaving.drain.isDraining;
-      reporting.running(runtime, storeReporter({ pool, disk, clients, isDraining }));
+      reporting.running(runtime, storeReporter({ pool, disk, clients: doors.clients, isDraining }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
-      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, clients, turns });
+      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns });
     } catch (error) {
       if (parts !== undefined) {
-        await closeStore(parts, { reporting, clients });
+        await closeStore(parts, { reporting, doors });
       } else {
         await runtime?.stop();
         await disk?.close();
@@ -200,12 +199,17 @@ export class MeshCacheStore extends NodeNamespace {
 
   /** Path of the socket at which processes of this host attach; empty without one. */
   get clientSocket(): string {
-    return this.#clients?.path ?? '';
+    return this.#doors.clients?.path ?? '';
+  }
+
+  /** Where Redis clients find this node: `host:port`, or the path of a Unix socket; empty without either. */
+  get respEndpoint(): string {
+    return this.#doors.resp?.endpoint || this.#doors.resp?.path || '';
   }
 
   /** The attached processes. */
   clients(): ClientInfo[] {
-    return this.#clients?.clients() ?? [];
+    return this.#doors.clients?.clients() ?? [];
   }
 
   /** @internal All pages that this node has now, in its pool or on its disk, as it announces them to the directory. For simulations. */
@@ -241,7 +245,7 @@ export class MeshCacheStore extends NodeNamespace {
    * end as misses.
    */
   close(): Promise<void> {
-    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, clients: this.#clients });
+    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, doors: this.#doors });
     return this.#closing;
   }
 
@@ -264,7 +268,8 @@ export class MeshCacheStore extends NodeNamespace {
    */
   verify(): void {
     const { runtime, pages, disk, promoter, leaving, hotReads } = this.#parts;
-    for (const part of [runtime, pages, disk, promoter, leaving, hotReads, this.#clients]) part?.verify();
+    const { clients, resp } = this.#doors;
+    for (const part of [runtime, pages, disk, promoter, leaving, hotReads, clients, resp]) part?.verify();
   }
 }
 
