@@ -16,10 +16,12 @@ export const RESP_STRANGER_ARGUMENT_MAX_BYTES = 16 * KIB;
 /** The longest line: the beginning of an array or an argument, or a command that is typed in. */
 export const RESP_LINE_MAX_BYTES = 64 * KIB;
 /** A longer argument that does not come with its beginning is received into memory of its own, which is reserved before. */
-export const RESP_LARGE_ARGUMENT_BYTES = 64 * KIB;
+export const RESP_LARGE_ARGUMENT_BYTES = 32 * KIB;
 /** Bytes of large arguments of all connections, and of large values that are read for them. */
 export const RESP_ARGUMENTS_BUDGET_BYTES = 1 * GIB;
 export const RESP_VALUES_BUDGET_BYTES = 1 * GIB;
+/** Bytes of memory of large arguments that are kept for later ones. */
+export const RESP_FREE_MEMORY_MAX_BYTES = 64 * MIB;
 /** Commands, and their bytes, of one connection that wait to be carried out; nothing more is read from it then. */
 export const RESP_WAITING_MAX_COUNT = 16_384;
 export const RESP_WAITING_MAX_BYTES = 8 * MIB;

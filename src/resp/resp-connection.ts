@@ -5,6 +5,7 @@ import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
 import { ClosedError, ProtocolError } from '../base/errors.js';
 import { READ_MIN_BYTES_PER_S } from '../base/limits.js';
+import type { ArgumentMemory } from './argument-memory.js';
 import {
   CommandError,
   type CommandSpec,
@@ -28,6 +29,7 @@ export interface RespConnectionParts {
   readonly limits: RespLimits;
   /** Memory for large arguments that are being received, shared by all connections. */
   readonly budget: ByteBudget;
+  readonly memory: ArgumentMemory;
   readonly waiting: WaitingTotal;
   readonly pages: RespPages;
   readonly facts: RespFacts;
@@ -71,6 +73,7 @@ export class RespConnection {
     this.#parser = new RespParser({
       onCommand: (args) => this.#onCommand(args),
       reserve: (bytes) => this.#reserve(bytes),
+      allocate: (bytes) => this.#allocate(bytes),
       isTrusted: () => this.#session.isTrusted,
     });
     this.#cancelLogin = clock.after(limits.loginTimeoutMs, () => this.#checkLogin());
@@ -201,6 +204,13 @@ export class RespConnection {
     if (isGranted) this.#limit(bytes);
     else this.#cancelCommandTimer?.();
     return isGranted ? 'now' : 'later';
+  }
+
+  #allocate(bytes: number): Buffer {
+    const { memory } = this.#parts;
+    const argument = memory.take(bytes);
+    this.#grants.push(() => memory.giveBack(argument));
+    return argument;
   }
 
   /** Stops reading while there is no memory for an argument, or enough commands wait. */

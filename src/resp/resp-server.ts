@@ -8,6 +8,7 @@ import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS } from '../base/limits.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
 import type { StoredPages } from '../store/namespace/namespace-pages.js';
+import { ArgumentMemory } from './argument-memory.js';
 import type { RespFacts } from './commands/command.js';
 import { COMMANDS } from './commands/command-table.js';
 import { RespConnection } from './resp-connection.js';
@@ -46,6 +47,7 @@ export class RespServer {
   readonly #servers: Server[] = [];
   readonly #connections = new Set<RespConnection>();
   readonly #arguments: ByteBudget;
+  readonly #memory = new ArgumentMemory();
   readonly #pages: RespPages;
   readonly #waiting: WaitingTotal = { bytes: 0 };
   readonly #counts: RespCounts;
@@ -174,6 +176,7 @@ export class RespServer {
       id: ++this.#lastId,
       limits: this.#limits,
       budget: this.#arguments,
+      memory: this.#memory,
       waiting: this.#waiting,
       pages: this.#pages,
       facts: { ...this.#facts, port: this.#port },

@@ -30,6 +30,7 @@ function parsing({
       reserved.push(bytes);
       return reserve;
     },
+    allocate: (bytes) => Buffer.alloc(bytes, 0xee),
     isTrusted: () => isTrusted,
   });
   return { commands, parser, reserved };

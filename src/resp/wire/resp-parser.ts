@@ -21,6 +21,8 @@ export interface RespParserParts {
    * there is memory for it; `drop`: there will be none.
    */
   readonly reserve: (bytes: number) => 'now' | 'later' | 'drop';
+  /** Memory for a large argument, after `reserve`. */
+  readonly allocate: (bytes: number) => Buffer;
   /** Whether the client has authenticated itself; others may send short commands only. */
   readonly isTrusted: () => boolean;
 }
@@ -89,7 +91,7 @@ export class RespParser {
   begin(): void {
     if (!this.#isWaiting) return;
     this.#isWaiting = false;
-    this.#body = allocate(this.#length);
+    this.#body = this.#parts.allocate(this.#length);
     for (const chunk of this.#early.splice(0)) this.receive(chunk);
   }
 
@@ -191,7 +193,8 @@ export class RespParser {
     const answer = isLarge ? this.#parts.reserve(this.#length) : 'now';
     this.#isWaiting = answer === 'later';
     if (answer === 'later') return false;
-    this.#body = answer === 'now' ? allocate(this.#length) : null;
+    if (answer === 'drop') this.#body = null;
+    else this.#body = isLarge ? this.#parts.allocate(this.#length) : Buffer.allocUnsafe(this.#length);
     return true;
   }
 
@@ -225,11 +228,6 @@ export class RespParser {
     this.#argsBytes = 0;
     this.#parts.onCommand(args);
   }
-}
-
-/** Memory of an argument. Large ones can be copied by other threads, which only shared memory allows. */
-function allocate(bytes: number): Buffer {
-  return bytes > RESP_LARGE_ARGUMENT_BYTES ? Buffer.from(new SharedArrayBuffer(bytes)) : Buffer.allocUnsafe(bytes);
 }
 
 /** The whole number between two positions; NaN if there is none. */

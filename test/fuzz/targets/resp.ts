@@ -3,6 +3,7 @@ import { ByteBudget } from '../../../src/base/concurrency/byte-budget.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
+import { ArgumentMemory } from '../../../src/resp/argument-memory.js';
 import type { RespFacts } from '../../../src/resp/commands/command.js';
 import { COMMANDS } from '../../../src/resp/commands/command-table.js';
 import { RespConnection } from '../../../src/resp/resp-connection.js';
@@ -65,6 +66,7 @@ function parse(pieces: readonly Buffer[]): Parsed {
   const parser = new RespParser({
     onCommand: (args) => commands.push(args.map((argument) => argument && Buffer.from(argument))),
     reserve: (bytes) => (bytes > POOL_BYTES ? 'drop' : 'now'),
+    allocate: (bytes) => Buffer.alloc(bytes),
     isTrusted: () => true,
   });
   try {
@@ -183,6 +185,7 @@ export const respConnection: Fuzzer = {
       id: 1,
       limits: respLimits({ waitingMaxCount: 8, waitingMaxBytes: 2048 }),
       budget,
+      memory: new ArgumentMemory(),
       waiting,
       pages: new RespPages(new StoredPages(store, encoder), new ByteBudget(2 ** 27)),
       facts,
