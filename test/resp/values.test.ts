@@ -176,3 +176,22 @@ test('resp values: a node that is killed takes its values along, and no other an
   here.send('PING\r\n');
   t.is(await here.text('+PONG\r\n'), '+PONG\r\n');
 });
+
+test('resp values: pipelines of values of 64 KiB and more, which are sent together, while they are set anew', async (t) => {
+  const { host, port, store } = await startRespNode(t, { global_segment_size: '128mb' });
+  const [reader, writer] = [await RawClient.connect(t, { host, port }), await RawClient.connect(t, { host, port })];
+  const sizes = [65_536, 70_000, 100, 300_000, 65_536, 600_000, 65_537];
+  const contentOf = (i: number, round: number) => content(7 * round + i, sizes[i] as number);
+  for (const i of sizes.keys()) t.is(await set(writer, `k${i}`, contentOf(i, 0)), '+OK\r\n');
+  for (let round = 1; round < 30; round++) {
+    reader.send(Buffer.concat([...sizes.keys()].map((i) => commandOf('GET', `k${i}`))), commandOf('GET', 'absent'));
+    writer.send(...[...sizes.keys()].map((i) => commandOf('SET', `k${i}`, contentOf(i, round))));
+    t.is(await writer.text('+OK\r\n'.repeat(sizes.length)), '+OK\r\n'.repeat(sizes.length));
+    for (const [i, size] of sizes.entries()) {
+      const got = await bulk(reader, size);
+      t.true(got.equals(contentOf(i, round)) || got.equals(contentOf(i, round - 1)), `k${i} in round ${round}`);
+    }
+    t.is(await reader.text('$-1\r\n'), '$-1\r\n');
+  }
+  store.verify();
+});

@@ -15,6 +15,12 @@ export interface RespOutputParts {
   readonly onStalled: (reason: string) => void;
 }
 
+/** A page that is sent from where it lies, and what is sent before it. */
+export interface ServedPart {
+  readonly head: Buffer;
+  readonly page: ServedPage;
+}
+
 /** Bytes of small answers that are collected before they are written. */
 const COLLECT_MAX_BYTES = 64 * 2 ** 10;
 /** Pause before looking again whether the socket has taken what it does not tell of. */
@@ -85,7 +91,7 @@ export class RespOutput {
 
   /** Sends a value that belongs to the caller until this resolves; false: the connection is closed. */
   sendValue(head: string, value: Uint8Array): Promise<boolean> {
-    this.add(Buffer.from(head));
+    this.#collect(Buffer.from(head));
     return this.#send(slicesOf([value], value.length), () => {});
   }
 
@@ -93,7 +99,7 @@ export class RespOutput {
    * Sends a page from where it lies, and releases it as soon as the system has taken all of it, or the connection is closed. If somebody
    * sets the page meanwhile, what is left is copied, so that only the slice under way is waited for.
    */
-  async sendServed(head: string, page: ServedPage): Promise<boolean> {
+  async sendServed(head: Buffer, page: ServedPage): Promise<boolean> {
     const { clock, onStalled } = this.#parts;
     const slices = slicesOf(page.views, page.length);
     let cancelGrace = (): void => {};
@@ -105,8 +111,10 @@ export class RespOutput {
       isCopied = giveBack !== undefined;
       cancelGrace = clock.after(POOL_SERVED_GRACE_MS, () => onStalled('the client holds up a page that is being set'));
     };
+    // Somebody may have begun to wait while the page was checked.
+    if (page.isWanted) page.onWanted();
     try {
-      this.add(Buffer.from(head));
+      this.#collect(head);
       return await this.#send(slices, (count) => {
         sentCount = count + 1;
         // What was given to the socket before has been taken by now.
@@ -120,12 +128,48 @@ export class RespOutput {
     }
   }
 
+  /** {@link sendServed} of several pages that are one slice together. */
+  async sendTogether(parts: readonly ServedPart[]): Promise<boolean> {
+    const { socket, clock, onStalled } = this.#parts;
+    const cancels: (() => void)[] = [];
+    for (const { page } of parts) {
+      page.onWanted = () => {
+        cancels.push(
+          clock.after(POOL_SERVED_GRACE_MS, () => onStalled('the client holds up a page that is being set')),
+        );
+      };
+      if (page.isWanted) page.onWanted();
+    }
+    try {
+      if (this.#isClosed) return false;
+      socket.cork();
+      for (const piece of this.#takeCollected()) socket.write(piece);
+      for (const { head, page } of parts) {
+        socket.write(head);
+        for (const view of page.views) socket.write(view);
+        socket.write(CRLF);
+      }
+      socket.uncork();
+      if (socket.writableLength > 0) await this.#taken();
+      return !this.#isClosed;
+    } finally {
+      for (const cancel of cancels) cancel();
+      for (const { page } of parts) page.release();
+    }
+  }
+
   /** Ends all waiting. Nothing is written any more. */
   close(): void {
     this.#isClosed = true;
     this.#collected = [];
     this.#collectedBytes = 0;
     this.#drained();
+  }
+
+  /** Adds the beginning of a value that follows at once, and is written together with it. */
+  #collect(bytes: Uint8Array): void {
+    this.#collected.push(bytes);
+    this.#collectedBytes += bytes.length;
   }
 
   /** Copies the slices from one on, if there is memory for them; returns a function that gives it back. */

@@ -1,10 +1,15 @@
 import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
-import { RESP_DEADLINE_MS, RESP_READ_TARGET_BYTES, RESP_SERVED_MIN_BYTES } from '../../base/limits.js';
+import {
+  RESP_DEADLINE_MS,
+  RESP_READ_TARGET_BYTES,
+  RESP_SERVED_MIN_BYTES,
+  RESP_SLICE_BYTES,
+} from '../../base/limits.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { bulkHead, CRLF } from '../wire/resp-answers.js';
 import { EMPTY_VALUE, isEmptyValue } from './resp-keys.js';
-import type { RespOutput } from './resp-output.js';
+import type { RespOutput, ServedPart } from './resp-output.js';
 
 /** One value that is to be sent. */
 export interface ValueRead {
@@ -56,8 +61,7 @@ export class RespPages {
       if (!(await sink.output.room())) return;
       const length = lengths[at] ?? null;
       if (length !== null && length >= RESP_SERVED_MIN_BYTES) {
-        await this.#sendLarge(reads[at] as ValueRead, sink);
-        at++;
+        at = await this.#sendLarge(reads, { lengths, start: at }, sink);
         continue;
       }
       const end = endOfRun(lengths, at);
@@ -122,16 +126,34 @@ export class RespPages {
     return this.#pages.clear([], { signal, timeoutMs: RESP_DEADLINE_MS });
   }
 
-  /** Sends a large value from the pool, or a copy of it. */
-  async #sendLarge(read: ValueRead, sink: ValueSink): Promise<void> {
-    const served = await this.#pages.serve(read.key, POOL);
-    if (served === null) {
-      await this.#sendCopies([read], sink);
-      return;
+  /** Sends large values from the pool: one, or several that fit in a slice. Returns the position behind them. */
+  async #sendLarge(
+    reads: readonly ValueRead[],
+    { lengths, start }: { readonly lengths: readonly (number | null)[]; readonly start: number },
+    sink: ValueSink,
+  ): Promise<number> {
+    const parts: ServedPart[] = [];
+    let bytes = 0;
+    let at = start;
+    for (; at < reads.length && bytes <= RESP_SLICE_BYTES; at++) {
+      const length = lengths[at] ?? 0;
+      const isFitting = length >= RESP_SERVED_MIN_BYTES && bytes + length <= 2 * RESP_SLICE_BYTES;
+      const { key, head, onDone } = reads[at] as ValueRead;
+      const page = isFitting || at === start ? await this.#pages.serve(key, POOL) : null;
+      if (page === null) break;
+      const bulk = Buffer.from(bulkHead(page.length));
+      parts.push({ head: head === undefined ? bulk : Buffer.concat([head, bulk]), page });
+      bytes += page.length;
+      onDone(true);
     }
-    if (read.head !== undefined) sink.output.add(read.head);
-    read.onDone(true);
-    await sink.output.sendServed(bulkHead(served.length), served);
+    const [first] = parts;
+    if (first === undefined) {
+      await this.#sendCopies([reads[start] as ValueRead], sink);
+      return start + 1;
+    }
+    if (parts.length === 1) await sink.output.sendServed(first.head, first.page);
+    else await sink.output.sendTogether(parts);
+    return at;
   }
 
   /** Copies small values from the pool straight into their answer; false: one of them has changed meanwhile, and nothing is sent. */
