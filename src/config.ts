@@ -1,9 +1,8 @@
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/environment/cluster-secrets.js';
-import { type Endpoint, isEveryAddress, parseEndpoint } from './base/environment/network.js';
+import type { ClusterSecrets } from './base/environment/cluster-secrets.js';
+import type { Endpoint } from './base/environment/network.js';
 import { ConfigError } from './base/errors.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/eviction-policy.js';
 import {
-  CLIENT_SOCKET_PATH_MAX_BYTES,
   DISK_INDEX_MIN_BYTES,
   DISK_MAX_BYTES,
   DISK_MIN_BYTES,
@@ -12,7 +11,25 @@ import {
   VNODES_DEFAULT_COUNT,
 } from './base/limits.js';
 import { nearestName, toCamelCase, toSnakeCase } from './base/names.js';
-import { formatSize, parseSize } from './base/sizes.js';
+import {
+  choice,
+  decimal,
+  endpoints,
+  type Field,
+  flag,
+  freeText,
+  group,
+  integer,
+  names,
+  ownHost,
+  parseEndpoints,
+  permissions,
+  secrets,
+  size,
+  socketPath,
+  text,
+} from './base/settings/fields.js';
+import { isLoopbackHost } from './net/loopback.js';
 import { checkSecurity } from './net/secured-environment.js';
 
 export { EVICTION_POLICIES, type EvictionPolicy };
@@ -82,6 +99,17 @@ export interface MeshCacheConfigFields {
   readonly clientSocketMode: string;
   /** Its group, by name or number; undefined: that of the process. */
   readonly clientSocketGroup: string | undefined;
+  /** Port for Redis clients; undefined: none. */
+  readonly respPort: number | undefined;
+  readonly respHost: string;
+  /** Path of a Unix socket for Redis clients; undefined: none. */
+  readonly respSocket: string | undefined;
+  /** What Redis clients must know. */
+  readonly respPassword: string | undefined;
+  /** Path of a file with it, instead. */
+  readonly respPasswordFile: string | undefined;
+  /** Tag of the namespace in which the values of Redis clients are; must be the same on all nodes whose clients share values. */
+  readonly respNamespace: string;
   /** A new store waits until the other nodes have announced their pages to it. */
   readonly waitForDirectory: boolean;
   /** Must be the same on all nodes. */
@@ -116,166 +144,6 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
     | (K extends 'clusterSecret' ? readonly string[] : never);
 };
 
-interface Field {
-  /** The value, or undefined when it is not allowed. */
-  readonly parse: (value: unknown) => unknown;
-  readonly allowed: string;
-  readonly byDefault: unknown;
-}
-
-function text(allowed: string, byDefault: string | undefined, test = /\S/): Field {
-  return { parse: (v) => (typeof v === 'string' && test.test(v) ? v.trim() : undefined), allowed, byDefault };
-}
-
-function freeText(byDefault: string): Field {
-  return { parse: (v) => (typeof v === 'string' ? v : undefined), allowed: 'text', byDefault };
-}
-
-/** A number, or one that is given as text; else NaN. */
-export function toNumber(value: unknown): number {
-  if (typeof value === 'number') return value;
-  return typeof value === 'string' && /^\s*[+-]?\d+(\.\d+)?\s*$/.test(value) ? Number(value) : Number.NaN;
-}
-
-function integer(min: number, max: number, byDefault: number | undefined): Field {
-  return {
-    parse(value) {
-      const n = toNumber(value);
-      return Number.isSafeInteger(n) && n >= min && n <= max ? n : undefined;
-    },
-    allowed: `a whole number of ${min} to ${max}`,
-    byDefault,
-  };
-}
-
-function decimal(min: number, max: number, byDefault: number, unit: string): Field {
-  return {
-    parse(value) {
-      const n = toNumber(value);
-      return n >= min && n <= max ? n : undefined;
-    },
-    allowed: `${min} to ${max} ${unit}`,
-    byDefault,
-  };
-}
-
-function size(min: number, max: number, byDefault: string | undefined): Field {
-  return {
-    parse(value) {
-      const bytes = parseSize(value);
-      return bytes !== undefined && bytes >= min && bytes <= max ? bytes : undefined;
-    },
-    allowed: `${formatSize(min)} to ${formatSize(max)}, as bytes or with b, kb, mb, gb or tb, for example "4gb"`,
-    byDefault: byDefault === undefined ? undefined : parseSize(byDefault),
-  };
-}
-
-/** A boolean, also one that is given as text or as 0 or 1; undefined: neither. */
-export function toBoolean(value: unknown): boolean | undefined {
-  if (typeof value === 'boolean') return value;
-  const word = typeof value === 'string' || typeof value === 'number' ? String(value).trim().toLowerCase() : '';
-  if (word === 'true' || word === '1') return true;
-  return word === 'false' || word === '0' ? false : undefined;
-}
-
-function flag(byDefault: boolean): Field {
-  return { parse: toBoolean, allowed: 'true or false', byDefault };
-}
-
-function ownHost(): Field {
-  return {
-    parse(value) {
-      const host = typeof value === 'string' ? value.trim() : '';
-      return /^[^\s,]+$/.test(host) && !isEveryAddress(host) ? host : undefined;
-    },
-    allowed:
-      'a host name or address of this machine that the other nodes reach, for example "10.0.0.2"; 0.0.0.0 and :: are addresses to ' +
-      'listen on, which nobody can connect to; without the key the address on the route to discovery is taken',
-    byDefault: undefined,
-  };
-}
-
-/**
- * Permission bits in octal digits, as chmod takes them. The owner's are 6 or 7 always: that refuses numbers which a YAML reader has
- * made of 0600 or 0660, so that none of them is taken for other bits.
- */
-function permissions(byDefault: string): Field {
-  return {
-    parse(value) {
-      const digits = typeof value === 'string' || typeof value === 'number' ? String(value).trim() : '';
-      return /^0?[67][0-7]{2}$/.test(digits) ? digits.padStart(4, '0') : undefined;
-    },
-    allowed: 'permission bits in octal digits, with those of the owner, as text: "0600", "0660", "0666"',
-    byDefault,
-  };
-}
-
-function socketPath(): Field {
-  return {
-    parse(value) {
-      const path = typeof value === 'string' ? value.trim() : '';
-      const bytes = Buffer.byteLength(path);
-      return bytes >= 1 && bytes <= CLIENT_SOCKET_PATH_MAX_BYTES && !path.includes('\0') ? path : undefined;
-    },
-    allowed: `the path of a Unix socket, of at most ${CLIENT_SOCKET_PATH_MAX_BYTES} bytes`,
-    byDefault: undefined,
-  };
-}
-
-function group(): Field {
-  return {
-    parse(value) {
-      const name = Number.isSafeInteger(value) || typeof value === 'string' ? String(value).trim() : '';
-      return /^[^\s:]+$/.test(name) && !name.startsWith('-') ? name : undefined;
-    },
-    allowed: 'the name or number of a group of this machine',
-    byDefault: undefined,
-  };
-}
-
-function choice(values: readonly string[], byDefault: string): Field {
-  return {
-    parse(value) {
-      const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
-      return values.includes(word) ? word : undefined;
-    },
-    allowed: values.join(', ').replace(/, (?=[^,]*$)/, ' or '),
-    byDefault,
-  };
-}
-
-function endpoints(): Field {
-  return {
-    parse: (v) => (typeof v === 'string' && parseEndpoints(v) !== undefined ? v.replaceAll(' ', '') : undefined),
-    allowed: 'host:port with a port of 1 to 65535, or several of them, comma-separated',
-    byDefault: undefined,
-  };
-}
-
-function names(): Field {
-  return {
-    parse(value) {
-      const list = typeof value === 'string' ? value.split(',') : value;
-      if (!Array.isArray(list)) return undefined;
-      const trimmed = list.map((name: unknown) => (typeof name === 'string' ? name.trim() : ''));
-      return trimmed.every((name) => name !== '') ? trimmed : undefined;
-    },
-    allowed: 'names, comma-separated',
-    byDefault: [],
-  };
-}
-
-function secrets(): Field {
-  return {
-    parse(value) {
-      if (value instanceof ClusterSecrets) return value;
-      return ClusterSecrets.of(Array.isArray(value) ? value : [value]);
-    },
-    allowed: CLUSTER_SECRET_ALLOWED,
-    byDefault: undefined,
-  };
-}
-
 const SCHEMA: Readonly<Record<string, Field>> = {
   discovery_addr: endpoints(),
   protocol: choice(['rdma', 'tcp'], 'rdma'),
@@ -307,6 +175,12 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   client_socket: socketPath(),
   client_socket_mode: permissions('0600'),
   client_socket_group: group(),
+  resp_port: integer(0, 65535, undefined),
+  resp_host: text('a host name or address', '127.0.0.1'),
+  resp_socket: socketPath(),
+  resp_password: text('visible characters without spaces', undefined, /^\s*(?!\[secret\]\s*$)[\x21-\x7e]{1,1024}\s*$/),
+  resp_password_file: text('the path of a file', undefined),
+  resp_namespace: text('text', 'redis'),
   wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
@@ -325,7 +199,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
 };
 
 /** Never shown, in no message. */
-const SECRET_KEYS: ReadonlySet<string> = new Set(['cluster_secret', 'metrics_token']);
+const SECRET_KEYS: ReadonlySet<string> = new Set(['cluster_secret', 'metrics_token', 'resp_password']);
 
 /** All configuration keys, snake_case. */
 export const CONFIG_KEYS: readonly string[] = Object.keys(SCHEMA);
@@ -371,6 +245,12 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly clientSocket: string | undefined;
   declare readonly clientSocketMode: string;
   declare readonly clientSocketGroup: string | undefined;
+  declare readonly respPort: number | undefined;
+  declare readonly respHost: string;
+  declare readonly respSocket: string | undefined;
+  declare readonly respPassword: string | undefined;
+  declare readonly respPasswordFile: string | undefined;
+  declare readonly respNamespace: string;
   declare readonly waitForDirectory: boolean;
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
@@ -472,6 +352,7 @@ function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, 
 
 function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkSecurity(config);
+  checkRedisDoor(config, spell);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
       `configuration key "${spell('member_ttl')}": got ${config.memberTtl} s, allowed is at least twice ${spell('heartbeat_interval')} (${config.heartbeatInterval} s)`,
@@ -484,9 +365,22 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   }
 }
 
-function parseEndpoints(list: string): Endpoint[] | undefined {
-  const parsed = list.split(',').map((item) => parseEndpoint(item));
-  return parsed.every((endpoint) => endpoint !== undefined && endpoint.port > 0) ? (parsed as Endpoint[]) : undefined;
+/** A door for Redis clients that other hosts reach needs a password. Files are read when the node starts. */
+function checkRedisDoor(config: MeshCacheConfig, spell: Spelling): void {
+  const { respPort, respHost, respPassword, respPasswordFile, clusterSecret, clusterSecretFile } = config;
+  if (respPassword !== undefined && respPasswordFile !== undefined) {
+    throw new ConfigError(
+      `configuration keys "${spell('resp_password')}" and "${spell('resp_password_file')}": give one of them, not both`,
+    );
+  }
+  const hasSecret = [respPassword, respPasswordFile, clusterSecret, clusterSecretFile].some(
+    (each) => each !== undefined,
+  );
+  if (respPort === undefined || isLoopbackHost(respHost) || hasSecret) return;
+  throw new ConfigError(
+    `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
+      `set ${spell('resp_password')}, ${spell('resp_password_file')} or ${spell('cluster_secret')}, or listen on 127.0.0.1`,
+  );
 }
 
 function describe(value: unknown): string {

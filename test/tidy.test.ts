@@ -25,6 +25,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   dashboard: 7,
   store: 8,
   clients: 9,
+  resp: 9,
   client: 10,
   node: 10,
   processes: 10,

@@ -34,10 +34,20 @@ import {
   PROMOTE_POOL_FRACTION,
   PROMOTE_ROUND_MAX_KEYS,
 } from './disk-limits.js';
+import {
+  POOL_SERVED_GRACE_MS,
+  POOL_SERVED_WAIT_MS,
+  RESP_ARGUMENT_MAX_BYTES,
+  RESP_ARGUMENTS_BUDGET_BYTES,
+  RESP_FINISH_TIMEOUT_MS,
+  RESP_VALUES_BUDGET_BYTES,
+  SERVED_POOL_FRACTION,
+} from './resp-limits.js';
 
 export * from './client-limits.js';
 export * from './core-limits.js';
 export * from './disk-limits.js';
+export * from './resp-limits.js';
 
 /**
  * Limits that several modules know or that bear relations to others, unit last in the name. The relations are checked when this
@@ -436,9 +446,14 @@ relation(2 * EVENT_STREAMS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'streams of even
 relation(METRICS_IDLE_CONNECTIONS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'silent clients leave room for a scrape');
 relation(DISK_QUEUE_POOL_FRACTION <= DISK_HELD_POOL_FRACTION, 'what the disk has queued fits in what may wait for it');
 relation(
-  DISK_HELD_POOL_FRACTION + PROMOTE_POOL_FRACTION + QUARANTINE_POOL_FRACTION < 1,
-  'pages that wait for the disk and promoted pages leave room in a pool',
+  DISK_HELD_POOL_FRACTION + PROMOTE_POOL_FRACTION + QUARANTINE_POOL_FRACTION + SERVED_POOL_FRACTION < 1,
+  'pages that wait for the disk, promoted pages and pages that are sent leave room in a pool',
 );
+relation(RESP_ARGUMENT_MAX_BYTES <= PAGE_MAX_BYTES, 'the value of a Redis client fits in a page');
+relation(RESP_ARGUMENT_MAX_BYTES <= RESP_ARGUMENTS_BUDGET_BYTES, 'there is room for the longest argument');
+relation(PAGE_MAX_BYTES <= RESP_VALUES_BUDGET_BYTES, 'there is room for the longest value');
+relation(POOL_SERVED_GRACE_MS < POOL_SERVED_WAIT_MS, 'setting a page outlasts a client that holds the page before');
+relation(RESP_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'Redis clients are disconnected before closing is given up');
 relation(DISK_STALL_MS < DISK_WRITE_WAIT_MAX_MS, 'a disk that does not answer is given up before a call is');
 relation(PROMOTE_LEASE_MS < DISK_WRITE_WAIT_MAX_MS, 'setting a page outlasts the lease of a promoted one');
 relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');

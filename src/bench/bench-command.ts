@@ -18,6 +18,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   auth: async () => (await import('./auth/auth.js')).authBench,
   disk: async () => (await import('./disk/disk.js')).diskBench,
   clients: async () => (await import('./clients/clients.js')).clientsBench,
+  resp: async () => (await import('./resp/resp.js')).respBench,
   cluster: async () => (await import('./cluster/cluster.js')).clusterBench,
 };
 

@@ -11,6 +11,7 @@ const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<nev
   directory: async () => (await import('./directory/directory-peer.js')).directoryPeer,
   metrics: async () => (await import('./metrics/scrape-peer.js')).scrapePeer,
   rdma: async () => (await import('./rdma/rdma-peer.js')).rdmaPeer,
+  resp: async () => (await import('./resp/resp-peer.js')).respPeer,
   store: async () => (await import('./store/store-peer.js')).storePeer,
   tcp: async () => (await import('./tcp/tcp-peer.js')).tcpPeer,
 };

@@ -1,11 +1,11 @@
 import { assert } from '../base/assert.js';
+import type { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
-import type { ByteBudget } from './byte-budget.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
 import type { AttachedClient } from './requests/attached-client.js';

@@ -1,27 +1,18 @@
-import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
-import { dirname } from 'node:path';
-import { isMainThread } from 'node:worker_threads';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { type Connection, listenAt, type Server } from '../base/environment/network.js';
-import { ConfigError } from '../base/errors.js';
-import {
-  CLIENT_FINISH_TIMEOUT_MS,
-  CLIENT_REQUEST_MAX_KEYS,
-  CLIENT_SOCKET_PATH_MAX_BYTES,
-  PAGE_MAX_BYTES,
-} from '../base/limits.js';
+import type { Connection, Server } from '../base/environment/network.js';
+import { CLIENT_FINISH_TIMEOUT_MS, CLIENT_REQUEST_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
-import { ByteBudget } from './byte-budget.js';
+import { listenLocally, orConfigError } from '../net/local-socket.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
 import type { ClientNamespace } from './requests/client-namespace.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
-import { isAnswering } from './socket-path.js';
 import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './wire/messages.js';
 import { RequestError } from './wire/request-error.js';
 
@@ -127,55 +118,15 @@ export class ClientServer {
   }
 
   async #listen(): Promise<void> {
-    const { path, mode, gid } = this.#options;
-    const bytes = Buffer.byteLength(path);
-    // Node.js would listen at the beginning of a path that is too long.
-    if (bytes > CLIENT_SOCKET_PATH_MAX_BYTES) {
-      throw new ConfigError(
-        `configuration key "client_socket": a path of ${bytes} bytes; allowed are ${CLIENT_SOCKET_PATH_MAX_BYTES}`,
-      );
-    }
+    const { env } = this.#parts;
+    const onError = (error: Error): void => this.#failed(error);
     try {
-      makeFolder(dirname(path));
-      await this.#takePath();
-      await this.#bind(path);
-      chmodSync(path, mode);
-      if (gid !== undefined) chownSync(path, -1, gid);
-      this.#memory.listen();
-    } catch (cause) {
+      await listenLocally(this.#server, { ...this.#options, key: 'client_socket' }, { env, onError });
+      await orConfigError('client_socket', this.path, () => this.#memory.listen());
+    } catch (error) {
       this.#memory.close();
       this.#server.close();
-      if (cause instanceof ConfigError) throw cause;
-      const reason = (cause as Error).message;
-      throw new ConfigError(`configuration key "client_socket": cannot listen at ${path}: ${reason}`, { cause });
-    }
-  }
-
-  /** Removes the socket of a node that crashed; that of a running node is not touched. */
-  async #takePath(): Promise<void> {
-    const { path } = this.#options;
-    const found = lstatSync(path, { throwIfNoEntry: false });
-    if (found === undefined) return;
-    if (!found.isSocket()) {
-      throw new ConfigError(
-        `configuration key "client_socket": ${path} is there and is no socket; choose another path`,
-      );
-    }
-    if (await isAnswering(path, this.#parts.env)) {
-      throw new ConfigError(
-        `configuration key "client_socket": another node serves clients at ${path}; choose another path, or end that node`,
-      );
-    }
-    unlinkSync(path);
-  }
-
-  #bind(path: string): Promise<void> {
-    // The mask keeps others out until the permissions are set. Worker threads cannot change it.
-    const before = isMainThread ? process.umask(0o177) : undefined;
-    try {
-      return listenAt(this.#server, { path, exclusive: true }, (error) => this.#failed(error));
-    } finally {
-      if (before !== undefined) process.umask(before);
+      throw error;
     }
   }
 
@@ -340,19 +291,5 @@ export class ClientServer {
     assertAtMost('client server: clients', this.#attached().length, this.#limits.clientsMaxCount);
     this.#budget.verify();
     this.#memory.verify();
-  }
-}
-
-/**
- * Creates a folder and those above it. Node.js's own way does not end where a file system denies that such a folder can
- * exist (/proc).
- */
-function makeFolder(path: string): void {
-  if (existsSync(path)) return;
-  if (dirname(path) !== path) makeFolder(dirname(path));
-  try {
-    mkdirSync(path, { mode: 0o755 });
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
 }

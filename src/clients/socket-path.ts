@@ -1,8 +1,4 @@
 import { join } from 'node:path';
-import type { Environment } from '../base/environment/environment.js';
-
-/** Milliseconds to wait for a node at its socket before it counts as crashed. */
-const PROBE_TIMEOUT_MS = 1_000;
 
 /** The facts that decide where the socket is. */
 export interface RuntimeFolderParts {
@@ -23,25 +19,7 @@ export function defaultClientSocket({ runtimeFolder, uid }: RuntimeFolderParts, 
   return uid === 0 ? join('/run/meshcache', name) : join(`/tmp/meshcache-${uid}`, name);
 }
 
-/** Parts of an environment that a probe of a socket needs. */
-type ProbeEnvironment = Pick<Environment, 'clock' | 'network'>;
-
 /** The facts for this process. */
 export function ownRuntimeFolder(): RuntimeFolderParts {
   return { runtimeFolder: process.env.XDG_RUNTIME_DIR, uid: process.geteuid?.() ?? 0 };
-}
-
-/** Whether somebody accepts connections at a socket. A socket that does not answer at all counts as well. */
-export function isAnswering(path: string, { network, clock }: ProbeEnvironment): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = network.connect({ path });
-    const end = (isThere: boolean): void => {
-      cancelTimer();
-      socket.destroy();
-      resolve(isThere);
-    };
-    const cancelTimer = clock.after(PROBE_TIMEOUT_MS, () => end(true), { keepAlive: true });
-    socket.once('connect', () => end(true));
-    socket.once('error', ({ code }: NodeJS.ErrnoException) => end(code !== 'ECONNREFUSED' && code !== 'ENOENT'));
-  });
 }

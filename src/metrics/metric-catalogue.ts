@@ -191,6 +191,19 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     series: [],
     clientSeries: each('way', CLIENT_WAYS),
   },
+  meshcache_resp_commands_total: {
+    help: 'Commands of Redis clients by name and result; nil: there was no value, or it was not stored',
+    series: [],
+  },
+  meshcache_resp_bytes_total: {
+    help: 'Bytes that Redis clients have sent and taken',
+    series: [],
+  },
+  meshcache_resp_auth_failures_total: { help: 'Wrong passwords of Redis clients', series: [] },
+  meshcache_resp_refused_connections_total: {
+    help: 'Connections of Redis clients that were refused, because there were too many',
+    series: [],
+  },
   meshcache_transport_serving_restarts_total: {
     help: 'Times that the serving thread was started again',
     series: ALONE,
@@ -210,6 +223,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
 
   meshcache_clients: 'Processes that are attached to this node',
   meshcache_clients_refused_total: 'Connections to the client socket, and descriptors, that were turned away',
+  meshcache_resp_connections: 'Connections of Redis clients',
   meshcache_client_mapped_bytes:
     'Bytes of memory of attached processes that this node has mapped, staging memory included',
   meshcache_client_requests_in_flight: 'Requests of attached processes that have not been answered',

@@ -1,6 +1,7 @@
 import { ArgumentError } from '../base/errors.js';
+import { toBoolean, toNumber } from '../base/settings/fields.js';
 import { shown } from '../base/shown.js';
-import { MeshCacheConfig, type StorageConfig, toBoolean, toNumber } from '../config.js';
+import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
 import { type MeshCacheStoreOptions, storageConfigOf } from './store-options.js';
 

@@ -4,7 +4,7 @@ import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
 import { Signal } from '../base/signal.js';
 import { formatSize } from '../base/sizes.js';
-import type { ClientInfo, ClientServer } from '../clients/client-server.js';
+import type { ClientInfo } from '../clients/client-server.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
@@ -18,8 +18,8 @@ import { NodeNamespace } from '../store/namespace/node-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
-import { type ClientWiringParts, openClientSocket } from './client-wiring.js';
 import { openDisk } from './disk-wiring.js';
+import { type DoorParts, type Doors, openDoors } from './doors.js';
 import { KeyEncoders } from './key-encoders.js';
 import { encoderOf, modelPartOf } from './key-namespace.js';
 import { NodeReporting } from './reporting/node-reporting.js';
@@ -60,8 +60,7 @@ export class MeshCacheStore extends NodeNamespace {
   readonly #reporting: NodeReporting;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
-  /** The socket for processes of this host; undefined without one. */
-  readonly #clients: ClientServer | undefined;
+  readonly #doors: Doors;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -71,7 +70,7 @@ export class MeshCacheStore extends NodeNamespace {
       metrics: Metrics;
       keyEncoders: KeyEncoders;
       reporting: NodeReporting;
-      clients: ClientServer | undefined;
+      doors: Doors;
       turns: FairTurns;
     },
   ) {
@@ -90,7 +89,7 @@ export class MeshCacheStore extends NodeNamespace {
     this.#reporting = given.reporting;
     this.#turns = turns;
     this.#keyEncoders = keyEncoders;
-    this.#clients = given.clients;
+    this.#doors = given.doors;
   }
 
   static create(options: MeshCacheStoreOptions, environment?: Partial<Environment>): Promise<MeshCacheStore>;
@@ -131,7 +130,7 @@ export class MeshCacheStore extends NodeNamespace {
     let disk: DiskStore | null = null;
     let runtime: NodeRuntime | undefined;
     let parts: StoreParts | undefined;
-    let clients: ClientServer | undefined;
+    let doors: Doors | undefined;
     const evicted = new Signal<[keys: readonly string[]]>();
     try {
       await reporting.start();
@@ -144,14 +143,15 @@ export class MeshCacheStore extends NodeNamespace {
       parts = made;
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start();
-      clients = await openClientSocket(config, clientParts(made, keyEncoders, env));
+      doors = await openDoors(config, doorParts(made, keyEncoders, env));
+      const { clients } = doors;
       reporting.running(runtime, storeReporter({ ...made, clients, events: eventSource(made, keyEncoders) }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
-      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, clients, turns });
+      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns });
     } catch (error) {
       if (parts !== undefined) {
-        await closeStore(parts, { reporting, clients });
+        await closeStore(parts, { reporting, doors });
       } else {
         await runtime?.stop();
         await disk?.close();
@@ -202,12 +202,17 @@ export class MeshCacheStore extends NodeNamespace {
 
   /** Path of the socket at which processes of this host attach; empty without one. */
   get clientSocket(): string {
-    return this.#clients?.path ?? '';
+    return this.#doors.clients?.path ?? '';
+  }
+
+  /** Where Redis clients find this node: `host:port`, or the path of a Unix socket; empty without either. */
+  get respEndpoint(): string {
+    return this.#doors.resp?.endpoint || this.#doors.resp?.path || '';
   }
 
   /** The attached processes. */
   clients(): ClientInfo[] {
-    return this.#clients?.clients() ?? [];
+    return this.#doors.clients?.clients() ?? [];
   }
 
   /** @internal All pages that this node has now, in its pool or on its disk, as it announces them to the directory. For simulations. */
@@ -259,7 +264,7 @@ export class MeshCacheStore extends NodeNamespace {
    * end as misses.
    */
   close(): Promise<void> {
-    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, clients: this.#clients });
+    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, doors: this.#doors });
     return this.#closing;
   }
 
@@ -289,11 +294,12 @@ export class MeshCacheStore extends NodeNamespace {
    */
   verify(): void {
     const { runtime, pages, events, disk, promoter, leaving, hotReads } = this.#parts;
-    for (const part of [runtime, pages, events, disk, promoter, leaving, hotReads, this.#clients]) part?.verify();
+    const { clients, resp } = this.#doors;
+    for (const part of [runtime, pages, events, disk, promoter, leaving, hotReads, clients, resp]) part?.verify();
   }
 }
 
-function clientParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): ClientWiringParts {
+function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): DoorParts {
   const { pages, runtime } = parts;
   const { nodeId, directory } = runtime;
   return { nodeId, directory, pages, keyEncoders, stats: () => statsOf(parts), env };

@@ -1,6 +1,5 @@
 import type { Environment } from '../base/environment/environment.js';
 import { Signal } from '../base/signal.js';
-import type { ClientServer } from '../clients/client-server.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import type { HostRegion } from '../memory/host-region.js';
@@ -14,6 +13,7 @@ import type { Promoter } from '../store/disk/promoter.js';
 import { PageEvents } from '../store/events/page-events.js';
 import { PageStore, type PageStoreParts } from '../store/page-store.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
+import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
@@ -182,13 +182,13 @@ export function storePartOf(
  */
 export async function closeStore(
   { runtime, region, pool, pages, events, promoter, leaving }: StoreParts,
-  { reporting, clients }: { readonly reporting: NodeReporting; readonly clients: ClientServer | undefined },
+  { reporting, doors }: { readonly reporting: NodeReporting; readonly doors: Doors | undefined },
 ): Promise<void> {
   reporting.closing();
   events.close();
   const leavingClosed = leaving.close();
   const pagesClosed = pages.close();
-  const clientsClosed = clients?.close();
+  const clientsClosed = closeDoors(doors);
   await runtime.stop();
   await promoter?.close();
   await leavingClosed;

@@ -3,16 +3,17 @@ import { ArgumentError } from '../base/errors.js';
 import { pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { Keys, PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
-import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
 import { keysInSlices } from './keys-in-slices.js';
-import { bytesOf, DistinctBatch, isWhole, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
+import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
-import { NO_ORIGIN, PageIndex, type PublishedPage, type Wish } from './page-index.js';
+import { NO_ORIGIN, PageIndex, type PublishedPage } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
-import { again, isAsGood, type PageOrigin } from './page-origin.js';
+import type { PageOrigin } from './page-origin.js';
+import { type Placing, placeBatch } from './page-placing.js';
 import { type LocalRead, Reading } from './page-reading.js';
+import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
 import type { PublishedPoolOptions } from './pool-options.js';
@@ -21,6 +22,7 @@ export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
 export type { PageLease } from './page-leases.js';
 export type { LocalRead } from './page-reading.js';
+export type { ServedPage } from './page-serving.js';
 export type { PublishedPoolOptions } from './pool-options.js';
 
 /**
@@ -47,6 +49,7 @@ export class PublishedPool {
   readonly #leases: PageLeases;
   readonly #turns = new Mutex();
   readonly #fills: PageFills;
+  readonly #serving: PageServing;
   #isEnding = false;
 
   /** Takes `capacity` bytes from `baseAddr` on, in one live `HostRegion`; peers read them with `rkey`. */
@@ -87,6 +90,14 @@ export class PublishedPool {
       onFilled: (page) => this.#stamped(page),
       onGone: (keys) => this.#tellGone(keys),
       clock,
+    });
+    this.#serving = new PageServing({
+      index: this.#index,
+      capacityBytes: capacity,
+      clock,
+      copyThreads: options.copyThreads,
+      viewsOf: (page) => this.viewsOf(page),
+      remove: (key) => this.remove(key),
     });
   }
 
@@ -135,7 +146,7 @@ export class PublishedPool {
     const batch = new DistinctBatch(keys, pages, { origin, request });
     const here = this.peekBatch(batch.batch);
     const candidates = new SameLength(here, batch.pages, origin);
-    const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()));
+    const placed = this.#place({ batch, here, sums: candidates.sums(candidates.copies.run()) });
     const sums = placed.copies.run();
     const results = batch.resultsWithoutBytes(placed, sums);
     placed.vacancies.forEach((vacancy, i) => {
@@ -151,8 +162,8 @@ export class PublishedPool {
   /**
    * Like {@link publishBatch}, but off this thread where that is quicker. Null also for pages that are removed while
    * they are copied. Waits up to POOL_FILL_WAIT_MS while a page of one of the keys is being filled (see
-   * {@link fillPages}); a page that is still being filled then is null. The source is in use until the promise has
-   * resolved; its regions may be freed meanwhile.
+   * {@link fillPages}), and up to POOL_SERVED_WAIT_MS while one is served (see {@link serve}); a page that still is then
+   * is null. The source is in use until the promise has resolved; its regions may be freed meanwhile.
    */
   async publishPages(
     keys: Keys,
@@ -160,18 +171,26 @@ export class PublishedPool {
     origin = NO_ORIGIN,
     request?: RequestOptions,
   ): Promise<(PublishedPage | null)[]> {
+    const strings = stringsOf(keys);
     if (!this.#fills.isIdle) {
-      await this.#fills.awaitFor(stringsOf(keys));
+      await this.#fills.awaitFor(strings);
       if (this.#isEnding) return pages.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
-    if (!isOffThread && !this.#turns.isLocked) return this.publishBatch(keys, pages, origin, request);
-    return this.#turns.run(() => {
-      if (this.#isEnding) return pages.map(() => null);
-      return isOffThread
-        ? this.#publishOffThread(new DistinctBatch(keys, pages, { origin, request }))
-        : this.publishBatch(keys, pages, origin, request);
-    });
+    const isAtOnce = !isOffThread && !this.#turns.isLocked && this.#serving.isIdle;
+    if (isAtOnce) return this.publishBatch(keys, pages, origin, request);
+    const giveBack = this.#serving.claim(strings);
+    try {
+      if (!this.#serving.isIdle) await this.#serving.awaitFor(strings);
+      return await this.#turns.run(() => {
+        if (this.#isEnding) return pages.map(() => null);
+        return isOffThread
+          ? this.#publishOffThread(new DistinctBatch(keys, pages, { origin, request }))
+          : this.publishBatch(keys, pages, origin, request);
+      });
+    } finally {
+      giveBack();
+    }
   }
 
   /**
@@ -199,6 +218,14 @@ export class PublishedPool {
     return this.#turns.run(() =>
       this.#isEnding ? targets.map((): LocalRead => 'absent') : this.#readOffThread(keys, targets, isVerified),
     );
+  }
+
+  /**
+   * Holds a page to send it from where it lies, after a check of its checksum (`isVerified`): what was sent cannot be taken back. Counts as
+   * a use. Null: the page is not here or is being set, or too much of the pool is held.
+   */
+  async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
+    return this.#isEnding ? null : this.#serving.serve(key, isVerified);
   }
 
   /**
@@ -337,6 +364,7 @@ export class PublishedPool {
     this.#isEnding = true;
     await this.#turns.ended();
     await this.#fills.ended();
+    await this.#serving.ended();
   }
 
   /**
@@ -355,7 +383,7 @@ export class PublishedPool {
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
     if (this.#index.isFreed) return batch.spread([]);
     const here = this.peekBatch(batch.batch);
-    const placed = this.#place(batch, here, sums);
+    const placed = this.#place({ batch, here, sums });
     const filled = this.#fillOffThread(batch, here, placed);
     try {
       // Keys are reported while the bytes are being copied, so that other nodes forget early what is being overwritten.
@@ -393,38 +421,8 @@ export class PublishedPool {
     }
   }
 
-  /** Decides for each page whether it stays, is copied in or is refused, and where it goes. */
-  #place(
-    batch: DistinctBatch,
-    here: readonly (PublishedPage | null)[],
-    sums: readonly (number | undefined)[],
-  ): PlacedBatch {
-    const { origin, request } = batch;
-    const wishes = batch.keys.map((key, i): Wish => {
-      const page = batch.pages[i] as PageBytes;
-      const there = here[i] ?? null;
-      const isSame =
-        there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
-      // A lease of the old page ends: publishing other bytes does not wait for leases.
-      if (there !== null && !isSame) this.#leases.endOf(key);
-      const isPossible = isWhole(page) && !this.#index.isHeld(key);
-      return {
-        key,
-        length: page.length,
-        here: there,
-        intent: isSame ? 'use' : isPossible ? 'new' : 'nothing',
-        request,
-      };
-    });
-    const placement = this.#index.place(wishes, batch.batch);
-    for (const page of placement.used) if (page !== null) this.#index.setOrigin(page, again(page, origin));
-    const copies = new PageCopies();
-    for (const { index, offset } of placement.vacancies) {
-      const page = batch.pages[index] as PageBytes;
-      copies.add(page.views, [this.#memory.bytes(offset, page.length)]);
-    }
-    for (const index of placement.evictedAtOnce) copies.add((batch.pages[index] as PageBytes).views, null);
-    return { ...placement, copies };
+  #place(placing: Placing): PlacedBatch {
+    return placeBatch(placing, { index: this.#index, leases: this.#leases, memory: this.#memory });
   }
 
   #readHere(
@@ -489,6 +487,7 @@ export class PublishedPool {
     this.#index.verify();
     this.#leases.verify();
     this.#fills.verify();
+    this.#serving.verify();
     this.#stamps?.verify(pagesOf(this.#index));
   }
 }

@@ -20,6 +20,14 @@ export interface CopiedReadsParts {
   readonly clock: Clock;
 }
 
+/** Copies of the first pages of a call. */
+export interface FirstCopies {
+  /** One element for each page that was looked for; null: a miss. */
+  readonly copies: readonly (Uint8Array | null)[];
+  /** Bytes of the first page if that is too large for the call, which has read nothing then. */
+  readonly nextBytes: number;
+}
+
 /** Reads pages of unknown length into newly allocated memory. */
 export class CopiedReads {
   readonly #parts: CopiedReadsParts;
@@ -51,10 +59,35 @@ export class CopiedReads {
 
   /** Reads copies of pages; see `PageStore.getCopies`. */
   async getMany(keys: readonly string[], options: CallOptions): Promise<(Uint8Array | null)[]> {
-    const { locate, isClosed } = this.#parts;
+    return this.#readLocated(keys, await this.#parts.locate(keys, options), options);
+  }
+
+  /** Reads copies of the first pages; see `PageStore.getFirstCopies`. */
+  async getFirst(
+    keys: readonly string[],
+    { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
+  ): Promise<FirstCopies> {
+    const locations = await this.#parts.locate(keys, options);
+    let bytes = 0;
+    let count = 0;
+    for (; count < keys.length; count++) {
+      bytes += locations[count]?.length ?? 0;
+      if (bytes > maxBytes) break;
+    }
+    if (count === 0) return { copies: [], nextBytes: locations[0]?.length ?? 0 };
+    const copies = await this.#readLocated(keys.slice(0, count), locations.slice(0, count), options);
+    return { copies, nextBytes: 0 };
+  }
+
+  /** Reads copies of pages that have just been located. */
+  async #readLocated(
+    keys: readonly string[],
+    locations: readonly (DataLocation | null)[],
+    options: CallOptions,
+  ): Promise<(Uint8Array | null)[]> {
+    const { isClosed } = this.#parts;
     const { reasons, signal } = options;
     const copies = new Array<Uint8Array | null>(keys.length).fill(null);
-    const locations = await locate(keys, options);
     const found = keys.flatMap((_, i) => (locations[i] ? [i] : []));
     if (found.length === 0 || isClosed()) return copies;
     const wanted = found.map((i) => keys[i] as string);

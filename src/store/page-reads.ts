@@ -6,14 +6,14 @@ import type { RequestHint } from '../core/index.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { addTo } from '../directory/owners/owners.js';
 import type { Metrics } from '../metrics/metrics.js';
-import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import type { PublishedPage, PublishedPool, ServedPage } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
 import { endedBy, type MissReason } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
 import { slicesOf } from './call/page-slices.js';
 import type { ReasonLog } from './call/reason-log.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
-import { CopiedReads } from './copied-reads.js';
+import { CopiedReads, type FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
 import type { PageStatements } from './page-statements.js';
@@ -141,6 +141,33 @@ export class PageReads {
       this.#missReason(options.signal),
     );
     return copies;
+  }
+
+  /** Reads copies of the first pages; see `PageStore.getFirstCopies`. */
+  getFirstCopies(keys: readonly string[], options: CallOptions & { readonly maxBytes: number }): Promise<FirstCopies> {
+    return this.#copied.getFirst(keys, options);
+  }
+
+  /** Holds a page of the own pool; see `PageStore.serve`. */
+  async serve(key: string): Promise<ServedPage | null> {
+    if (this.#closed) throw new ClosedError('the store');
+    const { clock, pool, disk, metrics, missLog, verifyReads } = this.#parts;
+    const startMs = clock.nowMs();
+    const served = await pool.serve(key, verifyReads);
+    if (served === null) return null;
+    const seconds = (clock.nowMs() - startMs) / 1000;
+    if (served === 'damaged') {
+      this.#misses++;
+      metrics.recordReads('local', { hits: 0, misses: 1, bytes: 0, seconds });
+      missLog.note('checksum');
+      this.#foundDamaged(key);
+      return null;
+    }
+    disk?.touchBatch([key]);
+    this.#hits.local++;
+    this.#readBytes += served.length;
+    metrics.recordReads('local', { hits: 1, misses: 0, bytes: served.length, seconds });
+    return served;
   }
 
   /** Stops: calls under way end early, as misses. */

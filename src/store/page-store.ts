@@ -11,13 +11,14 @@ import type { DirectoryClient } from '../directory/client.js';
 import type { LocationNode } from '../directory/messages/location-columns.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { reportPool } from '../pool/pool-metrics.js';
-import type { PublishedPool } from '../pool/published-pool.js';
+import type { PublishedPool, ServedPage } from '../pool/published-pool.js';
 import type { Transport } from '../transport/contract/transport.js';
 import type { EntryKind } from '../types.js';
 import { inTime, type MissReason, orAbort, timedOut, type WaitOptions } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
 import { ReasonLog } from './call/reason-log.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
+import type { FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { PageReads } from './page-reads.js';
 import { PageStatements } from './page-statements.js';
@@ -180,6 +181,33 @@ export class PageStore {
   async getCopies(keys: readonly string[], options: CallOptions = {}): Promise<(Uint8Array | null)[]> {
     this.#checkOpen();
     return inTime(this.#parts.clock, options, (call) => this.#reads.getCopies(keys, call));
+  }
+
+  /**
+   * {@link getCopies} of the first of the pages, as many as have at most `maxBytes` together. If the first one alone has more, nothing is
+   * read, and the result says how many.
+   */
+  async getFirstCopies(
+    keys: readonly string[],
+    options: CallOptions & { readonly maxBytes: number },
+  ): Promise<FirstCopies> {
+    this.#checkOpen();
+    return inTime(this.#parts.clock, options, (call) => this.#reads.getFirstCopies(keys, call));
+  }
+
+  /** Lengths of the pages in the own pool; null: the page is not there. Does not count as a use. */
+  lengthsHere(keys: Keys): (number | null)[] {
+    this.#checkOpen();
+    return this.#parts.pool.peekBatch(keys).map((page) => page?.length ?? null);
+  }
+
+  /**
+   * Holds a page of the own pool, so that its bytes can be sent from where they lie; the caller must release it soon. They have been checked.
+   * Null: the page is not in the pool, or cannot be held now; then it can still be read.
+   */
+  async serve(key: string): Promise<ServedPage | null> {
+    this.#checkOpen();
+    return this.#reads.serve(key);
   }
 
   /** Which pages this node or the directory has; after an abort, which pages this node has. Does not count as a use. */

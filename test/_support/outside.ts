@@ -43,7 +43,8 @@ const OWN_CODE = 'reads what the program itself consists of: the same for all no
 const CONSTANTS = 'numbers of errors only';
 const RDMA = 'RDMA of the real machine: only where the host of the environment has devices';
 const OPERATORS = 'HTTP for operators of the real machine: only with metrics_enabled';
-const ATTACHED = 'memory, descriptors and files that processes of the real machine share: only with client_socket';
+const ATTACHED =
+  'memory, descriptors and files that processes of the real machine share: only with client_socket or resp_socket';
 const SIMULATED = 'a simulated process, by the same name';
 const CLIENT = 'a process of the real machine that attaches to its node: an entry point';
 
@@ -65,6 +66,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/system/system-network.ts': { ways: ['node:net', 'system'], because: REAL },
   'src/system/system-threads.ts': { ways: ['node:worker_threads', 'system'], because: REAL },
   'src/system/tls-network.ts': { ways: ['node:net', 'node:tls'], because: REAL },
+  'src/net/local-socket.ts': { ways: ['node:fs', 'node:worker_threads', 'process'], because: ATTACHED },
   'src/net/tls-files.ts': {
     ways: ['Date', 'node:tls'],
     because: 'computes: dates of certificates, and whether they fit',
@@ -74,7 +76,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/client/node-link.ts': { ways: ['process'], because: CLIENT },
   'src/clients/requests/client-files.ts': { ways: ['node:fs'], because: ATTACHED },
   'src/clients/client-memory.ts': { ways: ['node:fs', 'process'], because: ATTACHED },
-  'src/clients/client-server.ts': { ways: ['node:fs', 'node:worker_threads', 'process'], because: ATTACHED },
+  'src/clients/client-server.ts': { ways: ['process'], because: ATTACHED },
   'src/clients/socket-path.ts': { ways: ['process'], because: ATTACHED },
   'src/core/binding/core.ts': { ways: ['collector', 'fetch', 'globalThis'], because: OWN_CODE },
   'src/core/binding/host-types.ts': { ways: ['globalThis'], because: 'types only' },

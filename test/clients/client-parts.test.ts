@@ -1,7 +1,7 @@
 import test from 'ava';
+import { ByteBudget } from '../../src/base/concurrency/byte-budget.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
-import { ByteBudget } from '../../src/clients/byte-budget.js';
 import { ClientNamespace } from '../../src/clients/requests/client-namespace.js';
 import { ClientRegions } from '../../src/clients/requests/client-regions.js';
 import { ClientRequests } from '../../src/clients/requests/client-requests.js';

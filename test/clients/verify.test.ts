@@ -1,11 +1,11 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import test from 'ava';
+import { ByteBudget } from '../../src/base/concurrency/byte-budget.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { Attachment } from '../../src/client/attachment.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { NodeLink } from '../../src/client/node-link.js';
-import { ByteBudget } from '../../src/clients/byte-budget.js';
 import { ClientConnection, type ClientConnectionParts } from '../../src/clients/client-connection.js';
 import { clientLimits } from '../../src/clients/client-limits.js';
 import { ClientMemory } from '../../src/clients/client-memory.js';

@@ -12,13 +12,19 @@ import { content, freePort } from '../_support/support.js';
 /** Metrics of nodes that use RDMA. */
 const ONLY_BY_RDMA = /^meshcache_rdma_/;
 
-/** A store with everything that a node can have: a disk tier, and a client that has read and written. */
+/** A store with everything that a node can have: a disk tier, a door for Redis clients, and a client that has read and written. */
 async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-docs-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const client_socket = join(folder, 'node.sock');
   const disk = { disk_enabled: true, disk_path: join(folder, 'disk'), disk_size: '8mb' };
-  const store = await createStore(await freePort(), { ...disk, client_socket, metrics_enabled: true, metrics_port: 0 });
+  const store = await createStore(await freePort(), {
+    ...disk,
+    client_socket,
+    resp_port: 0,
+    metrics_enabled: true,
+    metrics_port: 0,
+  });
   t.teardown(() => store.close());
   await store.set('k', content(1, 1000));
   await store.get('k');

@@ -17,6 +17,7 @@ import { metricsHttp } from './targets/metrics-http.js';
 import { nodeCalls, promoteAnswers } from './targets/node-calls.js';
 import { locations, nodeRecords } from './targets/records.js';
 import { clusterReports, statusAnswers } from './targets/reports.js';
+import { respCommands, respConnection } from './targets/resp.js';
 import { rpcClient } from './targets/rpc-client.js';
 import { rpcFrames } from './targets/rpc-frames.js';
 import { rpcMessage } from './targets/rpc-message.js';
@@ -35,6 +36,8 @@ export const FUZZERS: readonly Fuzzer[] = [
   tcpReading,
   clientMessages,
   clientConnection,
+  respCommands,
+  respConnection,
   ...authentication,
   nodeRecords,
   locations,

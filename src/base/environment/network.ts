@@ -113,6 +113,8 @@ export type ListenTarget = ConnectTarget & { readonly exclusive?: boolean };
 export interface ListenOptions extends TcpOptions {
   /** Purpose of the connections, for the statistics of a simulated network. The real network ignores it. */
   readonly plane?: string;
+  /** Keeps this side of a connection open when the peer has ended its own; it is to be ended by `end` then. */
+  readonly allowHalfOpen?: boolean;
   /** Called with each accepted connection first, also before TLS. Returns false if it has ended the connection. */
   readonly admit?: (connection: Connection) => boolean;
 }

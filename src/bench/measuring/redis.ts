@@ -33,6 +33,8 @@ export class RedisPeer {
   readonly #server: ChildProcess;
   readonly #folder: string;
   readonly #client: Client;
+  /** Port of the server on loopback. */
+  readonly port: number;
 
   /** Starts the server and connects. Resolves with the reason as text if that is impossible. */
   static async start(): Promise<RedisPeer | string> {
@@ -56,17 +58,18 @@ export class RedisPeer {
       setTimeout(() => resolve('redis-server did not answer in time'), START_TIMEOUT_MS).unref();
     });
     const problem = await Promise.race([hasFailed, timeout, client.ping().then(() => undefined)]);
-    if (problem === undefined) return new RedisPeer(server, folder, client);
+    if (problem === undefined) return new RedisPeer({ server, folder, client, port });
     client.disconnect();
     server.kill();
     await rm(folder, { recursive: true, force: true });
     return problem;
   }
 
-  private constructor(server: ChildProcess, folder: string, client: Client) {
-    this.#server = server;
-    this.#folder = folder;
-    this.#client = client;
+  private constructor(parts: { server: ChildProcess; folder: string; client: Client; port: number }) {
+    this.#server = parts.server;
+    this.#folder = parts.folder;
+    this.#client = parts.client;
+    this.port = parts.port;
   }
 
   /** Replaces all values by `pages` new ones; `pageOf` may return the same buffer every time. */

@@ -1,7 +1,8 @@
 import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Environment } from '../../base/environment/environment.js';
-import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../../clients/socket-path.js';
+import { defaultClientSocket, ownRuntimeFolder } from '../../clients/socket-path.js';
+import { isAnswering } from '../../net/local-socket.js';
 
 /** Number of default sockets: as many nodes of one user can run on one host without a configured socket. */
 const NODES_MAX_COUNT = 64;

@@ -223,6 +223,7 @@ function startLine(
     data_endpoint: store.runtime.localRdmaEndpoint,
     metrics_endpoint: store.metricsEndpoint,
     client_socket: store.clientSocket,
+    resp_endpoint: store.respEndpoint,
     is_meta: store.runtime.isMeta,
     pool_bytes: store.stats().poolCapacityBytes,
     disk_bytes: store.stats().disk?.capacityBytes ?? 0,
@@ -235,8 +236,9 @@ function startLine(
   const url = metricsUrl(started.metrics_endpoint);
   const dashboard = url === undefined ? '' : `, ${config.metricsDashboard ? 'dashboard' : 'metrics server'} at ${url}`;
   const clients = started.client_socket === '' ? '' : `, clients at ${started.client_socket}`;
+  const redis = started.resp_endpoint === '' ? '' : `, Redis clients at ${started.resp_endpoint}`;
   const why = isJoined ? '' : ` (${store.runtime.troubles().join('; ')})`;
-  return `node ${nodeId} (process ${process.pid}) is ${state}${why}: data at ${started.data_endpoint}, discovery at ${started.discovery_addr}${clients}${dashboard}`;
+  return `node ${nodeId} (process ${process.pid}) is ${state}${why}: data at ${started.data_endpoint}, discovery at ${started.discovery_addr}${clients}${redis}${dashboard}`;
 }
 
 function aborted(signal: AbortSignal): Promise<undefined> {

@@ -1,6 +1,8 @@
 import type { KeyEncoder, RequestOptions } from '../../core/index.js';
+import type { ServedPage } from '../../pool/published-pool.js';
 import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
+import type { FirstCopies } from '../copied-reads.js';
 import type { PageStore } from '../page-store.js';
 
 /**
@@ -79,6 +81,24 @@ export class StoredPages implements NamespacePages {
 
   getCopies(keys: readonly string[], { pool, ...call }: PageReadOptions): Promise<(Uint8Array | null)[]> {
     return this.#pages.getCopies(this.objectKeys(keys, pool), call);
+  }
+
+  /** Copies of the first pages that have at most `maxBytes` together; see `PageStore.getFirstCopies`. */
+  getFirstCopies(
+    keys: readonly string[],
+    { pool, ...call }: PageReadOptions & { readonly maxBytes: number },
+  ): Promise<FirstCopies> {
+    return this.#pages.getFirstCopies(this.objectKeys(keys, pool), call);
+  }
+
+  /** Lengths of the pages in the pool of this node; null: the page is not there. */
+  lengthsHere(keys: readonly string[], pool = ''): (number | null)[] {
+    return this.#pages.lengthsHere(this.keyEncoder.encodeBatch(keys, poolName(pool)));
+  }
+
+  /** Holds a page of this node's pool so that it can be sent from there; see `PageStore.serve`. */
+  serve(key: string, pool = ''): Promise<ServedPage | null> {
+    return this.#pages.serve(this.objectKeys([key], pool)[0] as string);
   }
 
   set(

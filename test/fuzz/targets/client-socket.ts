@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
+import { ByteBudget } from '../../../src/base/concurrency/byte-budget.js';
 import { ProtocolError } from '../../../src/base/errors.js';
-import { ByteBudget } from '../../../src/clients/byte-budget.js';
 import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
 import { clientLimits } from '../../../src/clients/client-limits.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';

@@ -1,4 +1,4 @@
-import { assert, assertEqual } from '../base/assert.js';
+import { assert, assertEqual } from '../assert.js';
 
 interface Wish {
   readonly bytes: number;

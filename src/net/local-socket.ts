@@ -1,0 +1,114 @@
+import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { isMainThread } from 'node:worker_threads';
+import type { Environment } from '../base/environment/environment.js';
+import { listenAt, type Server } from '../base/environment/network.js';
+import { ConfigError } from '../base/errors.js';
+import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../base/limits.js';
+
+/** Milliseconds to wait for a node at its socket before it counts as crashed. */
+const PROBE_TIMEOUT_MS = 1_000;
+
+/** Parts of an environment that a probe of a socket needs. */
+type ProbeEnvironment = Pick<Environment, 'clock' | 'network'>;
+
+/** A Unix socket that a node creates, and who may connect to it. */
+export interface LocalSocket {
+  /** The configuration key of the path, for messages. */
+  readonly key: string;
+  readonly path: string;
+  /** Permission bits of the socket. */
+  readonly mode: number;
+  /** Group of the socket; undefined: the group of this process. */
+  readonly gid?: number | undefined;
+}
+
+/**
+ * Lets `server` listen at a Unix socket. The socket of a node that crashed is replaced; that of a running node is not touched. Later
+ * errors of the server go to `onError`. Throws `ConfigError` if the path cannot be used.
+ */
+export async function listenLocally(
+  server: Server,
+  { key, path, mode, gid }: LocalSocket,
+  { env, onError }: { readonly env: ProbeEnvironment; readonly onError: (error: Error) => void },
+): Promise<void> {
+  const bytes = Buffer.byteLength(path);
+  // Node.js would listen at the beginning of a path that is too long.
+  if (bytes > CLIENT_SOCKET_PATH_MAX_BYTES) {
+    throw new ConfigError(
+      `configuration key "${key}": a path of ${bytes} bytes; allowed are ${CLIENT_SOCKET_PATH_MAX_BYTES}`,
+    );
+  }
+  await orConfigError(key, path, async () => {
+    makeFolder(dirname(path));
+    await takePath(key, path, env);
+    await bind(server, path, onError);
+    chmodSync(path, mode);
+    if (gid !== undefined) chownSync(path, -1, gid);
+  });
+}
+
+/** Runs a step of listening at a path. A failure becomes a `ConfigError` that names the key. */
+export async function orConfigError(key: string, path: string, step: () => Promise<void> | void): Promise<void> {
+  try {
+    await step();
+  } catch (cause) {
+    if (cause instanceof ConfigError) throw cause;
+    const reason = (cause as Error).message;
+    throw new ConfigError(`configuration key "${key}": cannot listen at ${path}: ${reason}`, { cause });
+  }
+}
+
+/** Removes the socket of a node that crashed; that of a running node is not touched. */
+async function takePath(key: string, path: string, env: ProbeEnvironment): Promise<void> {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return;
+  if (!found.isSocket()) {
+    throw new ConfigError(`configuration key "${key}": ${path} is there and is no socket; choose another path`);
+  }
+  if (await isAnswering(path, env)) {
+    throw new ConfigError(
+      `configuration key "${key}": another node serves clients at ${path}; choose another path, or end that node`,
+    );
+  }
+  unlinkSync(path);
+}
+
+function bind(server: Server, path: string, onError: (error: Error) => void): Promise<void> {
+  // The mask keeps others out until the permissions are set. Worker threads cannot change it.
+  const before = isMainThread ? process.umask(0o177) : undefined;
+  try {
+    return listenAt(server, { path, exclusive: true }, onError);
+  } finally {
+    if (before !== undefined) process.umask(before);
+  }
+}
+
+/**
+ * Creates a folder and those above it. Node.js's own way does not end where a file system denies that such a folder can
+ * exist (/proc).
+ */
+function makeFolder(path: string): void {
+  if (existsSync(path)) return;
+  if (dirname(path) !== path) makeFolder(dirname(path));
+  try {
+    mkdirSync(path, { mode: 0o755 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+}
+
+/** Whether somebody accepts connections at a socket. A socket that does not answer at all counts as well. */
+export function isAnswering(path: string, { network, clock }: ProbeEnvironment): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = network.connect({ path });
+    const end = (isThere: boolean): void => {
+      cancelTimer();
+      socket.destroy();
+      resolve(isThere);
+    };
+    const cancelTimer = clock.after(PROBE_TIMEOUT_MS, () => end(true), { keepAlive: true });
+    socket.once('connect', () => end(true));
+    socket.once('error', ({ code }: NodeJS.ErrnoException) => end(code !== 'ECONNREFUSED' && code !== 'ENOENT'));
+  });
+}

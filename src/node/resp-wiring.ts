@@ -1,0 +1,85 @@
+import { assert } from '../base/assert.js';
+import type { Environment } from '../base/environment/environment.js';
+import { silentLogger } from '../base/environment/log.js';
+import { ConfigError } from '../base/errors.js';
+import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
+import type { MeshCacheConfig } from '../config.js';
+import { isLoopbackHost } from '../net/loopback.js';
+import { securedEnvironment } from '../net/secured-environment.js';
+import { RespServer } from '../resp/resp-server.js';
+import { StoredPages } from '../store/namespace/namespace-pages.js';
+import { wholeNamespace } from '../store/namespace/whole-namespace.js';
+import type { PageStore } from '../store/page-store.js';
+import { groupIdOf } from './client-wiring.js';
+import type { KeyEncoders } from './key-encoders.js';
+import { packageVersion } from './reporting/package-version.js';
+import type { StoreStats } from './reporting/store-stats.js';
+
+export interface RespWiringParts {
+  readonly nodeId: string;
+  readonly pages: PageStore;
+  readonly keyEncoders: KeyEncoders;
+  readonly stats: () => StoreStats;
+  readonly env: Environment;
+}
+
+/** Opens the door for Redis clients, if one is configured. Throws `ConfigError`. */
+export async function openRespServer(
+  config: MeshCacheConfig,
+  { nodeId, pages, keyEncoders, stats, env }: RespWiringParts,
+): Promise<RespServer | undefined> {
+  const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
+  if (port === undefined && path === undefined) return undefined;
+  const gid = path === undefined || group === undefined ? undefined : groupIdOf(group, env.files);
+  const passwords = passwordsOf(config, env);
+  return RespServer.listen(
+    {
+      endpoint: port === undefined ? undefined : { host, port },
+      socket: path === undefined ? undefined : { path, mode: Number.parseInt(mode, 8), gid },
+      passwords,
+      // The permissions of a socket say who may use it; a port is open to every host that reaches it.
+      portPasswords: passwords ?? (isLoopbackHost(host) ? undefined : clusterSecrets(config, env)),
+    },
+    {
+      env,
+      pages: new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag: config.respNamespace }))),
+      facts: {
+        nodeId,
+        packageVersion: packageVersion(),
+        processId: env.host.processId,
+        poolUsedBytes: () => stats().poolUsedBytes,
+        poolCapacityBytes: () => config.globalSegmentSize,
+        poolEntries: () => stats().poolEntries,
+      },
+    },
+  );
+}
+
+function passwordsOf(
+  { respPassword, respPasswordFile: path }: MeshCacheConfig,
+  env: Environment,
+): string[] | undefined {
+  if (path === undefined) return respPassword === undefined ? undefined : [respPassword];
+  const subject = `configuration key "resp_password_file": ${path}`;
+  let text: string;
+  try {
+    text = env.files.readFileSync(path).toString();
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    throw new ConfigError(`${subject} cannot be read (${code}); it must be a file that this process may read`, {
+      cause,
+    });
+  }
+  const password = text.trim();
+  if (password !== '' && password.length <= RESP_PASSWORD_MAX_CHARACTERS && !/\s/.test(password)) return [password];
+  throw new ConfigError(
+    `${subject} has no password; allowed is one line of 1 to ${RESP_PASSWORD_MAX_CHARACTERS} characters without spaces`,
+  );
+}
+
+/** The secrets of the cluster, which were checked and warned of when the node began. */
+function clusterSecrets(config: MeshCacheConfig, env: Environment): readonly string[] {
+  const secrets = securedEnvironment(config, { ...env, log: silentLogger }).secrets?.reveal();
+  assert(secrets !== undefined, 'redis door: beyond loopback, and no secret');
+  return secrets;
+}

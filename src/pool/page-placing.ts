@@ -1,0 +1,55 @@
+import { PageCopies } from '../memory/page-copies.js';
+import { type DistinctBatch, isWhole, type PageBytes, type PlacedBatch } from './page-batch.js';
+import type { PageIndex, PublishedPage, Wish } from './page-index.js';
+import type { PageLeases } from './page-leases.js';
+import { again, isAsGood } from './page-origin.js';
+import type { PoolMemory } from './pool-memory.js';
+
+/** A batch that is to be placed; all lists have one element for each of its keys. */
+export interface Placing {
+  readonly batch: DistinctBatch;
+  /** The pages that are there now. */
+  readonly here: readonly (PublishedPage | null)[];
+  /** Checksums of new pages that have the length of the one that is there. */
+  readonly sums: readonly (number | undefined)[];
+}
+
+/** The parts of a pool that decide about places. */
+export interface PlacingParts {
+  readonly index: PageIndex;
+  readonly leases: PageLeases;
+  readonly memory: PoolMemory;
+}
+
+/** Decides for each page whether it stays, is copied in or is refused, and where it goes. */
+export function placeBatch(
+  { batch, here, sums }: Placing,
+  { index: pages, leases, memory }: PlacingParts,
+): PlacedBatch {
+  const { origin, request } = batch;
+  const wishes = batch.keys.map((key, i): Wish => {
+    const page = batch.pages[i] as PageBytes;
+    const there = here[i] ?? null;
+    const isSame =
+      there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
+    // A lease of the old page ends: publishing other bytes does not wait for leases.
+    if (there !== null && !isSame) leases.endOf(key);
+    const isPossible = isWhole(page) && !pages.isHeld(key);
+    return {
+      key,
+      length: page.length,
+      here: there,
+      intent: isSame ? 'use' : isPossible ? 'new' : 'nothing',
+      request,
+    };
+  });
+  const placement = pages.place(wishes, batch.batch);
+  for (const page of placement.used) if (page !== null) pages.setOrigin(page, again(page, origin));
+  const copies = new PageCopies();
+  for (const { index, offset } of placement.vacancies) {
+    const page = batch.pages[index] as PageBytes;
+    copies.add(page.views, [memory.bytes(offset, page.length)]);
+  }
+  for (const index of placement.evictedAtOnce) copies.add((batch.pages[index] as PageBytes).views, null);
+  return { ...placement, copies };
+}

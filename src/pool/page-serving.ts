@@ -1,0 +1,169 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { type Clock, within } from '../base/environment/clock.js';
+import { POOL_SERVED_WAIT_MS, SERVED_POOL_FRACTION } from '../base/limits.js';
+import { PageCopies } from '../memory/page-copies.js';
+import { STAMP_BYTES } from '../memory/page-stamp.js';
+import type { CopyThreads } from './copy-threads.js';
+import type { PageIndex, PublishedPage } from './page-index.js';
+
+/** A page that is sent from where it lies in the pool. */
+export interface ServedPage {
+  readonly length: number;
+  /** The page's bytes, in order. They stay as they are until {@link release}, even if the page is removed meanwhile. */
+  readonly views: readonly Uint8Array[];
+  /** Whether a new page under this key waits for {@link release}. */
+  readonly isWanted: boolean;
+  /** Called once when a new page under this key begins to wait; set by the user of the page. */
+  onWanted: () => void;
+  /** Lets the pool have the range again; nothing may read the views afterwards. Idempotent. */
+  release(): void;
+}
+
+export interface PageServingParts {
+  readonly index: Pick<PageIndex, 'hold' | 'release' | 'holdsOf' | 'isFreed' | 'lookupBatch'>;
+  readonly capacityBytes: number;
+  readonly clock: Clock;
+  readonly copyThreads: CopyThreads;
+  /** The bytes of a page of the index. */
+  readonly viewsOf: (page: PublishedPage) => readonly Uint8Array[];
+  /** Removes a damaged page. */
+  readonly remove: (key: string) => void;
+}
+
+class Served implements ServedPage {
+  onWanted: () => void = () => {};
+  isWanted = false;
+  isReleased = false;
+
+  constructor(
+    readonly key: string,
+    readonly length: number,
+    readonly views: readonly Uint8Array[],
+    readonly onRelease: (served: Served) => void,
+  ) {}
+
+  release(): void {
+    if (this.isReleased) return;
+    this.isReleased = true;
+    this.onRelease(this);
+  }
+}
+
+/**
+ * Pages of one pool that are being sent to somebody. Each is held: it is not evicted, and if it is removed its range stays untouched, but
+ * no other page can be placed under its key. So who sets the key claims it and waits: senders are told to hurry, and no further one begins.
+ *
+ * Accounting: each page that is served is one hold of its key in the index; `#heldBytes` is the sum of their lengths.
+ */
+export class PageServing {
+  readonly #parts: PageServingParts;
+  readonly #maxBytes: number;
+  readonly #byKey = new Map<string, Set<Served>>();
+  /** Keys that are being set -> the number of those who set them. */
+  readonly #claims = new Map<string, number>();
+  readonly #waiting = new Map<string, (() => void)[]>();
+  #heldBytes = 0;
+
+  constructor(parts: PageServingParts) {
+    this.#parts = parts;
+    this.#maxBytes = Math.floor(parts.capacityBytes * SERVED_POOL_FRACTION);
+  }
+
+  get isIdle(): boolean {
+    return this.#byKey.size === 0;
+  }
+
+  /** Holds a page and checks it; see `PublishedPool.serve`. */
+  async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
+    const { index, viewsOf, copyThreads, remove } = this.#parts;
+    const [page = null] = index.lookupBatch([key]);
+    if (page === null) return null;
+    // The tail is copied: it lies where the tail of another page will be when this one has been removed.
+    const views = viewsOf(page).map((view) => (view.length <= STAMP_BYTES ? Uint8Array.from(view) : view));
+    const served = this.#take(key, page, views);
+    if (served === null || !isVerified) return served;
+    const copies = new PageCopies();
+    copies.add(views, null);
+    const [sum] = copyThreads.take(1, page.length) ? await copyThreads.copy(copies) : copies.run();
+    const isWhole = sum === page.checksum;
+    if (isWhole && !index.isFreed) return served;
+    if (!isWhole && !index.isFreed) remove(key);
+    served.release();
+    return isWhole ? null : 'damaged';
+  }
+
+  /** From now on no page of these keys is served, until the returned function is called. Those that are served go on. */
+  claim(keys: readonly string[]): () => void {
+    for (const key of keys) this.#claims.set(key, (this.#claims.get(key) ?? 0) + 1);
+    return () => {
+      for (const key of keys) {
+        const others = (this.#claims.get(key) ?? 0) - 1;
+        if (others > 0) this.#claims.set(key, others);
+        else this.#claims.delete(key);
+      }
+    };
+  }
+
+  /** Resolves when no page of these keys is served any more, after POOL_SERVED_WAIT_MS at the latest. */
+  async awaitFor(keys: readonly string[]): Promise<void> {
+    const served = keys.filter((key) => this.#byKey.has(key)).map((key) => this.#ended(key));
+    if (served.length > 0) await within(this.#parts.clock, POOL_SERVED_WAIT_MS, Promise.all(served));
+  }
+
+  /** Resolves when nothing is served any more. */
+  async ended(): Promise<void> {
+    await Promise.all([...this.#byKey.keys()].map((key) => this.#ended(key)));
+  }
+
+  /** Holds the page that is found under the key now; null: too much of the pool is held, or the key is being set. */
+  #take(key: string, { length }: PublishedPage, views: readonly Uint8Array[]): ServedPage | null {
+    if (this.#heldBytes + length > this.#maxBytes || this.#claims.has(key)) return null;
+    const served = new Served(key, length, views, (ended) => this.#released(ended));
+    const others = this.#byKey.get(key);
+    if (others === undefined) this.#byKey.set(key, new Set([served]));
+    else others.add(served);
+    this.#heldBytes += length;
+    this.#parts.index.hold([key]);
+    return served;
+  }
+
+  #ended(key: string): Promise<void> {
+    return new Promise((resolve) => {
+      const waiting = this.#waiting.get(key);
+      if (waiting === undefined) this.#waiting.set(key, [resolve]);
+      else waiting.push(resolve);
+      for (const served of [...(this.#byKey.get(key) ?? [])]) {
+        if (served.isWanted) continue;
+        served.isWanted = true;
+        served.onWanted();
+      }
+    });
+  }
+
+  #released(served: Served): void {
+    const { key, length } = served;
+    const others = this.#byKey.get(key);
+    others?.delete(served);
+    this.#heldBytes -= length;
+    if (!this.#parts.index.isFreed) this.#parts.index.release([key]);
+    if (others === undefined || others.size > 0) return;
+    this.#byKey.delete(key);
+    const waiting = this.#waiting.get(key);
+    this.#waiting.delete(key);
+    for (const resolve of waiting ?? []) resolve();
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and nobody waits for a page that is not served. */
+  verify(): void {
+    let bytes = 0;
+    for (const [key, all] of this.#byKey) {
+      assert(all.size > 0, () => `page serving: none of ${JSON.stringify(key)}, which is kept`);
+      assertAtMost(`page serving: of ${JSON.stringify(key)}, and its holds`, all.size, this.#parts.index.holdsOf(key));
+      for (const { length } of all) bytes += length;
+    }
+    assertEqual('page serving: bytes held', this.#heldBytes, bytes);
+    for (const key of this.#waiting.keys()) {
+      assert(this.#byKey.has(key), () => `page serving: ${JSON.stringify(key)} is waited for and not served`);
+    }
+  }
+}

@@ -1,0 +1,237 @@
+import { storeKeyOf } from '../values/resp-keys.js';
+import type { ValueRead, ValueWrite } from '../values/resp-pages.js';
+import { arrayHead, integer, nilOf, OK } from '../wire/resp-answers.js';
+import type { RespArgument } from '../wire/resp-parser.js';
+import { type Batch, CommandError, type CommandSpec, type RespCommand, type RespSession } from './command.js';
+import { checkSetOptions } from './set-options.js';
+
+/** The key in the store of an argument. Keys are not dropped: only values are as large as that. */
+function keyOf(argument: RespArgument | undefined): string {
+  if (argument === null || argument === undefined) throw new CommandError('ERR no memory for a key of this length');
+  return storeKeyOf(argument);
+}
+
+/** GET and MGET. */
+const READS: Batch = {
+  isStreamed: true,
+  async run(commands, session) {
+    const reads: ValueRead[] = [];
+    for (const { spec, args } of commands) {
+      const isMany = spec.name === 'mget';
+      args.forEach((argument, i) => {
+        reads.push({
+          key: keyOf(argument),
+          head: isMany && i === 0 ? arrayHead(args.length) : undefined,
+          onDone(isHit) {
+            if (i === args.length - 1) session.count(spec, isMany || isHit ? 'ok' : 'nil');
+          },
+        });
+      });
+    }
+    await session.send(reads);
+  },
+};
+
+/** SET and MSET; a command is answered with nil unless all of its values are set. */
+const WRITES: Batch = {
+  async run(commands, session) {
+    const writes: ValueWrite[] = [];
+    const plans = commands.map((command) => planWrites(command, writes));
+    const results = await session.pages.set(writes, session.signal);
+    for (const [i, { spec }] of commands.entries()) {
+      const plan = plans[i] as WritePlan;
+      if (plan.error !== undefined) {
+        session.fail(plan.error);
+        session.count(spec, 'error');
+        continue;
+      }
+      const isSet = results.slice(plan.start, plan.end).every((flag) => flag);
+      session.addBytes(isSet ? OK : nilOf(session.protocol));
+      session.count(spec, isSet ? 'ok' : 'nil');
+    }
+  },
+};
+
+interface WritePlan {
+  /** The writes of the command, from `start` to before `end`. */
+  readonly start: number;
+  readonly end: number;
+  readonly error?: string;
+}
+
+function planWrites({ spec, args }: RespCommand, writes: ValueWrite[]): WritePlan {
+  const start = writes.length;
+  try {
+    if (spec.name === 'set') {
+      checkSetOptions(args.slice(2));
+      writes.push({ key: keyOf(args[0]), value: args[1] ?? null });
+    } else {
+      if (args.length % 2 !== 0) throw new CommandError("ERR wrong number of arguments for 'mset' command");
+      const own: ValueWrite[] = [];
+      for (let i = 0; i < args.length; i += 2) own.push({ key: keyOf(args[i]), value: args[i + 1] ?? null });
+      for (const write of own) writes.push(write);
+    }
+    return { start, end: writes.length };
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    return { start, end: start, error: error.message };
+  }
+}
+
+/** Asks for all keys of commands that lie next to each other at once, and answers each with a number. */
+function counting(count: (keys: readonly string[], session: RespSession) => Promise<readonly number[]>): Batch {
+  return {
+    async run(commands, session) {
+      const keys = commands.flatMap(({ args }) => args.map(keyOf));
+      const counts = await count(keys, session);
+      let at = 0;
+      for (const { spec, args } of commands) {
+        const own = counts.slice(at, at + args.length);
+        at += args.length;
+        if (own.some((number) => Number.isNaN(number))) {
+          session.fail('TRYAGAIN a node has not confirmed that the value is deleted; it is told again');
+          session.count(spec, 'error');
+          continue;
+        }
+        session.addBytes(integer(own.reduce((sum, number) => sum + number, 0)));
+        session.count(spec, 'ok');
+      }
+    },
+  };
+}
+
+const EXISTS = counting(async (keys, { pages, signal }) => (await pages.exists(keys, signal)).map(Number));
+
+/** DEL and UNLINK: 1 for each key that had a value, NaN if a node has not confirmed that it is gone. */
+const DELETES = counting(async (keys, { pages, signal }) => {
+  const distinct = [...new Set(keys)];
+  const existed = await pages.exists(distinct, signal);
+  const deleted = await pages.delete(distinct, signal);
+  const counts = new Map(distinct.map((key, i) => [key, deleted[i] === true ? Number(existed[i]) : Number.NaN]));
+  return keys.map((key) => {
+    const count = counts.get(key) as number;
+    if (count === 1) counts.set(key, 0);
+    return count;
+  });
+});
+
+async function strlen([key]: readonly RespArgument[], session: RespSession): Promise<void> {
+  session.answer((await session.pages.lengthOf(keyOf(key), session.signal)) ?? 0);
+}
+
+async function isThere(key: RespArgument | undefined, session: RespSession): Promise<boolean> {
+  const [there] = await session.pages.exists([keyOf(key)], session.signal);
+  return there === true;
+}
+
+/** No value expires: -1 for one that is there, -2 for one that is not. */
+async function ttl([key]: readonly RespArgument[], session: RespSession): Promise<void> {
+  session.answer((await isThere(key, session)) ? -1 : -2);
+}
+
+async function type([key]: readonly RespArgument[], session: RespSession): Promise<void> {
+  session.answer({ status: (await isThere(key, session)) ? 'string' : 'none' });
+}
+
+/** Commands about values. */
+export const VALUE_COMMANDS: readonly CommandSpec[] = [
+  {
+    name: 'get',
+    arity: 2,
+    summary: 'Returns the value of a key.',
+    group: 'string',
+    flags: ['readonly', 'fast'],
+    keys: [1, 1, 1],
+    batch: READS,
+  },
+  {
+    name: 'mget',
+    arity: -2,
+    summary: 'Returns the values of keys.',
+    group: 'string',
+    flags: ['readonly', 'fast'],
+    keys: [1, -1, 1],
+    batch: READS,
+  },
+  {
+    name: 'set',
+    arity: -3,
+    summary: 'Sets the value of a key; nil if it is not stored.',
+    group: 'string',
+    flags: ['write', 'denyoom'],
+    keys: [1, 1, 1],
+    batch: WRITES,
+  },
+  {
+    name: 'mset',
+    arity: -3,
+    summary: 'Sets the values of keys; nil unless all are stored.',
+    group: 'string',
+    flags: ['write', 'denyoom'],
+    keys: [1, -1, 2],
+    batch: WRITES,
+  },
+  {
+    name: 'exists',
+    arity: -2,
+    summary: 'Counts the keys that have a value.',
+    group: 'generic',
+    flags: ['readonly', 'fast'],
+    keys: [1, -1, 1],
+    batch: EXISTS,
+  },
+  {
+    name: 'del',
+    arity: -2,
+    summary: 'Deletes values on all nodes.',
+    group: 'generic',
+    flags: ['write'],
+    keys: [1, -1, 1],
+    batch: DELETES,
+  },
+  {
+    name: 'unlink',
+    arity: -2,
+    summary: 'Deletes values on all nodes, as DEL does.',
+    group: 'generic',
+    flags: ['write', 'fast'],
+    keys: [1, -1, 1],
+    batch: DELETES,
+  },
+  {
+    name: 'strlen',
+    arity: 2,
+    summary: 'Returns the length of a value.',
+    group: 'string',
+    flags: ['readonly', 'fast'],
+    keys: [1, 1, 1],
+    run: strlen,
+  },
+  {
+    name: 'type',
+    arity: 2,
+    summary: 'Returns string or none.',
+    group: 'generic',
+    flags: ['readonly', 'fast'],
+    keys: [1, 1, 1],
+    run: type,
+  },
+  {
+    name: 'ttl',
+    arity: 2,
+    summary: 'Returns -1 for a key with a value, as none expires, else -2.',
+    group: 'generic',
+    flags: ['readonly', 'fast'],
+    keys: [1, 1, 1],
+    run: ttl,
+  },
+  {
+    name: 'pttl',
+    arity: 2,
+    summary: 'Returns the same as TTL.',
+    group: 'generic',
+    flags: ['readonly', 'fast'],
+    keys: [1, 1, 1],
+    run: ttl,
+  },
+];

@@ -1,0 +1,371 @@
+import { assert } from '../base/assert.js';
+import type { ByteBudget } from '../base/concurrency/byte-budget.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
+import type { Connection } from '../base/environment/network.js';
+import { ClosedError, ProtocolError } from '../base/errors.js';
+import { READ_MIN_BYTES_PER_S } from '../base/limits.js';
+import type { ArgumentMemory } from './argument-memory.js';
+import {
+  CommandError,
+  type CommandSpec,
+  type RespCommand,
+  type RespFacts,
+  type RespSession,
+} from './commands/command.js';
+import { commandOf } from './commands/command-table.js';
+import { NO_AUTH } from './commands/connection-commands.js';
+import type { RespCounts } from './resp-counts.js';
+import type { RespLimits } from './resp-limits.js';
+import { RespOutput } from './values/resp-output.js';
+import type { RespPages } from './values/resp-pages.js';
+import { type WaitingCommand, WaitingCommands, type WaitingTotal } from './waiting-commands.js';
+import { type Answer, encodeAnswer, errorAnswer, nilOf } from './wire/resp-answers.js';
+import { type RespArgument, RespParser } from './wire/resp-parser.js';
+
+export interface RespConnectionParts {
+  readonly socket: Connection;
+  readonly id: number;
+  readonly limits: RespLimits;
+  /** Memory for large arguments that are being received, shared by all connections. */
+  readonly budget: ByteBudget;
+  readonly memory: ArgumentMemory;
+  readonly waiting: WaitingTotal;
+  readonly pages: RespPages;
+  readonly facts: RespFacts;
+  readonly counts: RespCounts;
+  /** Whether this is a password; undefined: none is needed. */
+  readonly isPassword: ((password: Buffer) => boolean) | undefined;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Called once, when the connection has ended and nothing of it is in progress. */
+  readonly onEnded: (connection: RespConnection) => void;
+}
+
+/** One Redis client: receives its commands, carries them out one after the other, and answers in their order. */
+export class RespConnection {
+  readonly #parts: RespConnectionParts;
+  readonly #parser: RespParser;
+  readonly #output: RespOutput;
+  readonly #waiting: WaitingCommands;
+  readonly #session: RespSession;
+  readonly #abort = new AbortController();
+  readonly #cancelLogin: () => void;
+  #state: 'open' | 'finishing' | 'closed' = 'open';
+  #isRunning = false;
+  #isEnded = false;
+  #sentBytes = 0;
+  #waitsForBudget = false;
+  /** Gives back the memory of large arguments of the command that is being received. */
+  #grants: (() => void)[] = [];
+  /** Bytes of those arguments. */
+  #grantedBytes = 0;
+  #cancelCommandTimer: (() => void) | undefined;
+
+  constructor(parts: RespConnectionParts) {
+    this.#parts = parts;
+    const { socket, clock, limits, pages } = parts;
+    const { stallTimeoutMs } = limits;
+    const onStalled = (reason: string): void => this.close(reason);
+    this.#output = new RespOutput({ socket, clock, budget: pages.budget, stallTimeoutMs, onStalled });
+    this.#waiting = new WaitingCommands(parts.waiting);
+    this.#session = this.#makeSession();
+    this.#parser = new RespParser({
+      onCommand: (args) => this.#onCommand(args),
+      reserve: (bytes) => this.#reserve(bytes),
+      allocate: (bytes) => this.#allocate(bytes),
+      isTrusted: () => this.#session.isTrusted,
+    });
+    this.#cancelLogin = clock.after(limits.loginTimeoutMs, () => this.#checkLogin());
+    socket.on('data', (chunk: Buffer) => this.#onData(chunk));
+    socket.on('error', (error) => this.close(error.message));
+    socket.on('end', () => this.#finish());
+    socket.on('close', () => this.close('closed'));
+  }
+
+  get isClosed(): boolean {
+    return this.#state === 'closed';
+  }
+
+  /** Accepts no more commands, ends those in progress, then ends the connection. Idempotent. */
+  finish(): void {
+    this.#waiting.clear();
+    this.#finish();
+  }
+
+  /** Ends the connection and what is in progress. Idempotent. */
+  close(reason: string): void {
+    if (this.isClosed) return;
+    this.#state = 'closed';
+    const { socket, log, id } = this.#parts;
+    log.log('debug', 'redis client disconnected', { client: id, reason });
+    this.#stopReceiving();
+    this.#cancelLogin();
+    this.#countSent();
+    this.#waiting.clear();
+    this.#abort.abort();
+    // The system reads nothing of this process's memory any more when this returns.
+    socket.destroy();
+    this.#output.close();
+    this.#endWhenIdle();
+  }
+
+  /** Carries out what was received, then ends the connection. */
+  #finish(): void {
+    if (this.#state !== 'open') return;
+    this.#state = 'finishing';
+    this.#stopReceiving();
+    void this.#run();
+  }
+
+  #checkLogin(): void {
+    if (!this.#session.isTrusted) this.close('not authenticated in time');
+  }
+
+  #stopReceiving(): void {
+    this.#parser.stop();
+    this.#cancelCommandTimer?.();
+    this.#cancelCommandTimer = undefined;
+    for (const giveBack of this.#grants.splice(0)) giveBack();
+  }
+
+  #onData(chunk: Buffer): void {
+    if (this.#state !== 'open') return;
+    this.#parts.counts.received(chunk.length);
+    this.#guarded(() => this.#parser.receive(chunk));
+  }
+
+  /** Runs `receive`; if the client does not keep to the protocol, it is told and disconnected. */
+  #guarded(receive: () => void): void {
+    try {
+      receive();
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+      this.#waiting.add({ command: `ERR ${error.message}`, isAllowed: true, bytes: 0, giveBack: () => {} });
+      this.#finish();
+      return;
+    }
+    if (this.#parser.isWithinCommand && this.#cancelCommandTimer === undefined && !this.#waitsForBudget) this.#limit(0);
+    this.#updateReading();
+    void this.#run();
+  }
+
+  /** Limits the time in which the command that is being received must be complete. */
+  #limit(bytes: number): void {
+    const { clock, limits, socket } = this.#parts;
+    this.#cancelCommandTimer?.();
+    const ms = limits.stallTimeoutMs + (1000 * bytes) / READ_MIN_BYTES_PER_S;
+    this.#cancelCommandTimer = clock.after(ms, () => {
+      // A client that is not read cannot complete its command.
+      if (socket.isPaused()) this.#limit(bytes);
+      else this.close('a command has not ended in time');
+    });
+  }
+
+  #onCommand(args: RespArgument[]): void {
+    this.#cancelCommandTimer?.();
+    this.#cancelCommandTimer = undefined;
+    const grants = this.#grants;
+    const bytes = WaitingCommands.bytesOf(args, this.#grantedBytes);
+    this.#grants = [];
+    this.#grantedBytes = 0;
+    const spec = commandOf(args);
+    const command = typeof spec === 'string' ? spec : { spec, args: args.slice(1) };
+    const giveBack = (): void => {
+      for (const each of grants) each();
+    };
+    const isFirstWord = typeof spec !== 'string' && spec.isOpen === true;
+    this.#waiting.add({ command, isAllowed: isFirstWord, bytes, giveBack });
+    // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a stranger.
+    if (!this.#session.isTrusted) void this.#run();
+  }
+
+  /** Reserves memory for a large argument. A further one of the same command does not wait, so that commands do not wait for each other. */
+  #reserve(bytes: number): 'now' | 'later' | 'drop' {
+    const { budget, facts } = this.#parts;
+    if (bytes > facts.poolCapacityBytes()) return 'drop';
+    let isWithin = true;
+    let isGranted = false;
+    const giveBack = budget.take(bytes, () => {
+      isGranted = true;
+      if (isWithin || this.isClosed) return;
+      this.#waitsForBudget = false;
+      this.#limit(bytes);
+      this.#guarded(() => this.#parser.begin());
+    });
+    isWithin = false;
+    if (!isGranted && this.#grants.length > 0) {
+      giveBack();
+      return 'drop';
+    }
+    this.#grants.push(giveBack);
+    this.#grantedBytes += bytes;
+    this.#waitsForBudget = !isGranted;
+    if (isGranted) this.#limit(bytes);
+    else this.#cancelCommandTimer?.();
+    return isGranted ? 'now' : 'later';
+  }
+
+  #allocate(bytes: number): Buffer {
+    const { memory } = this.#parts;
+    const argument = memory.take(bytes);
+    this.#grants.push(() => memory.giveBack(argument));
+    return argument;
+  }
+
+  /** Stops reading while there is no memory for an argument, or enough commands wait. */
+  #updateReading(): void {
+    if (this.#state !== 'open') return;
+    const { socket, limits, waiting } = this.#parts;
+    const { count, bytes } = this.#waiting;
+    const isTooMuch = count >= limits.waitingMaxCount || bytes >= limits.waitingMaxBytes;
+    const isToWait = this.#waitsForBudget || isTooMuch || (count > 0 && waiting.bytes > limits.allWaitingMaxBytes);
+    if (isToWait) socket.pause();
+    else if (socket.isPaused()) socket.resume();
+  }
+
+  /** Carries out what waits, one batch after the other. */
+  async #run(): Promise<void> {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    // The first commands are carried out at once: what a client may send next depends on them while it is not authenticated.
+    while (!this.isClosed && (!this.#output.isFull || (await this.#output.room()))) {
+      const batch = this.#waiting.takeBatch();
+      if (batch.length === 0) break;
+      const done = this.#execute(batch);
+      if (done !== undefined) {
+        this.#output.flush();
+        await done;
+      }
+      for (const { giveBack } of batch) giveBack();
+      this.#updateReading();
+    }
+    this.#isRunning = false;
+    if (!this.isClosed) {
+      this.#output.flush();
+      this.#countSent();
+      if (this.#state === 'finishing') this.#endSocket();
+    }
+    this.#endWhenIdle();
+  }
+
+  #endSocket(): void {
+    const { socket, clock, limits } = this.#parts;
+    if (socket.writableEnded) return;
+    const cancel = clock.after(limits.stallTimeoutMs, () => this.close('the client does not take its answers'));
+    socket.end(() => {
+      cancel();
+      this.close('finished');
+    });
+  }
+
+  /** Begins a batch; returns nothing if it has ended already. Its errors are answered. */
+  #execute(batch: readonly WaitingCommand[]): Promise<void> | undefined {
+    const { command, isAllowed } = batch[0] as WaitingCommand;
+    if (typeof command === 'string') {
+      this.#session.fail(command);
+      this.#parts.counts.command(undefined, 'error');
+      return undefined;
+    }
+    const commands = batch.map((each) => each.command as RespCommand);
+    if (!this.#session.isTrusted && !isAllowed) {
+      for (const { spec } of commands) {
+        this.#session.addBytes(NO_AUTH);
+        this.#session.count(spec, 'error');
+      }
+      return undefined;
+    }
+    const { spec, args } = command;
+    if (spec.batch !== undefined) {
+      return spec.batch.run(commands, this.#session).catch((error: unknown) => this.#failed(commands, error));
+    }
+    try {
+      const done = spec.run?.(args, this.#session);
+      if (done !== undefined) {
+        return done
+          .then(() => this.#session.count(spec, 'ok'))
+          .catch((error: unknown) => this.#failed(commands, error));
+      }
+      this.#session.count(spec, 'ok');
+    } catch (error) {
+      this.#failed(commands, error);
+    }
+    return undefined;
+  }
+
+  /** Answers commands that have failed. Where a part of their answers may have been sent, the connection ends. */
+  #failed(commands: readonly RespCommand[], error: unknown): void {
+    if (this.isClosed) return;
+    const isAnswerable = error instanceof CommandError || commands[0]?.spec.batch?.isStreamed !== true;
+    if (!(error instanceof CommandError) && !(error instanceof ClosedError)) {
+      this.#parts.log.log('error', 'command of a redis client failed', { error: String(error) });
+    }
+    if (!isAnswerable) {
+      this.close(String(error));
+      return;
+    }
+    for (const { spec } of commands) {
+      this.#session.fail(textOfError(error));
+      this.#session.count(spec, 'error');
+    }
+  }
+
+  #makeSession(): RespSession {
+    const { id, pages, facts, counts, isPassword } = this.#parts;
+    const output = this.#output;
+    return {
+      id,
+      name: Buffer.alloc(0),
+      protocol: 2,
+      isTrusted: isPassword === undefined,
+      pages,
+      facts,
+      signal: this.#abort.signal,
+      isPasswordNeeded: isPassword !== undefined,
+      isPassword(password) {
+        const isRight = isPassword?.(password) ?? false;
+        if (!isRight) counts.wrongPassword();
+        return isRight;
+      },
+      answer(value: Answer) {
+        output.add(encodeAnswer(value, this.protocol));
+      },
+      addBytes: (bytes) => output.add(bytes),
+      fail: (text) => output.add(errorAnswer(text)),
+      send(reads) {
+        return pages.send(reads, { output, nil: nilOf(this.protocol), signal: this.signal });
+      },
+      count: (spec: CommandSpec, result) => counts.command(spec, result),
+      quit: () => this.finish(),
+    };
+  }
+
+  #countSent(): void {
+    const { socket, counts } = this.#parts;
+    const sent = socket.bytesWritten - socket.writableLength;
+    counts.sent(sent - this.#sentBytes);
+    this.#sentBytes = Math.max(sent, this.#sentBytes);
+  }
+
+  #endWhenIdle(): void {
+    if (this.#isEnded || this.#isRunning || !this.isClosed) return;
+    this.#isEnded = true;
+    this.#parts.onEnded(this);
+  }
+
+  /** Throws `InvariantError` unless its commands are counted, and a closed one holds nothing. */
+  verify(): void {
+    this.#waiting.verify();
+    assert(
+      !this.isClosed || (this.#grants.length === 0 && this.#waiting.count === 0),
+      () => `redis client ${this.#parts.id}: closed, and holds memory`,
+    );
+  }
+}
+
+function textOfError(error: unknown): string {
+  if (error instanceof CommandError) return error.message;
+  if (error instanceof ClosedError) return 'ERR the node is closing';
+  const isLate = (error as Error | undefined)?.name === 'TimeoutError';
+  return isLate ? 'ERR the command has taken too long' : 'ERR the command has failed on the node';
+}

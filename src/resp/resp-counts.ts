@@ -1,0 +1,48 @@
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import type { CommandResult, CommandSpec } from './commands/command.js';
+
+/** Name under which commands are counted that do not exist. */
+const UNKNOWN = 'unknown';
+
+/** Counts what Redis clients do. */
+export class RespCounts {
+  readonly #metrics: MetricsSink;
+  commands = 0;
+  refusedConnections = 0;
+
+  /** `commands`: all that are counted by name; their series begin at 0, so that the first increase of each is seen. */
+  constructor(metrics: MetricsSink, commands: Iterable<string>) {
+    this.#metrics = metrics;
+    for (const command of [...commands, UNKNOWN]) {
+      for (const result of ['ok', 'nil', 'error']) {
+        metrics.count('meshcache_resp_commands_total', 0, { command, result });
+      }
+    }
+    for (const direction of ['in', 'out']) metrics.count('meshcache_resp_bytes_total', 0, { direction });
+    metrics.count('meshcache_resp_auth_failures_total', 0, {});
+    metrics.count('meshcache_resp_refused_connections_total', 0, {});
+  }
+
+  /** Counts an ended command; undefined: one that does not exist. */
+  command(spec: CommandSpec | undefined, result: CommandResult): void {
+    this.commands++;
+    this.#metrics.count('meshcache_resp_commands_total', 1, { command: spec?.name ?? UNKNOWN, result });
+  }
+
+  received(bytes: number): void {
+    this.#metrics.count('meshcache_resp_bytes_total', bytes, { direction: 'in' });
+  }
+
+  sent(bytes: number): void {
+    if (bytes > 0) this.#metrics.count('meshcache_resp_bytes_total', bytes, { direction: 'out' });
+  }
+
+  refused(): void {
+    this.refusedConnections++;
+    this.#metrics.count('meshcache_resp_refused_connections_total', 1, {});
+  }
+
+  wrongPassword(): void {
+    this.#metrics.count('meshcache_resp_auth_failures_total', 1, {});
+  }
+}

@@ -1,0 +1,37 @@
+import { isUtf8 } from 'node:buffer';
+import { createHash } from 'node:crypto';
+import { KEY_MAX_BYTES } from '../../base/limits.js';
+
+/** First character of the store's keys that stand for other Redis keys than themselves. */
+const ESCAPE = '\u0001';
+const ESCAPE_BYTE = 0x01;
+/** Four bytes of text hold three of a key; the escape takes two more. */
+const BINARY_MAX_BYTES = Math.floor(((KEY_MAX_BYTES - 2) / 4) * 3);
+
+/**
+ * The key in the store for a key of Redis, which is any bytes. Different keys have different texts:
+ *
+ *       UTF-8 text of at most KEY_MAX_BYTES that does not begin with 01      itself
+ *       other bytes, if there is room for their base64url                    01 `b` base64url
+ *       the rest                                                             01 `h` SHA-256 in hexadecimal digits
+ *
+ * Two of the last kind differ as long as nobody finds two texts with one SHA-256.
+ */
+export function storeKeyOf(key: Buffer): string {
+  if (key.length <= KEY_MAX_BYTES && key[0] !== ESCAPE_BYTE && isUtf8(key)) return key.toString();
+  if (key.length <= BINARY_MAX_BYTES) return `${ESCAPE}b${key.toString('base64url')}`;
+  return `${ESCAPE}h${createHash('sha256').update(key).digest('hex')}`;
+}
+
+/**
+ * The page that stands for the empty value: a page has at least one byte. A value with just these bytes is not stored, so that no other
+ * value is taken for the empty one.
+ */
+export const EMPTY_VALUE: Buffer = Buffer.of(
+  ...[0xa3, 0xf1, 0xc0, 0x7e, 0x5b, 0xd9, 0x4d, 0x0e, 0x88, 0x66, 0xf2, 0xd1, 0x1b, 0x5e, 0x9a, 0x47],
+);
+
+/** Whether these bytes stand for the empty value. */
+export function isEmptyValue(page: Uint8Array): boolean {
+  return page.length === EMPTY_VALUE.length && EMPTY_VALUE.equals(page);
+}

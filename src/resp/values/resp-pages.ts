@@ -1,0 +1,298 @@
+import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
+import {
+  RESP_DEADLINE_MS,
+  RESP_READ_TARGET_BYTES,
+  RESP_SERVED_MIN_BYTES,
+  RESP_SLICE_BYTES,
+} from '../../base/limits.js';
+import type { CallerPage } from '../../store/call/caller-page.js';
+import type { StoredPages } from '../../store/namespace/namespace-pages.js';
+import { bulkHead, CRLF } from '../wire/resp-answers.js';
+import { EMPTY_VALUE, isEmptyValue } from './resp-keys.js';
+import type { RespOutput, ServedPart } from './resp-output.js';
+
+/** One value that is to be sent. */
+export interface ValueRead {
+  /** The key in the store. */
+  readonly key: string;
+  /** Bytes of the answer before the value. */
+  readonly head?: Uint8Array | undefined;
+  /** Called once, before the next value is sent. */
+  readonly onDone: (isHit: boolean) => void;
+}
+
+/** Where the values go. */
+export interface ValueSink {
+  readonly output: RespOutput;
+  /** The answer for a value that is not there. */
+  readonly nil: Uint8Array;
+  readonly signal: AbortSignal;
+}
+
+/** One value that is to be set. */
+export interface ValueWrite {
+  readonly key: string;
+  /** The value; null: it was dropped when it was received. */
+  readonly value: Uint8Array | null;
+}
+
+const POOL = '';
+
+/** The pages of the Redis door's namespace, by their keys in the store. Reads send what they find in the order in which it was asked for. */
+export class RespPages {
+  readonly #pages: StoredPages;
+  readonly #budget: ByteBudget;
+
+  /** `budget`: memory for values that are copied because they cannot be sent from where they lie. */
+  constructor(pages: StoredPages, budget: ByteBudget) {
+    this.#pages = pages;
+    this.#budget = budget;
+  }
+
+  /** Memory for values that are copied. */
+  get budget(): ByteBudget {
+    return this.#budget;
+  }
+
+  /** Sends values, or that they are not there. Ends early when the connection is closed. */
+  async send(reads: readonly ValueRead[], sink: ValueSink): Promise<void> {
+    const lengths = this.#pages.lengthsHere(reads.map(({ key }) => key));
+    for (let at = 0; at < reads.length; ) {
+      if (!(await sink.output.room())) return;
+      const length = lengths[at] ?? null;
+      if (length !== null && length >= RESP_SERVED_MIN_BYTES) {
+        at = await this.#sendLarge(reads, { lengths, start: at }, sink);
+        continue;
+      }
+      const end = endOfRun(lengths, at);
+      const some = reads.slice(at, end);
+      const isSent = length !== null && (await this.#sendLocal(some, lengths.slice(at, end) as number[], sink));
+      if (!isSent) await this.#sendCopies(some, sink);
+      at = end;
+    }
+  }
+
+  /** Sets values; one result for each. Of two values for one key the later one stays. */
+  async set(writes: readonly ValueWrite[], signal: AbortSignal): Promise<boolean[]> {
+    const kept = writes.flatMap(({ value }, i) => (value === null || isEmptyValue(value) ? [] : [i]));
+    const pages = kept.map((i) => pageOf((writes[i] as ValueWrite).value as Uint8Array));
+    const keys = kept.map((i) => (writes[i] as ValueWrite).key);
+    const results = new Array<boolean>(writes.length).fill(false);
+    if (kept.length === 0) return results;
+    const options = { pool: POOL, isNamed: true, signal, timeoutMs: RESP_DEADLINE_MS };
+    const areSet = await this.#pages.set(keys, pages, options);
+    kept.forEach((i, j) => {
+      results[i] = areSet[j] === true;
+    });
+    return results;
+  }
+
+  /** Which of the keys have a value. */
+  exists(keys: readonly string[], signal: AbortSignal): Promise<boolean[]> {
+    return this.#pages.exists(keys, { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
+  }
+
+  /** Deletes values; false: not every node has confirmed it. */
+  delete(keys: readonly string[], signal: AbortSignal): Promise<boolean[]> {
+    return this.#pages.delete(keys, { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
+  }
+
+  /** Length of a value; null: it is not there. */
+  async lengthOf(key: string, signal: AbortSignal): Promise<number | null> {
+    const [here = null] = this.#pages.lengthsHere([key]);
+    if (here !== null && here !== EMPTY_VALUE.length) return here;
+    // Only a value that may stand for the empty one is read; of others the directory knows the length.
+    const { copies, nextBytes } = await this.#pages.getFirstCopies([key], {
+      pool: POOL,
+      signal,
+      timeoutMs: RESP_DEADLINE_MS,
+      maxBytes: EMPTY_VALUE.length,
+    });
+    const [copy] = copies;
+    if (copy === undefined) return nextBytes;
+    return copy === null ? null : isEmptyValue(copy) ? 0 : copy.length;
+  }
+
+  /** Number of values that this node has, in its pool and on its disk. */
+  async count(signal: AbortSignal): Promise<number> {
+    let count = 0;
+    const slices = this.#pages.keysInSlices({ pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
+    for await (const keys of slices) count += keys.length;
+    return count;
+  }
+
+  /** Drops what this node has. */
+  clear(signal: AbortSignal): Promise<void> {
+    return this.#pages.clear([], { signal, timeoutMs: RESP_DEADLINE_MS });
+  }
+
+  /** Sends large values from the pool: one, or several that fit in a slice. Returns the position behind them. */
+  async #sendLarge(
+    reads: readonly ValueRead[],
+    { lengths, start }: { readonly lengths: readonly (number | null)[]; readonly start: number },
+    sink: ValueSink,
+  ): Promise<number> {
+    const parts: ServedPart[] = [];
+    let bytes = 0;
+    let at = start;
+    for (; at < reads.length && bytes <= RESP_SLICE_BYTES; at++) {
+      const length = lengths[at] ?? 0;
+      const isFitting = length >= RESP_SERVED_MIN_BYTES && bytes + length <= 2 * RESP_SLICE_BYTES;
+      const { key, head, onDone } = reads[at] as ValueRead;
+      const page = isFitting || at === start ? await this.#pages.serve(key, POOL) : null;
+      if (page === null) break;
+      const bulk = Buffer.from(bulkHead(page.length));
+      parts.push({ head: head === undefined ? bulk : Buffer.concat([head, bulk]), page });
+      bytes += page.length;
+      onDone(true);
+    }
+    const [first] = parts;
+    if (first === undefined) {
+      await this.#sendCopies([reads[start] as ValueRead], sink);
+      return start + 1;
+    }
+    if (parts.length === 1) await sink.output.sendServed(first.head, first.page);
+    else await sink.output.sendTogether(parts);
+    return at;
+  }
+
+  /** Copies small values from the pool straight into their answer; false: one of them has changed meanwhile, and nothing is sent. */
+  async #sendLocal(reads: readonly ValueRead[], lengths: readonly number[], sink: ValueSink): Promise<boolean> {
+    const heads = reads.map(({ head }, i) => {
+      const bulk = Buffer.from(bulkHead(lengths[i] as number));
+      return head === undefined ? bulk : Buffer.concat([head, bulk]);
+    });
+    let bytes = 0;
+    for (let i = 0; i < reads.length; i++) bytes += (heads[i] as Buffer).length + (lengths[i] as number) + CRLF.length;
+    const answer = Buffer.allocUnsafe(bytes);
+    const targets: Uint8Array[] = [];
+    let at = 0;
+    for (const [i, head] of heads.entries()) {
+      at += head.copy(answer, at);
+      targets.push(answer.subarray(at, at + (lengths[i] as number)));
+      at += lengths[i] as number;
+      at += CRLF.copy(answer, at);
+    }
+    const keys = reads.map(({ key }) => key);
+    const isRead = await this.#pages.get(keys, targets.map(pageOf), {
+      pool: POOL,
+      signal: sink.signal,
+      timeoutMs: RESP_DEADLINE_MS,
+    });
+    // An empty value has another head.
+    if (isRead.includes(false) || targets.some(isEmptyValue)) return false;
+    for (const { onDone } of reads) onDone(true);
+    sink.output.add(answer);
+    return true;
+  }
+
+  /** Reads copies of values, from wherever they are, and sends them. */
+  async #sendCopies(reads: readonly ValueRead[], sink: ValueSink): Promise<void> {
+    const { output, signal } = sink;
+    for (let at = 0; at < reads.length; ) {
+      if (!(await output.room())) return;
+      const left = reads.slice(at);
+      const { copies } = await this.#pages.getFirstCopies(
+        left.map(({ key }) => key),
+        { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS, maxBytes: RESP_READ_TARGET_BYTES },
+      );
+      for (const [i, copy] of copies.entries()) addCopy(left[i] as ValueRead, copy, sink);
+      at += copies.length;
+      if (copies.length > 0) continue;
+      await this.#sendLargeCopy(left[0] as ValueRead, sink);
+      at++;
+    }
+  }
+
+  async #sendLargeCopy(read: ValueRead, sink: ValueSink): Promise<void> {
+    const copy = await this.#copyOf(read.key, sink.signal);
+    if (copy === null) {
+      addCopy(read, null, sink);
+      return;
+    }
+    try {
+      if (copy.value.length < RESP_SERVED_MIN_BYTES) {
+        addCopy(read, copy.value, sink);
+        return;
+      }
+      if (read.head !== undefined) sink.output.add(read.head);
+      read.onDone(true);
+      await sink.output.sendValue(bulkHead(copy.value.length), copy.value);
+    } finally {
+      copy.giveBack();
+    }
+  }
+
+  /** Reads a copy of any length, in memory of the budget; null: a miss. */
+  async #copyOf(
+    key: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly value: Uint8Array; readonly giveBack: () => void } | null> {
+    const options = { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS };
+    for (let maxBytes = RESP_READ_TARGET_BYTES; !signal.aborted; ) {
+      const giveBack = await this.#granted(maxBytes, signal);
+      let value: Uint8Array | undefined;
+      try {
+        const { copies, nextBytes } = await this.#pages.getFirstCopies([key], { ...options, maxBytes });
+        if (copies[0] === null) return null;
+        value = copies[0];
+        // The value was replaced by a longer one meanwhile.
+        maxBytes = nextBytes;
+      } finally {
+        if (value === undefined) giveBack();
+      }
+      if (value !== undefined) return { value, giveBack };
+    }
+    return null;
+  }
+
+  /** Waits for memory of the budget; resolves with a function that gives it back. A closed connection does not wait. */
+  #granted(bytes: number, signal: AbortSignal): Promise<() => void> {
+    return new Promise((resolve) => {
+      let giveBack = (): void => {};
+      const end = (): void => {
+        signal.removeEventListener('abort', withdraw);
+        resolve(() => giveBack());
+      };
+      const withdraw = (): void => {
+        giveBack();
+        end();
+      };
+      signal.addEventListener('abort', withdraw, { once: true });
+      giveBack = this.#budget.take(bytes, end);
+    });
+  }
+}
+
+/** The end of the values from `start` on that are small and in the pool, or that are all not in the pool. */
+function endOfRun(lengths: readonly (number | null)[], start: number): number {
+  const isHere = lengths[start] !== null;
+  let bytes = 0;
+  let end = start;
+  for (; end < lengths.length; end++) {
+    const length = lengths[end] ?? null;
+    if ((length !== null) !== isHere) break;
+    if (length !== null && (length >= RESP_SERVED_MIN_BYTES || bytes + length > RESP_READ_TARGET_BYTES)) break;
+    bytes += length ?? 0;
+  }
+  return end;
+}
+
+function addCopy({ head, onDone }: ValueRead, copy: Uint8Array | null, { output, nil }: ValueSink): void {
+  if (head !== undefined) output.add(head);
+  onDone(copy !== null);
+  if (copy === null) {
+    output.add(nil);
+    return;
+  }
+  const value = isEmptyValue(copy) ? copy.subarray(0, 0) : copy;
+  output.add(Buffer.from(bulkHead(value.length)));
+  output.add(value);
+  output.add(CRLF);
+}
+
+/** A page of bytes that no transport reads or writes. */
+function pageOf(value: Uint8Array): CallerPage {
+  const bytes = value.length === 0 ? EMPTY_VALUE : value;
+  return { ranges: [], views: [bytes], length: bytes.length };
+}

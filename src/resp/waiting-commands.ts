@@ -1,0 +1,116 @@
+import { assertEqual } from '../base/assert.js';
+import { RESP_BATCH_MAX_BYTES, RESP_BATCH_MAX_COUNT, RESP_BATCH_MAX_KEYS } from '../base/limits.js';
+import type { RespCommand } from './commands/command.js';
+import type { RespArgument } from './wire/resp-parser.js';
+
+/** Bytes that a waiting command counts beside its arguments, for each of them. */
+const ARGUMENT_COST_BYTES = 64;
+
+/** A command, or the error to answer, that waits for its turn. */
+export interface WaitingCommand {
+  readonly command: RespCommand | string;
+  readonly isAllowed: boolean;
+  readonly bytes: number;
+  /** Gives back the memory of large arguments. */
+  readonly giveBack: () => void;
+}
+
+/** Bytes of commands that wait on all connections. */
+export interface WaitingTotal {
+  bytes: number;
+}
+
+/**
+ * The commands of one connection that were received and not carried out, in order.
+ *
+ * Accounting: `bytes` is the sum over the commands that wait, and a part of the total of all connections.
+ */
+export class WaitingCommands {
+  readonly #total: WaitingTotal;
+  #commands: WaitingCommand[] = [];
+  #at = 0;
+  #bytes = 0;
+
+  constructor(total: WaitingTotal) {
+    this.#total = total;
+  }
+
+  get count(): number {
+    return this.#commands.length - this.#at;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Bytes that arguments count while their command waits; those of large ones are counted by their budget. */
+  static bytesOf(args: readonly RespArgument[], largeBytes: number): number {
+    let bytes = args.length * ARGUMENT_COST_BYTES - largeBytes;
+    for (const argument of args) bytes += argument?.length ?? 0;
+    return bytes;
+  }
+
+  add(command: WaitingCommand): void {
+    this.#commands.push(command);
+    this.#bytes += command.bytes;
+    this.#total.bytes += command.bytes;
+  }
+
+  /** Takes the next command with those behind it that can be carried out together; empty: none waits. */
+  takeBatch(): WaitingCommand[] {
+    const taken: WaitingCommand[] = [];
+    let keys = 0;
+    let bytes = 0;
+    for (let at = this.#at; at < this.#commands.length && taken.length < RESP_BATCH_MAX_COUNT; at++) {
+      const next = this.#commands[at] as WaitingCommand;
+      const size = sizeOf(next);
+      const isFull = keys + size.keys > RESP_BATCH_MAX_KEYS || bytes + size.bytes > RESP_BATCH_MAX_BYTES;
+      if (taken.length > 0 && (isFull || !isSameKind(taken[0] as WaitingCommand, next))) break;
+      taken.push(next);
+      keys += size.keys;
+      bytes += size.bytes;
+    }
+    this.#at += taken.length;
+    for (const command of taken) this.#remove(command);
+    // The list is cut now and then, so that taking a command does not move all others.
+    if (this.#at > this.#commands.length / 2) {
+      this.#commands = this.#commands.slice(this.#at);
+      this.#at = 0;
+    }
+    return taken;
+  }
+
+  /** Drops all commands. */
+  clear(): void {
+    for (const command of this.#commands.slice(this.#at)) {
+      this.#remove(command);
+      command.giveBack();
+    }
+    this.#commands = [];
+    this.#at = 0;
+  }
+
+  #remove({ bytes }: WaitingCommand): void {
+    this.#bytes -= bytes;
+    this.#total.bytes -= bytes;
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    const bytes = this.#commands.slice(this.#at).reduce((sum, command) => sum + command.bytes, 0);
+    assertEqual('waiting commands: bytes', this.#bytes, bytes);
+  }
+}
+
+function sizeOf({ command }: WaitingCommand): { readonly keys: number; readonly bytes: number } {
+  if (typeof command === 'string') return { keys: 0, bytes: 0 };
+  let bytes = 0;
+  for (const argument of command.args) bytes += argument?.length ?? 0;
+  return { keys: command.args.length, bytes };
+}
+
+function isSameKind(a: WaitingCommand, b: WaitingCommand): boolean {
+  if (typeof a.command === 'string' || typeof b.command === 'string') return false;
+  const { batch } = a.command.spec;
+  return batch !== undefined && batch === b.command.spec.batch && a.isAllowed === b.isAllowed;
+}

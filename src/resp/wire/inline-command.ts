@@ -1,0 +1,63 @@
+const [SPACE, TAB, QUOTE, APOSTROPHE, BACKSLASH, X] = [0x20, 0x09, 0x22, 0x27, 0x5c, 0x78];
+const WHITE: ReadonlySet<number> = new Set([SPACE, TAB, 0x0a, 0x0b, 0x0c, 0x0d, 0x00]);
+const ESCAPES: ReadonlyMap<number, number> = new Map([
+  [0x6e, 0x0a],
+  [0x72, 0x0d],
+  [0x74, 0x09],
+  [0x62, 0x08],
+  [0x61, 0x07],
+]);
+
+/**
+ * Splits a line into words as Redis does: words may be in quotes, and in double quotes a backslash stands before special characters or
+ * `xHH`. Undefined: a quote is missing, or something follows one.
+ */
+export function splitInline(line: Buffer): Buffer[] | undefined {
+  const words: Buffer[] = [];
+  let at = 0;
+  for (;;) {
+    while (at < line.length && WHITE.has(line[at] as number)) at++;
+    if (at >= line.length) return words;
+    const word: number[] = [];
+    while (at < line.length && !WHITE.has(line[at] as number)) {
+      const byte = line[at] as number;
+      if (byte === QUOTE || byte === APOSTROPHE) {
+        const end = quoted(line, at, word);
+        if (end === undefined) return undefined;
+        at = end;
+        break;
+      }
+      word.push(byte);
+      at++;
+    }
+    words.push(Buffer.from(word));
+  }
+}
+
+/** Adds what is in the quotes that begin at `start`; returns the position behind them, where a word must end. */
+function quoted(line: Buffer, start: number, word: number[]): number | undefined {
+  const quote = line[start] as number;
+  for (let at = start + 1; at < line.length; at++) {
+    const byte = line[at] as number;
+    if (byte === quote) return at + 1 >= line.length || WHITE.has(line[at + 1] as number) ? at + 1 : undefined;
+    if (byte !== BACKSLASH || at + 1 >= line.length) {
+      word.push(byte);
+      continue;
+    }
+    const next = line[at + 1] as number;
+    if (quote === APOSTROPHE) {
+      if (next === APOSTROPHE) at++;
+      word.push(next === APOSTROPHE ? next : byte);
+      continue;
+    }
+    const hex = line.toString('latin1', at + 2, at + 4);
+    if (next === X && /^[0-9a-fA-F]{2}$/.test(hex)) {
+      word.push(Number.parseInt(hex, 16));
+      at += 3;
+    } else {
+      word.push(ESCAPES.get(next) ?? next);
+      at++;
+    }
+  }
+  return undefined;
+}

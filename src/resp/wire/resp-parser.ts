@@ -1,0 +1,249 @@
+import { ProtocolError } from '../../base/errors.js';
+import {
+  RESP_ARGUMENT_MAX_BYTES,
+  RESP_ARGUMENTS_MAX_BYTES,
+  RESP_ARGUMENTS_MAX_COUNT,
+  RESP_LARGE_ARGUMENT_BYTES,
+  RESP_LINE_MAX_BYTES,
+  RESP_STRANGER_ARGUMENT_MAX_BYTES,
+  RESP_STRANGER_ARGUMENTS_MAX_COUNT,
+} from '../../base/limits.js';
+import { splitInline } from './inline-command.js';
+
+/** One argument of a command; null: it was received and dropped, because there was no memory for it. */
+export type RespArgument = Buffer | null;
+
+export interface RespParserParts {
+  /** Called with each command, its name first; the arguments belong to the callee. */
+  readonly onCommand: (args: RespArgument[]) => void;
+  /**
+   * Called for a large argument that has not arrived whole with its beginning. `later`: {@link RespParser.begin} is called when
+   * there is memory for it; `drop`: there will be none.
+   */
+  readonly reserve: (bytes: number) => 'now' | 'later' | 'drop';
+  /** Memory for a large argument, after `reserve`. */
+  readonly allocate: (bytes: number) => Buffer;
+  /** Whether the client has authenticated itself; others may send short commands only. */
+  readonly isTrusted: () => boolean;
+}
+
+const [ASTERISK, DOLLAR, MINUS, CR, LF, ZERO, NINE] = [0x2a, 0x24, 0x2d, 0x0d, 0x0a, 0x30, 0x39];
+/** Digits of a length or a count; longer numbers are invalid. */
+const NUMBER_MAX_DIGITS = 10;
+const CRLF_BYTES = 2;
+const NOT_A_NUMBER = Number.NaN;
+
+/**
+ * Builds commands from the pieces that come from a socket: arrays of bulk strings, and lines as they are typed in. Anything else throws a
+ * `ProtocolError` with the words of Redis.
+ *
+ *       command   * count CR LF, then count times:  $ bytes CR LF  argument  CR LF        or a line of words
+ */
+export class RespParser {
+  readonly #parts: RespParserParts;
+  /** Beginning of a line whose end has not come. */
+  #line: Buffer[] = [];
+  #lineBytes = 0;
+  #args: RespArgument[] = [];
+  #argsBytes = 0;
+  /** Arguments of the array that have not come yet; 0: a new command begins. */
+  #missing = 0;
+  /** Length of the argument that is being received; -1: its beginning has not come. */
+  #length = -1;
+  /** Memory of that argument; null: it is dropped; undefined: not taken yet. */
+  #body: Buffer | null | undefined;
+  #filledBytes = 0;
+  /** Bytes that came before there was memory for an argument. */
+  #early: Buffer[] = [];
+  #isWaiting = false;
+  #isStopped = false;
+
+  constructor(parts: RespParserParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether a command has begun and not ended. */
+  get isWithinCommand(): boolean {
+    return this.#missing > 0 || this.#lineBytes > 0;
+  }
+
+  /** Bytes of the command that is being received, as far as they are held. */
+  get heldBytes(): number {
+    return this.#argsBytes + this.#lineBytes;
+  }
+
+  /** Processes a piece. Throws `ProtocolError`; nothing more may be received then. */
+  receive(chunk: Buffer): void {
+    if (this.#isWaiting) {
+      this.#early.push(chunk);
+      return;
+    }
+    for (let at = 0; at < chunk.length && !this.#isStopped; ) {
+      if (this.#isWaiting) {
+        this.#early.push(chunk.subarray(at));
+        return;
+      }
+      at = this.#length < 0 ? this.#receiveLine(chunk, at) : this.#receiveArgument(chunk, at);
+    }
+  }
+
+  /** Takes memory for the argument for which `reserve` said `later`. */
+  begin(): void {
+    if (!this.#isWaiting) return;
+    this.#isWaiting = false;
+    this.#body = this.#parts.allocate(this.#length);
+    for (const chunk of this.#early.splice(0)) this.receive(chunk);
+  }
+
+  /** Stops handing out commands, and drops what was received. */
+  stop(): void {
+    this.#isStopped = true;
+    this.#args = [];
+    this.#body = undefined;
+    this.#early = [];
+    this.#line = [];
+  }
+
+  #receiveLine(chunk: Buffer, at: number): number {
+    const end = chunk.indexOf(LF, at);
+    if (end < 0) {
+      // The piece is copied, because it may be a small part of a large one.
+      this.#line.push(Buffer.from(chunk.subarray(at)));
+      this.#lineBytes += chunk.length - at;
+      if (this.#lineBytes > RESP_LINE_MAX_BYTES) throw this.#tooLongLine();
+      return chunk.length;
+    }
+    if (this.#lineBytes > 0) {
+      const line = Buffer.concat([...this.#line, chunk.subarray(at, end)]);
+      this.#line = [];
+      this.#lineBytes = 0;
+      this.#handleLine(line, 0, line.length);
+    } else {
+      this.#handleLine(chunk, at, end);
+    }
+    return end + 1;
+  }
+
+  #tooLongLine(): ProtocolError {
+    if (this.#missing > 0) return new ProtocolError('Protocol error: too big bulk count string');
+    const isArray = this.#line[0]?.[0] === ASTERISK;
+    return new ProtocolError(`Protocol error: too big ${isArray ? 'mbulk count string' : 'inline request'}`);
+  }
+
+  /** Handles a line from `start` to `end`, where its line feed stands. */
+  #handleLine(bytes: Buffer, start: number, end: number): void {
+    if (end - start > RESP_LINE_MAX_BYTES) {
+      this.#line = [bytes.subarray(start)];
+      throw this.#tooLongLine();
+    }
+    const last = end > start && bytes[end - 1] === CR ? end - 1 : end;
+    const first = bytes[start];
+    if (this.#missing > 0) {
+      if (first !== DOLLAR) throw new ProtocolError(`Protocol error: expected '$', got '${shownByte(first)}'`);
+      this.#beginArgument(numberIn(bytes, start + 1, last));
+    } else if (first === ASTERISK) {
+      this.#beginArray(numberIn(bytes, start + 1, last));
+    } else {
+      const words = splitInline(bytes.subarray(start, last));
+      if (words === undefined) throw new ProtocolError('Protocol error: unbalanced quotes in request');
+      if (words.length > 0) this.#parts.onCommand(words);
+    }
+  }
+
+  #beginArray(count: number): void {
+    if (!(count <= RESP_ARGUMENTS_MAX_COUNT)) throw new ProtocolError('Protocol error: invalid multibulk length');
+    if (count > RESP_STRANGER_ARGUMENTS_MAX_COUNT && !this.#parts.isTrusted()) {
+      throw new ProtocolError('Protocol error: unauthenticated multibulk length');
+    }
+    // An empty array is no command, and Redis does not answer it either.
+    this.#missing = Math.max(0, count);
+  }
+
+  #beginArgument(bytes: number): void {
+    if (!(bytes >= 0 && bytes <= RESP_ARGUMENT_MAX_BYTES))
+      throw new ProtocolError('Protocol error: invalid bulk length');
+    if (bytes > RESP_STRANGER_ARGUMENT_MAX_BYTES && !this.#parts.isTrusted()) {
+      throw new ProtocolError('Protocol error: unauthenticated bulk length');
+    }
+    this.#length = bytes;
+    this.#filledBytes = 0;
+    this.#body = undefined;
+  }
+
+  #receiveArgument(chunk: Buffer, at: number): number {
+    const wantedBytes = this.#length + CRLF_BYTES;
+    if (this.#filledBytes === 0 && chunk.length - at >= wantedBytes && this.#body === undefined) {
+      // Most arguments come whole: they are not copied.
+      this.#end(chunk.subarray(at, at + this.#length), chunk, at + this.#length);
+      return at + wantedBytes;
+    }
+    if (this.#body === undefined && !this.#takeMemory()) return at;
+    const take = Math.min(this.#length - this.#filledBytes, chunk.length - at);
+    if (take > 0) {
+      this.#body?.set(take === chunk.length ? chunk : chunk.subarray(at, at + take), this.#filledBytes);
+      this.#filledBytes += take;
+      return at + take;
+    }
+    return this.#receiveEnd(chunk, at);
+  }
+
+  /** Takes memory for an argument that has not come whole; false: the client has to wait. */
+  #takeMemory(): boolean {
+    const isLarge = this.#length > RESP_LARGE_ARGUMENT_BYTES;
+    const answer = isLarge ? this.#parts.reserve(this.#length) : 'now';
+    this.#isWaiting = answer === 'later';
+    if (answer === 'later') return false;
+    if (answer === 'drop') this.#body = null;
+    else this.#body = isLarge ? this.#parts.allocate(this.#length) : Buffer.allocUnsafe(this.#length);
+    return true;
+  }
+
+  /** Receives the line end behind an argument, which may come in two pieces. */
+  #receiveEnd(chunk: Buffer, at: number): number {
+    const expected = this.#filledBytes === this.#length ? CR : LF;
+    if (chunk[at] !== expected) throw new ProtocolError('Protocol error: expected CR LF behind a bulk string');
+    this.#filledBytes++;
+    if (expected === LF) this.#add(this.#body as Buffer | null);
+    return at + 1;
+  }
+
+  #end(argument: Buffer, chunk: Buffer, at: number): void {
+    if (chunk[at] !== CR || chunk[at + 1] !== LF) {
+      throw new ProtocolError('Protocol error: expected CR LF behind a bulk string');
+    }
+    this.#add(argument);
+  }
+
+  #add(argument: RespArgument): void {
+    this.#args.push(argument);
+    this.#length = -1;
+    this.#body = undefined;
+    if (argument !== null && argument.length <= RESP_LARGE_ARGUMENT_BYTES) {
+      this.#argsBytes += argument.length;
+      if (this.#argsBytes > RESP_ARGUMENTS_MAX_BYTES) throw new ProtocolError('Protocol error: too big request');
+    }
+    if (--this.#missing > 0) return;
+    const args = this.#args;
+    this.#args = [];
+    this.#argsBytes = 0;
+    this.#parts.onCommand(args);
+  }
+}
+
+/** The whole number between two positions; NaN if there is none. */
+function numberIn(bytes: Buffer, start: number, end: number): number {
+  const isNegative = bytes[start] === MINUS;
+  const from = isNegative ? start + 1 : start;
+  if (end <= from || end - from > NUMBER_MAX_DIGITS) return NOT_A_NUMBER;
+  let value = 0;
+  for (let at = from; at < end; at++) {
+    const digit = bytes[at] as number;
+    if (digit < ZERO || digit > NINE) return NOT_A_NUMBER;
+    value = value * 10 + (digit - ZERO);
+  }
+  return isNegative ? -value : value;
+}
+
+function shownByte(byte: number | undefined): string {
+  return byte === undefined || byte < 0x20 || byte > 0x7e ? ' ' : String.fromCharCode(byte);
+}

@@ -1,0 +1,23 @@
+import test from 'ava';
+import { respBench } from '../../src/bench/resp/resp.js';
+import { findProgram } from '../../src/processes/find-program.js';
+
+const hasRedis = (await findProgram('redis-server')) !== undefined;
+
+test(`resp bench: a quick run sets and reads values of each size${hasRedis ? '' : ' (without redis-server)'}`, async (t) => {
+  const { rows, notes } = await respBench({ rounds: 1, quick: true, progress() {} });
+  const own = ['meshcache, local', 'meshcache, remote'];
+  for (const value of ['4 KiB', '64 KiB', '1 MiB']) {
+    for (const depth of ['single', 'pipelined']) {
+      const these = rows.filter((row) => row.value === value && row.depth === depth);
+      const of = (call: string) => these.filter((row) => row.call === call).map(({ contender }) => contender);
+      t.deepEqual(of('get'), hasRedis ? [...own, 'redis-server'] : own);
+      t.deepEqual(of('set'), hasRedis ? [own[0] as string, 'redis-server'] : [own[0] as string]);
+      for (const row of these) t.true(Number(row.values_per_s) > 0 && Number(row.ratio) > 0);
+    }
+  }
+  t.is(
+    notes.some((note) => note.startsWith('Without redis')),
+    !hasRedis,
+  );
+});

@@ -1,0 +1,146 @@
+import test, { type ExecutionContext } from 'ava';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { KeyEncoder } from '../../src/core/index.js';
+import type { RespLimits } from '../../src/resp/resp-limits.js';
+import { RespServer, type RespServerOptions } from '../../src/resp/resp-server.js';
+import { WaitingCommands } from '../../src/resp/waiting-commands.js';
+import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
+import { HeldStore } from '../_support/clients/client-fixture.js';
+import { ManualClock } from '../_support/clock.js';
+import { assertFound } from '../_support/planted.js';
+import { commandOf, RawClient } from '../_support/resp/resp-fixture.js';
+import { testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
+
+/** The counter of bytes that have come. */
+const RECEIVED = 'meshcache_resp_bytes_total in';
+
+/** A door over a store whose calls end when the test says so. */
+async function startDoor(t: ExecutionContext, limits: Partial<RespLimits> = {}, more: Partial<RespServerOptions> = {}) {
+  const store = new HeldStore();
+  const clock = new ManualClock();
+  const env = testEnvironment({ clock, log: silentLogger });
+  const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
+  const server = await RespServer.listen(
+    { endpoint: { host: '127.0.0.1', port: 0 }, limits, ...more },
+    {
+      env,
+      pages: new StoredPages(store.pages, encoder),
+      facts: {
+        nodeId: 'node',
+        packageVersion: '0',
+        processId: 1,
+        poolUsedBytes: () => 0,
+        poolCapacityBytes: () => 2 ** 30,
+        poolEntries: () => 0,
+      },
+    },
+  );
+  t.teardown(async () => {
+    for (const call of store.calls) call.end(call.keys.map(() => false));
+    const closed = server.close();
+    clock.advance(10_000);
+    await closed;
+  });
+  const port = Number(server.endpoint.split(':').at(-1));
+  const connect = () => RawClient.connect(t, { host: '127.0.0.1', port });
+  return { server, store, clock, env, connect };
+}
+
+test('resp limits: a connection beyond the limit is told and ended, and one that ends makes room', async (t) => {
+  const { connect, server, env } = await startDoor(t, { connectionsMaxCount: 2 });
+  const [first] = [await connect(), await connect()];
+  await until(() => server.connectionsCount === 2);
+  const third = await connect();
+  t.is((await third.rest()).toString(), '-ERR max number of clients reached\r\n');
+  t.is(env.counts.get('meshcache_resp_refused_connections_total'), 1);
+  first?.socket.destroy();
+  await until(() => server.connectionsCount === 1);
+  const fourth = await connect();
+  fourth.send('PING\r\n');
+  t.is(await fourth.text('+PONG\r\n'), '+PONG\r\n');
+});
+
+test('resp limits: a command that does not end, and a client that does not authenticate itself, are given up', async (t) => {
+  const { connect, clock, server, env } = await startDoor(t, { stallTimeoutMs: 1000 });
+  const [idle, half] = [await connect(), await connect()];
+  half.send('*2\r\n$4\r\nPING\r\n$5\r\nab');
+  idle.send('PING\r\n');
+  await idle.text('+PONG\r\n');
+  await until(() => server.connectionsCount === 2 && env.counts.get(RECEIVED) === 26);
+  clock.advance(1001);
+  await until(() => half.isEnded);
+  t.false(idle.isEnded, 'a client may be idle');
+  const closed = await startDoor(t, { loginTimeoutMs: 1000 }, { passwords: ['right'] });
+  const [stranger, member] = [await closed.connect(), await closed.connect()];
+  member.send(commandOf('AUTH', 'wrong'), commandOf('AUTH', 'right'));
+  const answers = '-WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n';
+  t.is(await member.text(answers), answers);
+  await until(() => closed.server.connectionsCount === 2);
+  closed.clock.advance(1001);
+  await until(() => stranger.isEnded);
+  t.false(member.isEnded);
+  t.is(closed.env.counts.get('meshcache_resp_auth_failures_total'), 1);
+});
+
+test('resp limits: large arguments wait for each other, and a second one of the same command is dropped', async (t) => {
+  const { connect, store, server, env } = await startDoor(t, { argumentsBudgetBytes: 100_000 });
+  store.answer = ({ method, keys }) => (method === 'set' ? keys.map(() => true) : undefined);
+  const [first, second] = [await connect(), await connect()];
+  const value = Buffer.alloc(80_000, 'v');
+  const command = commandOf('SET', 'k', value);
+  first.send(command.subarray(0, 40_000));
+  await until(() => env.counts.get(RECEIVED) === 40_000);
+  second.send(command);
+  await until(() => (env.counts.get(RECEIVED) ?? 0) > 40_000);
+  t.is(store.calls.length, 0);
+  first.send(command.subarray(40_000));
+  t.is(await first.text('+OK\r\n'), '+OK\r\n');
+  t.is(await second.text('+OK\r\n'), '+OK\r\n');
+  first.send(commandOf('MSET', 'a', value, 'b', value), commandOf('PING'));
+  t.is(await first.text('$-1\r\n+PONG\r\n'), '$-1\r\n+PONG\r\n', 'not all of it is stored');
+  t.deepEqual(
+    store.calls.map(({ pages }) => pages.map(({ length }) => length)),
+    [[80_000], [80_000], [80_000]],
+  );
+  server.verify();
+});
+
+test('resp limits: commands that lie next to each other are one call of the store, and others wait', async (t) => {
+  const { connect, store } = await startDoor(t, { waitingMaxCount: 4 });
+  const client = await connect();
+  client.send(Buffer.concat([...Array(10).keys()].map((i) => commandOf('EXISTS', `k${i}`))), commandOf('DEL', 'k'));
+  await until(() => store.calls.length === 1);
+  t.is(store.calls[0]?.keys.length, 10);
+  store.calls[0]?.end(Array(10).fill(true));
+  const ones = ':1\r\n'.repeat(10);
+  t.is(await client.text(ones), ones);
+  await until(() => store.calls.length === 2);
+  store.calls[1]?.end([true]);
+  await until(() => store.calls.length === 3);
+  store.calls[2]?.end([false]);
+  const again = '-TRYAGAIN a node has not confirmed that the value is deleted; it is told again\r\n';
+  t.is(await client.text(again), again);
+});
+
+test('resp limits: closing ends what is under way, and tells nobody a result that is not one', async (t) => {
+  const { connect, store, server, clock } = await startDoor(t);
+  const client = await connect();
+  client.send(commandOf('EXISTS', 'k'), commandOf('SET', 'k', 'v'));
+  await until(() => store.calls.length === 1);
+  const closed = server.close();
+  store.calls[0]?.end([true]);
+  t.is((await client.rest()).toString(), ':1\r\n');
+  clock.advance(10_000);
+  await closed;
+  t.is(store.calls.length, 1);
+});
+
+test('verify: waiting commands', async (t) => {
+  const waiting = new WaitingCommands({ bytes: 0 });
+  const command = { command: 'ERR', isAllowed: true, bytes: 5, giveBack() {} };
+  waiting.add(command);
+  await assertFound(t, waiting, /waiting commands: bytes/, () => {
+    command.bytes = 6;
+  });
+});
