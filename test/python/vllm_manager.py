@@ -130,6 +130,7 @@ class Manager:
         #: Seconds of the longest call of each of the tier's methods that must not wait.
         self.longest: dict[str, float] = {}
         self.longest_job = 0.0
+        self.jobs = 0
         self.loaded = self.load_failures = self.stored = self.store_failures = 0
         self.primary = Primary(slots, slot_bytes, shared, self.errors)
         self._jobs: dict[int, tuple[list[bytes], bool, float]] = {}
@@ -215,22 +216,19 @@ class Manager:
             slot = None if key in self.primary.chunks else self.primary.take(key)
             if slot is not None:
                 self.primary.write(slot, support.content(key, self.primary.slot_bytes))
-                self.primary.chunks[key].is_ready = True
+                chunk = self.primary.chunks[key]
+                chunk.is_ready, chunk.readers = True, 1
                 placed.append(key)
         if placed:
-            self._cascade(placed, context)
+            slots = [self.primary.chunks[key].slot for key in placed]
+            self._submit(self.tier.submit_store, placed, slots, False, context)
         return len(placed)
-
-    def _cascade(self, keys: list[bytes], context: Any) -> None:
-        for key in keys:
-            self.primary.chunks[key].readers += 1
-            self.primary.chunks.move_to_end(key)
-        self._submit(self.tier.submit_store, keys, [self.primary.chunks[key].slot for key in keys], False, context)
 
     def _submit(
         self, submit: Callable[[Any], None], keys: list[bytes], slots: list[int], is_load: bool, context: Any
     ) -> None:
         job_id = next(self._job_ids)
+        self.jobs += 1
         self._jobs[job_id] = (keys, is_load, time.monotonic())
         # An array of numpy has `tolist` as well.
         self.timed(submit, self.names.job(job_id, keys, array.array("i", slots), is_load, context))
