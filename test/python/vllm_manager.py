@@ -293,8 +293,8 @@ class Request:
 class Engine:
     """A scheduler: requests look up their prefix, wait for what is on its way, compute the rest, and store it."""
 
-    def __init__(self, params: dict[str, Any], **options: Any) -> None:
-        self.manager = Manager(params, **options)
+    def __init__(self, params: dict[str, Any], *, manager: type[Manager] = Manager, **options: Any) -> None:
+        self.manager = manager(params, **options)
         self._numbers = itertools.count(1)
         self.requests: list[Request] = []
         self.is_open = True

@@ -14,11 +14,11 @@ from meshcache import ClosedError
 
 from .framework import logger
 
-#: Threads that read chunks for waiting requests, and threads that write them.
+#: Threads that read chunks for waiting requests, and threads that write them. Few: all share the interpreter with the scheduler.
 _LOAD_THREADS: Final = 2
-_STORE_THREADS: Final = 2
-#: Chunks of one call of the client. The scheduler waits for the interpreter while a call is put together.
-_STEP_CHUNKS: Final = 128
+_STORE_THREADS: Final = 1
+#: Chunks of one call of the client. While a call is put together, for some 0.2 ms, the scheduler waits for the interpreter.
+_STEP_CHUNKS: Final = 64
 
 #: Moves chunks between the pool and the node: keys, slots, seconds that it may last; one result a key. It may raise.
 Move = Callable[[Sequence[bytes], Sequence[int], float], Sequence[bool]]

@@ -18,7 +18,7 @@ FAILED_SECONDS: Final = 5.0
 MAX_KEYS: Final = 1 << 19
 #: Entries whose time is over that one call drops, so that no call lasts long.
 _DROP_KEYS: Final = 256
-#: Keys of one request to the node. The scheduler waits for the interpreter while a request is put together.
+#: Keys of one request to the node. While a request is put together, for some 0.1 ms, the scheduler waits for the interpreter.
 _STEP_KEYS: Final = 256
 
 

@@ -47,7 +47,9 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._pool = PrimaryPool(primary_kv_view)
         space = namespace(offloading_spec, self._pool.slot_bytes, settings.tag)
         if "PYTHONHASHSEED" not in os.environ:
-            logger.warning("PYTHONHASHSEED is not set: other engines, and this one started anew, have other keys")
+            logger.info(
+                "PYTHONHASHSEED is not set: where vLLM draws a seed for its keys, no other engine finds the chunks"
+            )
         self._client = Client(
             settings.client_socket,
             namespace=space,
