@@ -53,7 +53,20 @@ class SettingsTest(unittest.TestCase):
             self.assertTrue(str(caught.exception).startswith("secondary_tiers: "), caught.exception)
 
     def test_what_the_base_class_takes_is_not_a_setting(self) -> None:
+        """A version of vLLM to come may pass more to the constructor of a tier."""
         self.assertLessEqual({"offloading_spec", "primary_kv_view", "tier_type"}, CONSTRUCTOR_PARAMETERS)
+        taken: dict[str, Any] = {}
+
+        def base(self: Any, **arguments: Any) -> None:
+            taken.update(arguments)
+
+        parts = {"CONSTRUCTOR_PARAMETERS": CONSTRUCTOR_PARAMETERS | {"detector"}, "Client": StuckClient}
+        view = memoryview(bytearray(16)).cast("B", (1, 16))
+        with mock.patch.dict(MeshCacheTier.__init__.__globals__, parts):
+            with mock.patch.object(MeshCacheTier.__mro__[1], "__init__", base):
+                tier = MeshCacheTier(support.newer_spec(), view, "MeshCacheTier", detector=7, timeout=3)
+        self.addCleanup(tier.shutdown)
+        self.assertEqual((taken["detector"], taken["tier_type"], "timeout" in taken), (7, "MeshCacheTier", False))
 
 
 class PoolTest(unittest.TestCase):
@@ -346,6 +359,7 @@ class StuckClient:
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.gate = threading.Event()
+        self.is_connected = True
         self.scheduler = threading.get_ident()
         self.called = threading.Event()
 

@@ -20,6 +20,9 @@ _STORE_THREADS: Final = 1
 #: Chunks of one call of the client. While a call is put together, for some 0.2 ms, the scheduler waits for the interpreter.
 _STEP_CHUNKS: Final = 64
 
+#: A thread rests for so long between two calls. Calls that fail at once, as without a node, would keep the interpreter otherwise.
+_REST_SECONDS: Final = 0.0001
+
 #: Moves chunks between the pool and the node: keys, slots, seconds that it may last; one result a key. It may raise.
 Move = Callable[[Sequence[bytes], Sequence[int], float], Sequence[bool]]
 
@@ -144,11 +147,14 @@ class Jobs:
             finally:
                 job.end()
                 self._finished.put(job)
+            time.sleep(_REST_SECONDS)
 
     def _move(self, move: Move, job: Job) -> None:
         if len(job.keys) != len(job.slots):
             raise ValueError(f"{len(job.keys)} keys need as many slots, got {len(job.slots)}")
         for low in range(0, len(job.keys), _STEP_CHUNKS):
+            if low > 0:
+                time.sleep(_REST_SECONDS)
             left = job.deadline - self._fence_seconds - time.monotonic()
             if left <= 0:
                 return

@@ -20,6 +20,7 @@ MAX_KEYS: Final = 1 << 19
 _DROP_KEYS: Final = 256
 #: Keys of one request to the node. While a request is put together, for some 0.1 ms, the scheduler waits for the interpreter.
 _STEP_KEYS: Final = 256
+_REST_SECONDS: Final = 0.0001
 
 
 class Entry:
@@ -163,6 +164,8 @@ class Asker:
                 return
             for low in range(0, len(entries), _STEP_KEYS):
                 self._ask(entries[low : low + _STEP_KEYS])
+                # As jobs do: the scheduler gets the interpreter.
+                time.sleep(_REST_SECONDS)
 
     def _ask(self, entries: Sequence[Entry]) -> None:
         waiting, seconds = self._lookups.waiting(entries)

@@ -31,7 +31,8 @@ _GRACE_SECONDS = 2.0
 class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     """Chunks in meshcache, moved straight between vLLM's pool in host memory and the node.
 
-    The constructor raises ``ValueError`` for what cannot work, which ends the engine's start. No other method raises, and
+    The constructor raises ``ValueError`` for what cannot work, and ``meshcache.NotAvailable`` when a node is required and
+    not there, which ends the engine's start. No other method raises, and
     none but ``drain_jobs`` and ``shutdown`` waits for anything: threads talk to the node. As vLLM does, callers call one
     method at a time.
     """
@@ -149,12 +150,16 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     # What the threads call
 
     def _exists(self, keys: Sequence[bytes], seconds: float) -> Sequence[bool]:
-        return self._client.exists_many(keys, timeout=seconds)
+        return self._client.exists_many(keys, timeout=seconds) if self._client.is_connected else [False] * len(keys)
 
     def _load(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
+        if not self._client.is_connected:
+            return [False] * len(keys)
         return self._client.get_into(keys, self._pool.pieces(self._region, slots), timeout=seconds)
 
     def _store(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
+        if not self._client.is_connected:
+            return [False] * len(keys)
         pieces = self._pool.pieces(self._region, slots)
         flags = self._client.set_from(keys, pieces, named=False, timeout=seconds)
         self._lookups.stored(key for key, flag in zip(keys, flags) if flag)
