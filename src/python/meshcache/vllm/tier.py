@@ -32,9 +32,8 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     """Chunks in meshcache, moved straight between vLLM's pool in host memory and the node.
 
     The constructor raises ``ValueError`` for what cannot work, and ``meshcache.NotAvailable`` when a node is required and
-    not there, which ends the engine's start. No other method raises, and
-    none but ``drain_jobs`` and ``shutdown`` waits for anything: threads talk to the node. As vLLM does, callers call one
-    method at a time.
+    not there; both end the engine's start. No other method raises, and only ``drain_jobs`` and ``shutdown`` wait: threads
+    talk to the node. As vLLM does, callers call one method at a time.
     """
 
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str, **params: Any) -> None:
