@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from meshcache import ClosedError
+from meshcache._engines.complaints import Complaints
 
 from .framework import logger
 
@@ -76,7 +76,7 @@ class Jobs:
         self._finished: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._loads: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._stores: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._said: set[str] = set()
+        self._complaints = Complaints(logger)
         plan = [("load", load, self._loads)] * _LOAD_THREADS + [("store", store, self._stores)] * _STORE_THREADS
         self._threads = [
             threading.Thread(target=self._run, args=(move, jobs), name=f"meshcache-{name}-{number}", daemon=True)
@@ -143,7 +143,8 @@ class Jobs:
                 # The tier was shut down meanwhile.
                 pass
             except Exception as error:
-                self._complain(job, error)
+                what = "load" if job.is_load else "store"
+                self._complaints.log(f"{what} {type(error).__name__}", f"a {what} has failed: {error}", error)
             finally:
                 job.end()
                 self._finished.put(job)
@@ -163,13 +164,6 @@ class Jobs:
             if len(flags) != len(keys):
                 raise ValueError(f"{len(keys)} keys have {len(flags)} results")
             job.flags += flags
-
-    def _complain(self, job: Job, error: Exception) -> None:
-        kind = f"{type(error).__name__} {job.is_load}"
-        what = "load" if job.is_load else "store"
-        level = logging.DEBUG if kind in self._said else logging.WARNING
-        self._said.add(kind)
-        logger.log(level, "a %s has failed: %s", what, error, exc_info=error)
 
 
 def slots_of(transfer: Any) -> list[int]:
