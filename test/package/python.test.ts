@@ -79,12 +79,13 @@ withVenv(`package: pip installs it offline in a fresh environment, and the examp
   const python = join(user.folder, 'venv/bin/python');
   // `-I`: nothing of this project's surroundings, such as PYTHONPATH.
   const show = `
-import meshcache, meshcache.lmcache, meshcache.sglang, sys
-print(meshcache.__version__, meshcache.sglang.MeshCacheStorage.__name__, meshcache.lmcache.MeshCacheConnector.__name__)
-print([name for name in ("numpy", "torch", "sglang", "lmcache") if name in sys.modules], meshcache.__file__)`;
+import meshcache, meshcache.lmcache, meshcache.sglang, meshcache.vllm, sys
+classes = [meshcache.sglang.MeshCacheStorage, meshcache.lmcache.MeshCacheConnector, meshcache.vllm.MeshCacheTier]
+print(meshcache.__version__, *[each.__name__ for each in classes])
+print([name for name in ("numpy", "torch", "sglang", "lmcache", "vllm") if name in sys.modules], meshcache.__file__)`;
   const [first, second] = (await user.run(python, ['-I', '-c', show])).stdout.split('\n');
   const manifest = await readFile(join(user.folder, 'node_modules/meshcache/package.json'), 'utf8');
-  t.is(first, `${JSON.parse(manifest).version} MeshCacheStorage MeshCacheConnector`);
+  t.is(first, `${JSON.parse(manifest).version} MeshCacheStorage MeshCacheConnector MeshCacheTier`);
   t.true(second?.startsWith(`[] ${join(user.folder, 'venv')}`), second);
 
   await give(user, 'examples/python');

@@ -1,0 +1,178 @@
+"""Jobs of the engine, done by threads: each gets exactly one result, by its deadline."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from meshcache import ClosedError
+from meshcache._engines.complaints import Complaints
+
+from .framework import logger
+
+#: Threads that read chunks for waiting requests, and threads that write them. Few: all share the interpreter with the scheduler.
+_LOAD_THREADS: Final = 2
+_STORE_THREADS: Final = 1
+#: Chunks of one call of the client. While a call is put together, for some 0.2 ms, the scheduler waits for the interpreter.
+_STEP_CHUNKS: Final = 64
+
+#: A thread rests for so long between two calls. Calls that fail at once, as without a node, would keep the interpreter otherwise.
+_REST_SECONDS: Final = 0.0001
+
+#: Moves chunks between the pool and the node: keys, slots, seconds that it may last; one result a key. It may raise.
+Move = Callable[[Sequence[bytes], Sequence[int], float], Sequence[bool]]
+
+
+@dataclass
+class Job:
+    """Chunks to be moved. When it is among the finished ones, nothing touches their slots any more."""
+
+    job_id: int
+    is_load: bool
+    keys: list[bytes]
+    slots: list[int]
+    #: When it must have its result.
+    deadline: float
+    submitted_at: float = field(default_factory=time.monotonic)
+    #: Of the first chunks, whether they were moved; those without a flag were not.
+    flags: list[bool] = field(default_factory=list)
+    #: When the job has ended: keys of which a chunk was not moved, and all others, each once.
+    failed_keys: Collection[bytes] = ()
+    moved_keys: Sequence[bytes] = ()
+    seconds: float = 0.0
+
+    @property
+    def success(self) -> bool:
+        """Whether all chunks were moved."""
+        return not self.failed_keys
+
+    def end(self) -> None:
+        """Sums up what was moved."""
+        self.seconds = time.monotonic() - self.submitted_at
+        if len(self.flags) == len(self.keys) and all(self.flags):
+            self.moved_keys = self.keys
+            return
+        flags = self.flags + [False] * (len(self.keys) - len(self.flags))
+        failed = {key for key, flag in zip(self.keys, flags) if not flag}
+        self.failed_keys = failed
+        self.moved_keys = tuple(key for key in dict.fromkeys(self.keys) if key not in failed)
+
+
+class Jobs:
+    """Takes jobs and gives back finished ones; neither waits for a thread. ``drain`` does.
+
+    The table of jobs is the scheduler's alone; the threads have a job from one queue and give it back through another.
+    """
+
+    def __init__(self, load: Move, store: Move, fence_seconds: float) -> None:
+        """``fence_seconds``: what a call of ``load`` or ``store`` may last beyond its time."""
+        self._fence_seconds = fence_seconds
+        self._open: dict[int, Job] = {}
+        self._done: list[Job] = []
+        self._finished: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._loads: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._stores: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._complaints = Complaints(logger)
+        plan = [("load", load, self._loads)] * _LOAD_THREADS + [("store", store, self._stores)] * _STORE_THREADS
+        self._threads = [
+            threading.Thread(target=self._run, args=(move, jobs), name=f"meshcache-{name}-{number}", daemon=True)
+            for number, (name, move, jobs) in enumerate(plan)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._done)
+
+    def submit(self, job: Job) -> None:
+        """Takes a job; returns at once."""
+        self._open[job.job_id] = job
+        (self._loads if job.is_load else self._stores).put(job)
+
+    def refuse(self, job: Job) -> None:
+        """Takes a job that is not even begun."""
+        job.end()
+        self._open[job.job_id] = job
+        self._finished.put(job)
+
+    def finished(self) -> list[Job]:
+        """Jobs that have ended since the last call."""
+        while True:
+            try:
+                self._take(self._finished.get_nowait())
+            except queue.Empty:
+                break
+        done, self._done = self._done, []
+        return done
+
+    def drain(self) -> None:
+        """Waits until every job has ended; ``finished`` gives them back afterwards."""
+        while self._open:
+            self._take(self._finished.get())
+
+    def end(self) -> None:
+        """Lets the threads end after the jobs that there are."""
+        for _ in range(_LOAD_THREADS):
+            self._loads.put(None)
+        for _ in range(_STORE_THREADS):
+            self._stores.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Waits for the end of the threads; whether all have ended."""
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _take(self, job: Job) -> None:
+        if self._open.pop(job.job_id, None) is not None:
+            self._done.append(job)
+
+    def _run(self, move: Move, jobs: queue.SimpleQueue[Job | None]) -> None:
+        while True:
+            job = jobs.get()
+            if job is None:
+                return
+            try:
+                self._move(move, job)
+            except ClosedError:
+                # The tier was shut down meanwhile.
+                pass
+            except Exception as error:
+                what = "load" if job.is_load else "store"
+                self._complaints.log(f"{what} {type(error).__name__}", f"a {what} has failed: {error}", error)
+            finally:
+                job.end()
+                self._finished.put(job)
+            time.sleep(_REST_SECONDS)
+
+    def _move(self, move: Move, job: Job) -> None:
+        if len(job.keys) != len(job.slots):
+            raise ValueError(f"{len(job.keys)} keys need as many slots, got {len(job.slots)}")
+        for low in range(0, len(job.keys), _STEP_CHUNKS):
+            if low > 0:
+                time.sleep(_REST_SECONDS)
+            left = job.deadline - self._fence_seconds - time.monotonic()
+            if left <= 0:
+                return
+            keys = job.keys[low : low + _STEP_CHUNKS]
+            flags = list(move(keys, job.slots[low : low + _STEP_CHUNKS], left))
+            if len(flags) != len(keys):
+                raise ValueError(f"{len(keys)} keys have {len(flags)} results")
+            job.flags += flags
+
+
+def slots_of(transfer: Any) -> list[int]:
+    """The slots of a job in the primary pool: ``chunk_ids``, in older versions ``block_ids``; numbers or an array of them.
+
+    Empty when it has neither, with which the job fails.
+    """
+    slots = getattr(transfer, "chunk_ids", None)
+    if slots is None:
+        slots = getattr(transfer, "block_ids", None)
+    as_list = getattr(slots, "tolist", None)
+    return list(as_list() if callable(as_list) else slots or ())

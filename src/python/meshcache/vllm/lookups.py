@@ -1,0 +1,180 @@
+"""Which keys are there: lookups answer from memory at once, and a thread asks the node."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+#: An answer of the node is believed for so long. Longer than a lookup may last, by far: all keys of one request have
+#: answers at the same time.
+KNOWN_SECONDS: Final = 4.0
+#: A key that could not be loaded is a miss for so long at least.
+FAILED_SECONDS: Final = 5.0
+#: Not more keys than this are known or asked for: further ones are misses.
+MAX_KEYS: Final = 1 << 19
+#: Entries whose time is over that one call drops, so that no call lasts long.
+_DROP_KEYS: Final = 256
+#: Keys of one request to the node. While a request is put together, for some 0.1 ms, the scheduler waits for the interpreter.
+_STEP_KEYS: Final = 256
+_REST_SECONDS: Final = 0.0001
+
+
+class Entry:
+    """What is known of one key. Other threads replace ``known`` as a whole; all else is the scheduler's."""
+
+    __slots__ = ("key", "known")
+
+    def __init__(self, key: bytes, known: tuple[bool | None, float]) -> None:
+        self.key = key
+        #: Whether it is there (None: not known yet), and until when that holds.
+        self.known = known
+
+
+class Lookups:
+    """Answers of the node, each for a while. Without a lock: the scheduler alone changes the tables, except where a method says so."""
+
+    def __init__(self, wait_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._wait_seconds = wait_seconds
+        self._clock = clock
+        # In the order of their questions.
+        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._asked: list[Entry] = []
+        # Until when a key is a miss. What is in the older table has been there for FAILED_SECONDS when that is dropped.
+        self._failed: dict[bytes, float] = {}
+        self._failed_before: dict[bytes, float] = {}
+        self._failed_since = clock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, key: bytes) -> bool | None:
+        """Whether a key is there; None: the node is being asked, for ``wait_seconds`` at most."""
+        now = self._clock()
+        if (self._failed or self._failed_before) and self._has_failed(key, now):
+            return False
+        entry = self._entries.get(key)
+        if entry is not None:
+            is_there, until = entry.known
+            if now < until:
+                return is_there
+            if is_there is None:
+                entry.known = (False, now + KNOWN_SECONDS)
+                return False
+            del self._entries[key]
+        # Each new entry makes room for two.
+        self._drop_old(now, 2)
+        if len(self._entries) >= MAX_KEYS:
+            return False
+        entry = self._entries[key] = Entry(key, (None, now + self._wait_seconds))
+        self._asked.append(entry)
+        return None
+
+    def questions(self) -> list[Entry]:
+        """What was asked since the last call."""
+        asked, self._asked = self._asked, []
+        now = self._clock()
+        self._drop_old(now, _DROP_KEYS)
+        self._drop_failed(now)
+        return asked
+
+    def waiting(self, entries: Sequence[Entry]) -> tuple[list[Entry], float]:
+        """Those that are still waited for, from any thread, and the seconds until the first wait is over."""
+        now = self._clock()
+        known = [(entry, entry.known) for entry in entries]
+        ends = [(entry, until) for entry, (is_there, until) in known if is_there is None and now < until]
+        return [entry for entry, _ in ends], min((until for _, until in ends), default=now) - now
+
+    def answer(self, entries: Sequence[Entry], flags: Sequence[bool]) -> None:
+        """The node's answer, from any thread. It counts also when a lookup was told meanwhile that there was none."""
+        until = self._clock() + KNOWN_SECONDS
+        for entry, flag in zip(entries, flags):
+            entry.known = (flag, until)
+
+    def stored(self, keys: Iterable[bytes]) -> None:
+        """These are there now, from any thread."""
+        known = (True, self._clock() + KNOWN_SECONDS)
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.known = known
+            self._failed.pop(key, None)
+            self._failed_before.pop(key, None)
+
+    def failed(self, keys: Collection[bytes]) -> None:
+        """These could not be loaded: they are misses next, whatever the node says."""
+        now = self._clock()
+        self._drop_failed(now)
+        self._failed.update(dict.fromkeys(keys, now + FAILED_SECONDS))
+
+    def _has_failed(self, key: bytes, now: float) -> bool:
+        until = self._failed.get(key) or self._failed_before.get(key)
+        return until is not None and now < until
+
+    def _drop_failed(self, now: float) -> None:
+        if now - self._failed_since >= FAILED_SECONDS:
+            self._failed_before, self._failed = self._failed, {}
+            self._failed_since = now
+
+    def _drop_old(self, now: float, count: int) -> None:
+        """Drops entries whose time is over, from the front on."""
+        for _ in range(min(len(self._entries), count)):
+            key, entry = next(iter(self._entries.items()))
+            is_there, until = entry.known
+            if now < until:
+                return
+            del self._entries[key]
+            if is_there is None:
+                # Nobody has been told so yet: whoever asks again must not wait again.
+                entry.known = (False, now + KNOWN_SECONDS)
+                self._entries[key] = entry
+
+
+class Asker:
+    """The thread that asks."""
+
+    def __init__(self, lookups: Lookups, exists: Callable[[Sequence[bytes], float], Sequence[bool]]) -> None:
+        """``exists`` says which keys are there; it takes the seconds it may last, and may raise."""
+        self._lookups = lookups
+        self._exists = exists
+        self._questions: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="meshcache-lookup", daemon=True)
+        self._thread.start()
+
+    def ask(self, entries: list[Entry]) -> None:
+        """Takes questions; returns at once."""
+        if entries:
+            self._questions.put(entries)
+
+    def end(self) -> None:
+        """Lets the thread end after what it has begun."""
+        self._questions.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Waits for its end."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            entries = self._questions.get()
+            if entries is None:
+                return
+            for low in range(0, len(entries), _STEP_KEYS):
+                self._ask(entries[low : low + _STEP_KEYS])
+                # As jobs do: the scheduler gets the interpreter.
+                time.sleep(_REST_SECONDS)
+
+    def _ask(self, entries: Sequence[Entry]) -> None:
+        waiting, seconds = self._lookups.waiting(entries)
+        if not waiting:
+            return
+        flags: Sequence[bool] = ()
+        try:
+            flags = self._exists([entry.key for entry in waiting], seconds)
+        except Exception:
+            # As when the client was closed meanwhile.
+            pass
+        self._lookups.answer(waiting, flags if len(flags) == len(waiting) else [False] * len(waiting))

@@ -1,0 +1,52 @@
+"""A double of the framework's module: names, fields and signatures that the tier and its tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from vllm.v1.kv_offload.config import OffloadingConfig
+
+
+def make_offload_key(block_hash: bytes, group_idx: int) -> bytes:
+    return block_hash + group_idx.to_bytes(4, "big", signed=False)
+
+
+@dataclass
+class ReqContext:
+    req_id: str
+    kv_transfer_params: dict[str, Any] | None = None
+
+
+class LookupResult(Enum):
+    MISS = auto()
+    HIT = auto()
+    HIT_PENDING = auto()
+    RETRY = auto()
+
+
+class OffloadPolicy(Enum):
+    CHUNK_LEVEL = "chunk_level"
+    REQUEST_LEVEL = "request_level"
+
+
+@dataclass
+class RequestOffloadingContext:
+    policy: OffloadPolicy = OffloadPolicy.CHUNK_LEVEL
+
+
+class ScheduleEndContext(NamedTuple):
+    new_req_ids: Collection[str]
+    preempted_req_ids: Collection[str]
+
+
+class OffloadingSpec:
+    def __init__(self, config: OffloadingConfig) -> None:
+        self.config = config
+        self.extra_config = config.extra_config
+        self.replicated_layout = False
+        self.tokens_per_block = tuple(group.tokens_per_block for group in config.groups)
+        self.tokens_per_hash = config.cache.tokens_per_hash
+        self.blocks_per_chunk = config.cache.blocks_per_chunk

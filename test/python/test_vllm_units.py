@@ -1,0 +1,411 @@
+"""Parts of the vLLM tier by themselves: settings, pools and specifications that are refused, namespaces, lookups, jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import unittest
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import vllm_support as support
+
+from meshcache.vllm import MeshCacheTier, Settings
+from meshcache.vllm.framework import CONSTRUCTOR_PARAMETERS
+from meshcache.vllm.identity import namespace
+from meshcache.vllm.jobs import Job, Jobs, slots_of
+from meshcache.vllm.lookups import FAILED_SECONDS, KNOWN_SECONDS, Lookups
+from meshcache.vllm.pool import PrimaryPool
+
+WAIT_SECONDS = 1.0
+
+
+class SettingsTest(unittest.TestCase):
+    def test_defaults_and_own_keys(self) -> None:
+        self.assertEqual(Settings.parse({}), Settings())
+        self.assertEqual(Settings.parse(None).timeout, 5.0)
+        given = {"client_socket": "/run/x", "tag": "v2", "timeout": "2", "mode": "staged", "required": 1}
+        settings = Settings.parse({**given, "end_frozen_node": "false"})
+        self.assertEqual(settings, Settings("/run/x", "v2", 2.0, "staged", True, False))
+
+    def test_the_time_of_a_job_includes_the_fence(self) -> None:
+        self.assertEqual([Settings(timeout=seconds).fence_seconds for seconds in (20.0, 4.0, 2.0)], [1.0, 1.0, 0.5])
+        self.assertEqual([Settings(timeout=seconds).lookup_seconds for seconds in (20.0, 0.5)], [1.0, 0.5])
+
+    def test_wrong_settings_are_refused_with_what_is_allowed(self) -> None:
+        for params, message in [
+            ({"timeout": 0}, "timeout must be a number above 0 and below 60 (seconds), got 0"),
+            ({"timeout": 60}, "below 60"),
+            ({"timeout": None}, "got None"),
+            ({"mode": "fast"}, "mode must be one of auto, direct, staged, bytes, got 'fast'"),
+            ({"required": "perhaps"}, "required must be true, false, 1 or 0"),
+            ({"client_socket": ""}, "client_socket must be a text that is not empty"),
+            ({"tag": 3}, "tag must be a text"),
+            ({"socket_path": "/x"}, 'did you mean "client_socket"?'),
+            ({"time_out": 3}, 'did you mean "timeout"?'),
+            ({"root_dir": "/x"}, "unknown key 'root_dir'"),
+        ]:
+            with self.subTest(params=params), self.assertRaises(ValueError) as caught:
+                MeshCacheTier(support.newer_spec(), memoryview(bytearray(8)), "MeshCacheTier", **params)
+            self.assertIn(message, str(caught.exception))
+            self.assertTrue(str(caught.exception).startswith("secondary_tiers: "), caught.exception)
+
+    def test_what_the_base_class_takes_is_not_a_setting(self) -> None:
+        """A version of vLLM to come may pass more to the constructor of a tier."""
+        self.assertLessEqual({"offloading_spec", "primary_kv_view", "tier_type"}, CONSTRUCTOR_PARAMETERS)
+        taken: dict[str, Any] = {}
+
+        def base(self: Any, **arguments: Any) -> None:
+            taken.update(arguments)
+
+        parts = {"CONSTRUCTOR_PARAMETERS": CONSTRUCTOR_PARAMETERS | {"detector"}, "Client": StuckClient}
+        view = memoryview(bytearray(16)).cast("B", (1, 16))
+        with mock.patch.dict(MeshCacheTier.__init__.__globals__, parts):
+            with mock.patch.object(MeshCacheTier.__mro__[1], "__init__", base):
+                tier = MeshCacheTier(support.newer_spec(), view, "MeshCacheTier", detector=7, timeout=3)
+        self.addCleanup(tier.shutdown)
+        self.assertEqual((taken["detector"], taken["tier_type"], "timeout" in taken), (7, "MeshCacheTier", False))
+
+
+class PoolTest(unittest.TestCase):
+    def test_pools_of_other_forms_are_refused(self) -> None:
+        wide = memoryview(bytearray(64)).cast("B", (4, 16))
+        for view, message in [
+            (bytearray(8), "must be a memoryview, got bytearray"),
+            (memoryview(bytearray(8)), "got the shape (8,)"),
+            (memoryview(bytearray(64)).cast("B", (2, 2, 16)), "got the shape (2, 2, 16)"),
+            (wide[::2], "with strides (32, 1)"),
+            (wide.toreadonly(), "read-only"),
+        ]:
+            with self.subTest(message=message), self.assertRaisesRegex(ValueError, "primary pool") as caught:
+                PrimaryPool(view)
+            self.assertIn(message, str(caught.exception))
+        pool = PrimaryPool(wide)
+        self.assertEqual((pool.count, pool.slot_bytes), (4, 16))
+
+
+class NamespaceTest(unittest.TestCase):
+    def test_equal_configurations_share(self) -> None:
+        usual = namespace(support.newer_spec(), 4096, None)
+        self.assertTrue(usual.computed)
+        for changes in [
+            {"engine_id": "other"},
+            {"data_parallel_index": 3},
+            {"extra_config": {"cpu_bytes_to_use": 1 << 40}},
+            {"enable_kv_cache_events": True},
+        ]:
+            self.assertEqual(namespace(support.newer_spec(**changes), 4096, None), usual, str(changes))
+        self.assertEqual(namespace(support.older_spec(), 4096, None), namespace(support.older_spec(), 4096, None))
+
+    def test_different_configurations_never_share(self) -> None:
+        specs = [
+            support.newer_spec(**changes)
+            for changes in (
+                {},
+                {"name": "other"},
+                {"dtype": "fp8"},
+                {"tokens_per_block": 32},
+                {"tokens_per_hash": 8},
+                {"blocks_per_chunk": 4},
+                {"layer_names": ("layer.0",)},
+                {"groups": ()},
+                {"tp_size": 2},
+                {"pp_size": 2},
+                {"pcp_size": 2},
+                {"dcp_size": 2},
+                {"world_size": 2},
+                {"rank": 1},
+                {"worker_kv_bytes_per_block": 8192},
+                {"is_parallelism_agnostic": True},
+                {"replicated_layout": True},
+                {"canonical_layout": True},
+                {"kv_cache_layout": "LBNHC"},
+                {"kv_cache_layout": "LBHNC"},
+            )
+        ]
+        specs += [
+            support.older_spec(**changes)
+            for changes in (
+                {},
+                {"model": "other"},
+                {"cache_dtype": "fp8"},
+                {"block_size": 32},
+                {"layer_names": ["layer.0"]},
+                {"tensor_parallel_size": 2},
+                {"pipeline_parallel_size": 2},
+                {"prefill_context_parallel_size": 2},
+                {"decode_context_parallel_size": 2},
+                {"world_size": 2},
+                {"rank": 1},
+            )
+        ]
+        replicated = support.newer_spec()
+        replicated.replicated_layout = True
+        spaces = [namespace(spec, 4096, None) for spec in [*specs, replicated]]
+        spaces += [namespace(specs[0], 8192, None), namespace(specs[0], 4096, "v2")]
+        self.assertEqual(len(set(spaces)), len(spaces))
+
+    def test_a_field_that_a_later_version_adds_counts(self) -> None:
+        spec = support.newer_spec()
+        names = [field.name for field in dataclasses.fields(spec.config)]
+        later = dataclasses.make_dataclass("OffloadingConfig", [*names, "packing"])
+        spaces = set()
+        for packing in ("a", "b"):
+            spec.config = later(**{**vars(support.newer_spec().config), "packing": packing})
+            spaces.add(namespace(spec, 4096, None))
+        self.assertEqual(len(spaces), 2)
+
+    def test_objects_without_a_text_are_shared_with_nobody(self) -> None:
+        with self.assertLogs("vllm.meshcache", "WARNING") as logs:
+            one, other = (namespace(support.newer_spec(kv_cache_layout=part), 1, None) for part in (object(), object()))
+        self.assertNotEqual(one, other)
+        self.assertIn("no other engine shares", logs.output[0])
+
+    def test_a_specification_that_lacks_a_fact_is_refused(self) -> None:
+        def without(path: str) -> Any:
+            spec = support.newer_spec()
+            parts = {field.name: getattr(spec.config, field.name) for field in dataclasses.fields(spec.config)}
+            spec.config = SimpleNamespace(**parts)
+            owner, _, name = path.rpartition(".")
+            if owner:
+                part = getattr(spec.config, owner)
+                kept = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+                del kept[name]
+                setattr(spec.config, owner, SimpleNamespace(**kept))
+            else:
+                delattr(spec.config, name)
+            return spec
+
+        for path in (
+            "model.name",
+            "model.dtype",
+            "parallel.tp_size",
+            "parallel.pp_size",
+            "groups",
+            "cache.blocks_per_chunk",
+        ):
+            with self.subTest(path=path), self.assertRaisesRegex(ValueError, f"has no config.{path}"):
+                namespace(without(path), 4096, None)
+        for spec in (object(), support.newer_spec(tp_size=0), support.newer_spec(pp_size="2")):
+            with self.assertRaisesRegex(ValueError, "the offloading specification"):
+                namespace(spec, 4096, None)
+
+    def test_a_model_without_a_name_needs_a_tag(self) -> None:
+        with self.assertRaisesRegex(ValueError, 'set "tag"'):
+            namespace(support.newer_spec(name=""), 4096, None)
+        self.assertIsNone(namespace(support.newer_spec(name=""), 4096, "mine").model)
+
+
+class LookupsTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.now = 100.0
+        self.lookups = Lookups(WAIT_SECONDS, lambda: self.now)
+
+    def test_a_key_is_asked_for_once_and_answered_for_a_while(self) -> None:
+        self.assertIsNone(self.lookups.find(b"a"))
+        self.assertIsNone(self.lookups.find(b"a"))
+        self.assertIsNone(self.lookups.find(b"b"))
+        asked = self.lookups.questions()
+        self.assertEqual([entry.key for entry in asked], [b"a", b"b"])
+        self.assertEqual(self.lookups.questions(), [])
+        self.assertEqual(self.lookups.waiting(asked), (asked, WAIT_SECONDS))
+        self.lookups.answer(asked, [True, False])
+        self.assertEqual([self.lookups.find(key) for key in (b"a", b"b")], [True, False])
+        self.now += KNOWN_SECONDS
+        self.assertEqual([self.lookups.find(key) for key in (b"a", b"b")], [None, None])
+        self.assertEqual(len(self.lookups.questions()), 2)
+
+    def test_asking_again_ends_with_a_miss(self) -> None:
+        """Also when entries are dropped between two lookups: nobody is told to ask again for ever."""
+        for is_swept in (False, True):
+            key = b"swept" if is_swept else b"kept"
+            self.assertIsNone(self.lookups.find(key))
+            asked = self.lookups.questions()
+            self.now += WAIT_SECONDS
+            self.assertEqual(self.lookups.waiting(asked)[0], [])
+            if is_swept:
+                self.lookups.questions()
+            self.assertIs(self.lookups.find(key), False)
+            self.assertEqual(self.lookups.questions(), [])
+            # The answer comes late, and is better than none.
+            self.lookups.answer(asked, [True])
+            self.assertIs(self.lookups.find(key), True)
+
+    def test_a_load_that_failed_is_a_miss_next_whatever_was_known(self) -> None:
+        asked = [self.lookups.find(key) for key in (b"a", b"b")] and self.lookups.questions()
+        self.lookups.answer(asked[:1], [True])
+        self.lookups.failed([b"a", b"b", b"c"])
+        self.lookups.answer(asked, [True, True])
+        self.now += FAILED_SECONDS - 0.1
+        self.assertEqual([self.lookups.find(key) for key in (b"a", b"b", b"c")], [False] * 3)
+        self.lookups.failed([b"d"])
+        self.assertIs(self.lookups.find(b"a"), False)
+        self.now += FAILED_SECONDS + 0.1
+        self.assertEqual([self.lookups.find(key) for key in (b"a", b"d")], [None, None])
+
+    def test_what_was_stored_is_there(self) -> None:
+        self.lookups.find(b"a")
+        self.lookups.failed([b"a"])
+        self.lookups.stored([b"a", b"unknown"])
+        self.assertIs(self.lookups.find(b"a"), True)
+        self.assertIsNone(self.lookups.find(b"unknown"))
+
+    def test_what_is_old_is_dropped(self) -> None:
+        for number in range(3000):
+            self.lookups.find(number.to_bytes(4, "big"))
+            self.lookups.failed([number.to_bytes(4, "little")])
+        self.lookups.answer(self.lookups.questions(), [False] * 3000)
+        for _ in range(100):
+            self.now += KNOWN_SECONDS
+            self.lookups.questions()
+        self.assertEqual(len(self.lookups), 0)
+
+
+class JobsTest(unittest.TestCase):
+    def jobs(self, move: Any) -> Jobs:
+        jobs = Jobs(move, move, 0.0)
+
+        def end() -> None:
+            jobs.end()
+            self.assertTrue(jobs.join(60.0))
+
+        self.addCleanup(end)
+        return jobs
+
+    @staticmethod
+    def job(job_id: int, count: int, *, is_load: bool = True, seconds: float = 3600.0) -> Job:
+        keys = [number.to_bytes(4, "big") for number in range(count)]
+        job = Job(job_id, is_load, keys, list(range(count)), 0.0)
+        job.deadline = job.submitted_at + seconds
+        return job
+
+    def test_each_job_has_one_result(self) -> None:
+        def move(keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> list[bool]:
+            if slots[0] == 64:
+                raise OSError("it breaks")
+            return [slot % 2 == 0 for slot in slots]
+
+        jobs = self.jobs(move)
+        for job_id in range(20):
+            jobs.submit(self.job(job_id, (0, 1, 2, 300)[job_id % 4], is_load=job_id % 3 == 0))
+        self.assertGreater(len(jobs), 0)
+        jobs.drain()
+        finished = sorted(jobs.finished(), key=lambda job: job.job_id)
+        self.assertEqual([job.job_id for job in finished], list(range(20)))
+        self.assertEqual([job.success for job in finished], [True, True, False, False] * 5)
+        self.assertEqual([len(job.moved_keys) for job in finished], [0, 1, 1, 32] * 5)
+        self.assertEqual([len(job.failed_keys) for job in finished], [0, 0, 1, 268] * 5)
+        self.assertEqual((len(jobs), jobs.finished()), (0, []))
+
+    def test_a_key_with_two_chunks_was_moved_when_both_were(self) -> None:
+        job = Job(1, True, [b"a", b"b", b"a", b"c"], [0, 1, 2, 3], 0.0, flags=[True, True, False, True])
+        job.end()
+        self.assertEqual((job.failed_keys, job.moved_keys), ({b"a"}, (b"b", b"c")))
+
+    def test_a_job_whose_time_is_over_is_not_begun(self) -> None:
+        moved: list[int] = []
+
+        def move(keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> list[bool]:
+            moved.append(len(keys))
+            return [True] * len(keys)
+
+        jobs = self.jobs(move)
+        jobs.submit(self.job(1, 3, seconds=0.0))
+        jobs.submit(self.job(2, 3))
+        jobs.drain()
+        self.assertEqual({job.job_id: job.success for job in jobs.finished()}, {1: False, 2: True})
+        self.assertEqual(moved, [3])
+
+    def test_wrong_counts_are_failures(self) -> None:
+        jobs = self.jobs(lambda keys, slots, seconds: [True] * (len(keys) - 1))
+        jobs.submit(self.job(1, 3))
+        other = self.job(2, 3)
+        other.slots.pop()
+        jobs.submit(other)
+        jobs.drain()
+        self.assertEqual([job.success for job in jobs.finished()], [False, False])
+
+    def test_submitting_and_fetching_do_not_wait_for_threads(self) -> None:
+        gate = threading.Event()
+
+        def move(keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> list[bool]:
+            gate.wait(60.0)
+            return [True] * len(keys)
+
+        jobs = self.jobs(move)
+        for job_id in range(100):
+            jobs.submit(self.job(job_id, 3))
+        self.assertEqual(jobs.finished(), [])
+        self.assertEqual(len(jobs), 100)
+        gate.set()
+        jobs.drain()
+        self.assertEqual(len(jobs.finished()), 100)
+
+    def test_slots_by_either_name(self) -> None:
+        class Array:
+            def tolist(self) -> list[int]:
+                return [1, 2]
+
+        self.assertEqual(slots_of(SimpleNamespace(chunk_ids=Array())), [1, 2])
+        self.assertEqual(slots_of(SimpleNamespace(block_ids=(3, 4))), [3, 4])
+        self.assertEqual(slots_of(SimpleNamespace(chunk_ids=[5], block_ids=[6])), [5])
+        self.assertEqual(slots_of(SimpleNamespace()), [])
+
+
+class StuckClient:
+    """A client whose calls last until the gate is opened, and that the scheduler's own thread must not call."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.gate = threading.Event()
+        self.is_connected = True
+        self.scheduler = threading.get_ident()
+        self.called = threading.Event()
+
+    def register(self, memory: Any, **options: Any) -> Any:
+        return SimpleNamespace(mode="direct")
+
+    def _last(self, keys: Sequence[bytes], *arguments: Any, **options: Any) -> list[bool]:
+        assert threading.get_ident() != self.scheduler, "the scheduler waits for the node"
+        self.called.set()
+        self.gate.wait(60.0)
+        return [True] * len(keys)
+
+    exists_many = get_into = set_from = _last
+
+    def close(self) -> None:
+        self.gate.set()
+
+
+class StuckTest(unittest.TestCase):
+    def test_no_call_of_the_scheduler_waits_for_the_node(self) -> None:
+        """Whatever the client does: the calls return while all of its calls are stuck."""
+        for name in support.GENERATIONS:
+            names = support.generation(name)
+            with self.subTest(name=name), mock.patch.dict(names.tier.__init__.__globals__, {"Client": StuckClient}):
+                view = memoryview(bytearray(64 * 16)).cast("B", (64, 16))
+                tier = names.make_tier({}, view, support.spec(name))
+                client, context = tier._client, names.base.ReqContext("request")
+                keys = support.chunk_keys("stuck", 200)
+                for step in range(50):
+                    tier.on_new_request(context)
+                    for key in keys[: 4 * step]:
+                        self.assertIn(tier.lookup(key, context), (names.retry, names.miss))
+                    tier.submit_load(names.job(2 * step, keys[:8], range(8), True, context))
+                    tier.submit_store(names.job(2 * step + 1, keys[8:16], range(8, 16), False, context))
+                    tier.touch(keys[:8], context)
+                    self.assertEqual(list(tier.get_finished_jobs()), [])
+                    tier.on_schedule_end()
+                    tier.on_request_finished(context)
+                    self.assertTrue(tier.has_pending_work())
+                self.assertTrue(client.called.wait(60.0))
+                client.gate.set()
+                tier.drain_jobs()
+                finished = list(tier.get_finished_jobs())
+                self.assertEqual(sorted(result.job_id for result in finished), list(range(100)))
+                tier.shutdown()
+
+
+if __name__ == "__main__":
+    unittest.main()
