@@ -87,6 +87,11 @@ export class RespConnection {
     return this.#state === 'closed';
   }
 
+  /** Whether the client has authenticated itself, or need not. */
+  get isTrusted(): boolean {
+    return this.#session.isTrusted;
+  }
+
   /** Accepts no more commands, ends those in progress, then ends the connection. Idempotent. */
   finish(): void {
     this.#waiting.clear();

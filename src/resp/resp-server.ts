@@ -164,7 +164,7 @@ export class RespServer {
 
   #accept(socket: Connection, isPassword: ((password: Buffer) => boolean) | undefined): void {
     const { env } = this.#parts;
-    if (this.#closing !== undefined || this.#connections.size >= this.#limits.connectionsMaxCount) {
+    if (this.#closing !== undefined || !this.#hasRoom()) {
       this.#counts.refused();
       socket.on('error', () => {});
       socket.end(errorAnswer('ERR max number of clients reached'));
@@ -190,6 +190,18 @@ export class RespServer {
       },
     });
     this.#connections.add(connection);
+  }
+
+  /** Whether there is room for a connection. The oldest one that has not authenticated itself makes room: it must not keep others out. */
+  #hasRoom(): boolean {
+    if (this.#connections.size < this.#limits.connectionsMaxCount) return true;
+    for (const connection of this.#connections) {
+      if (connection.isTrusted) continue;
+      this.#counts.refused();
+      connection.close('too many connections that are not authenticated');
+      return this.#connections.size < this.#limits.connectionsMaxCount;
+    }
+    return false;
   }
 
   #tellIdle(): void {

@@ -61,6 +61,22 @@ test('resp limits: a connection beyond the limit is told and ended, and one that
   t.is(await fourth.text('+PONG\r\n'), '+PONG\r\n');
 });
 
+test('resp limits: those who do not authenticate themselves do not keep others out', async (t) => {
+  const { connect, server } = await startDoor(t, { connectionsMaxCount: 2 }, { passwords: ['right'] });
+  const member = await connect();
+  member.send(commandOf('AUTH', 'right'));
+  t.is(await member.text('+OK\r\n'), '+OK\r\n');
+  const stranger = await connect();
+  await until(() => server.connectionsCount === 2);
+  const second = await connect();
+  await until(() => stranger.isEnded);
+  second.send(commandOf('AUTH', 'right'), commandOf('PING'));
+  t.is(await second.text('+OK\r\n+PONG\r\n'), '+OK\r\n+PONG\r\n');
+  const third = await connect();
+  t.is((await third.rest()).toString(), '-ERR max number of clients reached\r\n');
+  t.false(member.isEnded);
+});
+
 test('resp limits: a command that does not end, and a client that does not authenticate itself, are given up', async (t) => {
   const { connect, clock, server, env } = await startDoor(t, { stallTimeoutMs: 1000 });
   const [idle, half] = [await connect(), await connect()];

@@ -132,20 +132,7 @@ export class RespPages {
     { lengths, start }: { readonly lengths: readonly (number | null)[]; readonly start: number },
     sink: ValueSink,
   ): Promise<number> {
-    const parts: ServedPart[] = [];
-    let bytes = 0;
-    let at = start;
-    for (; at < reads.length && bytes <= RESP_SLICE_BYTES; at++) {
-      const length = lengths[at] ?? 0;
-      const isFitting = length >= RESP_SERVED_MIN_BYTES && bytes + length <= 2 * RESP_SLICE_BYTES;
-      const { key, head, onDone } = reads[at] as ValueRead;
-      const page = isFitting || at === start ? await this.#pages.serve(key, POOL) : null;
-      if (page === null) break;
-      const bulk = Buffer.from(bulkHead(page.length));
-      parts.push({ head: head === undefined ? bulk : Buffer.concat([head, bulk]), page });
-      bytes += page.length;
-      onDone(true);
-    }
+    const parts = await this.#serve(reads, { lengths, start });
     const [first] = parts;
     if (first === undefined) {
       await this.#sendCopies([reads[start] as ValueRead], sink);
@@ -153,7 +140,33 @@ export class RespPages {
     }
     if (parts.length === 1) await sink.output.sendServed(first.head, first.page);
     else await sink.output.sendTogether(parts);
-    return at;
+    return start + parts.length;
+  }
+
+  /** Holds large values from a position on: one, or several that fit in a slice; none if the first cannot be held. */
+  async #serve(
+    reads: readonly ValueRead[],
+    { lengths, start }: { readonly lengths: readonly (number | null)[]; readonly start: number },
+  ): Promise<ServedPart[]> {
+    const parts: ServedPart[] = [];
+    let bytes = 0;
+    try {
+      for (let at = start; at < reads.length && bytes <= RESP_SLICE_BYTES; at++) {
+        const length = lengths[at] ?? 0;
+        const isFitting = length >= RESP_SERVED_MIN_BYTES && bytes + length <= 2 * RESP_SLICE_BYTES;
+        const { key, head, onDone } = reads[at] as ValueRead;
+        const page = isFitting || at === start ? await this.#pages.serve(key, POOL) : null;
+        if (page === null) break;
+        const bulk = Buffer.from(bulkHead(page.length));
+        parts.push({ head: head === undefined ? bulk : Buffer.concat([head, bulk]), page });
+        bytes += page.length;
+        onDone(true);
+      }
+      return parts;
+    } catch (error) {
+      for (const { page } of parts) page.release();
+      throw error;
+    }
   }
 
   /** Copies small values from the pool straight into their answer; false: one of them has changed meanwhile, and nothing is sent. */
