@@ -110,7 +110,7 @@ async function measure(
           contender: name,
           values_per_s: Math.round(median(own)),
           gb_per_s: Number(((median(own) * valueBytes) / 1e9).toFixed(2)),
-          ratio: Number(median(own.map((rate, round) => rate / (of[round] as number))).toFixed(2)),
+          ratio: Number(median(own.map((rate, round) => rate / (of[round] as number))).toPrecision(3)),
         });
       });
     }
