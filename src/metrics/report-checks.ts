@@ -66,21 +66,21 @@ const isRecent = isMapWith({
   lookups: isMapOf(isAmount),
   page_lifetime_s: isAmount,
 });
-const isWhole: Check = (value) => Number.isSafeInteger(value);
+const isInteger: Check = (value) => Number.isSafeInteger(value);
 const isDeparted: Check = (value) =>
   hasAll(value, {
     node_id: isText,
-    incarnation: isWhole,
+    incarnation: isInteger,
     control_endpoint: isText,
     how: isText,
-    time_ms: isWhole,
+    time_ms: isInteger,
   });
 const isMemberEvent: Check = (value) =>
   hasAll(value, {
     node_id: isText,
-    incarnation: isWhole,
+    incarnation: isInteger,
     change: isText,
-    time_ms: isWhole,
+    time_ms: isInteger,
   });
 
 const REPORT: Shape = {
@@ -108,7 +108,7 @@ const isColumns: Check = (value) =>
 const HISTORY_MAX_COLUMNS = 100;
 
 const HISTORY: Shape = {
-  incarnation: isWhole,
+  incarnation: isInteger,
   from_age_ms: (value) => Number.isFinite(value),
   ages_ms: isColumn,
   counts: isColumns,

@@ -85,11 +85,11 @@ export class PageServing {
     const copies = new PageCopies();
     copies.add(views, null);
     const [sum] = copyThreads.take(1, page.length) ? await copyThreads.copy(copies) : copies.run();
-    const isWhole = sum === page.checksum;
-    if (isWhole && !index.isFreed) return served;
-    if (!isWhole && !index.isFreed) remove(key);
+    const isIntact = sum === page.checksum;
+    if (isIntact && !index.isFreed) return served;
+    if (!isIntact && !index.isFreed) remove(key);
     served.release();
-    return isWhole ? null : 'damaged';
+    return isIntact ? null : 'damaged';
   }
 
   /** From now on no page of these keys is served, until the returned function is called. Those that are served go on. */

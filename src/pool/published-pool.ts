@@ -47,7 +47,7 @@ export class PublishedPool {
   readonly #onEvict: (keys: string[]) => void;
   readonly #copyThreads: CopyThreads;
   readonly #leases: PageLeases;
-  readonly #turns = new Mutex();
+  readonly #mutex = new Mutex();
   readonly #fills: PageFills;
   readonly #serving: PageServing;
   #isEnding = false;
@@ -177,12 +177,12 @@ export class PublishedPool {
       if (this.#isEnding) return pages.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
-    const isAtOnce = !isOffThread && !this.#turns.isLocked && this.#serving.isIdle;
+    const isAtOnce = !isOffThread && !this.#mutex.isLocked && this.#serving.isIdle;
     if (isAtOnce) return this.publishBatch(keys, pages, origin, request);
     const giveBack = this.#serving.claim(strings);
     try {
       if (!this.#serving.isIdle) await this.#serving.awaitFor(strings);
-      return await this.#turns.run(() => {
+      return await this.#mutex.run(() => {
         if (this.#isEnding) return pages.map(() => null);
         return isOffThread
           ? this.#publishOffThread(new DistinctBatch(keys, pages, { origin, request }))
@@ -215,7 +215,7 @@ export class PublishedPool {
   ): Promise<LocalRead[]> {
     const hits = targets.filter(({ length }, i) => found[i]?.length === length);
     if (hits.length === 0 || !this.#isForThreads(hits)) return this.#readHere(keys, targets, found, isVerified);
-    return this.#turns.run(() =>
+    return this.#mutex.run(() =>
       this.#isEnding ? targets.map((): LocalRead => 'absent') : this.#readOffThread(keys, targets, isVerified),
     );
   }
@@ -243,7 +243,7 @@ export class PublishedPool {
     fill: Fill,
     origins?: readonly PageOrigin[],
   ): Promise<(PageLease | null)[]> {
-    const { leases } = await this.#turns.run(() => ({
+    const { leases } = await this.#mutex.run(() => ({
       leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, origins),
     }));
     return leases;
@@ -362,7 +362,7 @@ export class PublishedPool {
   /** Asynchronous calls copy nothing more and end with misses. Resolves when no thread touches the memory. */
   async end(): Promise<void> {
     this.#isEnding = true;
-    await this.#turns.ended();
+    await this.#mutex.ended();
     await this.#fills.ended();
     await this.#serving.ended();
   }

@@ -219,8 +219,8 @@ export class Landing {
     const op = this.#ops[this.#op] as number;
     const wanted = request.checksums[op] as number;
     this.#op++;
-    const isWhole = wanted === NO_CHECKSUM || wanted === this.#sum;
-    this.#events.finished(request, op, !request.hasStamp(op) ? 'stale' : isWhole ? 'read' : 'wrong-checksum');
+    const hasItsSum = wanted === NO_CHECKSUM || wanted === this.#sum;
+    this.#events.finished(request, op, !request.hasStamp(op) ? 'stale' : hasItsSum ? 'read' : 'wrong-checksum');
     this.#enterOp();
   }
 
