@@ -76,6 +76,11 @@ export function storageConfigOf(given: MeshCacheStoreOptions | StorageConfig): S
   if (settings.discoveryAddr === undefined) {
     throw new ConfigError(`create: option "discoveryAddr" is required, for example "10.0.0.1:31990"`);
   }
+  if (settings.diskPath !== undefined && settings.diskEnabled === undefined) {
+    throw new ConfigError(
+      'create: option "diskPath" has no effect without a disk tier; add diskEnabled: true, or leave it out',
+    );
+  }
   const storage = { tpRank, tpSize, ppRank, ppSize, isMlaModel, extraConfig: settings };
   return modelName === undefined ? storage : { ...storage, modelName };
 }

@@ -102,6 +102,10 @@ for (const [options, message] of [
   [{ discoveryAddr: ADDR, protocol: 'udp' }, 'configuration key "protocol": got "udp", allowed is rdma or tcp'],
   [{ discoveryAddr: ADDR, vnodes: 0 }, 'configuration key "vnodes": got 0, allowed is a whole number of 1 to 4096'],
   [{ discoveryAddr: ADDR, diskEnabled: true }, 'configuration key "diskPath" is required when diskEnabled is true'],
+  [
+    { discoveryAddr: ADDR, diskPath: '/d' },
+    'create: option "diskPath" has no effect without a disk tier; add diskEnabled: true, or leave it out',
+  ],
 ] as const) {
   test(`store options: ${JSON.stringify(options)} is refused with what to write instead`, async (t) => {
     await t.throwsAsync(MeshCacheStore.create(options as never, quiet), { instanceOf: ConfigError, message });
