@@ -22,10 +22,11 @@ export type {
 export type { RefusedNode } from '../discovery/refused-nodes.js';
 export type { MasterOwner } from '../discovery/server.js';
 export type { PutOutcome, RenewedPage } from '../disk/disk-store.js';
+export type { PageEventSource, StreamedChange, StreamedEvent } from '../metrics/event-stream.js';
 export type { MetricsFormat } from '../metrics/metrics.js';
 export type { ClientsReport, NodeView } from '../metrics/node-report.js';
 export type { Fill } from '../pool/page-fills.js';
-export type { LocalRead, PageBytes, PageLease, PageOrigin, PublishedPage } from '../pool/published-pool.js';
+export type { LocalRead, PageBytes, PageLease, PageOrigin, PublishedPage, ServedPage } from '../pool/published-pool.js';
 export type { FrameFault } from '../rpc/frame.js';
 export type { RpcFault } from '../rpc/server.js';
 export type { RpcService } from '../rpc/service.js';

@@ -32,6 +32,7 @@ export type PageEvent =
       readonly changes: readonly PageChange[];
     };
 
+/** Where a stream of page events begins and when it ends. */
 export interface FollowOptions {
   /** The position of the last event that the reader has had; without it, or when it is too old, the stream begins with a list. */
   readonly after?: string | undefined;
