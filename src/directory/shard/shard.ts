@@ -196,11 +196,11 @@ export class DirectoryShard {
   }
 
   /**
-   * Never hands out a location of this node again (with `incarnation`: of this start or an older one); later statements
-   * count as usual. It takes no time: later calls of `put` and `sweep` free the space.
+   * Never hands out a location of this node again (with `incarnation`: of this start or an older one, but for the start
+   * `current`); later statements count as usual. It takes no time: later calls of `put` and `sweep` free the space.
    */
-  dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY): void {
-    this.dropNodes((node) => node.nodeId !== nodeId || node.incarnation > incarnation);
+  dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY, current?: number): void {
+    this.dropNodes((node) => node.nodeId !== nodeId || node.incarnation > incarnation || node.incarnation === current);
   }
 
   /** {@link dropNode} for every node for which `keep` returns false. */

@@ -168,9 +168,7 @@ export class NodeDirectory {
       const now = after.get(nodeId)?.incarnation;
       if (incarnation === undefined || now === incarnation) continue;
       // A node whose clock went back has started anew with an earlier incarnation; what that start has announced stays.
-      this.#shard.dropNodes(
-        (node) => node.nodeId !== nodeId || node.incarnation > incarnation || node.incarnation === now,
-      );
+      this.#shard.dropNode(nodeId, incarnation, now);
     }
     const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId));
     this.#ages.changed(after, changed);
