@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .._engines.options import Options
-from ..settings import Mode
+from .._engines.settings import EngineSettings, settings_in
 
 #: LMCache waits so long for a delete, and then forgets it.
 TIMEOUT_BELOW_SECONDS: Final = 30.0
@@ -19,21 +19,9 @@ _OTHER_NAMES: Final = {"num_workers": "workers", "socket": "client_socket", "soc
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How the plug-in reaches its node, and what it does when it cannot."""
+class Settings(EngineSettings):
+    """How the plug-in reaches its node, and what it does when it cannot. ``timeout``: from submit until a future completes."""
 
-    #: Path of the node's client socket; None: where the client looks by default.
-    client_socket: str | None = None
-    #: Keeps apart what LMCache's keys do not tell apart, such as two versions of the weights under one model name.
-    tag: str | None = None
-    #: Seconds from submit until a future completes, waiting included.
-    timeout: float = 5.0
-    #: How pages are moved: "auto", "direct", "staged" or "bytes".
-    mode: Mode = "auto"
-    #: Refuse to start without a node. Otherwise, everything is a miss until the node is there.
-    required: bool = False
-    #: May a node that has stopped answering be ended, when only that makes sure that it writes nothing any more?
-    end_frozen_node: bool = True
     #: Threads for lookups, as many for loads, and as many for stores and deletes.
     workers: int = 2
     #: Futures that wait for a thread at most; further ones fail at once.
@@ -48,12 +36,7 @@ class Settings:
         defaults = Settings()
         options.refuse_others(list(vars(defaults)), other_names=_OTHER_NAMES)
         return Settings(
-            client_socket=options.text("client_socket"),
-            tag=options.text("tag"),
-            timeout=options.seconds("timeout", defaults.timeout, TIMEOUT_BELOW_SECONDS),
-            mode=options.mode(defaults.mode),
-            required=options.flag("required", defaults.required),
-            end_frozen_node=options.flag("end_frozen_node", defaults.end_frozen_node),
+            **settings_in(options, TIMEOUT_BELOW_SECONDS),
             workers=options.whole("workers", defaults.workers, 1, MAX_WORKERS),
             max_pending=options.whole("max_pending", defaults.max_pending, 1, 1 << 20),
             staging_bytes=options.whole("staging_bytes", defaults.staging_bytes, 4096, 1 << 40),

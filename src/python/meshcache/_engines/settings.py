@@ -1,0 +1,51 @@
+"""The settings that the adapters of all engines have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from meshcache._engines.options import Options
+from meshcache.settings import Mode
+
+
+class Given(TypedDict):
+    """The fields of ``EngineSettings``, as arguments."""
+
+    client_socket: str | None
+    tag: str | None
+    timeout: float
+    mode: Mode
+    required: bool
+    end_frozen_node: bool
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How an adapter reaches its node, and what it does when it cannot."""
+
+    #: Path of the node's client socket; None: where the client looks by default.
+    client_socket: str | None = None
+    #: Keeps apart what the engine's keys and namespace do not tell apart, such as two versions of the weights.
+    tag: str | None = None
+    #: Seconds that the engine's call or job may last, waiting included.
+    timeout: float = 5.0
+    #: How pages are moved: "auto", "direct", "staged" or "bytes".
+    mode: Mode = "auto"
+    #: Refuse to start without a node. Otherwise, everything is a miss until the node is there.
+    required: bool = False
+    #: May a node that has stopped answering be ended, when only that makes sure that it writes nothing any more?
+    end_frozen_node: bool = True
+
+
+def settings_in(options: Options, timeout_below: float) -> Given:
+    """The settings of every adapter among the options. Raises ``ValueError`` for bad values."""
+    defaults = EngineSettings()
+    return {
+        "client_socket": options.text("client_socket"),
+        "tag": options.text("tag"),
+        "timeout": options.seconds("timeout", defaults.timeout, timeout_below),
+        "mode": options.mode(defaults.mode),
+        "required": options.flag("required", defaults.required),
+        "end_frozen_node": options.flag("end_frozen_node", defaults.end_frozen_node),
+    }
