@@ -233,8 +233,6 @@ export const DROP_WAIT_MAX_MS = 1_000;
 export const SET_ATTEMPTS_MAX_COUNT = 4;
 /** Attempts to read a page of unknown length: the length may change before the page is read. */
 export const COPY_ATTEMPTS_MAX_COUNT = 8;
-/** Nodes that left and are remembered: a node that returns is told what was set and dropped meanwhile. */
-export const GONE_NODES_MAX_COUNT = 1024;
 /** Keys that a node has set or was told to drop and that it remembers, so that a late copy does not bring back old content. */
 export const DROPPED_KEYS_MAX_COUNT = 32_768;
 

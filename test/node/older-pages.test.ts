@@ -3,8 +3,11 @@ import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import type { DataLocation } from '../../src/types.js';
 import { PAGE_BYTES, PORT, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { TestHostPool } from '../_support/node/store-fixture.js';
 import { simulated } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
+
+const KEYS = Array.from({ length: 60 }, (_, i) => `key ${i}`);
 
 // Cause: a node that was cut off when the page was overwritten states it again to owners that were cut off, too.
 simulated(
@@ -41,19 +44,63 @@ simulated(
     const [writer, reader, holder] = stores as [SimStore, SimStore, SimStore];
     const areAll = (count: number) => world.until(() => stores.every((store) => store.stats().members === count));
     await areAll(4);
-    const keys = Array.from({ length: 60 }, (_, i) => `key ${i}`);
-    for (const [i, key] of keys.entries()) t.true(await holder.set(key, content(i, PAGE_BYTES)));
+    for (const [i, key] of KEYS.entries()) t.true(await holder.set(key, content(i, PAGE_BYTES)));
     world.isolate(hosts[2], hosts[3]);
     await areAll(2);
-    for (const [i, key] of keys.entries()) t.true(await writer.set(key, content(1000 + i, PAGE_BYTES)));
+    for (const [i, key] of KEYS.entries()) t.true(await writer.set(key, content(1000 + i, PAGE_BYTES)));
     await writer.clear();
     world.heal();
     await areAll(4);
     for (const store of [holder, reader]) {
       await world.until(async () =>
-        (await Promise.all(keys.map((key) => store.get(key)))).every((page) => page === null),
+        (await Promise.all(KEYS.map((key) => store.get(key)))).every((page) => page === null),
       );
     }
     t.is(holder.stats().members, 4);
+  },
+);
+
+// Cause: the location of the computed page did not say that a named content, newer than the other nodes' page, had been set before it.
+simulated(
+  'reads: nodes that have started while others were cut off tell them of named contents, also when computed again since',
+  async (t, world) => {
+    const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4'] as const;
+    const addr = `${hosts[0]}:${PORT},${hosts[2]}:${PORT}`;
+    const stores: SimStore[] = [];
+    const pools: TestHostPool[] = [];
+    const start = async (host: string): Promise<SimStore> => {
+      const store = await startStore(world, { host, addr });
+      const pool = new TestHostPool(KEYS.length, PAGE_BYTES, 1);
+      t.teardown(() => pool.region.free());
+      await store.registerMemPoolHost(pool);
+      pools.push(pool);
+      stores.push(store);
+      return store;
+    };
+    const compute = async (store: SimStore, firstContent: number): Promise<void> => {
+      const pool = pools[stores.indexOf(store)] as TestHostPool;
+      for (const i of KEYS.keys()) pool.component(i, 0).set(content(firstContent + i, PAGE_BYTES));
+      t.false((await store.batchSetV1(KEYS, pool.indices(0, KEYS.length))).includes(false));
+    };
+    const areAll = (count: number) => world.until(() => stores.every((store) => store.stats().members === count));
+    const holder = await start(hosts[0]);
+    await start(hosts[1]);
+    await areAll(2);
+    await compute(holder, 0);
+    for (const host of [hosts[2], hosts[3]]) world.process(host);
+    world.isolate(hosts[2], hosts[3]);
+    const writer = await start(hosts[2]);
+    await start(hosts[3]);
+    await areAll(2);
+    for (const [i, key] of KEYS.entries()) t.true(await writer.set(key, content(1000 + i, PAGE_BYTES)));
+    await compute(writer, 2000);
+    world.heal();
+    await areAll(4);
+    for (const store of stores) {
+      await world.until(async () => {
+        const pages = await Promise.all(KEYS.map((key) => store.get(key)));
+        return pages.every((page, i) => page !== null && Buffer.compare(page, content(2000 + i, PAGE_BYTES)) === 0);
+      });
+    }
   },
 );

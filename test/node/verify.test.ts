@@ -18,7 +18,6 @@ import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
 import { PageDrops } from '../../src/node/upkeep/page-drops.js';
 import { PageUpkeep } from '../../src/node/upkeep/page-upkeep.js';
 import { ShardUpkeep } from '../../src/node/upkeep/shard-upkeep.js';
-import { VoidPages } from '../../src/node/upkeep/void-pages.js';
 import { PublishedPool } from '../../src/pool/published-pool.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
@@ -153,7 +152,7 @@ test.serial('verify: shard upkeep, owner rings', async (t) => {
 });
 
 test.serial('verify: node directory', async (t) => {
-  const [self, other] = [infoOf('self'), infoOf('other')];
+  const self = infoOf('self');
   const env = testEnvironment({ clock: new ManualClock() });
   const directory = new NodeDirectory({
     self,
@@ -173,7 +172,6 @@ test.serial('verify: node directory', async (t) => {
     voids: () => [],
   };
   const upkeep = new PageUpkeep({ replicas: 1, directory, pages, env });
-  const voidPages = new VoidPages({ nodeId: 'self', replicas: 1, directory, pages, log: env.log });
   upkeep.start();
   assertAsks(t, directory, [
     DirectoryShard,
@@ -185,10 +183,6 @@ test.serial('verify: node directory', async (t) => {
     OwnerRings,
   ]);
   assertAsks(t, upkeep, [OwedStatements]);
-  await assertFound(t, voidPages, /void pages: other is a member and has gone/, () => {
-    directory.membersChanged(changeOf(asMembers(self, other), asMembers(self)));
-    losing(Set.prototype, 'delete', () => directory.membersChanged(changeOf(asMembers(self), asMembers(self, other))));
-  });
   upkeep.stop();
   await directory.stop();
 });
@@ -215,7 +209,6 @@ test.serial('verify: store', async (t) => {
   // Those of the runtime and of the pages.
   assertAsks(t, store, [
     NodeDirectory,
-    VoidPages,
     PageUpkeep,
     RpcServer,
     RpcClient,

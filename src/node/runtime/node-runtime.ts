@@ -53,7 +53,6 @@ export interface StorePart {
 
 /** The parts of a node that exist from when it joins. */
 interface JoinedParts {
-  readonly voidPages: VoidPages;
   /** Keeps directory owners informed of the store's pages; undefined without a store. */
   readonly upkeep: PageUpkeep | undefined;
   readonly clusterReporter: ClusterReporter;
@@ -283,8 +282,7 @@ export class NodeRuntime {
     const { nodeId, config } = this;
     const { directoryReplicas: replicas, vnodes, heartbeatInterval, memberTtl } = config;
     const env = this.#env;
-    const voidPages = new VoidPages({ nodeId, replicas, directory, pages: store?.pages ?? NO_PAGES, log: env.log });
-    voidPages.attach(rpcServer);
+    new VoidPages({ nodeId, replicas, directory, pages: store?.pages ?? NO_PAGES, log: env.log }).attach(rpcServer);
     const upkeep = store && new PageUpkeep({ replicas, directory, pages: store.pages, env });
     if (store !== undefined) {
       notices.handle(rpcServer, store.notices);
@@ -303,7 +301,7 @@ export class NodeRuntime {
     const timing = { heartbeatInterval, memberTtl, clock: env.clock };
     const reporterParts = { nodeId, vnodes, members, ownReport: report, history, rpc, ...timing };
     ClusterReporter.handle(rpcServer, { report, history });
-    return { voidPages, upkeep, clusterReporter: new ClusterReporter(reporterParts), report };
+    return { upkeep, clusterReporter: new ClusterReporter(reporterParts), report };
   }
 
   async #stop(): Promise<void> {
@@ -346,7 +344,6 @@ export class NodeRuntime {
     const { directory, rpcServer, rpcClient, chosen, notices, membership } = this.#parts;
     const { discovery, master } = membership;
     for (const part of [directory, rpcServer, rpcClient, chosen.transport, notices, discovery, master]) part.verify();
-    this.#joined?.voidPages.verify();
     this.#joined?.upkeep?.verify();
   }
 }

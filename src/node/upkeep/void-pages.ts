@@ -1,6 +1,4 @@
-import { assert, assertAtMost } from '../../base/assert.js';
 import type { Logger } from '../../base/environment/log.js';
-import { GONE_NODES_MAX_COUNT } from '../../base/limits.js';
 import { keysByOwner, type OwnerRing } from '../../directory/owners/owners.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { Publications } from './announcer.js';
@@ -18,19 +16,15 @@ export interface VoidPagesParts {
 
 /**
  * Drops the pages of this node that the cluster has replaced or deleted: when another node says so, and when the directory's answers show it.
- * Tells nodes that return to the cluster what became void while they were away.
+ * Tells nodes that join what became void while they were away.
  */
 export class VoidPages {
   readonly #parts: VoidPagesParts;
-  /** The members as of the last change. */
-  #members: MemberChange['after'] = new Map();
-  /** Nodes that were members and are not any more, the earliest first. */
-  readonly #gone = new Set<string>();
 
   constructor(parts: VoidPagesParts) {
     this.#parts = parts;
     parts.directory.outdated.listen((keys, versions) => this.#dropOutdated(keys, versions));
-    parts.directory.changed.listen((change, ring) => this.#tellReturned(change, ring));
+    parts.directory.changed.listen((change, ring) => this.#tellJoined(change, ring));
   }
 
   /** Answers nodes that tell this one to drop pages, or to announce all its pages again. */
@@ -69,51 +63,30 @@ export class VoidPages {
   }
 
   /**
-   * Tells nodes that were away what this node has set and dropped, for the keys that they own now. Nodes that were away together may know
-   * nothing newer than what their shards have; they pass it on to the holders of outdated pages. When this node was alone, all others have
-   * been away from it: it has taken deletes before it joined.
+   * Tells every start of a node that joins what this node has set and dropped, for the keys that the other one owns now. It may have been away
+   * together with others that know nothing newer than what their shards have; it passes it on to the holders of outdated pages. Nor does a
+   * location always say so: a computed page of this node hides the named content that it has replaced. A node may have joined from this one's
+   * point of view only, which has started while the other was cut off.
    */
-  #tellReturned({ before, after, changed }: MemberChange, ring: OwnerRing): void {
+  #tellJoined({ before, after, changed }: MemberChange, ring: OwnerRing): void {
     const { nodeId: ownId, replicas, directory, pages } = this.#parts;
-    const wasAlone = before.size === 0 || (before.size === 1 && before.has(ownId));
-    const returned = changed.filter((nodeId) => {
+    const joined = changed.filter((nodeId) => {
       const incarnation = after.get(nodeId)?.incarnation;
-      if (incarnation === undefined) return false;
-      const was = before.get(nodeId)?.incarnation;
-      const isBack = was === undefined ? this.#gone.delete(nodeId) || wasAlone : was !== incarnation;
-      return isBack && nodeId !== ownId;
+      return incarnation !== undefined && incarnation !== before.get(nodeId)?.incarnation && nodeId !== ownId;
     });
-    this.#noteGone({ before, after, changed });
-    if (returned.length === 0) return;
+    if (joined.length === 0) return;
     const voids = [...pages.voids()];
     const keysOf = keysByOwner(
       voids.map(([key]) => key),
       [ring],
       replicas,
     );
-    for (const nodeId of returned) {
+    for (const nodeId of joined) {
       const drops = (keysOf.get(nodeId) ?? []).map((i) => {
         const [key, voidBelow] = voids[i] as (typeof voids)[number];
         return { key, voidBelow, reason: 'deleted' as const };
       });
       if (drops.length > 0) directory.drops.tell(nodeId, drops);
-    }
-  }
-
-  #noteGone({ before, after, changed }: MemberChange): void {
-    this.#members = after;
-    for (const nodeId of changed) if (before.has(nodeId) && !after.has(nodeId)) this.#gone.add(nodeId);
-    for (const nodeId of this.#gone) {
-      if (this.#gone.size <= GONE_NODES_MAX_COUNT) break;
-      this.#gone.delete(nodeId);
-    }
-  }
-
-  /** Throws `InvariantError` unless the nodes that are remembered as gone are within their limit, and none of them is a member. */
-  verify(): void {
-    assertAtMost('void pages: nodes that have gone', this.#gone.size, GONE_NODES_MAX_COUNT);
-    for (const nodeId of this.#members.keys()) {
-      assert(!this.#gone.has(nodeId), () => `void pages: ${nodeId} is a member and has gone`);
     }
   }
 }
