@@ -94,6 +94,16 @@ export interface ClientsReport {
   readonly busiest: readonly ClientReport[];
 }
 
+/** The door of a node for Redis clients. Counts are since the node's start. */
+export interface RedisReport {
+  /** Where clients reach it: `host:port`, the path of a Unix socket, or both. */
+  readonly addresses: readonly string[];
+  /** Number of open connections. */
+  readonly connections: number;
+  /** Commands that were carried out or refused. */
+  readonly commands: number;
+}
+
 /** What a node did in the last seconds, so that nodes can be compared; null where there is nothing to measure. */
 export interface RecentReport {
   /** Seconds that the figures cover, but for the page lifetime. */
@@ -175,6 +185,8 @@ export interface NodeReport extends MetricsReport {
   } | null;
   /** Client socket; absent without one. */
   readonly clients?: ClientsReport;
+  /** Door for Redis clients; absent without one. */
+  readonly redis?: RedisReport;
   readonly rss_bytes: number;
   /** The most recent events, oldest first; at most NODE_EVENTS_MAX_COUNT. */
   readonly events: readonly NodeEvent[];

@@ -104,6 +104,11 @@ export class RespServer {
     return this.#connections.size;
   }
 
+  /** Number of commands that were carried out or refused. */
+  get commandsCount(): number {
+    return this.#counts.commands;
+  }
+
   /**
    * Ends what is in progress, then all connections. Resolves when nothing reads from the pool any more, and the port is free. Idempotent.
    */

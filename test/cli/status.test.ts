@@ -204,3 +204,18 @@ test('status: an answer with clients that cannot be shown is none of this versio
     t.false(isStatus({ node_id: 'x', clients: { attached: 1, busiest: [client] } }), JSON.stringify(client));
   }
 });
+
+test('status: doors for Redis clients have a table of their own, where there are any', (t) => {
+  const redis = { addresses: ['10.0.0.2:6379', '/run/redis\u001b[2J'], connections: 12, commands: 3456 };
+  const nodes = [rowOf('node-1', report('node-1', { redis })), rowOf('node-2', report('node-2'))];
+  const text = formatStatus(resultOf(nodes), { columns: 140 });
+  t.regex(text, /^node +redis +connections +commands$/m);
+  t.regex(text, /^node-1 +10\.0\.0\.2:6379, \/run\/redis\?\[2J +12 +3,456$/m);
+  t.notRegex(text, /^node-2 .* 0$/m);
+  t.notRegex(formatStatus(resultOf(nodes.slice(1)), { columns: 140 }), /redis/);
+  t.notRegex(formatStatus(resultOf(nodes), { columns: 140, isBrief: true }), /redis/);
+  t.true(isStatus({ node_id: 'x', redis }));
+  for (const other of [null, 'door', {}, { ...redis, addresses: [1] }, { ...redis, commands: '1' }]) {
+    t.false(isStatus({ node_id: 'x', redis: other }), JSON.stringify(other));
+  }
+});

@@ -273,6 +273,21 @@ const CASES: readonly Case[] = [
     doctor: { subject: 'metrics', state: 'warning', says: [/everybody who reaches it may read/, /set metrics_token/] },
   },
   {
+    name: 'a port for Redis clients that is taken',
+    keys: () => ({ resp_port: ports.taken }),
+    node: { status: 2, says: [/resp_port.*/] },
+    doctor: { subject: 'Redis clients', says: [/the port is in use already/, /choose another resp_port, or 0/] },
+  },
+  {
+    name: 'a host for Redis clients that is another machine',
+    keys: () => ({ resp_port: 0, resp_host: NOBODY, resp_password: 'secret' }),
+    node: { status: 2, says: [/resp_host.*/] },
+    doctor: {
+      subject: 'Redis clients',
+      says: [/resp_host "203\.0\.113\.77": is no address of this machine/, /127\.0\.0\.1/],
+    },
+  },
+  {
     name: 'a pool larger than memory',
     args: () => ['--pool', '15tb'],
     node: { status: 2, says: [/"global_segment_size": got 15 TiB, allowed is at most this machine's memory/] },

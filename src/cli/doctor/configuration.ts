@@ -1,6 +1,5 @@
 import { lookup } from 'node:dns/promises';
-import { createServer } from 'node:net';
-import { freemem, networkInterfaces, totalmem } from 'node:os';
+import { freemem, totalmem } from 'node:os';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { METRICS_PORTS_MAX_COUNT } from '../../base/limits.js';
@@ -16,14 +15,13 @@ import { NodeInfo } from '../../types.js';
 import { type Configuration, parseConfiguration, withOrigin } from '../settings/configuration.js';
 import { isLoopback } from '../settings/metrics-url.js';
 import type { Finding } from './finding.js';
+import { listenFailure, ownAddresses, privileged, reasonOf, whoHas } from './listening.js';
 
 /*
  * What a node would find with the configuration that it is given, one setting after the other. Nothing is started and nothing
  * left behind: ports are listened on for a moment.
  */
 
-/** Ports below this one need a privilege. */
-const UNPRIVILEGED_PORT_MIN = 1024;
 /** Part of the free memory that a pool may take before a warning. */
 const POOL_FREE_SHARE = 0.9;
 
@@ -94,6 +92,7 @@ async function checkClashes(config: MeshCacheConfig): Promise<Finding[]> {
     ['tcp_port', config.tcpPort],
     ['rdma_port', config.rdmaPort],
     ...(config.metricsEnabled ? [['metrics_port', config.metricsPort]] : []),
+    ...(config.respPort === undefined ? [] : [['resp_port', config.respPort]]),
   ] as [string, number][];
   for (const { host, port } of config.discoveryEndpoints()) {
     if ((await localAddressOf(host, systemHost)) !== undefined) given.push(['discovery_addr', port]);
@@ -204,41 +203,4 @@ async function checkPort(key: 'control_port' | 'tcp_port', endpoint: Endpoint): 
   if (failure === 'EACCES') return [privileged(subject, key, endpoint)];
   const advice = `choose another ${key}, or 0 for any that is free; who has it: ${whoHas(endpoint.port)}`;
   return [{ subject, state: 'problem', detail: `${where}: ${reasonOf(failure)}`, advice }];
-}
-
-function privileged(subject: string, key: string, endpoint: Endpoint): Finding {
-  const detail = `${key} ${formatEndpoint(endpoint)}: the port needs a privilege that this process does not have`;
-  const advice = `choose a port from ${UNPRIVILEGED_PORT_MIN} on, or grant CAP_NET_BIND_SERVICE`;
-  return { subject, state: 'problem', detail, advice };
-}
-
-function whoHas(port: number): string {
-  return `\`ss -ltnp 'sport = :${port}'\``;
-}
-
-function reasonOf(code: string): string {
-  const reasons: Readonly<Record<string, string>> = {
-    EADDRINUSE: 'the port is in use already',
-    EADDRNOTAVAIL: 'is no address of this machine',
-    EINVAL: 'is no address of this machine',
-    ENOTFOUND: 'the name does not resolve',
-    EAI_AGAIN: 'the name does not resolve: the name server does not answer',
-  };
-  return reasons[code] ?? `cannot be listened on (${code})`;
-}
-
-/** The system's error code if nothing can listen there. The port is free again afterwards. */
-function listenFailure({ host, port }: Endpoint): Promise<string | undefined> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
-  });
-}
-
-/** Addresses of this machine that other machines may reach, or its loopback address if there are none. */
-function ownAddresses(): string {
-  const all = Object.values(networkInterfaces()).flatMap((some) => some ?? []);
-  const reachable = all.filter(({ internal, scopeid }) => !internal && !scopeid).map(({ address }) => address);
-  return reachable.join(', ') || '127.0.0.1, which is the only one it has';
 }

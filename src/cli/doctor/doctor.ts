@@ -41,6 +41,7 @@ import { checkDisk } from './disk.js';
 import { countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
 import { processLimit } from './process-limit.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
+import { checkRedis } from './redis.js';
 
 type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;
 
@@ -125,6 +126,7 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
       ['pool', () => checkPool(config)],
       ['transport', () => checkTransport(config, { isAskedFor })],
       ['client socket', () => checkClientSocket(config, isWanted)],
+      ['Redis clients', () => checkRedis(config)],
     );
     if (isWanted) {
       const parts = { native: loadNative(), host: systemRdmaHost };

@@ -121,15 +121,23 @@ const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_que
 export function isStatus(answer: unknown): answer is NodeStatus {
   // With a field `error`, the status would be mistaken for the reason why there is none.
   if (!isReportLike(answer) || 'error' in (answer as object)) return false;
-  const { pool, reads, disk, directory, clients, rss_bytes } = answer as Record<string, unknown>;
+  const { pool, reads, disk, directory, clients, redis, rss_bytes } = answer as Record<string, unknown>;
   return (
     hasNumbers(pool, ['entries', 'used_bytes', 'capacity_bytes', 'evictions']) &&
     hasNumbers(reads, ['local', 'remote', 'disk', 'misses']) &&
     hasNumbers(disk ?? undefined, ['entries', 'used_bytes', 'capacity_bytes']) &&
     hasNumbers(directory, ['keys']) &&
     hasClients(clients) &&
+    hasRedis(redis) &&
     (rss_bytes === undefined || typeof rss_bytes === 'number')
   );
+}
+
+function hasRedis(redis: unknown): boolean {
+  if (redis === undefined) return true;
+  const { addresses } = (redis ?? {}) as { readonly addresses?: unknown };
+  const areTexts = Array.isArray(addresses) && addresses.every((address) => typeof address === 'string');
+  return areTexts && hasNumbers(redis, ['connections', 'commands']);
 }
 
 function hasClients(clients: unknown): boolean {

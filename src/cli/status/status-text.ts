@@ -49,6 +49,8 @@ const STATE_TONES: ReadonlyMap<string, Tone> = new Map([
   ['lost', 'bad'],
 ]);
 
+const REDIS_COLUMNS = { rightColumns: new Set(['connections', 'commands']) };
+
 interface StatusStyle {
   readonly columns?: number | undefined;
   readonly paint?: Paint;
@@ -64,6 +66,8 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   const rows = [...nodes.map(memberRow), ...departed.filter(({ how }) => how !== 'left').map(lostRow)];
   if (rows.length > 0) parts.push(fitTable(rows, columns, memberStyle(rows, paint)));
   if (nodes.length > 0 && !isBrief) parts.push(fitTable(nodes.map(addressRow), columns));
+  const doors = isBrief ? [] : nodes.flatMap(redisRow);
+  if (doors.length > 0) parts.push(fitTable(doors, columns, REDIS_COLUMNS));
   const clients = isBrief ? [] : clientRows(nodes);
   if (clients.length > 0) parts.push(fitTable(clients, columns, CLIENT_COLUMNS));
   const namesOf = (nodeIds: readonly string[]): string =>
@@ -176,6 +180,20 @@ function addressRow(node: NodeRow): Record<string, string> {
     data: data || UNKNOWN,
     metrics: node.metrics_url || (port === undefined ? UNKNOWN : `${port}, only on that host`),
   };
+}
+
+/** The row of a node with a door for Redis clients. */
+function redisRow(node: NodeRow): Record<string, string>[] {
+  if (node.state !== 'up' || node.redis === undefined) return [];
+  const { addresses, connections, commands } = node.redis;
+  return [
+    {
+      node: node.node_id,
+      redis: addresses.join(', '),
+      connections: formatCount(connections),
+      commands: formatCount(commands),
+    },
+  ];
 }
 
 /**

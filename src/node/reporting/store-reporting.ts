@@ -2,8 +2,9 @@ import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
 import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageEventSource } from '../../metrics/event-stream.js';
-import type { ClientReport, ClientsReport, NodeReport } from '../../metrics/node-report.js';
+import type { ClientReport, ClientsReport, NodeReport, RedisReport } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
+import type { RespServer } from '../../resp/resp-server.js';
 import type { StoreReporter } from './node-reporting.js';
 
 export interface StoreReporterParts {
@@ -12,11 +13,13 @@ export interface StoreReporterParts {
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
   /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
+  /** The door for Redis clients; undefined without one. */
+  readonly resp: Pick<RespServer, 'endpoint' | 'path' | 'connectionsCount' | 'commandsCount'> | undefined;
   readonly events: PageEventSource;
 }
 
 /** Makes the part of a node's report that is about its store. */
-export function storeReporter({ pool, disk, leaving, clients, events }: StoreReporterParts): StoreReporter {
+export function storeReporter({ pool, disk, leaving, clients, resp, events }: StoreReporterParts): StoreReporter {
   return {
     report() {
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
@@ -30,6 +33,7 @@ export function storeReporter({ pool, disk, leaving, clients, events }: StoreRep
         },
         disk: disk === null ? null : diskStatus(disk.info()),
         ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
+        ...(resp === undefined ? {} : { redis: redisReport(resp) }),
       };
     },
     events,
@@ -68,6 +72,16 @@ function clientReport(client: ClientInfo): ClientReport {
     written_bytes,
     mapped_bytes,
   };
+}
+
+function redisReport({
+  endpoint,
+  path,
+  connectionsCount,
+  commandsCount,
+}: NonNullable<StoreReporterParts['resp']>): RedisReport {
+  const addresses = [endpoint, path].filter((address) => address !== '');
+  return { addresses, connections: connectionsCount, commands: commandsCount };
 }
 
 /** The part of a node's report that is about its disk tier. */
