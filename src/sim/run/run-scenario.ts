@@ -11,7 +11,7 @@ import { searchingMs } from './reading-time.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
-import type { SimNodeParts } from './sim-node.js';
+import type { SimNode, SimNodeParts } from './sim-node.js';
 
 /** Options of {@link runScenario} beside the scenario. */
 export interface RunOptions {
@@ -82,7 +82,7 @@ const LOG_MAX_LINES = 200;
 /** Milliseconds between two checks of calls in progress and of the stores' structures. */
 const LOOK_MS = 1_000;
 const VERIFY_MS = 5_000;
-/** Time in which page events have told what the last reads have moved. */
+/** Time in which page events have told a change. */
 const EVENTS_TOLD_AFTER_MS = 1_000;
 /** Differences of a list that are shown. */
 const SHOWN_COUNT = 10;
@@ -197,14 +197,20 @@ class ScenarioRun {
     this.#violations.add({ kind: 'logged', rule: message, atMs, node, detail: formatJournalLine(line) });
   }
 
-  /** Compares the lists that were kept by page events with what the nodes have, when what the last reads have moved is told. */
+  /**
+   * Compares the lists that were kept by page events with what the nodes have. A difference counts if it is still there when it must have been
+   * told: the change may have come just before.
+   */
   async #checkEvents(): Promise<void> {
     const { checker, nodes } = this.#cluster;
-    await new Promise<void>((resolve) => this.#world.at(this.#world.nowMs + EVENTS_TOLD_AFTER_MS, resolve));
     for (const node of nodes) {
-      const differences = await node.run(async ({ store, followed }) => (await followed?.differences(store)) ?? []);
-      if (differences === undefined || differences.length === 0) continue;
-      checker.violated('events', node.number, { rule: '', detail: differences.slice(0, SHOWN_COUNT).join('; ') });
+      const early = await eventDifferences(node);
+      if (early.length === 0) continue;
+      await new Promise<void>((resolve) => this.#world.at(this.#world.nowMs + EVENTS_TOLD_AFTER_MS, resolve));
+      const late = new Set(await eventDifferences(node));
+      const lasting = early.filter((difference) => late.has(difference));
+      if (lasting.length === 0) continue;
+      checker.violated('events', node.number, { rule: '', detail: lasting.slice(0, SHOWN_COUNT).join('; ') });
     }
   }
 
@@ -277,4 +283,9 @@ class ScenarioRun {
       }),
     );
   }
+}
+
+/** How the list that was kept by page events differs from what the node has; empty for a node that does not run. */
+async function eventDifferences(node: SimNode): Promise<readonly string[]> {
+  return (await node.run(async ({ store, followed }) => (await followed?.differences(store)) ?? [])) ?? [];
 }
