@@ -75,6 +75,29 @@ test('lost statements: a node that was dropped by another one only, and knows no
   t.false((await b.directory.client.exists(KEYS)).includes(false));
 });
 
+test('lost statements: a start that a former one of the same node has replaced for a while is found again', async (t) => {
+  // Cause: a master that had not heard of the restart was the only one that answered for a moment; what the new start had stated was dropped.
+  const a = await newNode(t, 'a');
+  const b = await newNode(t, 'b');
+  const former = infoOf('a', a.self.controlPort, 0.5);
+  a.directory.startAnnouncing({
+    keysInSlices: () => [KEYS],
+    isEmpty: false,
+    drop: async () => {},
+    voids: () => [],
+    locationsOf: (some) => some.map(() => locationOf({ nodeId: 'a', incarnation: 1, generation: 0 })),
+  });
+  b.see(former, b.self);
+  a.see(a.self, b.self);
+  b.see(a.self, b.self);
+  await until(async () => !(await b.directory.client.exists(KEYS)).includes(false));
+  b.see(former, b.self);
+  await until(async () => !(await b.directory.client.exists(KEYS)).includes(true));
+  b.see(a.self, b.self);
+  await until(async () => !(await b.directory.client.exists(KEYS)).includes(false));
+  t.pass();
+});
+
 test('lost statements: only who is back as the same start is asked, again until it answers', async (t) => {
   const clock = new ManualClock();
   const env = testEnvironment({ clock });

@@ -24,11 +24,11 @@ export interface LostStatementsOptions {
 /**
  * Asks a node that rejoined with the same incarnation to announce its pages to this one again. This node's shard dropped what the other node had
  * stated, and the other node may not know that it was ever gone: for a while, this node heard only from a master that the other one did not
- * reach.
+ * reach. Or it heard of a former start of the other node once more, from a master that did not know the present one.
  */
 export class LostStatements {
   readonly #options: LostStatementsOptions;
-  /** Node id -> incarnation of the node whose statements were dropped; the oldest first. */
+  /** Node id -> its start that was the member before the present one, or before it went: its statements were dropped. The earliest change comes first. */
   readonly #dropped = new Map<string, number>();
   readonly #cancels = new Set<() => void>();
   #stopped = false;
@@ -50,15 +50,15 @@ export class LostStatements {
 
   membersChanged({ before, after, changed }: MemberChange): void {
     for (const nodeId of changed) {
-      const lost = before.get(nodeId);
-      if (lost === undefined || after.has(nodeId)) continue;
+      const incarnation = after.get(nodeId)?.incarnation;
+      if (incarnation !== undefined && incarnation === this.#dropped.get(nodeId)) void this.#ask(nodeId, incarnation);
       this.#dropped.delete(nodeId);
-      this.#dropped.set(nodeId, lost.incarnation);
+      const lost = before.get(nodeId)?.incarnation;
+      if (lost !== undefined && lost !== incarnation) this.#dropped.set(nodeId, lost);
     }
-    for (const [nodeId, incarnation] of this.#dropped) {
-      const isBack = after.get(nodeId)?.incarnation === incarnation;
-      if (isBack) void this.#ask(nodeId, incarnation);
-      if (after.has(nodeId) || this.#dropped.size > MEMBERS_MAX_COUNT) this.#dropped.delete(nodeId);
+    for (const nodeId of this.#dropped.keys()) {
+      if (this.#dropped.size <= MEMBERS_MAX_COUNT) break;
+      this.#dropped.delete(nodeId);
     }
   }
 
