@@ -1,5 +1,6 @@
 import { NAMESPACES_KNOWN_MAX_COUNT } from '../base/limits.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
+import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 
 /**
  * The key encoders of the namespaces that this node has been asked for. All users of a namespace share one encoder, so that clearing the
@@ -12,10 +13,10 @@ export class KeyEncoders {
   /** `own` is the encoder of the node's own namespace, and is never forgotten. */
   constructor(readonly own: KeyEncoder) {}
 
-  /** The encoder of a namespace; the node's own one for undefined. Throws `ArgumentError` for an invalid namespace. */
+  /** The encoder of a namespace, completed as a configuration is; the node's own one for undefined. Throws `ArgumentError` for an invalid namespace. */
   of(namespace: KeyNamespace | undefined): KeyEncoder {
     if (namespace === undefined) return this.own;
-    const created = new KeyEncoder(namespace);
+    const created = new KeyEncoder(wholeNamespace(namespace));
     const prefix = mainPrefixOf(created);
     if (prefix === mainPrefixOf(this.own)) return this.own;
     const encoder = this.#encoders.get(prefix) ?? created;

@@ -179,8 +179,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * Another namespace of this node. Fields that are left out count as absent, ranks as 0 and sizes as 1. Throws `ArgumentError` for an
-   * invalid namespace.
+   * Another namespace of this node. What is left out is as in a configuration without it: a store that was created with these settings shares
+   * its pages. Throws `ArgumentError` for an invalid namespace.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';

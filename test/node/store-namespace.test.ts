@@ -4,7 +4,9 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { ArgumentError } from '../../src/base/errors.js';
+import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import type { StorageConfig } from '../../src/config.js';
+import type { KeyNamespace } from '../../src/core/index.js';
 import { keyEncoderFor } from '../../src/node/key-namespace.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { sampleIn } from '../_support/metrics/samples.js';
@@ -51,6 +53,42 @@ for (const isMlaModel of ['true', '1', 1, true]) {
     t.deepEqual(await one.store.get('k'), content(1, 100));
   });
 }
+
+test.serial(
+  'storage: a namespace is that of a store with these settings, in a program and at the socket',
+  async (t) => {
+    // Cause: texts that were left out were absent in one place and empty in the other, which made different keys.
+    const folder = mkdtempSync(join(tmpdir(), 'meshcache-namespace-'));
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    for (const namespace of [
+      {},
+      { modelName: 'llama' },
+      { modelName: 'llama', tag: 'weights-1' },
+      { tag: 'weights-2' },
+    ]) {
+      const { tag = '', ...storage } = namespace as Partial<KeyNamespace>;
+      const port = await freePort();
+      const client_socket = join(folder, 'node.sock');
+      const { store } = await start(t, port, { ...storage, extraConfig: { namespace: tag, client_socket } });
+      const { store: other } = await start(t, port, { modelName: 'other' });
+      await until(() => store.stats().members === 2 && other.stats().members === 2);
+      t.true(await store.set('key', content(1, 100)));
+      const client = await MeshCacheClient.connect({ socket: store.clientSocket, namespace });
+      t.teardown(() => client.close());
+      for (const [name, one] of Object.entries({
+        own: store.namespace(namespace),
+        other: other.namespace(namespace),
+        client,
+      })) {
+        t.deepEqual(await one.get('key'), content(1, 100), `${JSON.stringify(namespace)}: ${name}`);
+      }
+      t.is(await other.get('key'), null);
+      await client.close();
+      await store.close();
+      await other.close();
+    }
+  },
+);
 
 test.serial('storage: ranks and booleans that are none are refused', async (t) => {
   const port = await freePort();

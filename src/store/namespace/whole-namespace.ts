@@ -14,7 +14,13 @@ const NAMESPACE_PARTS: ReadonlySet<string> = new Set([
   'isMlaModel',
 ]);
 
-/** Completes a namespace: missing parts are absent, ranks 0 and sizes 1. Throws `ArgumentError` for unknown parts. */
+/** The parts as a configuration has them that does not name them: a store of that configuration and this namespace share their pages. */
+const DEFAULT_PARTS = { dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
+
+/**
+ * Completes a namespace as the configuration of a store is completed: texts that are left out are empty, but for the name of the model; ranks
+ * are 0 and sizes 1. Throws `ArgumentError` for unknown parts.
+ */
 export function wholeNamespace(parts: Partial<KeyNamespace>): KeyNamespace {
   if (typeof parts !== 'object' || parts === null) {
     throw new ArgumentError(`namespace: must be an object, got ${shown(parts)}`);
@@ -25,5 +31,6 @@ export function wholeNamespace(parts: Partial<KeyNamespace>): KeyNamespace {
       `namespace: unknown part ${shown(unknown)}; allowed are ${[...NAMESPACE_PARTS].join(', ')}`,
     );
   }
-  return { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, ...parts };
+  const given = Object.entries(parts).filter(([, part]) => part !== undefined);
+  return { ...DEFAULT_PARTS, ...Object.fromEntries(given) };
 }
