@@ -181,9 +181,10 @@ async function runSeeds(options: SimClusterOptions, count: number, context: Comm
   progress?.end();
   failed.sort((a, b) => a.seed - b.seed);
   const wallS = (context.clock.nowMs() - startMs) / 1000;
-  const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualS, wall_s: wallS };
+  const summary = { seeds: doneCount, from: options.seed, failed, events, virtual_s: virtualS, wall_s: wallS };
+  const ran = doneCount === count ? `${count}` : `${doneCount} of ${count}`;
   const text =
-    `${count} seeds from ${options.seed} on: ${failed.length} failed; ${virtualS.toFixed(0)} virtual seconds, ` +
+    `${ran} seeds from ${options.seed} on: ${failed.length} failed; ${virtualS.toFixed(0)} virtual seconds, ` +
     `${events} events in ${wallS.toFixed(1)} s`;
   printResult(context, summary, { json: options.json, asText: () => text });
   if (failed.length > 0) context.setExitStatus(1);
