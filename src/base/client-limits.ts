@@ -40,6 +40,11 @@ export const CLIENT_POOLS_MAX_COUNT = 256;
 export const CLIENT_POOL_NAME_MAX_BYTES = 256;
 /** Keys of one STAT, which asks which nodes have a page. */
 export const CLIENT_STAT_MAX_KEYS = 256;
+/** Pools of one EVENTS, and keys of one answer to it. */
+export const CLIENT_EVENTS_POOLS_MAX_COUNT = 16;
+export const CLIENT_EVENTS_MAX_KEYS = 1024;
+/** Time that a client's EVENTS waits for a change; then it asks again. */
+export const CLIENT_EVENTS_WAIT_MS = 10_000;
 /** Nodes that a STAT lists as holders of a page. */
 export const CLIENT_HOLDERS_MAX_COUNT = 8;
 export const CLIENT_REGIONS_MAX_COUNT = 64;

@@ -2,6 +2,7 @@ import { assert } from './assert.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_CLOSE_TIMEOUT_MS,
+  CLIENT_EVENTS_MAX_KEYS,
   CLIENT_FINISH_TIMEOUT_MS,
   CLIENT_IN_FLIGHT_MAX_COUNT,
   CLIENT_REQUEST_MAX_KEYS,
@@ -349,8 +350,12 @@ export const METRICS_CONNECTION_MAX_REQUESTS = 1024;
 export const METRICS_IDLE_CONNECTIONS_MAX_COUNT = 56;
 /** Longest time for an HTTP request to arrive completely. */
 export const METRICS_REQUEST_TIMEOUT_MS = 5_000;
-/** Changes of pages that a node keeps for readers that come back. */
+/** Changes of pages that a node keeps for readers that come back, and characters of their keys. */
 export const EVENTS_KEPT_MAX_COUNT = 262_144;
+export const EVENTS_KEPT_MAX_CHARACTERS = 64 * MIB;
+/** Changes of pages of one event, and characters of their keys; a single key may be longer. */
+export const EVENT_MAX_CHANGES = 1024;
+export const EVENT_MAX_CHARACTERS = 256 * KIB;
 /** Time in which a reader of page events may come back, when there is no other. */
 export const EVENTS_KEPT_MS = 60_000;
 /** Streams of page events that a metrics server has open. */
@@ -402,6 +407,10 @@ relation(
   CLIENT_SENT_MAX_COUNT <= CLIENT_IN_FLIGHT_MAX_COUNT &&
     CLIENT_SENT_MAX_COUNT * CLIENT_SMALL_BODY_BYTES <= CLIENT_SMALL_BODIES_MAX_BYTES,
   'a node takes as much at once as a client sends',
+);
+relation(
+  EVENT_MAX_CHANGES <= CLIENT_EVENTS_MAX_KEYS && 4 * (EVENT_MAX_CHARACTERS + KEY_MAX_BYTES) <= CLIENT_BODY_MAX_BYTES,
+  'an event fits into an answer to a client',
 );
 relation(CLIENT_FINISH_TIMEOUT_MS <= CLIENT_CLOSE_TIMEOUT_MS, 'a client that closes waits for a node that does');
 relation(CLIENT_BODY_MAX_BYTES <= CLIENTS_BODIES_MAX_BYTES, 'there is room for the body of a client');

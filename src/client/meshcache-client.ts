@@ -1,6 +1,6 @@
 import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
-import { ArgumentError, MeshCacheError } from '../base/errors.js';
+import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
 import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
@@ -13,6 +13,12 @@ import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { Attachment } from './attachment.js';
 import { ClientPages } from './client-pages.js';
+import {
+  type ClientFollowOptions,
+  type ClientPageEvent,
+  PageEventFeed,
+  type PageEventFeedParts,
+} from './page-event-feed.js';
 
 /** How a program attaches to the node of its host. */
 export interface MeshCacheClientOptions {
@@ -72,11 +78,14 @@ const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 export class MeshCacheClient extends StoreNamespace {
   readonly #attachment: Attachment;
   readonly #pages: ClientPages;
+  readonly #feedParts: Omit<PageEventFeedParts, 'closed'>;
+  readonly #closed = new AbortController();
 
-  private constructor(attachment: Attachment, pages: ClientPages, env: Environment) {
-    super({ namespacePages: pages, turns: new FairTurns(env.clock) });
+  private constructor(attachment: Attachment, pages: ClientPages, feedParts: Omit<PageEventFeedParts, 'closed'>) {
+    super({ namespacePages: pages, turns: new FairTurns(feedParts.env.clock) });
     this.#attachment = attachment;
     this.#pages = pages;
+    this.#feedParts = feedParts;
   }
 
   /**
@@ -111,19 +120,14 @@ export class MeshCacheClient extends StoreNamespace {
     // The encoder refuses the namespaces that the node would refuse.
     if (whole !== undefined) new KeyEncoder(whole);
     const env = systemEnvironment(environment);
-    const attachment = new Attachment({
-      path,
-      name,
-      namespace: whole,
-      usesRegions: mode === 'auto',
-      env,
-    });
+    const feedParts = { path, name, namespace: whole, env };
+    const attachment = new Attachment({ ...feedParts, usesRegions: mode === 'auto' });
     await attachment.connect();
     if (required && attachment.link === undefined) {
       await attachment.close();
       throw new MeshCacheError('ERR_UNREACHABLE', `no node at ${path}: ${attachment.lastReason}`, { retryable: true });
     }
-    return new MeshCacheClient(attachment, new ClientPages({ attachment, timeoutMs, env }), env);
+    return new MeshCacheClient(attachment, new ClientPages({ attachment, timeoutMs, env }), feedParts);
   }
 
   /** Whether there is a node at the socket, as far as is known. */
@@ -145,6 +149,28 @@ export class MeshCacheClient extends StoreNamespace {
     return this.#pages.stat(keys);
   }
 
+  /**
+   * What becomes of the pages of this client's namespace on its node: a list of them, then each change, or what follows the position `after`. Uses a
+   * connection of its own, and attaches again by itself: after a restart of the node the stream goes on with a new list. While there is no node it
+   * is silent. Ends when the signal is aborted or the client is closed. Throws `ArgumentError`, `ClosedError`, and `ERR_REMOTE` for a node of an
+   * earlier version.
+   *
+   * @example
+   * import { MeshCacheClient } from 'meshcache';
+   *
+   * await using client = await MeshCacheClient.connect();
+   * for await (const event of client.pageEvents({ signal: AbortSignal.timeout(60_000) })) {
+   *   if (event.kind === 'changed') for (const { key, tier } of event.changes) console.log(key, tier ?? 'gone');
+   * }
+   */
+  pageEvents(options: ClientFollowOptions = {}): AsyncGenerator<ClientPageEvent, void> {
+    if (this.#closed.signal.aborted) throw new ClosedError('the client');
+    if (typeof options !== 'object' || options === null) {
+      throw new ArgumentError(`pageEvents: options must be an object, such as { after: '…' }, got ${shown(options)}`);
+    }
+    return new PageEventFeed({ ...this.#feedParts, closed: this.#closed.signal }, options).events();
+  }
+
   /** Bytes that this client has moved, and the node's figures of it. */
   async stats(): Promise<MeshCacheClientStats> {
     const answer = await this.#pages.ask(RequestType.stats);
@@ -163,6 +189,7 @@ export class MeshCacheClient extends StoreNamespace {
    * a read into shared memory stays pending until the node runs again. Later calls throw `ClosedError`. Idempotent.
    */
   async close(): Promise<void> {
+    this.#closed.abort();
     await this.#attachment.close();
   }
 

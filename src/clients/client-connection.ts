@@ -167,6 +167,7 @@ export class ClientConnection {
     this.#inFlight.dropWaiting();
     this.#parts.onClosed(this);
     for (const { abort } of this.#inFlight.all()) abort.abort();
+    this.#requests?.close();
     this.regions.removeAll().catch((error: unknown) => {
       this.#parts.log.log('error', 'releasing memory of a client failed', { error: String(error) });
     });
@@ -257,7 +258,7 @@ export class ClientConnection {
       this.#answerNow(header, body);
       return;
     }
-    const tooMuch = this.#inFlight.tooMuch(body, this.#giveBack !== undefined);
+    const tooMuch = this.#inFlight.tooMuch(header.type, body, this.#giveBack !== undefined);
     if (tooMuch === undefined) {
       this.#take(header, body);
     } else {
@@ -395,9 +396,10 @@ export class ClientConnection {
   /** Answers when request `id` has ended; with `id` 0, when all earlier requests have. */
   #fence(header: FrameHeader, id: number): void {
     const { inFlightMaxCount } = this.#parts.limits;
-    // Other fences need not be awaited: the requests that they wait for are awaited here, too.
-    const isFence = (request: ClientRequest): boolean => request.header.type === RequestType.fence;
-    const of = id === 0 ? this.#inFlight.all().filter((r) => !isFence(r)) : [this.#inFlight.get(id)];
+    // Other fences need not be awaited: the requests that they wait for are awaited here, too. EVENTS touches no memory of the client.
+    const isAwaited = ({ header: { type } }: ClientRequest): boolean =>
+      type !== RequestType.fence && type !== RequestType.events;
+    const of = id === 0 ? this.#inFlight.all().filter(isAwaited) : [this.#inFlight.get(id)];
     const before = of.filter((request) => request !== undefined);
     if (before.length === 0) {
       this.#answer(header, Status.ok, NOTHING);

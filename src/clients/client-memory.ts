@@ -52,7 +52,9 @@ export class ClientMemory {
   /** Capability bits: features that this node offers to a client. */
   capabilitiesFor(client: ClientConnection): number {
     const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
-    return Capability.hints | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
+    return (
+      Capability.hints | Capability.events | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files)
+    );
   }
 
   /** Opens a file that the client's process has open under a number. Throws {@link RequestError}. */

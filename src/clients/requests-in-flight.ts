@@ -22,6 +22,7 @@ export type RequestBeginning = Pick<ClientRequest, 'header' | 'body'> &
 
 /**
  * The requests of one client that were received and not answered: a few run, the others wait for their turn; HELLO and fences do neither.
+ * EVENTS runs beside those few: it waits for something to happen, and must not keep others from running.
  *
  * Accounting: those that wait and those that run are in flight; `#smallBodiesBytes` is the sum over the bodies in flight for which no memory
  * was reserved.
@@ -34,6 +35,9 @@ export class RequestsInFlight {
   readonly #running = new Set<ClientRequest>();
   #fenceCount = 0;
   #bytesRunningCount = 0;
+  /** EVENTS in flight, and those of them that run. */
+  #eventsCount = 0;
+  #eventsRunningCount = 0;
   #smallBodiesBytes = 0;
 
   constructor(limits: ClientLimits) {
@@ -62,8 +66,9 @@ export class RequestsInFlight {
   }
 
   /** The reason why one more request is too much, or undefined. `isReserved`: memory is reserved for its body. */
-  tooMuch(body: Buffer, isReserved: boolean): string | undefined {
+  tooMuch(type: number, body: Buffer, isReserved: boolean): string | undefined {
     const { inFlightMaxCount, smallBodiesMaxBytes } = this.#limits;
+    if (type === RequestType.events && this.#eventsCount > 0) return 'an EVENTS is in flight, no more are allowed';
     if (this.#byId.size - this.#fenceCount >= inFlightMaxCount) {
       return `${inFlightMaxCount} requests are in flight, no more are allowed`;
     }
@@ -87,6 +92,7 @@ export class RequestsInFlight {
     this.#byId.set(header.requestId, request);
     this.#smallBodiesBytes += request.smallBytes;
     if (isFence(request)) this.#fenceCount++;
+    if (isForEvents(request)) this.#eventsCount++;
     return request;
   }
 
@@ -95,6 +101,7 @@ export class RequestsInFlight {
     if (!this.#byId.delete(request.header.requestId)) return;
     this.#smallBodiesBytes -= request.smallBytes;
     if (isFence(request)) this.#fenceCount--;
+    if (isForEvents(request)) this.#eventsCount--;
     request.cancelDeadline();
     request.giveBack();
   }
@@ -106,9 +113,11 @@ export class RequestsInFlight {
 
   /** Takes the next request out of the queue to run it; undefined if none waits, or enough are running. */
   runNext(): ClientRequest | undefined {
-    if (this.#running.size >= this.#limits.runningMaxCount) return undefined;
+    const isFull = this.#running.size - this.#eventsRunningCount >= this.#limits.runningMaxCount;
     const isBytesFull = this.#bytesRunningCount >= this.#limits.bytesRunningMaxCount;
-    const next = this.#waiting.find((request) => !isBytesFull || !isForBytes(request));
+    const mayRun = (request: ClientRequest): boolean =>
+      isForEvents(request) || (!isFull && !(isBytesFull && isForBytes(request)));
+    const next = this.#waiting.find(mayRun);
     if (next !== undefined) this.runNow(next);
     return next;
   }
@@ -120,12 +129,16 @@ export class RequestsInFlight {
     this.#waiting.splice(index, 1);
     this.#running.add(request);
     this.#bytesRunningCount += Number(isForBytes(request));
+    this.#eventsRunningCount += Number(isForEvents(request));
     return true;
   }
 
   /** Removes a request that has run. */
   ended(request: ClientRequest): void {
-    if (this.#running.delete(request)) this.#bytesRunningCount -= Number(isForBytes(request));
+    if (this.#running.delete(request)) {
+      this.#bytesRunningCount -= Number(isForBytes(request));
+      this.#eventsRunningCount -= Number(isForEvents(request));
+    }
     this.settle(request);
   }
 
@@ -149,6 +162,9 @@ export class RequestsInFlight {
     assertEqual('requests in flight: fences', this.#fenceCount, all.filter(isFence).length);
     const bytesRunning = [...this.#running].filter(isForBytes).length;
     assertEqual('requests in flight: those that run for bytes', this.#bytesRunningCount, bytesRunning);
+    assertEqual('requests in flight: EVENTS', this.#eventsCount, all.filter(isForEvents).length);
+    const eventsRunning = [...this.#running].filter(isForEvents).length;
+    assertEqual('requests in flight: EVENTS that run', this.#eventsRunningCount, eventsRunning);
   }
 }
 
@@ -158,4 +174,8 @@ function isFence({ header }: ClientRequest): boolean {
 
 function isForBytes({ header }: ClientRequest): boolean {
   return header.type === RequestType.getBytes;
+}
+
+function isForEvents({ header }: ClientRequest): boolean {
+  return header.type === RequestType.events;
 }

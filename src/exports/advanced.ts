@@ -25,6 +25,7 @@ export type {
 export type { RandomSource } from '../base/environment/random.js';
 export type { Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
 export type { TlsIdentity } from '../base/environment/tls-identity.js';
+export type { ClientFollowOptions, ClientPageChange, ClientPageEvent } from '../client/page-event-feed.js';
 export {
   PLACEMENT_POLICIES,
   PLACEMENT_ROUTINGS,

@@ -3,7 +3,7 @@ import type { Files } from '../base/environment/files.js';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
 import { ClientServer } from '../clients/client-server.js';
-import { ClientNamespace } from '../clients/requests/client-namespace.js';
+import { ClientNamespace, type FollowPages } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
@@ -18,6 +18,8 @@ export interface ClientWiringParts {
   readonly directory: Pick<DirectoryClient, 'find'>;
   readonly pages: PageStore;
   readonly keyEncoders: KeyEncoders;
+  /** The events of this node's pages. */
+  readonly follow: FollowPages;
   readonly stats: () => StoreStats;
   readonly env: Environment;
 }
@@ -31,14 +33,15 @@ export async function openClientSocket(
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
-  const holdersOf = (keys: readonly string[]) => pageHolders(parts, keys);
+  const namespaceParts = { holdersOf: (keys: readonly string[]) => pageHolders(parts, keys), follow: parts.follow };
   return ClientServer.listen(
     { path, mode: Number.parseInt(mode, 8), gid },
     {
       env,
       nodeId,
       packageVersion: packageVersion(),
-      namespaceOf: (namespace) => new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace)), holdersOf),
+      namespaceOf: (namespace) =>
+        new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace)), namespaceParts),
       nodeStats: () => {
         const { poolCapacityBytes, poolUsedBytes, poolEntries, members } = stats();
         return {

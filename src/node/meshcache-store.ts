@@ -299,9 +299,10 @@ export class MeshCacheStore extends NodeNamespace {
 }
 
 function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): DoorParts {
-  const { pages, runtime } = parts;
+  const { pages, runtime, events } = parts;
   const { nodeId, directory } = runtime;
-  return { nodeId, directory, pages, keyEncoders, stats: () => statsOf(parts), env };
+  const follow = (options: FollowOptions) => events.follow(options);
+  return { nodeId, directory, pages, keyEncoders, follow, stats: () => statsOf(parts), env };
 }
 
 function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders): PageEventSource {

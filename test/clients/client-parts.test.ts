@@ -21,7 +21,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
 import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
 import { systemRandom } from '../../src/system/system-random.js';
-import { HeldStore, regionBody } from '../_support/clients/client-fixture.js';
+import { HeldStore, noEvents, regionBody } from '../_support/clients/client-fixture.js';
 import { frame } from '../_support/clients/test-client.js';
 import { testEnvironment } from '../_support/rpc/server.js';
 import { until } from '../_support/support.js';
@@ -247,7 +247,10 @@ test('client requests: a SET of very many bytes ends between two steps when it i
   const regions = new ClientRegions();
   regions.add(1, HostRegion.allocate(32 * 2 ** 20), false);
   t.teardown(() => regions.removeAll());
-  const namespace = new ClientNamespace(new StoredPages(store.pages, new KeyEncoder(NAMESPACE)), async () => []);
+  const namespace = new ClientNamespace(new StoredPages(store.pages, new KeyEncoder(NAMESPACE)), {
+    holdersOf: async () => [],
+    follow: noEvents,
+  });
   const env = testEnvironment();
   const counts = new ClientCounts(env.metrics, 'test');
   const requests = new ClientRequests({ namespace, regions, counts, caller: 1 });

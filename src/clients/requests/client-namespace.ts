@@ -2,6 +2,7 @@ import { ArgumentError } from '../../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
 import type { RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
+import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
@@ -17,14 +18,26 @@ export interface PageHolders {
 /** Looks up all that is known of each object key. */
 export type HoldersOf = (objectKeys: readonly string[]) => Promise<(readonly DataLocation[])[]>;
 
+/** The events of all pages of this node. */
+export type FollowPages = (options: FollowOptions) => AsyncGenerator<PageEvent, void>;
+
+/** What a namespace needs of the node beside its pages. */
+export interface ClientNamespaceParts {
+  readonly holdersOf: HoldersOf;
+  readonly follow: FollowPages;
+}
+
 /** The pages of one namespace as clients ask for them. Throws {@link RequestError} for invalid keys and pools. */
 export class ClientNamespace {
   readonly #pages: StoredPages;
   readonly #holdersOf: HoldersOf;
+  /** The events of all pages of this node, of other namespaces as well. */
+  readonly follow: FollowPages;
 
-  constructor(pages: StoredPages, holdersOf: HoldersOf) {
+  constructor(pages: StoredPages, { holdersOf, follow }: ClientNamespaceParts) {
     this.#pages = pages;
     this.#holdersOf = holdersOf;
+    this.follow = follow;
   }
 
   exists(keys: readonly string[], pool: string, signal: AbortSignal): Promise<boolean[]> {
@@ -75,6 +88,12 @@ export class ClientNamespace {
         return { length: first.length, holders: locations.map(({ nodeId, tier }) => ({ node_id: nodeId, tier })) };
       });
     });
+  }
+
+  /** The text with which all object keys of a pool begin. */
+  prefixOf(pool: string): string {
+    this.#checkPool(pool);
+    return this.#pages.objectKeys([''], pool)[0] as string;
   }
 
   async #in<T>(pool: string, use: () => Promise<T>): Promise<T> {

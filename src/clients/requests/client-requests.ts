@@ -30,6 +30,7 @@ import {
   type ToldFlags,
 } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
+import { ClientEvents } from './client-events.js';
 import type { ClientNamespace } from './client-namespace.js';
 import type { ClientRegions, HeldPages } from './client-regions.js';
 import type { ClientCounts, ClientWay } from './client-stats.js';
@@ -49,9 +50,16 @@ const BYTES_READ_AT_ONCE_MAX_COUNT = 16;
 /** Executes the requests of one client. */
 export class ClientRequests {
   readonly #parts: ClientRequestsParts;
+  readonly #events: ClientEvents;
 
   constructor(parts: ClientRequestsParts) {
     this.#parts = parts;
+    this.#events = new ClientEvents(parts.namespace);
+  }
+
+  /** Lets go of what is kept between requests. */
+  close(): void {
+    this.#events.close();
   }
 
   /**
@@ -77,6 +85,8 @@ export class ClientRequests {
         return this.#clear(body);
       case RequestType.stat:
         return this.#stat(body);
+      case RequestType.events:
+        return this.#events.next(body, signal);
       case RequestType.unregion:
         await this.#parts.regions.remove(decodeNumber(body));
         return Buffer.alloc(0);

@@ -39,6 +39,7 @@ export const RequestType = {
   stats: 13,
   ping: 14,
   stat: 15,
+  events: 18,
 } as const;
 export type RequestType = (typeof RequestType)[keyof typeof RequestType];
 
@@ -56,7 +57,7 @@ export const Status = {
 export type Status = (typeof Status)[keyof typeof Status];
 
 /** Capability bits: features that a node offers to a client. */
-export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8 } as const;
+export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8, events: 64 } as const;
 
 export interface FrameHeader {
   readonly bodyBytes: number;

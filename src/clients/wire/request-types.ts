@@ -10,4 +10,5 @@ export const CANCELLABLE_TYPES: ReadonlySet<number> = new Set([
   RequestType.getBytes,
   RequestType.setBytes,
   RequestType.delete,
+  RequestType.events,
 ]);

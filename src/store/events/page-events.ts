@@ -1,14 +1,18 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
-import { EVENTS_KEPT_MAX_COUNT, EVENTS_KEPT_MS } from '../../base/limits.js';
+import {
+  EVENT_MAX_CHANGES,
+  EVENT_MAX_CHARACTERS,
+  EVENTS_KEPT_MAX_CHARACTERS,
+  EVENTS_KEPT_MAX_COUNT,
+  EVENTS_KEPT_MS,
+} from '../../base/limits.js';
 import type { Tier } from '../../types.js';
 
 /** Time in which changes are collected into one batch. */
 const BATCH_MS = 20;
 /** Changed keys that are looked at without waiting for the rest of the time. */
 const COLLECTED_MAX_COUNT = 8192;
-/** Changes of one batch. */
-const BATCH_MAX_COUNT = 1024;
 
 /** What has become of a page: where this node has it now; null: it has gone. The last change of a key is the one that counts. */
 export interface PageChange {
@@ -21,15 +25,15 @@ export interface PageChange {
  * A part of the stream. `reset`: all that is known of this node's pages is void, and a list of them begins; `listed`: pages of that list;
  * `complete`: the list is whole; `changed`: pages have come, moved or gone since. A reader that comes back after a position gets what follows it.
  */
-export type PageEvent =
+export type PageEvent<Change extends PageChange = PageChange> =
   | { readonly kind: 'reset' }
-  | { readonly kind: 'listed'; readonly changes: readonly PageChange[] }
+  | { readonly kind: 'listed'; readonly changes: readonly Change[] }
   | { readonly kind: 'complete'; readonly position: string }
   | {
       readonly kind: 'changed';
       readonly position: string;
       readonly atMs: number;
-      readonly changes: readonly PageChange[];
+      readonly changes: readonly Change[];
     };
 
 /** Where a stream of page events begins and when it ends. */
@@ -61,7 +65,7 @@ interface Batch {
  * may get one twice without harm, and changes of one page within {@link BATCH_MS} are one.
  *
  * While nobody reads, and nobody has for EVENTS_KEPT_MS, nothing is recorded and {@link note} costs nothing. Else the last changes are kept,
- * EVENTS_KEPT_MAX_COUNT of them; a reader that falls behind further begins with a new list.
+ * EVENTS_KEPT_MAX_COUNT of them with EVENTS_KEPT_MAX_CHARACTERS in their keys; a reader that falls behind further begins with a new list.
  */
 export class PageEvents {
   readonly #pages: ListedPages;
@@ -69,8 +73,9 @@ export class PageEvents {
   /** Part of all positions, taken for the first reader: a position of another start of this node is worth nothing. */
   #epoch = '';
   #batches: Batch[] = [];
-  /** Number of changes in `#batches`. */
+  /** Number of changes in `#batches`, and of characters in their keys. */
   #keptCount = 0;
+  #keptCharacters = 0;
   /** Sequence number of the last batch. Before the first one it is 0. */
   #last = 0;
   /** All batches after this one are kept. */
@@ -167,6 +172,7 @@ export class PageEvents {
     this.#changed.clear();
     this.#batches = [];
     this.#keptCount = 0;
+    this.#keptCharacters = 0;
     // What changes from now on is not recorded, so no former position can be gone on from.
     this.#last++;
     this.#keptAfter = this.#last;
@@ -178,16 +184,17 @@ export class PageEvents {
     const keys = [...this.#changed];
     this.#changed.clear();
     const atMs = this.#env.clock.wallMs();
-    for (let start = 0; start < keys.length; start += BATCH_MAX_COUNT) {
-      const part = keys.slice(start, start + BATCH_MAX_COUNT);
+    for (const part of partsOf(keys)) {
       this.#last++;
       this.#batches.push({ sequence: this.#last, atMs, changes: this.#changesOf(part) });
       this.#keptCount += part.length;
+      this.#keptCharacters += charactersOf(part);
     }
     let forgotten = 0;
-    while (this.#keptCount > EVENTS_KEPT_MAX_COUNT) {
+    while (this.#keptCount > EVENTS_KEPT_MAX_COUNT || this.#keptCharacters > EVENTS_KEPT_MAX_CHARACTERS) {
       const oldest = this.#batches[forgotten++] as Batch;
       this.#keptCount -= oldest.changes.length;
+      this.#keptCharacters -= charactersOf(oldest.changes.map(({ key }) => key));
       this.#keptAfter = oldest.sequence;
     }
     this.#batches.splice(0, forgotten);
@@ -195,8 +202,8 @@ export class PageEvents {
   }
 
   *#list(keys: readonly string[]): Generator<PageEvent, void> {
-    for (let start = 0; start < keys.length; start += BATCH_MAX_COUNT) {
-      const changes = this.#changesOf(keys.slice(start, start + BATCH_MAX_COUNT)).filter(({ tier }) => tier !== null);
+    for (const part of partsOf(keys)) {
+      const changes = this.#changesOf(part).filter(({ tier }) => tier !== null);
       if (changes.length > 0) yield { kind: 'listed', changes };
     }
   }
@@ -226,16 +233,38 @@ export class PageEvents {
   /** Throws `InvariantError` unless the kept batches follow one another, and are within their limit. */
   verify(): void {
     assertEqual('page events: batches after the forgotten ones', this.#batches.length, this.#last - this.#keptAfter);
-    let count = 0;
+    let [count, characters] = [0, 0];
     for (const [i, { sequence, changes }] of this.#batches.entries()) {
       assertEqual('page events: sequence of a batch', sequence, this.#keptAfter + 1 + i);
       count += changes.length;
+      characters += charactersOf(changes.map(({ key }) => key));
     }
     assertEqual('page events: changes that are kept', this.#keptCount, count);
+    assertEqual('page events: characters that are kept', this.#keptCharacters, characters);
     assertAtMost('page events: changes that are kept', count, EVENTS_KEPT_MAX_COUNT);
+    assertAtMost('page events: characters that are kept', characters, EVENTS_KEPT_MAX_CHARACTERS);
     assert(
       this.#isRecording || this.#readers === 0 || this.#isClosed,
       'page events: somebody reads, and nothing is recorded',
     );
   }
+}
+
+/** Cuts keys into parts of at most EVENT_MAX_CHANGES keys that have EVENT_MAX_CHARACTERS together, or are one key. */
+function* partsOf(keys: readonly string[]): Generator<readonly string[], void> {
+  let start = 0;
+  let characters = 0;
+  for (const [i, { length }] of keys.entries()) {
+    if (i > start && (i - start >= EVENT_MAX_CHANGES || characters + length > EVENT_MAX_CHARACTERS)) {
+      yield keys.slice(start, i);
+      start = i;
+      characters = 0;
+    }
+    characters += length;
+  }
+  if (start < keys.length) yield keys.slice(start);
+}
+
+function charactersOf(keys: readonly string[]): number {
+  return keys.reduce((sum, { length }) => sum + length, 0);
 }

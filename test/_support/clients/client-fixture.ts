@@ -5,7 +5,7 @@ import type { ExecutionContext } from 'ava';
 import { silentLogger } from '../../../src/base/environment/log.js';
 import type { ClientLimits } from '../../../src/clients/client-limits.js';
 import { ClientServer } from '../../../src/clients/client-server.js';
-import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
+import { ClientNamespace, type FollowPages } from '../../../src/clients/requests/client-namespace.js';
 import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../../src/clients/wire/messages.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
@@ -122,15 +122,20 @@ export class HeldStore {
   }
 }
 
+/** The page events of a store that has closed. */
+export const noEvents: FollowPages = async function* () {};
+
 /** Starts a client socket over a store that does nothing by itself. */
 export async function startServer(
   t: ExecutionContext,
   {
     limits,
     env = testEnvironment(),
-  }: { limits?: Partial<ClientLimits>; env?: ReturnType<typeof testEnvironment> } = {},
+    events,
+  }: { limits?: Partial<ClientLimits>; env?: ReturnType<typeof testEnvironment>; events?: FollowPages } = {},
 ) {
   const store = new HeldStore();
+  const follow = events ?? noEvents;
   const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
   const server = await ClientServer.listen(
     { path: join(folder(t), 'node.sock'), mode: 0o600, limits },
@@ -138,7 +143,11 @@ export async function startServer(
       env: { ...env, log: silentLogger },
       nodeId: 'node',
       packageVersion: '0',
-      namespaceOf: () => new ClientNamespace(new StoredPages(store.pages, encoder), async (keys) => keys.map(() => [])),
+      namespaceOf: () =>
+        new ClientNamespace(new StoredPages(store.pages, encoder), {
+          holdersOf: async (keys) => keys.map(() => []),
+          follow,
+        }),
       nodeStats: () => ({}),
     },
   );

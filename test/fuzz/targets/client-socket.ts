@@ -6,6 +6,12 @@ import { clientLimits } from '../../../src/clients/client-limits.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
 import { ClientCounts } from '../../../src/clients/requests/client-stats.js';
 import {
+  decodeEvents,
+  decodeEventsAnswer,
+  encodeEvents,
+  encodeEventsAnswer,
+} from '../../../src/clients/wire/events.js';
+import {
   decodeBytesAnswer,
   decodeDescriptorRequest,
   decodeExists,
@@ -35,6 +41,7 @@ import {
 import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
+import type { PageEvent } from '../../../src/store/events/page-events.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
@@ -44,6 +51,7 @@ import { inPieces, piecesOf } from '../pieces.js';
 
 const NAMESPACE = { modelName: 'm', tag: 't', tpRank: 1, tpSize: 2, ppRank: 0, ppSize: 1, isMlaModel: false };
 const HELLO = encodeHello({ minVersion: 1, maxVersion: 1, name: 'fuzz', pid: 1 });
+const EVENTS = encodeEvents({ position: '', pools: ['', 'mamba'] });
 const pieces = { pieceCount: 2, offsets: [0, 8, 16, 24], lengths: [8, 8, 8, 8], regionIds: [0, 1, 0, 1] };
 const BODIES: readonly Buffer[] = [
   HELLO,
@@ -62,6 +70,16 @@ const BODIES: readonly Buffer[] = [
     regionId: 1,
     isWritable: true,
     length: 4096,
+  }),
+  EVENTS,
+  encodeEventsAnswer({
+    kind: 'changed',
+    position: '1-1',
+    atMs: 1,
+    changes: [
+      { pool: 0, key: 'a', tier: 'memory' },
+      { pool: 1, key: 'b', tier: null },
+    ],
   }),
 ];
 const REGION_LIMITS = { maxKeys: 64, maxPieces: 256 };
@@ -85,6 +103,8 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice((body) => decodeBytesAnswer(body, 2), encodeBytesAnswer),
   twice(decodeHelloAnswer, encodeHelloAnswer),
   twice(decodeDescriptorRequest, encodeDescriptorRequest),
+  twice(decodeEvents, encodeEvents),
+  twice((body) => decodeEventsAnswer(body, 2), encodeEventsAnswer),
 ];
 
 function twice<T>(decode: (body: Buffer) => T, encode: (value: T) => Buffer) {
@@ -120,6 +140,15 @@ const store = {
   clear: async () => {},
   getCopyWithin: async () => new Uint8Array(3),
 } as unknown as PageStore;
+/** A list of one page, and its end. */
+async function* somePageEvents(): AsyncGenerator<PageEvent, void> {
+  yield { kind: 'reset' };
+  yield {
+    kind: 'listed',
+    changes: [{ key: new KeyEncoder(NAMESPACE).encodeKeys(['a'])[0] as string, tier: 'memory' }],
+  };
+  yield { kind: 'complete', position: '1-1' };
+}
 const bootToken = Buffer.alloc(16, 7);
 
 function frame(type: number, requestId: number, body: Buffer = Buffer.alloc(0)): Buffer {
@@ -128,7 +157,10 @@ function frame(type: number, requestId: number, body: Buffer = Buffer.alloc(0)):
 
 function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionParts {
   const encoder = new KeyEncoder(NAMESPACE);
-  const namespace = new ClientNamespace(new StoredPages(store, encoder), async (keys) => keys.map(() => []));
+  const namespace = new ClientNamespace(new StoredPages(store, encoder), {
+    holdersOf: async (keys) => keys.map(() => []),
+    follow: somePageEvents,
+  });
   return {
     socket,
     limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
@@ -189,6 +221,7 @@ export const clientConnection: Fuzzer = {
       [RequestType.cancel, Buffer.from([3, 0, 0, 0])],
       [RequestType.unregion, Buffer.from([1, 0, 0, 0])],
       [RequestType.ping, Buffer.alloc(0)],
+      [RequestType.events, EVENTS],
       [RequestType.stats, Buffer.alloc(0)],
     ]);
     const frames = [...bodyOf].map(([type, body], i) => frame(type, i + 2, body));
