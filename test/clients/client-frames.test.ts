@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import test from 'ava';
+import { decodeEvents, decodeEventsAnswer, encodeEvents, encodeEventsAnswer } from '../../src/clients/wire/events.js';
 import {
   type BytesResult,
   decodeBytesAnswer,
@@ -32,6 +33,7 @@ import {
   RequestType,
   type Status,
 } from '../../src/clients/wire/messages.js';
+import type { Tier } from '../../src/types.js';
 import { numberBody } from '../_support/clients/test-client.js';
 
 interface Entry {
@@ -63,6 +65,7 @@ const TYPES: Readonly<Record<string, number>> = {
   STATS: RequestType.stats,
   PING: RequestType.ping,
   STAT: RequestType.stat,
+  EVENTS: RequestType.events,
 };
 const NOTHING = Buffer.alloc(0);
 const LIMITS = { maxKeys: 100, maxPieces: 100 };
@@ -144,6 +147,8 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       const expected = { pool: f.pool, isNamed: f.named, ...told(f), keys: f.keys, pages: f.pages.map(hex) };
       return { encoded: encodeSetBytes(expected), decoded: decodeSetBytes(body, 100), expected };
     }
+    case 'EVENTS':
+      return { encoded: encodeEvents(f), decoded: decodeEvents(body), expected: f };
     case 'CLEAR':
       return { encoded: encodePools(f.pools), decoded: decodePools(body), expected: f.pools };
     case 'UNREGION':
@@ -192,6 +197,14 @@ function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
       (page: string): BytesResult => (page === 'miss' ? LENGTH_MISS : page === 'again' ? LENGTH_NO_ROOM : hex(page)),
     );
     return { encoded: encodeBytesAnswer(expected), decoded: decodeBytesAnswer(body, f.request.keys), expected };
+  }
+  if (type === 'EVENTS') {
+    const { kind, position, atMs, groups } = f;
+    const changes = groups.flatMap(({ pool, tier, keys }: { pool: number; tier: Tier | null; keys: string[] }) =>
+      keys.map((key) => ({ pool, key, tier })),
+    );
+    const expected = { kind, position, atMs, changes };
+    return { encoded: encodeEventsAnswer(expected), decoded: decodeEventsAnswer(body, f.request.pools), expected };
   }
   if (type === 'PING') return { encoded: hex(f.bootToken), decoded: body.toString('hex'), expected: f.bootToken };
   return { encoded: NOTHING, decoded: {}, expected: f };

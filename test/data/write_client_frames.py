@@ -31,6 +31,7 @@ TYPES = {
     "STATS": 13,
     "PING": 14,
     "STAT": 15,
+    "EVENTS": 18,
 }
 BOOT = bytes(range(0x10, 0x20))
 ATTACH = bytes(range(0xA0, 0xB0))
@@ -321,6 +322,52 @@ answer(
     "STAT",
     b'[{"length":4096,"holders":[{"node_id":"node-1","tier":"memory"}]},null]',
     {"json": [{"length": 4096, "holders": [{"node_id": "node-1", "tier": "memory"}]}, None]},
+)
+
+# EVENTS
+request("events, a list first", "EVENTS", text16("") + pack("<H", 1) + text16(""), {"position": "", "pools": [""]})
+request(
+    "events after a position, of two pools",
+    "EVENTS",
+    text16("k3x-12") + pack("<H", 2) + text16("kv") + text16("mamba"),
+    {"position": "k3x-12", "pools": ["kv", "mamba"]},
+)
+for number, kind, position in ((0, "nothing", "k3x-12"), (1, "reset", "list.1"), (3, "complete", "k3x-12")):
+    answer(
+        f"events: {kind}",
+        "EVENTS",
+        bytes((number,)) + text16(position) + pack("<QH", 0, 0),
+        {"request": {"pools": 2}, "kind": kind, "position": position, "atMs": 0, "groups": []},
+    )
+answer(
+    "events: pages of a list",
+    "EVENTS",
+    b"\2" + text16("list.2") + pack("<QH", 0, 1) + pack("<HB", 0, 2) + keys("", "schlüssel"),
+    {
+        "request": {"pools": 1},
+        "kind": "listed",
+        "position": "list.2",
+        "atMs": 0,
+        "groups": [{"pool": 0, "tier": "disk", "keys": ["", "schlüssel"]}],
+    },
+)
+answer(
+    "events: pages have changed",
+    "EVENTS",
+    b"\4"
+    + text16("k3x-13")
+    + pack("<QH", 1_790_000_000_123, 2)
+    + pack("<HB", 1, 0)
+    + keys("gone")
+    + pack("<HB", 0, 1)
+    + keys("a", "b"),
+    {
+        "request": {"pools": 2},
+        "kind": "changed",
+        "position": "k3x-13",
+        "atMs": 1_790_000_000_123,
+        "groups": [{"pool": 1, "tier": None, "keys": ["gone"]}, {"pool": 0, "tier": "memory", "keys": ["a", "b"]}],
+    },
 )
 answer("not available here", "FILE", b"FILE", {"message": "FILE"}, status=7)
 answer("the node has failed", "STAT", "défaut".encode(), {"message": "défaut"}, status=8)

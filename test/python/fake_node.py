@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-TYPES = "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT".split()
+NAMES = "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT".split()
+#: The name of each type of request by its number.
+TYPES = {**{number: name for number, name in enumerate(NAMES, 1)}, 18: "EVENTS"}
 HEADER = struct.Struct("<IHHII")
 OPTIONS: dict[str, Any] = {
     "capabilities": 3,
@@ -146,6 +148,10 @@ DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "STATS": lambda reader: {},
     "PING": lambda reader: {},
     "STAT": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
+    "EVENTS": lambda reader: {
+        "position": reader.text16(),
+        "pools": [reader.text16() for _ in range(reader.number(2))],
+    },
 }
 
 
@@ -191,7 +197,7 @@ class Peer:
                     break
                 if status != 0 or request_id == 0:
                     raise ValueError("wrong header")
-                self.serve(type_, request_id, decode_request(TYPES[type_ - 1], body))
+                self.serve(type_, request_id, decode_request(TYPES[type_], body))
         except OSError:
             pass
         finally:
@@ -199,7 +205,7 @@ class Peer:
             self.sock.close()
 
     def serve(self, type_: int, request_id: int, fields: dict[str, Any]) -> None:
-        name = TYPES[type_ - 1]
+        name = TYPES[type_]
         if name == "CANCEL":
             end = self.held.pop(fields["of"], None)
             if end is not None and not self.ignores_cancel:
@@ -211,9 +217,9 @@ class Peer:
         self.finish(type_, request_id, fields)
 
     def finish(self, type_: int, request_id: int, fields: dict[str, Any]) -> None:
-        if TYPES[type_ - 1] in ("GET", "SET", "GET_BYTES", "SET_BYTES"):
+        if TYPES[type_] in ("GET", "SET", "GET_BYTES", "SET_BYTES"):
             self.told.append((len(fields["keys"]), fields.get("hint", 0), fields.get("continues", False)))
-        body = getattr(self, TYPES[type_ - 1].lower())(fields)
+        body = getattr(self, TYPES[type_].lower())(fields)
         if isinstance(body, int):
             self.answer(type_, request_id, b"refused", body)
         else:
@@ -391,6 +397,20 @@ class Peer:
         holders = [{"node_id": "fake-node", "tier": "memory"}]
         entries = [None if page is None else {"length": len(page), "holders": holders} for page in found]
         return json.dumps(entries).encode()
+
+    def events(self, fields: dict[str, Any]) -> bytes | int:
+        """A list in two parts, and then no change."""
+        kind, position = {"": (1, "list.1"), "list.1": (2, "list.2"), "list.2": (3, "fake-1")}.get(
+            fields["position"], (0, fields["position"])
+        )
+        groups = b""
+        if kind == 2:
+            for index, pool in enumerate(fields["pools"]):
+                keys = [key.encode() for of, key in self.node.pages if of == pool]
+                lengths = struct.pack(f"<HBI{len(keys)}H", index, 1, len(keys), *map(len, keys))
+                groups += lengths + b"".join(keys)
+        count = len(fields["pools"]) if kind == 2 else 0
+        return bytes((kind,)) + encode_text16(position) + struct.pack("<QH", 0, count) + groups
 
 
 class FakeNode:

@@ -33,7 +33,12 @@ python(`python: the client passes its own tests${why}`, (t) => {
   run(t, PYTHON, ['-W', 'error::ResourceWarning', '-m', 'unittest', 'discover', '--start-directory', 'test/python']);
 });
 
-const TYPED = ['src/python/meshcache', 'src/python/backend.py', 'examples/python/attach.py'];
+const TYPED = [
+  'src/python/meshcache',
+  'src/python/backend.py',
+  'examples/python/attach.py',
+  'examples/router/router.py',
+];
 const hasMypy = succeeds('mypy', '--version');
 (hasMypy ? test : test.skip)(`python: types are strict${hasMypy ? '' : ' (skipped: no mypy)'}`, (t) => {
   run(t, 'mypy', ['--strict', '--cache-dir', '/dev/null', ...TYPED]);

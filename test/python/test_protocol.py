@@ -62,6 +62,8 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
             return protocol.clear_body(fields["pools"])
         case "STATS" | "PING":
             return b""
+        case "EVENTS":
+            return protocol.events_body(fields["position"], fields["pools"])
     raise AssertionError(type_)
 
 
@@ -101,13 +103,22 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
             return {"bootToken": body.hex()}
         case "STATS" | "STAT":
             return {"json": json.loads(body)}
+        case "EVENTS":
+            events = protocol.decode_events(body, request["pools"])
+            return {
+                "request": request,
+                "kind": ("nothing", "reset", "listed", "complete", "changed")[events.kind],
+                "position": events.position,
+                "atMs": events.at_ms,
+                "groups": [{"pool": pool, "tier": tier, "keys": keys} for pool, tier, keys in events.groups],
+            }
     assert body == b""
     return {}
 
 
 class GoldenFrames(unittest.TestCase):
     def test_every_type_has_frames(self) -> None:
-        for kind, names in (("request", set(TYPES)), ("answer", set(TYPES) - {"CANCEL"})):
+        for kind, names in (("request", set(TYPES.values())), ("answer", set(TYPES.values()) - {"CANCEL"})):
             self.assertEqual({frame["type"] for frame in FRAMES if frame["kind"] == kind}, names)
         for kind in ("record", "record-answer"):
             self.assertEqual({frame["type"] for frame in FRAMES if frame["kind"] == kind}, {"REGION", "STAGING"})
@@ -127,7 +138,7 @@ class GoldenFrames(unittest.TestCase):
                 data = bytes.fromhex(frame["hex"])
                 length, type_, status, request_id, deadline_ms = protocol.HEADER.unpack_from(data)
                 self.assertEqual((length, status), (len(data) - 16, 0))
-                self.assertEqual((TYPES[type_ - 1], request_id), (frame["type"], frame["requestId"]))
+                self.assertEqual((TYPES[type_], request_id), (frame["type"], frame["requestId"]))
                 self.assertEqual(deadline_ms, frame["deadlineMs"])
                 self.assertEqual(decode_request(frame["type"], data[16:]), frame["fields"])
 
@@ -144,7 +155,7 @@ class GoldenFrames(unittest.TestCase):
                     self.assertEqual({"message": data[16:].decode()}, frame["fields"])
 
     def test_answers_of_another_length_are_violations(self) -> None:
-        checked = ("HELLO", "EXISTS", "GET", "SET", "SET_BYTES", "DELETE", "GET_BYTES")
+        checked = ("HELLO", "EXISTS", "GET", "SET", "SET_BYTES", "DELETE", "GET_BYTES", "EVENTS")
         for frame in (frame for frame in FRAMES if frame["kind"] == "answer" and frame["status"] == 0):
             if frame["type"] not in checked:
                 continue

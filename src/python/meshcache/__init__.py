@@ -5,6 +5,7 @@ from ._version import __version__
 from ._wire.namespace import Namespace
 from .client import Client
 from .errors import ClosedError, Error, NotAvailable, RegionError
+from .events import PageChange, PageEvent, PageEventStream, PageList
 from .pages import Piece
 
 __all__ = [
@@ -13,6 +14,10 @@ __all__ = [
     "Error",
     "Namespace",
     "NotAvailable",
+    "PageChange",
+    "PageEvent",
+    "PageEventStream",
+    "PageList",
     "Piece",
     "Region",
     "RegionError",

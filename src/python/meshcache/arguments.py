@@ -36,8 +36,13 @@ def keys_of(keys: Sequence[str] | Sequence[bytes], pool: str) -> tuple[Sequence[
     if isinstance(keys, (list, tuple)) and keys and isinstance(keys[0], bytes):
         if not all(isinstance(key, bytes) for key in keys):
             raise TypeError("keys must be strings, or all be bytes")
-        return checked_keys([cast(bytes, key).hex() for key in keys]), pool + _BYTES_POOL
+        return checked_keys([cast(bytes, key).hex() for key in keys]), bytes_pool(pool)
     return checked_keys(cast(Sequence[str], keys)), pool
+
+
+def bytes_pool(pool: str) -> str:
+    """The pool of the keys of `pool` that are bytes."""
+    return pool + _BYTES_POOL
 
 
 def checked_text(text: str, what: str) -> str:

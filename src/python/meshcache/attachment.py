@@ -6,6 +6,7 @@ import array
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from time import monotonic
 
 from ._memory.region import Region
@@ -44,6 +45,26 @@ class Attachment:
         self.staging: Staging | None = None
         #: A node that does not answer at the socket of descriptors in time is attached to anew, instead of done without what it is asked for.
         self.insists = True
+
+    @classmethod
+    def connect(cls, settings: Settings, notify: Callable[[], None]) -> Attachment:
+        """Connects to the node, and says HELLO. Raises AttachError."""
+        deadline = monotonic() + settings.connect_timeout
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(settings.connect_timeout)
+            sock.connect(settings.socket)
+        except OSError as error:
+            sock.close()
+            raise AttachError(str(error)) from None
+        process = NodeProcess.behind(sock)
+        connection = Connection(sock, notify)
+        try:
+            return cls.open(settings, connection, process, deadline)
+        except AttachError as error:
+            connection.fail(str(error))
+            connection.discard()
+            raise
 
     @classmethod
     def open(

@@ -17,10 +17,11 @@ from ._memory.memory import Backing, Memory, find_backing, is_writable, mapping_
 from ._memory.region import Region
 from ._wire import protocol
 from ._wire.namespace import Namespace
-from .arguments import Hint, checked_keys, checked_text, checked_timeout, flat_view, hint_number, keys_of
+from .arguments import Hint, bytes_pool, checked_keys, checked_text, checked_timeout, flat_view, hint_number, keys_of
 from .attachment import Attachment
 from .counters import Counters
 from .errors import ClosedError, NotAvailable, RegionError
+from .events.stream import MAX_POOLS, PageEventStream
 from .link import Link
 from .pages import Pages, Piece, as_lists, check_apart, pages_by_pieces
 from .requests import Requests, Told
@@ -87,6 +88,7 @@ class Client:
         self._link = Link(self._settings, self._counters)
         self._requests = Requests(self._settings, self._counters)
         self._transfer = Transfer(self._link, self._requests, self._counters)
+        self._streams: weakref.WeakSet[PageEventStream] = weakref.WeakSet()
         self._closed = False
         self._link.start()
         if required and not self.is_connected:
@@ -388,6 +390,26 @@ class Client:
                     results[low:high] = [entry if isinstance(entry, dict) else None for entry in found]
         return results
 
+    def page_events(self, after: str | None = None, *, pools: Sequence[str] = ("kv",)) -> PageEventStream:
+        """What becomes of the pages of this client's namespace on its node: a list of them, then each change, or what follows a position.
+
+            for event in client.page_events():
+                for key, pool, tier in event.changes:
+                    print(key, tier or "gone")
+
+        The iterator waits while nothing happens, and has a connection of its own. It outlives the node: after a restart it goes on with
+        a new list. `PageEvent` explains each kind of event. At most 8 pools.
+        """
+        self._check_open()
+        if after is not None:
+            checked_text(after, "after")
+        names = list(dict.fromkeys(checked_text(pool, "pool") or "kv" for pool in checked_keys(pools, "pools")))
+        if not 1 <= len(names) <= MAX_POOLS:
+            raise ValueError(f"events of {len(names)} pools; 1 to {MAX_POOLS} are allowed")
+        stream = PageEventStream(self._settings, after, names, [bytes_pool(name) for name in names])
+        self._streams.add(stream)
+        return stream
+
     def stats(self) -> dict[str, Any]:
         """What this client has counted, how pages move, and, as "node", what the node has counted for it (None without one)."""
         body = self._ask(protocol.STATS, b"", min(_STATS_SECONDS, self._settings.timeout))
@@ -426,6 +448,8 @@ class Client:
         if self._closed:
             return
         self._closed = True
+        for stream in list(self._streams):
+            stream.close()
         self._link.stop()
         self._release_regions()
 

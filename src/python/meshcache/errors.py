@@ -8,7 +8,7 @@ class Error(Exception):
 
 
 class NotAvailable(Error):
-    """No node answers, and the client was made with `required=True`."""
+    """No node answers, and the client was made with `required=True`; or the node is too old for what it is asked for."""
 
 
 class ClosedError(Error):

@@ -6,15 +6,13 @@ import contextlib
 import os
 import random
 import select
-import socket
 import threading
 import weakref
 from time import monotonic
 from typing import Final
 
 from ._memory.region import Region
-from ._wire.connection import ANSWERED, LOST, PENDING, Call, Connection
-from ._wire.node_process import NodeProcess
+from ._wire.connection import ANSWERED, LOST, PENDING, Call
 from .attachment import Attachment, AttachError
 from .counters import Counters
 from .settings import Settings
@@ -190,24 +188,12 @@ class Link:
     def _attach(self) -> Attachment | None:
         settings = self._settings
         ended = self._ended()
-        deadline = monotonic() + settings.connect_timeout
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.settimeout(settings.connect_timeout)
-            sock.connect(settings.socket)
-        except OSError as error:
-            sock.close()
-            self._problem(str(error))
-            return None
-        process = NodeProcess.behind(sock)
-        connection = Connection(sock, self._notify)
-        try:
-            attachment = Attachment.open(settings, connection, process, deadline)
+            attachment = Attachment.connect(settings, self._notify)
         except AttachError as error:
-            connection.fail(str(error))
-            connection.discard()
             self._problem(str(error))
             return None
+        connection = attachment.connection
         if not self._fence_earlier(attachment, ended):
             # It may have been answered while requests of an earlier connection were under way.
             connection.fail("an earlier connection has not ended")

@@ -7,7 +7,7 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from .namespace import Namespace
 
@@ -26,8 +26,10 @@ CLEAR: Final = 12
 STATS: Final = 13
 PING: Final = 14
 STAT: Final = 15
+EVENTS: Final = 18
 
 DONE: Final = 0
+BAD_REQUEST: Final = 1
 NO_REGION: Final = 2
 REGION_GONE: Final = 3
 TOO_MUCH: Final = 4
@@ -38,6 +40,13 @@ CAN_TAKE_DESCRIPTORS: Final = 1
 CAN_GIVE_STAGING: Final = 2
 CAN_OPEN_FILES: Final = 4
 CAN_TAKE_HINTS: Final = 8
+CAN_TELL_EVENTS: Final = 64
+
+EVENTS_NOTHING: Final = 0
+EVENTS_RESET: Final = 1
+EVENTS_LISTED: Final = 2
+EVENTS_COMPLETE: Final = 3
+EVENTS_CHANGED: Final = 4
 
 MISS: Final = 0xFFFFFFFF
 ASK_AGAIN: Final = 0xFFFFFFFE
@@ -47,6 +56,7 @@ MAX_TEXT_BYTES: Final = 0xFFFF
 MAX_PIECES: Final = 255
 MAX_SUFFIXES: Final = 255
 MAX_STAT_KEYS: Final = 256
+MAX_EVENT_POOLS: Final = 16
 HEADER: Final = struct.Struct("<IHHII")
 RECORD: Final = struct.Struct("<IHH16sIIQQ")
 RECORD_ANSWER: Final = struct.Struct("<IIQ")
@@ -73,6 +83,10 @@ _HELLO_FIELDS: Final = (
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
+#: Where a node has pages, by the numbers of EVENTS.
+_TIERS: Final[tuple[Literal["memory", "disk"] | None, ...]] = (None, "memory", "disk")
+
+
 class Violation(Exception):
     """The node has sent what the protocol does not allow."""
 
@@ -93,6 +107,17 @@ class Hello:
     max_staging_bytes: int
     node_id: str
     package_version: str
+
+
+@dataclass(frozen=True)
+class EventsAnswer:
+    """The answer to EVENTS."""
+
+    kind: int
+    position: str
+    at_ms: int
+    #: Index of the pool in the request, where the node has the pages now, and their keys.
+    groups: list[tuple[int, Literal["memory", "disk"] | None, list[str]]]
 
 
 def frame(type_: int, request_id: int, deadline_ms: int, body: bytes) -> bytes:
@@ -195,6 +220,11 @@ def clear_body(pools: Sequence[str]) -> bytes:
     return len(pools).to_bytes(2, "little") + b"".join(map(text16, pools))
 
 
+def events_body(position: str, pools: Sequence[str]) -> bytes:
+    """EVENTS after a position."""
+    return text16(position) + len(pools).to_bytes(2, "little") + b"".join(map(text16, pools))
+
+
 def region_record(attach_token: bytes, region_id: int, writable: bool, length: int) -> bytes:
     """REGION at the socket of descriptors."""
     return RECORD.pack(
@@ -263,3 +293,29 @@ def decode_pages(body: bytes, count: int, visit: Callable[[int, int, memoryview]
         end = at if length >= ASK_AGAIN else at + length
         visit(index, length, view[at:end])
         at = end
+
+
+def decode_events(body: bytes, pool_count: int) -> EventsAnswer:
+    """The answer to EVENTS of so many pools."""
+    try:
+        kind = body[0]
+        position, at = _decode_text16(body, 1)
+        at_ms, group_count = struct.unpack_from("<QH", body, at)
+        at += 10
+        groups: list[tuple[int, Literal["memory", "disk"] | None, list[str]]] = []
+        for _ in range(group_count):
+            pool, tier, count = struct.unpack_from("<HBI", body, at)
+            lengths = struct.unpack_from(f"<{count}H", body, at + 7)
+            at += 7 + 2 * count
+            keys = []
+            for length in lengths:
+                keys.append(body[at : at + length].decode())
+                at += length
+            if pool >= pool_count:
+                raise Violation(f"EVENTS of {pool_count} pools is answered with pool {pool}")
+            groups.append((pool, _TIERS[tier], keys))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise Violation(f"the answer to EVENTS cannot be decoded: {error}") from None
+    if kind > EVENTS_CHANGED or at != len(body):
+        raise Violation(f"the answer to EVENTS has kind {kind} and {len(body)} bytes")
+    return EventsAnswer(kind, position, at_ms, groups)
