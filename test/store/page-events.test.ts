@@ -1,6 +1,6 @@
 import test from 'ava';
 import { InvariantError } from '../../src/base/errors.js';
-import { EVENTS_KEPT_MAX_COUNT } from '../../src/base/limits.js';
+import { EVENT_MAX_CHARACTERS, EVENTS_KEPT_MAX_CHARACTERS, EVENTS_KEPT_MAX_COUNT } from '../../src/base/limits.js';
 import { type PageEvent, PageEvents } from '../../src/store/events/page-events.js';
 import type { Tier } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
@@ -56,6 +56,27 @@ test('page events: a list that is longer than a batch comes in parts, and what c
   }
   t.deepEqual(parts, [1024, 1024, 952]);
   t.like(await take(stream), { kind: 'changed', changes: [{ key: 'key 0', tier: null }] });
+  await stream.return();
+});
+
+test('page events: long keys come in more parts, and fewer changes of them are kept', async (t) => {
+  const { clock, tiers, events } = newEvents();
+  const keys = Array.from({ length: 30 }, (_, i) => `${i}-`.padEnd(60_000, 'x'));
+  for (const key of keys) tiers.set(key, 'memory');
+  const stream = events.follow();
+  const sizes: number[] = [];
+  for (let event = await take(stream); event?.kind !== 'complete'; event = await take(stream)) {
+    if (event?.kind === 'listed') sizes.push(event.changes.reduce((sum, { key }) => sum + key.length, 0));
+  }
+  t.is(sizes.length, 8);
+  t.true(sizes.every((size) => size <= EVENT_MAX_CHARACTERS));
+  const rounds = Math.ceil(EVENTS_KEPT_MAX_CHARACTERS / (30 * 60_000)) + 1;
+  for (let round = 0; round < rounds; round++) {
+    events.note(keys);
+    clock.advance(100);
+    events.verify();
+  }
+  t.is((await take(stream))?.kind, 'reset', 'the reader has fallen behind by more than is kept');
   await stream.return();
 });
 
