@@ -39,23 +39,28 @@ export async function* eventStream(
 ): AsyncGenerator<string, void> {
   const events = source.follow(after === undefined ? { signal } : { after, signal });
   const known = new Set<string>();
-  let next = events.next();
-  for (;;) {
-    const result = await orKeepAlive(next, clock);
-    if (result === undefined) {
-      yield KEEP_ALIVE;
-    } else if (result.done) {
-      return;
-    } else {
-      for (const namespace of namespacesOf(result.value)) {
-        if (known.has(namespace)) continue;
-        known.add(namespace);
-        const described = source.describe(namespace);
-        if (described !== undefined) yield message('namespace', { namespace, ...described });
+  try {
+    let next = events.next();
+    for (;;) {
+      const result = await orKeepAlive(next, clock);
+      if (result === undefined) {
+        yield KEEP_ALIVE;
+      } else if (result.done) {
+        return;
+      } else {
+        for (const namespace of namespacesOf(result.value)) {
+          if (known.has(namespace)) continue;
+          known.add(namespace);
+          const described = source.describe(namespace);
+          if (described !== undefined) yield message('namespace', { namespace, ...described });
+        }
+        yield textOf(result.value, source.nodeId);
+        next = events.next();
       }
-      yield textOf(result.value, source.nodeId);
-      next = events.next();
     }
+  } finally {
+    // A reader that has stalled and then gone must not count as a reader. An event that is awaited ends with the signal.
+    void events.return?.();
   }
 }
 

@@ -1,6 +1,9 @@
+import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
 import { EVENT_STREAMS_MAX_COUNT } from '../../src/base/limits.js';
+import { eventStream, type StreamedEvent } from '../../src/metrics/event-stream.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { ManualClock } from '../_support/clock.js';
 import { EventSource } from '../_support/node/event-source.js';
 import { createStore } from '../_support/node/store-fixture.js';
 import { content, freePort, until } from '../_support/support.js';
@@ -85,6 +88,28 @@ test('event stream: only so many at a time; one that has ended makes room', asyn
     again?.close();
     return again !== undefined;
   });
+});
+
+// Cause: the stream of events that is behind the text was never ended when a reader had stalled before it went: it counted as a reader for ever.
+test('event stream: a reader that has stalled and then goes is no reader any more', async (t) => {
+  let [told, isEnded] = [0, false];
+  async function* follow(): AsyncGenerator<StreamedEvent, void> {
+    try {
+      for (;;) {
+        told++;
+        yield { kind: 'changed', position: `1-${told}`, atMs: 0, changes: [] };
+      }
+    } finally {
+      isEnded = true;
+    }
+  }
+  const source = { nodeId: 'node', follow, describe: () => undefined };
+  const body = Readable.from(eventStream(source, { signal: new AbortController().signal, clock: new ManualClock() }));
+  body.read(0);
+  await until(() => told > 0);
+  t.false(isEnded);
+  body.destroy();
+  await until(() => isEnded);
 });
 
 test('event stream: needs the token, and HEAD has no body', async (t) => {
