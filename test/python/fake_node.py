@@ -423,7 +423,8 @@ class FakeNode:
         self.pages: dict[tuple[str, str], bytes] = {}
         self.peers: dict[bytes, Peer] = {}
         self.ending: threading.Event | None = None
-        self.listeners = [self._listen(path, self._serve), self._listen(f"{path}.fds", self._take_descriptor)]
+        # Whoever can attach finds the socket of descriptors, too.
+        self.listeners = [self._listen(f"{path}.fds", self._take_descriptor), self._listen(path, self._serve)]
 
     def _listen(self, path: str, serve: Callable[[socket.socket], None]) -> socket.socket:
         if os.path.exists(path):

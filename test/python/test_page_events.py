@@ -188,6 +188,16 @@ class OfRealNodes(unittest.TestCase):
         lost.end()
         self.assertEqual(lost.kinds[0], "reset")
 
+    def test_a_node_that_closes_is_told_by_its_own_words(self) -> None:
+        # Cause: the last words of a node that closes were reported as a violation of the protocol.
+        client = self.client(self.node)
+        attachment = client._link.current()
+        assert attachment is not None
+        assert self.node._process is not None
+        self.node._process.terminate()
+        wait_for("the node is lost", lambda: attachment.connection.closed)
+        self.assertEqual(attachment.connection.reason, "the node is closing")
+
     def test_random_calls_of_threads_while_the_stream_is_cut(self) -> None:
         chance = random.Random(SEED)
         client = self.client(self.node)

@@ -414,7 +414,11 @@ class Connection:
 
     def _deliver(self, type_: int, status: int, request_id: int, body: bytes) -> None:
         if request_id == 0:
-            raise Violation(f"status {status}: {body[:200].decode(errors='replace')}")
+            text = body[:200].decode(errors="replace")
+            if status != protocol.CLOSING:
+                raise Violation(f"status {status}: {text}")
+            self.fail(text)
+            return
         with self._lock:
             call = self._pending.get(request_id)
             if call is None or call.type != type_:
