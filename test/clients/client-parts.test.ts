@@ -20,6 +20,7 @@ import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
 import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
+import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import { HeldStore, noEvents, regionBody } from '../_support/clients/client-fixture.js';
 import { frame } from '../_support/clients/test-client.js';
@@ -230,7 +231,7 @@ test('request error: what other modules say is not for clients', (t) => {
 });
 
 test('key encoders: one a namespace, and the own one is among them', (t) => {
-  const own = new KeyEncoder(NAMESPACE);
+  const own = new KeyEncoder(wholeNamespace(NAMESPACE));
   const encoders = new KeyEncoders(own);
   t.is(encoders.of(undefined), own);
   t.is(encoders.of({ ...NAMESPACE }), own);
