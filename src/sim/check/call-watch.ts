@@ -5,11 +5,12 @@ export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear';
 
 /**
  * The longest time of each kind of call, in milliseconds. Two owners may have to be asked for a location, one after the
- * other, each within the time to connect and to answer (3 s); a page that does not come takes the time to connect and
+ * other, each within the time to connect and to answer (3 s), and are told once more when a set page has been evicted
+ * meanwhile; a page that does not come takes the time to connect and
  * to stall (4 s), one on another node's disk may take 5 s. Slow networks get a second more.
  */
 export const CALL_BOUNDS_MS: Readonly<Record<CallKind, number>> = {
-  set: 7_000,
+  set: 10_000,
   get: 11_000,
   exists: 7_000,
   delete: 7_000,
