@@ -226,6 +226,12 @@ class Pages(NodeTest):
         self.assertEqual(client.set_many(keys, [bytes(50_000)] * 40), [True] * 40)
         self.assertEqual(client.get_many(keys), [bytes(50_000)] * 40)
 
+    def test_a_path_that_no_socket_can_have_is_refused(self) -> None:
+        self.client().close()
+        with self.assertRaisesRegex(ValueError, "at most 103 bytes; this one has 104"):
+            Client("/" + "x" * 103)
+        Client("/" + "x" * 102, logger=self.log).close()
+
     def test_keys(self) -> None:
         self.node(max_keys=3)
         client = self.client(namespace=Namespace(model="m", tp_rank=1, tp_size=2))

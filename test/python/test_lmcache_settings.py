@@ -22,6 +22,7 @@ class SettingsTest(unittest.TestCase):
             ({"num_workers": 3}, 'did you mean "workers"?'),
             ({"pool": 1}, "own keys are client_socket, end_frozen_node, max_pending, mode"),
             ({"client_socket": ""}, "client_socket must be a text that is not empty, got ''"),
+            ({"client_socket": "/" + "x" * 103}, "at most 103 bytes; this one has 104"),
             ({"tag": 5}, "tag must be a text"),
             ({"required": "yes"}, "required must be true, false, 1 or 0, got 'yes'"),
             ({"end_frozen_node": 2}, "end_frozen_node must be true, false, 1 or 0"),

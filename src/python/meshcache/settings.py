@@ -14,6 +14,9 @@ Mode = Literal["auto", "direct", "staged", "bytes"]
 MODES: Final = ("auto", "direct", "staged", "bytes")
 DEFAULT_STAGING_BYTES: Final = 64 << 20
 
+#: A socket's path: the kernel has 108 bytes for it, with its terminating zero and the ".fds" of the second socket beside it.
+MAX_SOCKET_PATH_BYTES: Final = 103
+
 _NAME: Final = re.compile(r"[A-Za-z0-9._\-:@/]{1,64}")
 
 
@@ -33,6 +36,11 @@ class Settings:
     logger: logging.Logger
 
     def __post_init__(self) -> None:
+        path_bytes = len(os.fsencode(self.socket))
+        if path_bytes > MAX_SOCKET_PATH_BYTES:
+            raise ValueError(
+                f"the path of a client socket has at most {MAX_SOCKET_PATH_BYTES} bytes; this one has {path_bytes}: {self.socket}"
+            )
         if self.namespace is not None and not isinstance(self.namespace, Namespace):
             raise TypeError(f"namespace must be a meshcache.Namespace or None, got {self.namespace!r}")
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
