@@ -38,8 +38,8 @@ class Job:
         for key in self.keys:
             if not isinstance(key, str):
                 raise TypeError(f"keys must be strings, got {key!r}")
-        if views is not None:
-            self.memories = [Memory(view) for view in views]
+        if operation in ("get", "set"):
+            self.memories = [Memory(view) for view in (() if views is None else views)]
             if len(self.memories) != len(self.keys):
                 raise ValueError(f"{len(self.keys)} keys need as many memoryviews, got {len(self.memories)}")
         if operation == "get" and any(memory.readonly for memory in self.memories):
