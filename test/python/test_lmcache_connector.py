@@ -28,6 +28,7 @@ class GateClient:
         for gate in self.gates.values():
             gate.set()
         self.begun = 0
+        self.is_connected = True
         self.planned: Any = None
         self.closed = threading.Event()
 
@@ -89,6 +90,23 @@ class ConnectorTest(unittest.TestCase):
             completed.wait(self.submit(connector, "set", ["a", "b", "c"])),
             (False, "set: 1 of 3 pages were not stored", [True, False, True]),
         )
+
+    def test_pages_that_are_not_stored_are_told_in_the_log(self) -> None:
+        connector, client, completed = self.make()
+        client.planned = [True, False]
+        with self.assertLogs(connector_module.logger, "WARNING") as logs:
+            for _ in range(3):
+                self.assertFalse(completed.wait(self.submit(connector, "set", ["a", "b"]))[0])
+        self.assertEqual(len(logs.output), 1, logs.output)
+        self.assertIn("1 of 2 pages were not stored: the node has no room for pages of up to 8 bytes", logs.output[0])
+
+    def test_operations_that_need_memory_fail_without_it(self) -> None:
+        connector, client, completed = self.make()
+        for submit in (connector.submit_batch_get, connector.submit_batch_set):
+            ok, error, results = completed.wait(submit(["a"], None))  # type: ignore[arg-type]
+            self.assertEqual((ok, results), (False, [False]))
+            self.assertIn("1 keys need as many memoryviews, got 0", error)
+        self.assertEqual(client.begun, 0)
 
     def test_bad_arguments_complete_as_failed_futures(self) -> None:
         connector, client, completed = self.make()

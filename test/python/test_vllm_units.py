@@ -406,6 +406,30 @@ class StuckTest(unittest.TestCase):
                 self.assertEqual(sorted(result.job_id for result in finished), list(range(100)))
                 tier.shutdown()
 
+    def test_chunks_that_are_not_stored_are_told_in_the_log(self) -> None:
+        """Once in a while, and only when there is a node: without one, the client says so."""
+        for name in support.GENERATIONS:
+            names = support.generation(name)
+            with self.subTest(name=name), mock.patch.dict(names.tier.__init__.__globals__, {"Client": RefusingClient}):
+                view = memoryview(bytearray(64 * 16)).cast("B", (64, 16))
+                tier = names.make_tier({}, view, support.spec(name))
+                keys = support.chunk_keys("refused", 3)
+                with self.assertLogs("vllm.meshcache", "WARNING") as logs:
+                    for job_id in range(3):
+                        tier.submit_store(names.job(job_id, keys, range(3), False, None))
+                    tier.drain_jobs()
+                self.assertEqual([result.success for result in tier.get_finished_jobs()], [False] * 3)
+                self.assertEqual(len(logs.output), 1, logs.output)
+                self.assertIn("2 of 3 chunks of 16 bytes were not stored: the node has no room", logs.output[0])
+                tier.shutdown()
+
+
+class RefusingClient(StuckClient):
+    """A client of a node that stores the first chunk of each call alone."""
+
+    def set_from(self, keys: Sequence[bytes], *arguments: Any, **options: Any) -> list[bool]:
+        return [True] + [False] * (len(keys) - 1)
+
 
 if __name__ == "__main__":
     unittest.main()

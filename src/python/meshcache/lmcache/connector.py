@@ -141,7 +141,18 @@ class MeshCacheConnector:
                 self._complaints.log(f"{job.operation}: {type(error).__name__}", f"{job.operation} failed: {error}")
             return [False] * len(job.keys), str(error) or type(error).__name__
         missing = results.count(False) if job.operation == "set" else 0
-        return results, f"{missing} of {len(results)} pages were not stored" if missing > 0 else ""
+        if missing == 0:
+            return results, ""
+        reason = f"{missing} of {len(results)} pages were not stored"
+        if self._client.is_connected and not self._is_closed:
+            # LMCache shows no error of a future.
+            largest = max((memory.length for memory in job.memories), default=0)
+            self._complaints.log(
+                "not stored",
+                f"{reason}: the node has no room for pages of up to {largest} bytes, or was too slow; "
+                '"meshcache status" shows its pool',
+            )
+        return results, reason
 
     def _watch(self) -> None:
         while overdue := self._jobs.take_overdue():

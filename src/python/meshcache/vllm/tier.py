@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from meshcache import Client
+from meshcache._engines.complaints import Complaints
 from meshcache.settings import DEFAULT_STAGING_BYTES
 
 from .framework import (
@@ -44,6 +45,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
             offloading_spec=offloading_spec, primary_kv_view=primary_kv_view, tier_type=tier_type, **passed_on
         )
         self._settings = settings
+        self._complaints = Complaints(logger)
         self._pool = PrimaryPool(primary_kv_view)
         space = namespace(offloading_spec, self._pool.slot_bytes, settings.tag)
         if "PYTHONHASHSEED" not in os.environ:
@@ -162,6 +164,13 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         pieces = self._pool.pieces(self._region, slots)
         flags = self._client.set_from(keys, pieces, named=False, timeout=seconds)
         self._lookups.stored(key for key, flag in zip(keys, flags) if flag)
+        refused = len(flags) - sum(flags)
+        if refused > 0 and self._client.is_connected:
+            self._complaints.log(
+                "not stored",
+                f"{refused} of {len(flags)} chunks of {self._pool.slot_bytes} bytes were not stored: the node has no room for "
+                'a chunk of this size, or was too slow; "meshcache status" shows its pool',
+            )
         return flags
 
     # Parts of the scheduler's calls
