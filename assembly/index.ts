@@ -18,13 +18,15 @@ import { Pool } from './pool';
 import { NONE } from './records';
 import { keyPosition, Ring } from './ring';
 import { LIVE, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
+import { TENANTS_MAX } from './tenants';
 import { verifyPool } from './verify';
 
 /** Compared with `src/core/binding/exports.ts` at load: raised whenever the meaning of an export changes. */
-export const CORE_VERSION: i32 = 3;
+export const CORE_VERSION: i32 = 4;
 export const NO_INDEX: i32 = <i32>NONE;
 export const STATS_COUNT: i32 = 10;
-export { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD };
+export const TENANT_STATS_COUNT: i32 = 5;
+export { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD, TENANTS_MAX };
 
 export function allocate(bytes: usize): usize {
   return heap.alloc(bytes);
@@ -122,7 +124,15 @@ export function poolSetQuarantine(pool: Pool, quarantineMs: f64, maxBytes: f64, 
 }
 
 /**
- * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`. Output per key: `offsets` (f64, -1:
+ * A further tenant with this quota, before there is any page, fewer than TENANTS_MAX in all. Returns its number; tenant 0 is there from the
+ * start. The maximum is at most the capacity, and all minima together are.
+ */
+export function poolAddTenant(pool: Pool, minBytes: f64, maxBytes: f64): u32 {
+  return pool.addTenant(<u64>minBytes, <u64>maxBytes);
+}
+
+/**
+ * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`, for a tenant. Output per key: `offsets` (f64, -1:
  * not there at the end of the call), `slots` (i32; what the key took, or -1) and `evictedEnds` (u32:
  * how many entries of the evicted list its turn ends with; a slot may be evicted and taken again).
  * `about`, here and in other calls: what the policy is told of the call, see `Yield.begin`.
@@ -136,24 +146,25 @@ export function poolPublishBatch(
   bytes: f64,
   nowMs: f64,
   about: u32,
+  tenant: u32,
   offsets: usize,
   slots: usize,
   evictedEnds: usize,
 ): u32 {
   pool.begin(nowMs);
-  pool.policy.begin(count, about, true);
+  pool.tenants.begin(tenant, count, about, true);
   const firstStamp = pool.stamp;
   if (count > 1) {
     pool.warm(digests, count);
-    pool.warmLeaving(count);
+    pool.warmLeaving(count, tenant);
   }
   for (let i: u32 = 0; i < count; i++) {
     const digest = digests + (<usize>i << 4);
     const size = sizes == 0 ? bytes : load<f64>(sizes + (<usize>i << 3));
-    store<u32>(slots + (<usize>i << 2), pool.publish(load<u64>(digest), load<u64>(digest, 8), <u64>size));
+    store<u32>(slots + (<usize>i << 2), pool.publish(load<u64>(digest), load<u64>(digest, 8), <u64>size, tenant));
     store<u32>(evictedEnds + (<usize>i << 2), pool.evictedCount);
   }
-  pool.policy.end();
+  pool.tenants.end();
   for (let i: u32 = 0; i < count; i++) {
     const slot = load<u32>(slots + (<usize>i << 2));
     store<f64>(offsets + (<usize>i << 3), slot == NONE ? -1 : offsetIfStamped(pool, slot, firstStamp + i));
@@ -168,7 +179,7 @@ export function poolEvicted(pool: Pool): usize {
 
 /**
  * Puts each key, of `sizes[i]`, at `offsets[i]` (both f64; offsets are multiples of the alignment and strictly
- * ascending, also from call to call). Output per key: `slots` (i32; -1: not taken). Returns 1; or 0, and nothing is
+ * ascending, also from call to call), for `tenants[i]` (u8), or, if `tenants` is 0, for tenant 0. Output per key: `slots` (i32; -1: not taken). Returns 1; or 0, and nothing is
  * done, when anything else than this has taken up space or given it back before.
  */
 export function poolRestoreBatch(
@@ -177,6 +188,7 @@ export function poolRestoreBatch(
   count: u32,
   sizes: usize,
   offsets: usize,
+  tenants: usize,
   slots: usize,
 ): u32 {
   if (!pool.canRestore) return 0;
@@ -184,29 +196,45 @@ export function poolRestoreBatch(
     const digest = digests + (<usize>i << 4);
     const bytes = <u64>load<f64>(sizes + (<usize>i << 3));
     const offset = <u64>load<f64>(offsets + (<usize>i << 3)) / pool.alignmentBytes;
-    store<u32>(slots + (<usize>i << 2), pool.restore(load<u64>(digest), load<u64>(digest, 8), bytes, offset));
+    const tenant: u32 = tenants == 0 ? 0 : load<u8>(tenants + i);
+    store<u32>(slots + (<usize>i << 2), pool.restore(load<u64>(digest), load<u64>(digest, 8), bytes, offset, tenant));
   }
   return 1;
 }
 
-/** Slot that the page evicted had, or -1: none may go. */
-export function poolEvictNext(pool: Pool, nowMs: f64): u32 {
+/** Evicts a page as for a new one of that tenant. Slot that it had, or -1: none may go. */
+export function poolEvictNext(pool: Pool, nowMs: f64, tenant: u32): u32 {
   pool.begin(nowMs);
-  return pool.evictNext();
+  return pool.evictNext(tenant);
 }
 
-/** With `isUse`, uses each page in order. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
+/** Evicts a page of a tenant that is above its maximum. Slot that it had, or -1: there is none that may go. */
+export function poolEvictOverMax(pool: Pool, nowMs: f64): u32 {
+  pool.begin(nowMs);
+  return pool.evictOverMax();
+}
+
+/** Gives the pages that are there to a tenant, each as its newest one; it may be above its maximum then. */
+export function poolGiveBatch(pool: Pool, digests: usize, count: u32, tenant: u32): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = pageAt(pool, digests, i);
+    if (slot != NONE) pool.give(slot, tenant);
+  }
+}
+
+/** With `isUse`, uses each page in order, in a call of that tenant. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
 export function poolLookupBatch(
   pool: Pool,
   digests: usize,
   count: u32,
   isUse: bool,
   about: u32,
+  tenant: u32,
   offsets: usize,
   sizes: usize,
   slots: usize,
 ): void {
-  if (isUse) pool.policy.begin(count, about, false);
+  if (isUse) pool.tenants.begin(tenant, count, about, false);
   if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
     store<u32>(slots + (<usize>i << 2), pageAt(pool, digests, i));
@@ -222,7 +250,7 @@ export function poolLookupBatch(
     store<f64>(offsets + (<usize>i << 3), byteOffset(pool, slot));
     store<f64>(sizes + (<usize>i << 3), <f64>slotBytes(pool.slots.at(slot)));
   }
-  if (isUse) pool.policy.end();
+  if (isUse) pool.tenants.end();
 }
 
 /** One byte a key: 1 when it is there. No use. */
@@ -233,10 +261,10 @@ export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize)
   }
 }
 
-/** Uses each page in order; returns how many were there. */
-export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u32): u32 {
+/** Uses each page in order, in a call of that tenant; returns how many were there. */
+export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u32, tenant: u32): u32 {
   let there: u32 = 0;
-  pool.policy.begin(count, about, false);
+  pool.tenants.begin(tenant, count, about, false);
   if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
@@ -244,7 +272,7 @@ export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u3
     pool.use(slot);
     there++;
   }
-  pool.policy.end();
+  pool.tenants.end();
   return there;
 }
 
@@ -311,6 +339,18 @@ export function poolStats(pool: Pool, out: usize): void {
   store<f64>(out, <f64>pool.earlyReuses, 56);
   store<f64>(out, <f64>pool.pinned, 64);
   store<f64>(out, <f64>(allocator.largestFreeUnits() * unit), 72);
+}
+
+/** TENANT_STATS_COUNT f64: pages, bytes of their ranges, minimum and maximum in bytes, evictions. */
+export function poolTenantStats(pool: Pool, number: u32, out: usize): void {
+  const unit = pool.alignmentBytes;
+  const tenant = pool.tenants.at(number);
+  const maxUnits = min(tenant.maxUnits, pool.allocator.totalUnits);
+  store<f64>(out, <f64>tenant.entries);
+  store<f64>(out, <f64>(tenant.usedUnits * unit), 8);
+  store<f64>(out, <f64>(tenant.minUnits * unit), 16);
+  store<f64>(out, <f64>(maxUnits * unit), 24);
+  store<f64>(out, <f64>tenant.evictions, 32);
 }
 
 /** 0, or the number of the first broken invariant (`verify.ts`). */

@@ -6,8 +6,6 @@ import {
   blockSize,
   blockSlot,
   blockState,
-  blockUpper,
-  FREE,
   setBlockNext,
   setBlockReleaseMs,
   setBlockSlot,
@@ -15,6 +13,7 @@ import {
   WAITING,
 } from './allocator';
 import { Policy } from './policy/policy';
+import { canEverPlace } from './reclaimable';
 import { NONE, Records } from './records';
 import {
   describeSlot,
@@ -24,6 +23,7 @@ import {
   SLOT_BYTES,
   setSlotPins,
   setSlotStatus,
+  setSlotTenant,
   slotBlock,
   slotBytes,
   slotHigh,
@@ -31,9 +31,11 @@ import {
   slotNext,
   slotPins,
   slotStatus,
+  slotTenant,
   VACANT,
 } from './slot';
 import { Table } from './table';
+import { Tenant, Tenants } from './tenants';
 
 /** Victims of one publish after which it is checked that going on can succeed at all. */
 const VICTIMS_BEFORE_CHECK: u32 = 64;
@@ -48,11 +50,12 @@ export class Pool {
   slots: Records;
   table: Table;
   allocator: Allocator;
-  policy: Policy;
+  tenants: Tenants;
+  private policyKind: u32;
   alignmentBytes: u64;
   private quarantineMs: f64;
   private quarantineMaxUnits: u64;
-  private neverReuseEarly: bool;
+  neverReuseEarly: bool;
   /** Quarantine: blocks, oldest first. */
   waitHead: u32;
   private waitTail: u32;
@@ -81,7 +84,8 @@ export class Pool {
     this.slots = slots;
     this.table = new Table(slots);
     this.allocator = new Allocator(capacityBytes / alignmentBytes, segmentBytes / alignmentBytes);
-    this.policy = new Policy(policyKind, slots, capacityBytes, alignmentBytes);
+    this.tenants = new Tenants(new Policy(policyKind, slots, 0, capacityBytes, alignmentBytes));
+    this.policyKind = policyKind;
     this.alignmentBytes = alignmentBytes;
     this.quarantineMs = 0;
     this.quarantineMaxUnits = 0;
@@ -109,6 +113,16 @@ export class Pool {
     this.neverReuseEarly = neverReuseEarly;
   }
 
+  /**
+   * A further tenant, with a quota in bytes: before there is any page. Its order of eviction takes the maximum for the capacity. Returns
+   * its number.
+   */
+  addTenant(minBytes: u64, maxBytes: u64): u32 {
+    const unit = this.alignmentBytes;
+    const policy = new Policy(this.policyKind, this.slots, this.tenants.count, max(unit, maxBytes), unit);
+    return this.tenants.add(new Tenant(policy, minBytes / unit, maxBytes / unit));
+  }
+
   /** Starts a call that may evict: takes the time and frees what has waited long enough. */
   begin(nowMs: f64): void {
     this.nowMs = nowMs;
@@ -126,9 +140,9 @@ export class Pool {
   }
 
   /** The same for what as many publishes probably take out of the index. */
-  warmLeaving(count: u32): void {
+  warmLeaving(count: u32, tenant: u32): void {
     let sum: u32 = 0;
-    for (let slot = this.policy.leaving(); slot != NONE && count > 0; count--) {
+    for (let slot = this.tenants.at(tenant).policy.leaving(); slot != NONE && count > 0; count--) {
       const at = this.slots.at(slot);
       sum += this.table.warm(slotLow(at), slotHigh(at));
       slot = slotNext(at);
@@ -137,25 +151,26 @@ export class Pool {
   }
 
   /** Slot of the new page, or NONE; then a page that was there under the digest is gone all the same. */
-  publish(low: u64, high: u64, bytes: u64): u32 {
+  publish(low: u64, high: u64, bytes: u64, tenant: u32): u32 {
     const stamp = this.stamp++;
-    const present = this.table.find(low, high);
-    const wasGhost = present != NONE && slotStatus(this.slots.at(present)) == GHOST;
+    const present = this.takeOut(this.table.find(low, high), tenant);
     if (present != NONE && slotPins(this.slots.at(present)) > 0) {
       this.remove(present);
       return NONE;
     }
-    const known = present == NONE ? 0 : this.policy.recall(present);
+    const wasGhost = present != NONE && slotStatus(this.slots.at(present)) == GHOST;
+    const policy = this.tenants.at(tenant).policy;
+    const known = present == NONE ? 0 : policy.recall(present);
     if (present != NONE && !wasGhost) this.remove(present);
-    const block = this.place(this.unitsOf(bytes));
+    const block = this.place(this.unitsOf(bytes), tenant);
     if (block == NONE) return NONE;
     // Only now: making room may have meant forgetting this very ghost. Its slot was not given to anybody since.
     const isGhost = wasGhost && slotStatus(this.slots.at(present)) == GHOST;
-    if (isGhost) this.policy.forgetGhost(present);
+    if (isGhost) policy.forgetGhost(present);
     const slot = isGhost ? present : this.slots.add();
-    this.describe(slot, block, low, high, bytes, stamp);
+    this.describe(slot, block, low, high, bytes, stamp, tenant);
     if (!isGhost) this.table.insert(low, high, slot);
-    this.policy.insert(slot, known, isGhost);
+    policy.insert(slot, known, isGhost);
     return slot;
   }
 
@@ -168,24 +183,47 @@ export class Pool {
    * Slot of the page now at that offset, or NONE: see {@link Allocator.allocateAt}, or its digest is there. Only while
    * `canRestore`, so that there is no ghost either.
    */
-  restore(low: u64, high: u64, bytes: u64, offset: u64): u32 {
+  restore(low: u64, high: u64, bytes: u64, offset: u64, tenant: u32): u32 {
     const stamp = this.stamp++;
     if (this.table.find(low, high) != NONE) return NONE;
     const block = this.allocator.allocateAt(offset, this.unitsOf(bytes));
     if (block == NONE) return NONE;
     const slot = this.slots.add();
-    this.describe(slot, block, low, high, bytes, stamp);
+    this.describe(slot, block, low, high, bytes, stamp, tenant);
     this.table.insert(low, high, slot);
-    this.policy.adopt(slot);
+    this.tenants.at(tenant).policy.adopt(slot);
     return slot;
   }
 
-  /** Evicts the page that is due to go; its slot, or NONE when none may. */
-  evictNext(): u32 {
-    if (this.isQuarantineClosed()) return NONE;
-    const victim = this.policy.victim();
-    if (victim != NONE) this.evict(victim);
-    return victim;
+  /** Evicts the page that is due to go for one of this tenant; its slot, or NONE when none may. */
+  evictNext(tenant: u32): u32 {
+    const payer = this.tenants.payerFor(tenant);
+    return payer == NONE ? NONE : this.evictOf(this.tenants.at(payer));
+  }
+
+  /** Evicts a page of a tenant that is above its maximum, which quotas of now or pages that it was given may mean; its slot, or NONE. */
+  evictOverMax(): u32 {
+    const tenant = this.tenants.overMax();
+    return tenant == NONE ? NONE : this.evictOf(this.tenants.at(tenant));
+  }
+
+  /** Gives a live page to another tenant, as its newest one. */
+  give(slot: u32, number: u32): void {
+    const at = this.slots.at(slot);
+    if (slotTenant(at) == number) return;
+    const isPinned = slotPins(at) > 0;
+    const from = this.tenants.of(at);
+    const to = this.tenants.at(number);
+    const units = blockSize(this.allocator.at(slotBlock(at)));
+    if (!isPinned) from.policy.remove(slot);
+    from.usedUnits -= units;
+    from.entries--;
+    setSlotTenant(at, number);
+    to.usedUnits += units;
+    to.entries++;
+    // What a policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at once.
+    to.policy.adopt(slot);
+    if (isPinned) to.policy.remove(slot);
   }
 
   /** The live page of that digest, or NONE. */
@@ -197,13 +235,17 @@ export class Pool {
 
   @inline
   use(slot: u32): void {
-    this.policy.use(slot, slotPins(this.slots.at(slot)) > 0);
+    const at = this.slots.at(slot);
+    const tenant = this.tenants.of(at);
+    this.tenants.meet(tenant);
+    tenant.policy.use(slot, slotPins(at) > 0);
   }
 
   /** Like a use, but nothing is learned from it. */
   @inline
   renew(slot: u32): void {
-    this.policy.renew(slot, slotPins(this.slots.at(slot)) > 0);
+    const at = this.slots.at(slot);
+    this.tenants.of(at).policy.renew(slot, slotPins(at) > 0);
   }
 
   /** Takes a live page out of the index; its range waits for its pins, then in quarantine. */
@@ -212,8 +254,10 @@ export class Pool {
     if (slotStatus(at) == HELD) return;
     this.usedBytes -= slotBytes(at);
     this.entries--;
+    const tenant = this.tenants.of(at);
+    tenant.entries--;
     if (slotPins(at) == 0) {
-      this.policy.remove(slot);
+      tenant.policy.remove(slot);
       this.vacate(slot);
       return;
     }
@@ -229,7 +273,7 @@ export class Pool {
     const pins = slotPins(at);
     setSlotPins(at, pins + 1);
     if (pins > 0) return;
-    this.policy.remove(slot);
+    this.tenants.of(at).policy.remove(slot);
     this.pinned++;
   }
 
@@ -244,7 +288,7 @@ export class Pool {
     if (pins > 1) return true;
     if (slotStatus(at) == LIVE) {
       this.pinned--;
-      this.policy.restore(slot);
+      this.tenants.of(at).policy.restore(slot);
     } else {
       this.heldUnits -= blockSize(this.allocator.at(slotBlock(at)));
       this.vacate(slot);
@@ -260,7 +304,7 @@ export class Pool {
 
   /** Writes the slots of all live pages as u32, next victim first, pinned ones last. */
   writeOrder(out: usize): void {
-    out = this.policy.writeOrder(out);
+    out = this.tenants.writeOrder(out);
     for (let slot: u32 = 0; slot < this.slots.top; slot++) {
       const at = this.slots.at(slot);
       if (slotStatus(at) != LIVE || slotPins(at) == 0) continue;
@@ -270,7 +314,7 @@ export class Pool {
   }
 
   dispose(): void {
-    this.policy.dispose();
+    this.tenants.dispose();
     this.table.dispose();
     this.slots.dispose();
     this.allocator.dispose();
@@ -282,25 +326,32 @@ export class Pool {
    * A used block, evicting as needed; NONE when that cannot help. Victims go strictly in the policy's order: seeking
    * among the next ones for a neighbour of free space was measured, and won less space than it cost in hits.
    */
-  private place(units: u64): u32 {
-    if (units > this.allocator.segmentUnits) return NONE;
+  private place(units: u64, tenant: u32): u32 {
+    if (units > this.allocator.segmentUnits || !this.makeQuota(units, this.tenants.at(tenant))) return NONE;
     let block = this.allocator.allocate(units);
     const checkAt = this.evictedCount + VICTIMS_BEFORE_CHECK;
     let isChecked = false;
     while (block == NONE) {
       if (!isChecked && this.evictedCount == checkAt) {
-        if (!this.canEverPlace(units)) return NONE;
+        if (!canEverPlace(this, units, tenant)) return NONE;
         isChecked = true;
       }
-      if (!this.makeRoom()) return NONE;
+      if (!this.makeRoom(tenant)) return NONE;
       block = this.allocator.allocate(units);
     }
     return block;
   }
 
+  /** Evicts pages of the tenant until it may have so many units more. False: that cannot be. */
+  private makeQuota(units: u64, tenant: Tenant): bool {
+    if (units > tenant.maxUnits) return false;
+    while (tenant.usedUnits > tenant.maxUnits - units) if (this.evictOf(tenant) == NONE) return false;
+    return true;
+  }
+
   /** One victim, or, with none left, the end of the oldest quarantine. False: neither is allowed. */
-  private makeRoom(): bool {
-    if (this.evictNext() != NONE) return true;
+  private makeRoom(tenant: u32): bool {
+    if (this.evictNext(tenant) != NONE) return true;
     if (this.neverReuseEarly || this.waitHead == NONE) return false;
     this.earlyReuses++;
     this.releaseOldest();
@@ -318,36 +369,67 @@ export class Pool {
   }
 
   /** Ties a live page to its block and counts it. */
-  private describe(slot: u32, block: u32, low: u64, high: u64, bytes: u64, stamp: u32): void {
+  private describe(slot: u32, block: u32, low: u64, high: u64, bytes: u64, stamp: u32, number: u32): void {
     const blockAt = this.allocator.at(block);
     setBlockSlot(blockAt, slot);
-    describeSlot(this.slots.at(slot), low, high, bytes, block, blockOffset(blockAt), stamp);
+    const at = this.slots.at(slot);
+    describeSlot(at, low, high, bytes, block, blockOffset(blockAt), stamp);
+    setSlotTenant(at, number);
+    const tenant = this.tenants.at(number);
+    tenant.usedUnits += blockSize(blockAt);
+    tenant.entries++;
     this.usedBytes += bytes;
     this.entries++;
   }
 
-  private evict(slot: u32): void {
-    const isKept = this.policy.evict(slot);
+  /** Evicts the next page of the tenant; its slot, or NONE when none may go. */
+  private evictOf(tenant: Tenant): u32 {
+    if (this.isQuarantineClosed()) return NONE;
+    const victim = tenant.policy.victim();
+    if (victim != NONE) this.evict(victim, tenant);
+    return victim;
+  }
+
+  private evict(slot: u32, tenant: Tenant): void {
+    const policy = tenant.policy;
+    const isKept = policy.evict(slot);
     this.usedBytes -= slotBytes(this.slots.at(slot));
     this.entries--;
     this.evictions++;
+    tenant.entries--;
+    tenant.evictions++;
     if (this.evictedCount == this.evictedCapacity) {
       this.evictedCapacity *= 2;
       this.evicted = heap.realloc(this.evicted, <usize>this.evictedCapacity << 2);
     }
     store<u32>(this.evicted + (<usize>this.evictedCount << 2), slot);
     this.evictedCount++;
-    this.retire(slotBlock(this.slots.at(slot)));
+    this.retire(slot, tenant);
     if (!isKept) return this.forget(slot);
     setSlotStatus(this.slots.at(slot), GHOST);
-    for (let ghost = this.policy.overdueGhost(); ghost != NONE; ghost = this.policy.overdueGhost()) {
-      this.policy.expireGhost(ghost);
+    for (let ghost = policy.overdueGhost(); ghost != NONE; ghost = policy.overdueGhost()) {
+      policy.expireGhost(ghost);
       this.forget(ghost);
     }
   }
 
+  /** What is under the digest, if it is of this tenant; what another one has there, page or ghost, goes: NONE, unless it is pinned. */
+  @inline
+  private takeOut(present: u32, tenant: u32): u32 {
+    if (this.tenants.count == 1 || present == NONE) return present;
+    const at = this.slots.at(present);
+    if (slotTenant(at) == tenant || slotPins(at) > 0) return present;
+    if (slotStatus(at) == GHOST) {
+      this.tenants.of(at).policy.forgetGhost(present);
+      this.forget(present);
+    } else {
+      this.remove(present);
+    }
+    return NONE;
+  }
+
   private vacate(slot: u32): void {
-    this.retire(slotBlock(this.slots.at(slot)));
+    this.retire(slot, this.tenants.of(this.slots.at(slot)));
     this.forget(slot);
   }
 
@@ -359,8 +441,10 @@ export class Pool {
     this.slots.remove(slot);
   }
 
-  /** Range on its way to reuse. */
-  private retire(block: u32): void {
+  /** The slot's range on its way to reuse. */
+  private retire(slot: u32, tenant: Tenant): void {
+    const block = slotBlock(this.slots.at(slot));
+    tenant.usedUnits -= blockSize(this.allocator.at(block));
     setBlockSlot(this.allocator.at(block), NONE);
     if (this.quarantineMs <= 0) {
       this.allocator.free(block);
@@ -391,27 +475,5 @@ export class Pool {
     if (this.waitHead == NONE) this.waitTail = NONE;
     this.waitUnits -= blockSize(at);
     this.allocator.free(block);
-  }
-
-  /** Whether any segment has so much in one piece between pins (and ranges whose wait may not be cut short). */
-  private canEverPlace(units: u64): bool {
-    for (let segment: u32 = 0; segment < this.allocator.segments; segment++) {
-      let run: u64 = 0;
-      let block = segment;
-      while (block != NONE) {
-        const at = this.allocator.at(block);
-        run = this.isReclaimable(at) ? run + blockSize(at) : 0;
-        if (run >= units) return true;
-        block = blockUpper(at);
-      }
-    }
-    return false;
-  }
-
-  private isReclaimable(block: usize): bool {
-    if (blockState(block) == FREE) return true;
-    const slot = blockSlot(block);
-    if (slot == NONE) return !this.neverReuseEarly;
-    return slotPins(this.slots.at(slot)) == 0;
   }
 }

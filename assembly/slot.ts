@@ -9,7 +9,8 @@
  *     36 pins       u32
  *     40 frequency  u32      44 queue u32         the policy's own
  *     48 stamp      u32       number of the publish or restore that wrote it
- *     52 status     u32       VACANT, LIVE, HELD or GHOST
+ *     52 status     u8        VACANT, LIVE, HELD or GHOST
+ *     53 tenant     u8        number of the tenant whose page it is
  *     56 offset     u64 units
  */
 
@@ -85,12 +86,22 @@ export function slotStamp(slot: usize): u32 {
 // @ts-ignore: decorator
 @inline
 export function slotStatus(slot: usize): u32 {
-  return load<u32>(slot, 52);
+  return load<u8>(slot, 52);
 }
 // @ts-ignore: decorator
 @inline
 export function setSlotStatus(slot: usize, status: u32): void {
-  store<u32>(slot, status, 52);
+  store<u8>(slot, status, 52);
+}
+// @ts-ignore: decorator
+@inline
+export function slotTenant(slot: usize): u32 {
+  return load<u8>(slot, 53);
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotTenant(slot: usize, tenant: u32): void {
+  store<u8>(slot, tenant, 53);
 }
 // @ts-ignore: decorator
 @inline
@@ -98,7 +109,7 @@ export function slotOffset(slot: usize): u64 {
   return load<u64>(slot, 56);
 }
 
-/** Writes what a publish knows; the policy's fields are the policy's to write. */
+/** Writes what a publish knows but the tenant; the policy's fields are the policy's to write. */
 // @ts-ignore: decorator
 @inline
 export function describeSlot(slot: usize, low: u64, high: u64, bytes: u64, block: u32, offset: u64, stamp: u32): void {
@@ -108,6 +119,6 @@ export function describeSlot(slot: usize, low: u64, high: u64, bytes: u64, block
   store<u32>(slot, block, 24);
   store<u32>(slot, 0, 36);
   store<u32>(slot, stamp, 48);
-  store<u32>(slot, LIVE, 52);
+  store<u8>(slot, LIVE, 52);
   store<u64>(slot, offset, 56);
 }

@@ -1,7 +1,7 @@
 import { Allocator, binOf, blockLower, blockNext, blockOffset, blockSize, blockSlot, blockState, blockUpper, FREE, USED } from './allocator';
 import { Pool } from './pool';
 import { NONE } from './records';
-import { HELD, LIVE, slotBlock, slotBytes, slotHigh, slotLow, slotOffset, slotPins, slotStatus } from './slot';
+import { HELD, LIVE, slotBlock, slotBytes, slotHigh, slotLow, slotOffset, slotPins, slotStatus, slotTenant } from './slot';
 
 /** What {@link verifyPool} found broken first; `src/core` has the words. */
 export const VERIFY_OK: i32 = 0;
@@ -14,6 +14,7 @@ export const VERIFY_PAGE_SUMS: i32 = 6;
 export const VERIFY_INDEX: i32 = 7;
 export const VERIFY_ORDER: i32 = 8;
 export const VERIFY_QUARANTINE: i32 = 9;
+export const VERIFY_TENANTS: i32 = 10;
 
 /** Checks every invariant of the pool; cost in proportion to its blocks and slots. */
 export function verifyPool(pool: Pool): i32 {
@@ -100,9 +101,32 @@ function verifyPages(pool: Pool): i32 {
   const withheldUnits = pool.allocator.freeUnits + pool.waitUnits + pool.heldUnits;
   if (usedUnits + withheldUnits != pool.allocator.totalUnits) return VERIFY_SPACE_SUMS;
   if (live != pool.entries || usedBytes != pool.usedBytes || pinned != pool.pinned) return VERIFY_PAGE_SUMS;
-  if (heldUnits != pool.heldUnits || live + held + pool.policy.ghosts != pool.slots.count) return VERIFY_PAGE_SUMS;
+  if (heldUnits != pool.heldUnits || live + held + pool.tenants.ghosts != pool.slots.count) return VERIFY_PAGE_SUMS;
   if (pool.table.recount() != pool.slots.count) return VERIFY_INDEX;
-  return pool.policy.recount() == live - pinned ? VERIFY_OK : VERIFY_ORDER;
+  for (let i: u32 = 0; i < pool.tenants.count; i++) {
+    const tenant = verifyTenant(pool, i);
+    if (tenant != VERIFY_OK) return tenant;
+  }
+  return pool.tenants.pages == live - pinned ? VERIFY_OK : VERIFY_ORDER;
+}
+
+/** A tenant's order holds exactly its pages that are not pinned, and its sums are those of its pages. */
+function verifyTenant(pool: Pool, number: u32): i32 {
+  let units: u64 = 0;
+  let live: u32 = 0;
+  let ordered: u32 = 0;
+  for (let slot: u32 = 0; slot < pool.slots.top; slot++) {
+    const at = pool.slots.at(slot);
+    const status = slotStatus(at);
+    if ((status != LIVE && status != HELD) || slotTenant(at) != number) continue;
+    units += max<u64>(1, (slotBytes(at) + pool.alignmentBytes - 1) / pool.alignmentBytes);
+    if (status == HELD) continue;
+    live++;
+    if (slotPins(at) == 0) ordered++;
+  }
+  const tenant = pool.tenants.at(number);
+  if (tenant.usedUnits != units || tenant.entries != live) return VERIFY_TENANTS;
+  return tenant.policy.recount() == ordered && tenant.policy.pages == ordered ? VERIFY_OK : VERIFY_ORDER;
 }
 
 function verifyQuarantine(pool: Pool): i32 {

@@ -9,7 +9,7 @@ export const POLICY_S3FIFO: u32 = 1;
 export const POLICY_YIELD: u32 = 2;
 
 /**
- * The order of eviction of one pool. The caller guarantees: `insert` or `adopt` once a page, then only `use` and `renew`
+ * The order of eviction of one tenant's pages. The caller guarantees: `insert` or `adopt` once a page, then only `use` and `renew`
  * until `remove` (asked for, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin. `insert` and
  * `use` come between `begin` and `end` of a call. What `evict` keeps stays a ghost in its slot until `forgetGhost` or
  * `expireGhost`; after evictions the latter is called until no ghost is overdue.
@@ -22,11 +22,12 @@ export class Policy {
   private s3fifo: S3Fifo;
   private yields: Yield;
 
-  constructor(kind: u32, slots: Records, capacityBytes: u64, alignmentBytes: u64) {
+  /** `tenant`: number of the tenant whose pages it orders. */
+  constructor(kind: u32, slots: Records, tenant: u32, capacityBytes: u64, alignmentBytes: u64) {
     this.kind = kind;
     this.lru = kind == POLICY_LRU ? new Lru(slots) : changetype<Lru>(0);
     this.s3fifo = kind == POLICY_S3FIFO ? new S3Fifo(slots, capacityBytes) : changetype<S3Fifo>(0);
-    this.yields = kind == POLICY_YIELD ? new Yield(slots, capacityBytes, alignmentBytes) : changetype<Yield>(0);
+    this.yields = kind == POLICY_YIELD ? new Yield(slots, tenant, capacityBytes, alignmentBytes) : changetype<Yield>(0);
   }
 
   /** A call with so many keys; see {@link Yield.begin} for `about`. */
@@ -121,6 +122,12 @@ export class Policy {
   get ghosts(): u32 {
     if (this.kind == POLICY_S3FIFO) return this.s3fifo.ghosts.count;
     return this.kind == POLICY_YIELD ? this.yields.ghosts.count : 0;
+  }
+
+  /** Pages in the order. */
+  get pages(): u32 {
+    if (this.kind == POLICY_LRU) return this.lru.order.count;
+    return this.kind == POLICY_S3FIFO ? this.s3fifo.small.count + this.s3fifo.main.count : this.yields.pages.count;
   }
 
   /** The page that is due to go, or NONE; it stays in the order until `evict`. */

@@ -10,18 +10,18 @@ import {
   slotPins,
   slotQueue,
   slotStatus,
+  slotTenant,
 } from '../slot';
 import { AgedLists, STAGES, stageAt } from './aged-lists';
 import { CallChain } from './call-chain';
 import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
 import { PageValues } from './page-values';
+import { CLASS_BITS, slotCall, slotClassOf } from './yield-slot';
 
 /** A class is `hits * 8 + isLast * 4 + hint`. */
 const CLASSES: u32 = 24;
 const HITS_MAX: u32 = 2;
 const LAST: u32 = 4;
-const CLASS_BITS: u32 = 5;
-const CLASS_MASK: u32 = (1 << CLASS_BITS) - 1;
 /**
  * The clock starts so many ticks before it wraps, which a small pool gets to within years: a wrap is ordinary, and tests see it.
  * All stages begin at a multiple of their length.
@@ -61,6 +61,8 @@ const CALLER_SHIFT: u32 = 5;
 @unmanaged
 export class Yield {
   private slots: Records;
+  /** Number of the tenant whose order this is: slots of others, which count calls of their own, are none of its pages. */
+  private tenant: u32;
   pages: AgedLists;
   ghosts: AgedLists;
   private values: PageValues;
@@ -102,8 +104,9 @@ export class Yield {
   private victimList: u32;
 
   /** `unitBytes`: power of two that pages take space in multiples of. */
-  constructor(slots: Records, capacityBytes: u64, unitBytes: u64) {
+  constructor(slots: Records, tenant: u32, capacityBytes: u64, unitBytes: u64) {
     this.slots = slots;
+    this.tenant = tenant;
     this.unitShift = ctz(unitBytes);
     this.pages = new AgedLists(slots, CLASSES);
     this.ghosts = new AgedLists(slots, CLASSES);
@@ -205,7 +208,7 @@ export class Yield {
     setSlotFrequency(at, this.tick);
     const call = slotCall(at);
     const last = this.unpinned;
-    const isThere = last != NONE && slotCall(this.slots.at(last)) == this.unpinnedCall;
+    const isThere = last != NONE && this.isOf(this.slots.at(last), this.unpinnedCall);
     this.link(slot, isThere && this.chain.continues(call, this.unpinnedCall) ? last : NONE);
     this.unpinned = slot;
     this.unpinnedCall = call;
@@ -392,7 +395,13 @@ export class Yield {
   private isPrevious(status: u32): bool {
     if (this.previous == NONE) return false;
     const at = this.slots.at(this.previous);
-    return slotStatus(at) == status && slotCall(at) == this.previousCall;
+    return slotStatus(at) == status && this.isOf(at, this.previousCall);
+  }
+
+  /** Whether a slot has a page of this order that was last placed by that call. */
+  @inline
+  private isOf(at: usize, call: u32): bool {
+    return slotCall(at) == call && slotTenant(at) == this.tenant;
   }
 
   /**
@@ -483,17 +492,4 @@ export class Yield {
   private listOf(at: usize): u32 {
     return slotClassOf(at) * STAGES + stageAt(this.tick, slotFrequency(at));
   }
-}
-
-// The policy's two fields of a slot: `frequency` is the tick of its last use, `queue` has [call: 27 bits][class: 5 bits].
-
-// @ts-ignore: decorator
-@inline
-function slotClassOf(at: usize): u32 {
-  return slotQueue(at) & CLASS_MASK;
-}
-// @ts-ignore: decorator
-@inline
-function slotCall(at: usize): u32 {
-  return slotQueue(at) >> CLASS_BITS;
 }

@@ -33,6 +33,9 @@ export type {
   Placement,
   PoolAllocatorOptions,
   PoolAllocatorStats,
+  PoolRequestOptions,
+  PoolTenant,
+  PoolTenantStats,
   RequestHint,
   RequestOptions,
 } from './pool/pool-types.js';

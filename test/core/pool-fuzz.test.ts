@@ -17,7 +17,7 @@ const OPERATIONS_A_RUN = 400;
 const RUNS = Math.ceil(OPERATIONS / OPERATIONS_A_RUN / (BINARIES.length * POLICIES.length));
 const VERIFY_EVERY = 16;
 
-type Config = Required<Omit<PoolAllocatorOptions, 'core'>>;
+type Config = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants'>>;
 
 function configs(policy: EvictionPolicy): fc.Arbitrary<Config> {
   return fc

@@ -10,6 +10,8 @@ export interface CoreExports {
   readonly CORE_VERSION: WebAssembly.Global;
   readonly NO_INDEX: WebAssembly.Global;
   readonly STATS_COUNT: WebAssembly.Global;
+  readonly TENANT_STATS_COUNT: WebAssembly.Global;
+  readonly TENANTS_MAX: WebAssembly.Global;
   readonly POLICY_LRU: WebAssembly.Global;
   readonly POLICY_S3FIFO: WebAssembly.Global;
   readonly POLICY_YIELD: WebAssembly.Global;
@@ -26,6 +28,7 @@ export interface CoreExports {
   ringFree(ring: number): void;
   poolNew(capacityBytes: number, segmentBytes: number, alignmentBytes: number, policy: number): number;
   poolSetQuarantine(pool: number, quarantineMs: number, maxBytes: number, neverReuseEarly: number): void;
+  poolAddTenant(pool: number, minBytes: number, maxBytes: number): number;
   poolPublishBatch(
     pool: number,
     digests: number,
@@ -34,25 +37,37 @@ export interface CoreExports {
     bytes: number,
     nowMs: number,
     about: number,
+    tenant: number,
     offsets: number,
     slots: number,
     evictedEnds: number,
   ): number;
   poolEvicted(pool: number): number;
-  poolRestoreBatch(pool: number, digests: number, count: number, sizes: number, offsets: number, slots: number): number;
-  poolEvictNext(pool: number, nowMs: number): number;
+  poolRestoreBatch(
+    pool: number,
+    digests: number,
+    count: number,
+    sizes: number,
+    offsets: number,
+    tenants: number,
+    slots: number,
+  ): number;
+  poolEvictNext(pool: number, nowMs: number, tenant: number): number;
+  poolEvictOverMax(pool: number, nowMs: number): number;
+  poolGiveBatch(pool: number, digests: number, count: number, tenant: number): void;
   poolLookupBatch(
     pool: number,
     digests: number,
     count: number,
     isUse: number,
     about: number,
+    tenant: number,
     offsets: number,
     sizes: number,
     slots: number,
   ): void;
   poolHasBatch(pool: number, digests: number, count: number, out: number): void;
-  poolTouchBatch(pool: number, digests: number, count: number, about: number): number;
+  poolTouchBatch(pool: number, digests: number, count: number, about: number, tenant: number): number;
   poolRenewBatch(pool: number, digests: number, count: number): void;
   poolRemoveBatch(pool: number, digests: number, count: number, nowMs: number, slots: number): void;
   poolPinBatch(pool: number, digests: number, count: number, out: number): void;
@@ -61,6 +76,7 @@ export interface CoreExports {
   poolOrder(pool: number, out: number): void;
   poolCount(pool: number): number;
   poolStats(pool: number, out: number): void;
+  poolTenantStats(pool: number, tenant: number, out: number): void;
   poolVerify(pool: number): number;
   poolFree(pool: number): void;
 }
@@ -70,11 +86,17 @@ export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0
 
 /** Count of numbers that `poolStats` writes. */
 export const STATS_COUNT = 10;
+/** Count of numbers that `poolTenantStats` writes. */
+export const TENANT_STATS_COUNT = 5;
+/** Most tenants of a pool, tenant 0 included. */
+export const TENANTS_MAX_COUNT = 256;
 
 const CONSTANTS = {
-  CORE_VERSION: 3,
+  CORE_VERSION: 4,
   NO_INDEX: -1,
   STATS_COUNT,
+  TENANT_STATS_COUNT,
+  TENANTS_MAX: TENANTS_MAX_COUNT,
   POLICY_LRU: POLICY_NUMBERS.lru,
   POLICY_S3FIFO: POLICY_NUMBERS.s3fifo,
   POLICY_YIELD: POLICY_NUMBERS.yield,

@@ -1,9 +1,10 @@
-import { QUARANTINE_POOL_FRACTION } from '../../base/core-limits.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../../base/errors.js';
 import { type Core, defaultCore } from '../binding/core.js';
-import { POLICY_NUMBERS, STATS_COUNT } from '../binding/exports.js';
+import { POLICY_NUMBERS, STATS_COUNT, TENANT_STATS_COUNT } from '../binding/exports.js';
 import type { KeyArea } from '../binding/key-area.js';
 import { type Keys, stringsOf } from '../binding/key-batch.js';
+import { BROKEN_INVARIANTS, statsFrom, tenantStatsFrom } from './pool-report.js';
+import { aboutOf, checkBytes, checkTenant, checkTime, isInteger, settingsOf } from './pool-settings.js';
 import type {
   BatchLookup,
   BatchPlacement,
@@ -11,41 +12,21 @@ import type {
   Placement,
   PoolAllocatorOptions,
   PoolAllocatorStats,
-  RequestOptions,
+  PoolRequestOptions,
+  PoolTenantStats,
 } from './pool-types.js';
-import { CALLER_MAX } from './request-callers.js';
-import { hintNumber } from './request-hints.js';
 
 const LENGTH_MIN_BYTES = 1;
-const POWER_OF_TWO_MAX = 2 ** 30;
-const SEGMENTS_MAX_COUNT = 2 ** 20;
 /**
  * Bytes of results for each key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch.
  */
 const PUBLISH_RESULT_BYTES = 24;
 /** Bytes of results for each key: [offsets: f64][sizes: f64][slots: i32] */
 const LOOKUP_RESULT_BYTES = 20;
-/** Bytes of results for each key: [sizes: f64][offsets: f64][slots: i32] */
-const RESTORE_RESULT_BYTES = 20;
+/** Bytes of results for each key: [sizes: f64][offsets: f64][slots: i32][tenants: u8] */
+const RESTORE_RESULT_BYTES = 21;
 const SLOT_RESULT_BYTES = 4;
 const NO_SLOT = -1;
-const CONTINUES = 4;
-const BEGINS = 8;
-const ENDS_ELSEWHERE = 16;
-const CALLER_STEP = 32;
-
-const BROKEN_INVARIANTS = [
-  'holds',
-  'blocks leave gaps, overlap or are badly linked',
-  'free neighbours are not merged',
-  'the sums of free and withheld space are wrong',
-  'the bins do not hold exactly the free blocks',
-  'a page and its block disagree',
-  'the counts of pages or their bytes are wrong',
-  'the index does not hold exactly the pages',
-  'the order of eviction does not hold exactly the pages',
-  'the quarantine is broken',
-];
 
 /**
  * Index, allocator and order of eviction of a pool. It holds no page bytes: it decides the offset of each page, and
@@ -57,6 +38,11 @@ const BROKEN_INVARIANTS = [
  * cannot be found any more, but its range stays untouched until the last unpin, and its key cannot be published until
  * then.
  *
+ * With tenants, each has an order of eviction of its own. A page for which its tenant has no quota left takes the room of
+ * that tenant's own pages. A page for which the pool has no room takes that of the tenant with most bytes above its
+ * minimum (if several have as much: of its own tenant, else of the one with the lowest number); of its own tenant if none
+ * is above its minimum. Thus others leave a tenant its minimum, to within one page.
+ *
  * @example
  * import { PoolAllocator } from 'meshcache/core';
  *
@@ -67,6 +53,8 @@ const BROKEN_INVARIANTS = [
 export class PoolAllocator {
   /** Usable bytes: the requested capacity, rounded down to the alignment. */
   readonly capacityBytes: number;
+  /** Number of tenants: those of the options, and tenant 0. */
+  readonly tenantCount: number;
   private readonly core: Core;
   private readonly alignmentBytes: number;
   private handle: number;
@@ -78,38 +66,17 @@ export class PoolAllocator {
 
   /** Throws `ArgumentError` for invalid options. */
   constructor(options: PoolAllocatorOptions) {
-    if (typeof options !== 'object' || options === null) {
-      throw new ArgumentError(
-        `PoolAllocator: needs options, such as { capacityBytes: 2 ** 30 }, got ${String(options)}`,
-      );
-    }
-    const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 1 } = options;
-    if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
-      throw new ArgumentError(`policy must be one of ${Object.keys(POLICY_NUMBERS).join(', ')}, got ${String(policy)}`);
-    }
-    if (!isInteger(alignmentBytes, 1, POWER_OF_TWO_MAX) || (alignmentBytes & (alignmentBytes - 1)) !== 0) {
-      throw new ArgumentError(`alignmentBytes must be a power of two up to 2^30, got ${String(alignmentBytes)}`);
-    }
-    checkInteger('capacityBytes', options.capacityBytes, alignmentBytes);
+    const settings = settingsOf(options);
+    const { capacityBytes, segmentBytes, alignmentBytes, policy, tenants } = settings;
     this.alignmentBytes = alignmentBytes;
-    this.capacityBytes = Math.floor(options.capacityBytes / alignmentBytes) * alignmentBytes;
-    const segmentBytes = Math.min(options.segmentBytes ?? this.capacityBytes, this.capacityBytes);
-    checkInteger('segmentBytes', segmentBytes, Math.ceil(this.capacityBytes / SEGMENTS_MAX_COUNT));
-    if (segmentBytes % alignmentBytes !== 0) {
-      throw new ArgumentError(`segmentBytes must be a multiple of alignmentBytes, got ${segmentBytes}`);
-    }
-    const quarantineMaxBytes = options.quarantineMaxBytes ?? Math.floor(this.capacityBytes * QUARANTINE_POOL_FRACTION);
-    checkInteger('quarantineMaxBytes', quarantineMaxBytes, 0);
-    if (!Number.isFinite(quarantineMs) || quarantineMs < 0) {
-      throw new ArgumentError(`quarantineMs must be 0 or more, got ${String(quarantineMs)}`);
-    }
-    if (typeof neverReuseEarly !== 'boolean') {
-      throw new ArgumentError(`neverReuseEarly must be true or false, got ${String(neverReuseEarly)}`);
-    }
+    this.capacityBytes = capacityBytes;
+    this.tenantCount = 1 + tenants.length;
     this.core = options.core ?? defaultCore();
     const { exports } = this.core;
-    const handle = exports.poolNew(this.capacityBytes, segmentBytes, alignmentBytes, POLICY_NUMBERS[policy]) >>> 0;
+    const handle = exports.poolNew(capacityBytes, segmentBytes, alignmentBytes, POLICY_NUMBERS[policy]) >>> 0;
+    const { quarantineMs, quarantineMaxBytes, neverReuseEarly } = settings;
     exports.poolSetQuarantine(handle, quarantineMs, quarantineMaxBytes, neverReuseEarly ? 1 : 0);
+    for (const { minBytes, maxBytes } of tenants) exports.poolAddTenant(handle, minBytes, maxBytes);
     this.handle = handle;
     this.core.freeWhenCollected(this, () => exports.poolFree(handle));
   }
@@ -144,10 +111,16 @@ export class PoolAllocator {
    * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one for each
    * key. A page that a later key of the batch evicted or replaced has offset -1; evicted ones are among `evicted`.
    */
-  publishBatch(keys: Keys, bytes: number | ArrayLike<number>, nowMs = 0, request: RequestOptions = {}): BatchPlacement {
+  publishBatch(
+    keys: Keys,
+    bytes: number | ArrayLike<number>,
+    nowMs = 0,
+    request: PoolRequestOptions = {},
+  ): BatchPlacement {
     const handle = this.open();
     checkTime(nowMs);
     const about = aboutOf(request);
+    const tenant = this.tenantOf(request);
     const area = this.core.area;
     area.writeDigests(keys, PUBLISH_RESULT_BYTES);
     const { count } = area;
@@ -163,6 +136,7 @@ export class PoolAllocator {
       one,
       nowMs,
       about,
+      tenant,
       offsets,
       slots,
       ends,
@@ -181,10 +155,17 @@ export class PoolAllocator {
    * Puts pages back at former offsets, e.g. after a restart. `bytes` and `offsets` have one element for each key; the
    * offsets must be multiples of the alignment and strictly ascend, also from call to call. No page is evicted or
    * replaced. The pages enter the order of eviction as new ones; call {@link renewBatch} afterwards to restore their
-   * order of use. Returns the slots; -1: not taken, because the range is not free or not inside one segment, or the key
-   * is there. Throws `ArgumentError`, having taken none, also when a page was ever published or removed in this pool.
+   * order of use. `tenants`: the tenant of each page; without it, tenant 0. Returns the slots; -1: not taken, because the
+   * range is not free or not inside one segment, or the key is there. A tenant may be above its maximum then, see
+   * {@link evictOverMax}. Throws `ArgumentError`, having taken none, also when a page was ever published or removed in
+   * this pool.
    */
-  restoreBatch(keys: Keys, bytes: ArrayLike<number>, offsets: ArrayLike<number>): Int32Array {
+  restoreBatch(
+    keys: Keys,
+    bytes: ArrayLike<number>,
+    offsets: ArrayLike<number>,
+    tenants?: ArrayLike<number>,
+  ): Int32Array {
     const handle = this.open();
     const area = this.core.area;
     area.writeDigests(keys, RESTORE_RESULT_BYTES);
@@ -192,9 +173,11 @@ export class PoolAllocator {
     writeSizes(area, bytes);
     const at = area.results + 8 * count;
     const slotsAt = at + 8 * count;
+    const tenantsAt = tenants === undefined ? 0 : slotsAt + 4 * count;
     const restoredOffset = this.writeOffsets(offsets, at >>> 3);
+    if (tenants !== undefined) this.writeTenants(tenants, tenantsAt);
     const { exports } = this.core;
-    if (exports.poolRestoreBatch(handle, area.hashes, count, area.results, at, slotsAt) === 0) {
+    if (exports.poolRestoreBatch(handle, area.hashes, count, area.results, at, tenantsAt, slotsAt) === 0) {
       throw new ArgumentError(
         'restoreBatch: pages were already published or removed in this pool; restore into a new one',
       );
@@ -210,17 +193,34 @@ export class PoolAllocator {
   }
 
   /**
-   * Evicts the next victim and returns its key. Null: no page may be evicted: the pool is empty, all pages are pinned,
-   * or the quarantine is at its limit and never cut short. {@link lastEvicted} does not change.
+   * Evicts the next victim, of several tenants that for a page of `tenant`, and returns its key. Null: no page may be
+   * evicted: the pool is empty, all pages are pinned, or the quarantine is at its limit and never cut short.
+   * {@link lastEvicted} does not change.
    */
-  evictNext(nowMs = 0): string | null {
+  evictNext(nowMs = 0, tenant = 0): string | null {
     const handle = this.open();
     checkTime(nowMs);
-    const slot = this.core.exports.poolEvictNext(handle, nowMs);
-    if (slot === NO_SLOT) return null;
-    const key = this.keysBySlot[slot] as string;
-    this.keysBySlot[slot] = undefined;
-    return key;
+    checkTenant(tenant, this.tenantCount);
+    return this.takeKey(this.core.exports.poolEvictNext(handle, nowMs, tenant));
+  }
+
+  /**
+   * Evicts a page of a tenant that has more than its maximum, which only {@link restoreBatch} and {@link giveBatch}
+   * can mean, and returns its key. Null: no tenant has, or none of its pages may be evicted.
+   */
+  evictOverMax(nowMs = 0): string | null {
+    const handle = this.open();
+    checkTime(nowMs);
+    return this.takeKey(this.core.exports.poolEvictOverMax(handle, nowMs));
+  }
+
+  /** Gives the pages that are there to a tenant, each in turn as its newest one. It may be above its maximum then. */
+  giveBatch(keys: Keys, tenant: number): void {
+    const handle = this.open();
+    checkTenant(tenant, this.tenantCount);
+    const area = this.core.area;
+    area.writeDigests(keys, 0);
+    this.core.exports.poolGiveBatch(handle, area.hashes, area.count, tenant);
   }
 
   /** Looks up a page, which counts as a use. */
@@ -231,8 +231,8 @@ export class PoolAllocator {
   }
 
   /** Looks up pages and counts a use of each, in the order of the keys. */
-  lookupBatch(keys: Keys, request: RequestOptions = {}): BatchLookup {
-    return this.locate(keys, aboutOf(request));
+  lookupBatch(keys: Keys, request: PoolRequestOptions = {}): BatchLookup {
+    return this.locate(keys, aboutOf(request), this.tenantOf(request));
   }
 
   /** Like {@link lookupBatch}, but does not count as a use. */
@@ -258,12 +258,13 @@ export class PoolAllocator {
    * Counts a use of each page in the order of the keys, as {@link lookupBatch} does, for reads that were done
    * elsewhere; returns how many pages were there.
    */
-  touchBatch(keys: Keys, request: RequestOptions = {}): number {
+  touchBatch(keys: Keys, request: PoolRequestOptions = {}): number {
     const handle = this.open();
     const about = aboutOf(request);
+    const tenant = this.tenantOf(request);
     const area = this.core.area;
     area.writeDigests(keys, 0);
-    return this.core.exports.poolTouchBatch(handle, area.hashes, area.count, about);
+    return this.core.exports.poolTouchBatch(handle, area.hashes, area.count, about, tenant);
   }
 
   /** Makes each page the most recently used one in turn, without counting a use: for restored pages, oldest first. */
@@ -363,26 +364,16 @@ export class PoolAllocator {
   /** Current counts and bytes, and counters since the pool was created. */
   stats(): PoolAllocatorStats {
     const handle = this.open();
-    const area = this.core.area;
-    area.layOut(STATS_COUNT, 8, 0);
-    this.core.exports.poolStats(handle, area.results);
-    const start = area.results >>> 3;
-    const values = Array.from(area.f64.subarray(start, start + STATS_COUNT)) as StatValues;
-    const [entries, usedBytes, freeBytes, inQuarantine, held, capacityBytes, evictions, earlyReuses, pinned, largest] =
-      values;
-    const quarantinedBytes = inQuarantine + held;
-    return {
-      entries,
-      usedBytes,
-      freeBytes,
-      quarantinedBytes,
-      paddingBytes: capacityBytes - usedBytes - freeBytes - quarantinedBytes,
-      capacityBytes,
-      evictions,
-      earlyReuses,
-      pinned,
-      largestFreeBytes: largest,
-    };
+    return statsFrom(this.read(STATS_COUNT, (at) => this.core.exports.poolStats(handle, at)));
+  }
+
+  /** Current counts and bytes of a tenant, and its quota. */
+  tenantStats(tenant: number): PoolTenantStats {
+    const handle = this.open();
+    checkTenant(tenant, this.tenantCount);
+    return tenantStatsFrom(
+      this.read(TENANT_STATS_COUNT, (at) => this.core.exports.poolTenantStats(handle, tenant, at)),
+    );
   }
 
   /** Frees its memory; idempotent. Without it, the memory is freed when the object is collected. */
@@ -397,6 +388,36 @@ export class PoolAllocator {
   private open(): number {
     if (this.handle === 0) throw new ClosedError('the pool');
     return this.handle;
+  }
+
+  private read(count: number, write: (at: number) => void): number[] {
+    const area = this.core.area;
+    area.layOut(count, 8, 0);
+    write(area.results);
+    return Array.from(area.f64.subarray(area.results >>> 3, (area.results >>> 3) + count));
+  }
+
+  private tenantOf({ tenant = 0 }: PoolRequestOptions): number {
+    if (tenant !== 0) checkTenant(tenant, this.tenantCount);
+    return tenant;
+  }
+
+  /** The key of an evicted page, or null for none; it is forgotten. */
+  private takeKey(slot: number): string | null {
+    if (slot === NO_SLOT) return null;
+    const key = this.keysBySlot[slot] as string;
+    this.keysBySlot[slot] = undefined;
+    return key;
+  }
+
+  private writeTenants(tenants: ArrayLike<number>, start: number): void {
+    const { area } = this.core;
+    if (tenants.length !== area.count) throw new ArgumentError(`${area.count} keys and ${tenants.length} tenants`);
+    const out = area.u8;
+    for (let i = 0; i < tenants.length; i++) {
+      checkTenant(tenants[i] as number, this.tenantCount);
+      out[start + i] = tenants[i] as number;
+    }
   }
 
   /** Writes offsets from index `start` of the area's f64 view on; returns the last one. */
@@ -419,7 +440,7 @@ export class PoolAllocator {
   }
 
   /** Locates pages; `about` describes the request, null: it does not count as a use. */
-  private locate(keys: Keys, about: number | null): BatchLookup {
+  private locate(keys: Keys, about: number | null, tenant = 0): BatchLookup {
     const handle = this.open();
     const area = this.core.area;
     area.writeDigests(keys, LOOKUP_RESULT_BYTES);
@@ -428,7 +449,7 @@ export class PoolAllocator {
     const sizes = offsets + 8 * count;
     const slots = sizes + 8 * count;
     const isUse = about === null ? 0 : 1;
-    this.core.exports.poolLookupBatch(handle, area.hashes, count, isUse, about ?? 0, offsets, sizes, slots);
+    this.core.exports.poolLookupBatch(handle, area.hashes, count, isUse, about ?? 0, tenant, offsets, sizes, slots);
     return {
       offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
       bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
@@ -455,8 +476,6 @@ export class PoolAllocator {
   }
 }
 
-type StatValues = [number, number, number, number, number, number, number, number, number, number];
-
 /** Writes the sizes where the results begin. Returns -1, which tells the core that the sizes are in the area. */
 function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0): number {
   if (typeof bytes === 'string') checkBytes(bytes, minBytes, 0);
@@ -466,31 +485,4 @@ function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0): numb
   const start = area.results >>> 3;
   for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number, minBytes, i);
   return -1;
-}
-
-/** Packs a request for the core into one number: [caller: 27 bits][ends elsewhere][begins][continues][hint: 2 bits] */
-function aboutOf({ hint, caller = 0, continues, endsElsewhere = false }: RequestOptions): number {
-  if (!isInteger(caller, 0, CALLER_MAX)) {
-    throw new ArgumentError(`caller must be an integer from 0 to ${CALLER_MAX}, got ${String(caller)}`);
-  }
-  const how = continues === undefined ? 0 : continues ? CONTINUES : BEGINS;
-  return hintNumber(hint) + how + (endsElsewhere ? ENDS_ELSEWHERE : 0) + caller * CALLER_STEP;
-}
-
-function checkBytes(bytes: number, minBytes: number, index = 0): number {
-  if (Number.isSafeInteger(bytes) && bytes >= minBytes) return bytes;
-  throw new ArgumentError(`page ${index}: its length must be an integer from ${minBytes} on, got ${String(bytes)}`);
-}
-
-function checkTime(nowMs: number): void {
-  if (!Number.isFinite(nowMs)) throw new ArgumentError(`nowMs must be a finite number, got ${String(nowMs)}`);
-}
-
-function checkInteger(name: string, value: number, min: number): void {
-  if (isInteger(value, min, Number.MAX_SAFE_INTEGER)) return;
-  throw new ArgumentError(`${name} must be an integer from ${min} on, got ${String(value)}`);
-}
-
-function isInteger(value: number, min: number, max: number): boolean {
-  return Number.isSafeInteger(value) && value >= min && value <= max;
 }

@@ -35,6 +35,33 @@ export interface RequestOptions {
   readonly endsElsewhere?: boolean;
 }
 
+/** {@link RequestOptions} of a pool with tenants. */
+export interface PoolRequestOptions extends RequestOptions {
+  /**
+   * Number of the tenant whose request it is: of new pages, and whose order of eviction learns of pages that are not
+   * there. Default: 0. Pages that are there belong to the tenant that they were published for.
+   */
+  readonly tenant?: number | undefined;
+}
+
+/** Quota of one tenant of a pool; its pages count with their padding. */
+export interface PoolTenant {
+  /** Bytes that other tenants leave it, to within one page. Default: 0. */
+  readonly minBytes?: number;
+  /** Most bytes that it takes; a larger page is refused. Default: the capacity. */
+  readonly maxBytes?: number;
+}
+
+/** Statistics of one tenant of a pool. */
+export interface PoolTenantStats {
+  readonly entries: number;
+  /** Bytes of its pages with their padding, those included that were removed and are still pinned. */
+  readonly usedBytes: number;
+  readonly minBytes: number;
+  readonly maxBytes: number;
+  readonly evictions: number;
+}
+
 export interface PoolAllocatorOptions extends CoreOptions {
   readonly capacityBytes: number;
   readonly policy?: EvictionPolicy;
@@ -50,6 +77,11 @@ export interface PoolAllocatorOptions extends CoreOptions {
   readonly segmentBytes?: number;
   /** The alignment of offsets and sizes, a power of two. Default: 1. */
   readonly alignmentBytes?: number;
+  /**
+   * Tenants 1, 2 and so on, at most 255; their minima are at most the capacity together. Tenant 0 is always there, and
+   * has neither a minimum nor a maximum. Default: no further ones.
+   */
+  readonly tenants?: readonly PoolTenant[];
 }
 
 /** Where a page now lies, and which pages were evicted for it. */

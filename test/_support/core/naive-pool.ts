@@ -131,7 +131,7 @@ class NaiveS3Fifo implements Order {
   }
 }
 
-type Fields = Required<Omit<PoolAllocatorOptions, 'core'>>;
+type Fields = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants'>>;
 
 /** The real pool's answer to a publish, for the model to judge. */
 export interface PublishAnswer {
