@@ -29,10 +29,11 @@ import {
   socketPath,
   text,
 } from './base/settings/fields.js';
+import { type NamespaceQuota, type NamespaceQuotas, namespaceQuotas } from './base/settings/namespace-quotas.js';
 import { isLoopbackHost } from './net/loopback.js';
 import { checkSecurity } from './net/secured-environment.js';
 
-export { EVICTION_POLICIES, type EvictionPolicy };
+export { EVICTION_POLICIES, type EvictionPolicy, type NamespaceQuota, type NamespaceQuotas };
 /** What `eviction_policy` is when it is left out: docs/eviction.md has the figures. */
 export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'lru';
 
@@ -130,6 +131,8 @@ export interface MeshCacheConfigFields {
   readonly tlsCertFile: string | undefined;
   readonly tlsKeyFile: string | undefined;
   readonly tlsCaFile: string | undefined;
+  /** Shares of the pool and of the disk tier by namespace tag; empty: no quotas. */
+  readonly namespaceQuotas: NamespaceQuotas;
   /** Parts of the key space that the host framework does not know by itself. */
   readonly namespace: string;
   readonly dtype: string;
@@ -141,7 +144,8 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
   readonly [K in keyof MeshCacheConfigFields]?:
     | MeshCacheConfigFields[K]
     | string
-    | (K extends 'clusterSecret' ? readonly string[] : never);
+    | (K extends 'clusterSecret' ? readonly string[] : never)
+    | (K extends 'namespaceQuotas' ? Readonly<Record<string, Partial<NamespaceQuota>>> : never);
 };
 
 const SCHEMA: Readonly<Record<string, Field>> = {
@@ -188,6 +192,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   eviction_policy: choice(EVICTION_POLICIES, DEFAULT_EVICTION_POLICY),
   promote_hot_reads: flag(false),
   keep_duplicates: flag(false),
+  namespace_quotas: namespaceQuotas(),
   cluster_secret: secrets(),
   cluster_secret_file: text('the path of a file', undefined),
   tls_cert_file: text('the path of a PEM file', undefined),
@@ -258,6 +263,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly evictionPolicy: EvictionPolicy;
   declare readonly promoteHotReads: boolean;
   declare readonly keepDuplicates: boolean;
+  declare readonly namespaceQuotas: NamespaceQuotas;
   declare readonly clusterSecret: ClusterSecrets | undefined;
   declare readonly clusterSecretFile: string | undefined;
   declare readonly tlsCertFile: string | undefined;

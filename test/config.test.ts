@@ -235,3 +235,48 @@ test('config: an own address that means every address is refused, with what to g
     t.is(new MeshCacheConfig({ discoveryAddr: ADDR, localHostname: host }).localHostname, host);
   }
 });
+
+test('config: quotas by namespace are a mapping or its JSON, with shares of the disk like those of the pool', (t) => {
+  t.deepEqual(new MeshCacheConfig({ discoveryAddr: ADDR }).namespaceQuotas, {});
+  const given = { 'team-a': { min: 0.2, max: 0.5 }, b: { max: 0.3, max_disk: 0.6 }, c: {} };
+  const expected = {
+    'team-a': { min: 0.2, max: 0.5, minDisk: 0.2, maxDisk: 0.5 },
+    b: { min: 0, max: 0.3, minDisk: 0, maxDisk: 0.6 },
+    c: { min: 0, max: 1, minDisk: 0, maxDisk: 1 },
+  };
+  for (const namespace_quotas of [given, JSON.stringify(given)]) {
+    const config = MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, namespace_quotas });
+    t.deepEqual(config.namespaceQuotas, expected);
+    t.true(Object.isFrozen(config.namespaceQuotas));
+  }
+  t.notThrows(
+    () => new MeshCacheConfig({ discoveryAddr: ADDR, namespaceQuotas: { a: { min: 0.7 }, b: { min: 0.3 } } }),
+  );
+});
+
+for (const wrong of [
+  'none',
+  '[]',
+  1,
+  { '': {} },
+  { ' ': {} },
+  { other: {} },
+  { ['x'.repeat(129)]: {} },
+  { a: 0.5 },
+  { a: { share: 0.5 } },
+  { a: { min: -0.1 } },
+  { a: { max: 1.1 } },
+  { a: { max: '0.5' } },
+  { a: { min: 0.6, max: 0.5 } },
+  { a: { max: 0.5, min_disk: 0.6 } },
+  { a: { max_disk: 0.5, maxDisk: 0.5 } },
+  { a: { min: 0.6 }, b: { min: 0.5 } },
+  { a: { min_disk: 0.6 }, b: { min_disk: 0.5 } },
+  Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`tag-${i}`, {}])),
+]) {
+  test(`config: quotas that cannot be are refused: ${JSON.stringify(wrong).slice(0, 60)}`, (t) => {
+    const error = t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, namespace_quotas: wrong }));
+    t.true(error instanceof ConfigError);
+    t.regex(error?.message ?? '', /"namespace_quotas": got .* allowed is a mapping/);
+  });
+}

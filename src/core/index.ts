@@ -8,7 +8,7 @@ export { ArgumentError, ClosedError, type ErrorCode, MeshCacheError } from '../b
 export { Core, type CoreOptions, type CoreSource, defaultCore, loadCore } from './binding/core.js';
 export type { FetchResponse, WasmInstance, WasmModule } from './binding/host-types.js';
 export { KeyBatch, type Keys } from './binding/key-batch.js';
-export { type EncodedKeys, KeyEncoder, type KeyNamespace } from './keys/key-encoder.js';
+export { type EncodedKeys, KeyEncoder, type KeyEncoderOptions, type KeyNamespace } from './keys/key-encoder.js';
 export {
   type PlacementNode,
   type PlacementOutcome,

@@ -9,13 +9,15 @@ import {
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
-import type { EvictionPolicy, RequestOptions } from '../core/index.js';
+import type { EvictionPolicy, PoolTenantStats, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
+import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import type { DiskInfo } from './disk-info.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './folder/disk-folder.js';
+import { NamespaceFile } from './folder/namespace-file.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
 import type { PageSum, PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 import { KeyReaders } from './reading/key-readers.js';
@@ -37,6 +39,8 @@ export interface DiskStoreOptions {
   readonly env: Environment;
   /** Eviction policy; default: `lru`. */
   readonly policy?: EvictionPolicy;
+  /** @internal Default: all pages are of one tenant. */
+  readonly tenants?: NamespaceTenants | undefined;
   /** Bytes of pages that may wait to be written; further pages are not written. */
   readonly queueMaxBytes?: number;
   /** Part of `maxBytes` that the index may take; default: 1/32. Small pages with long keys need more to fill the disk. */
@@ -65,6 +69,7 @@ export class DiskStore {
   readonly #env: Environment;
   readonly #path: string;
   readonly #reader: PageReader;
+  #namespaces: NamespaceFile | undefined;
   #closing: Promise<void> | undefined;
   #lastInfo: DiskInfo | undefined;
 
@@ -79,8 +84,11 @@ export class DiskStore {
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
     const nowMs = () => env.clock.nowMs();
-    index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs });
+    const namespaces = options.tenants && (await NamespaceFile.open(path, options.tenants, folder.entries, env));
+    const tenants = options.tenants?.of('disk', capacityBytes);
+    index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs, tenants });
     const store = new this(path, folder, index, options);
+    store.#namespaces = namespaces;
     try {
       await store.#restore(folder.entries);
       return store;
@@ -117,6 +125,7 @@ export class DiskStore {
     });
     this.#writer = writer;
     this.#queue = writer.queue;
+    options.tenants?.learned.listen((...learned) => writer.dropped(index.tenants.give(...learned)));
     const onReadFailed = (error: unknown) => writer.failed(error);
     this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
   }
@@ -277,6 +286,11 @@ export class DiskStore {
     return this.#lastInfo ?? this.#currentInfo();
   }
 
+  /** Statistics of each tenant by number; none if all pages are of one, or after {@link close}. */
+  tenantStats(): PoolTenantStats[] {
+    return this.#index.tenants.stats();
+  }
+
   /** Removes a page; `onEvict` is not called. */
   remove(key: string): void {
     checkKey(key);
@@ -379,6 +393,7 @@ export class DiskStore {
     const { journal, file, lock } = this.#folder;
     await this.#queue.idle();
     await this.#reader.idle();
+    await this.#namespaces?.close();
     await file.sync().catch((error: unknown) => this.#writer.failed(error));
     await file.close();
     await journal.close().catch((error: unknown) => this.#writer.failed(error));
@@ -394,6 +409,7 @@ export class DiskStore {
     const dropped = await restorePages(this.#index, entries, { capacityBytes, clock });
     // Removals come last: from the first flush on, the journal may be rewritten from the index.
     for (const key of dropped) this.#folder.journal.remove(key);
+    this.#writer.dropped(this.#index.tenants.evictOverMax());
     if (dropped.length > 0)
       log.log('warn', 'disk tier: pages dropped that do not fit in the smaller disk tier', {
         path: this.#path,

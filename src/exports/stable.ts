@@ -15,6 +15,8 @@ export {
   MeshCacheConfig,
   type MeshCacheConfigFields,
   type MeshCacheConfigInit,
+  type NamespaceQuota,
+  type NamespaceQuotas,
   type StorageConfig,
 } from '../config.js';
 export {
@@ -29,6 +31,7 @@ export {
   type FetchResponse,
   KeyBatch,
   KeyEncoder,
+  type KeyEncoderOptions,
   type KeyNamespace,
   type Keys,
   loadCore,

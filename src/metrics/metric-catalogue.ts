@@ -239,6 +239,11 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
     'Seconds after which a page is evicted: pages in the pool by evictions of the last 5 minutes; NaN while none is evicted',
   meshcache_pool_early_reuses_total: 'Ranges of the pool used again before their quarantine was over',
 
+  meshcache_namespace_used_bytes: 'Bytes that the pages of a namespace tag take of a tier, with padding',
+  meshcache_namespace_min_bytes: 'Bytes of a tier that other tags leave a namespace tag',
+  meshcache_namespace_max_bytes: 'Most bytes of a tier that the pages of a namespace tag take',
+  meshcache_namespace_evictions_total: 'Pages of a namespace tag that were evicted from a tier',
+
   meshcache_disk_bytes_used: 'Bytes of the pages in the disk tier',
   meshcache_disk_capacity_bytes: 'Bytes that pages can take in the disk tier',
   meshcache_disk_keys: 'Pages in the disk tier',

@@ -5,6 +5,8 @@ import type { MeshCacheConfig } from '../config.js';
 import { reportDisk } from '../disk/disk-metrics.js';
 import { DiskStore } from '../disk/disk-store.js';
 import type { PublishedPool } from '../pool/published-pool.js';
+import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
+import { reportTenants } from '../pool/tenants/tenant-metrics.js';
 import { DiskTier } from '../store/disk/disk-tier.js';
 import { Promoter } from '../store/disk/promoter.js';
 import type { PageStatements } from '../store/page-statements.js';
@@ -12,6 +14,7 @@ import type { ModelPart } from './key-namespace.js';
 
 export interface OpenDiskOptions {
   readonly nodeId: string;
+  readonly tenants: NamespaceTenants;
   /** Called with the keys of pages that the disk has dropped for want of room. */
   readonly onEvict: (keys: string[]) => void;
   readonly env: Environment;
@@ -21,7 +24,7 @@ export interface OpenDiskOptions {
 export async function openDisk(
   { tpRank, tpSize, ppRank, ppSize }: ModelPart,
   config: MeshCacheConfig,
-  { nodeId, onEvict, env }: OpenDiskOptions,
+  { nodeId, tenants, onEvict, env }: OpenDiskOptions,
 ): Promise<DiskStore | null> {
   if (!config.diskEnabled) return null;
   const isAlone = tpSize === 1 && ppSize === 1;
@@ -30,11 +33,13 @@ export async function openDisk(
     nodeId,
     env,
     policy: config.evictionPolicy,
+    tenants,
     queueMaxBytes: Math.min(DISK_QUEUE_MAX_BYTES, Math.floor(config.globalSegmentSize * DISK_QUEUE_POOL_FRACTION)),
     ...(config.diskIndexSize === undefined ? {} : { indexBytes: config.diskIndexSize }),
     onEvict,
   });
   reportDisk(disk, env.metrics);
+  reportTenants('disk', tenants.names, () => disk.tenantStats(), env.metrics);
   return disk;
 }
 

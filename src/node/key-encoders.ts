@@ -10,13 +10,20 @@ export class KeyEncoders {
   /** The encoder of each namespace, under the prefix of its keys in the main pool; the least recently used first. */
   readonly #encoders = new Map<string, KeyEncoder>();
 
-  /** `own` is the encoder of the node's own namespace, and is never forgotten. */
-  constructor(readonly own: KeyEncoder) {}
+  /** The encoder of the node's own namespace; it is never forgotten. */
+  readonly own: KeyEncoder;
+  readonly #onPrefix: (prefix: string, namespace: KeyNamespace) => void;
+
+  /** `onPrefix` is called with each prefix that object keys of a namespace begin with, when it is used for the first time. */
+  constructor(own: KeyNamespace, onPrefix: (prefix: string, namespace: KeyNamespace) => void = () => {}) {
+    this.#onPrefix = onPrefix;
+    this.own = this.#encoderOf(own);
+  }
 
   /** The encoder of a namespace, completed as a configuration is; the node's own one for undefined. Throws `ArgumentError` for an invalid namespace. */
   of(namespace: KeyNamespace | undefined): KeyEncoder {
     if (namespace === undefined) return this.own;
-    const created = new KeyEncoder(wholeNamespace(namespace));
+    const created = this.#encoderOf(wholeNamespace(namespace));
     const prefix = mainPrefixOf(created);
     if (prefix === mainPrefixOf(this.own)) return this.own;
     const encoder = this.#encoders.get(prefix) ?? created;
@@ -42,6 +49,10 @@ export class KeyEncoders {
       };
     }
     return undefined;
+  }
+
+  #encoderOf(namespace: KeyNamespace): KeyEncoder {
+    return new KeyEncoder(namespace, { onPrefix: (prefix) => this.#onPrefix(prefix, namespace) });
   }
 }
 

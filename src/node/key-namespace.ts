@@ -2,7 +2,7 @@ import { ArgumentError } from '../base/errors.js';
 import { toBoolean, toNumber } from '../base/settings/fields.js';
 import { shown } from '../base/shown.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
-import { KeyEncoder } from '../core/index.js';
+import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 import { type MeshCacheStoreOptions, storageConfigOf } from './store-options.js';
 
 /** The part of a model that a store is for: the ranks of a {@link StorageConfig}, as numbers. */
@@ -37,9 +37,14 @@ export function keyEncoderFor(given: MeshCacheStoreOptions | StorageConfig): Key
 }
 
 /** The encoder that {@link keyEncoderFor} gives, from a configuration that has been parsed. */
-export function encoderOf({ modelName }: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyEncoder {
+export function encoderOf(storage: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyEncoder {
+  return new KeyEncoder(namespaceOf(storage, part, config));
+}
+
+/** The namespace of a store that is created with this configuration. */
+export function namespaceOf({ modelName }: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyNamespace {
   const { dtype, layout, namespace: tag } = config;
-  return new KeyEncoder({ modelName: modelName ?? undefined, dtype, layout, tag, ...part });
+  return { modelName: modelName ?? undefined, dtype, layout, tag, ...part };
 }
 
 function rankOf(name: string, rank: unknown, size: unknown): [rank: number, size: number] {

@@ -11,6 +11,7 @@ import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { PageEventSource } from '../metrics/event-stream.js';
 import { Metrics } from '../metrics/metrics.js';
+import { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import { checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
 import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
@@ -21,7 +22,7 @@ import type { DataLocation } from '../types.js';
 import { openDisk } from './disk-wiring.js';
 import { type DoorParts, type Doors, openDoors } from './doors.js';
 import { KeyEncoders } from './key-encoders.js';
-import { encoderOf, modelPartOf } from './key-namespace.js';
+import { modelPartOf, namespaceOf } from './key-namespace.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
 import { RecentEvents } from './reporting/recent-events.js';
@@ -113,7 +114,10 @@ export class MeshCacheStore extends NodeNamespace {
     const part = modelPartOf(storage);
     const machine = systemEnvironment(environment);
     checkMemory(config.globalSegmentSize, machine.host);
-    const keyEncoders = new KeyEncoders(encoderOf(storage, part, config));
+    const tenants = new NamespaceTenants(config.namespaceQuotas);
+    const keyEncoders = new KeyEncoders(namespaceOf(storage, part, config), (prefix, { tag }) =>
+      tenants.learn(prefix, tag),
+    );
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
     const given = { ...machine, metrics: environment.metrics ?? metrics };
@@ -136,10 +140,10 @@ export class MeshCacheStore extends NodeNamespace {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
       region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      disk = await openDisk(part, config, { nodeId, onEvict: evicted.tell, env });
+      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, env });
       await runtime.open();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      const made = assembleStore({ config, env, metrics, runtime, region, disk, evicted });
+      const made = assembleStore({ config, env, metrics, runtime, region, disk, tenants, evicted });
       parts = made;
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start();

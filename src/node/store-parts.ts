@@ -6,6 +6,8 @@ import type { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { type CopyThreads, copyThreadsOf } from '../pool/copy-threads.js';
 import { PublishedPool } from '../pool/published-pool.js';
+import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
+import { reportTenants } from '../pool/tenants/tenant-metrics.js';
 import { HotReads } from '../store/copies/hot-reads.js';
 import { RemoteCopies } from '../store/copies/remote-copies.js';
 import { WantedPages } from '../store/copies/wanted-pages.js';
@@ -29,6 +31,7 @@ export interface StoreGround {
   /** The memory of the pool. */
   readonly region: HostRegion;
   readonly disk: DiskStore | null;
+  readonly tenants: NamespaceTenants;
   /** The keys of pages that the disk, the disk tier or the pool has dropped by itself. */
   readonly evicted: Signal<[keys: readonly string[]]>;
 }
@@ -97,12 +100,13 @@ export function assembleStore(ground: StoreGround): StoreParts {
 
 /** Makes the pool in the region, which peers can read from now on. */
 function publishedPoolOf(
-  { config, env, runtime, region, evicted }: StoreGround,
+  { config, env, runtime, region, tenants, evicted }: StoreGround,
   copyThreads: CopyThreads,
 ): PublishedPool {
   const { rkey } = runtime.transport.registerMr(region.addr, region.length);
-  return new PublishedPool(region.addr, region.length, rkey, {
+  const pool = new PublishedPool(region.addr, region.length, rkey, {
     policy: config.evictionPolicy,
+    tenants,
     quarantineMs: config.reuseQuarantineMs,
     neverReuseEarly: !config.verifyReads,
     clock: env.clock,
@@ -110,6 +114,8 @@ function publishedPoolOf(
     copyThreads,
     onEvict: evicted.tell,
   });
+  reportTenants('pool', tenants.names, () => pool.tenantStats(), env.metrics);
+  return pool;
 }
 
 /** The ingredients that the page store and the copies of other nodes' pages have in common. */

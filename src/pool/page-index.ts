@@ -1,13 +1,11 @@
 import { assert, assertEqual } from '../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
-import {
-  PoolAllocator,
-  type PoolAllocatorOptions,
-  type PoolAllocatorStats,
-  type RequestOptions,
-} from '../core/index.js';
+import type { PoolAllocatorOptions, PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
+import { IndexTenants } from './tenants/index-tenants.js';
+import type { TierTenants } from './tenants/namespace-tenants.js';
+import { TenantAllocator } from './tenants/tenant-allocator.js';
 
 export { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
@@ -67,7 +65,9 @@ export interface Placement {
   readonly gone: Set<string>;
 }
 
-export interface PageIndexOptions extends PoolAllocatorOptions {
+export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> {
+  /** Without it, all pages are of one tenant. */
+  readonly tenants?: TierTenants | undefined;
   readonly nowMs: () => number;
   /** Least space that a page takes, in bytes; default: its length. */
   readonly spaceMinBytes?: number;
@@ -94,7 +94,8 @@ const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_B
  * `#holds` counts the pins of the allocator, key by key.
  */
 export class PageIndex {
-  readonly #allocator: PoolAllocator;
+  readonly tenants: IndexTenants;
+  readonly #allocator: TenantAllocator;
   readonly #nowMs: () => number;
   readonly #unfilled = new Map<string, PageOrigin>();
   readonly #holds = new Map<string, number>();
@@ -107,8 +108,9 @@ export class PageIndex {
   readonly #shortLengths = new Map<number, number>();
   #finalStats: PoolAllocatorStats | undefined;
 
-  constructor({ nowMs, spaceMinBytes = 0, onFreed = () => {}, ...options }: PageIndexOptions) {
-    this.#allocator = new PoolAllocator(options);
+  constructor({ nowMs, spaceMinBytes = 0, onFreed = () => {}, tenants, ...options }: PageIndexOptions) {
+    this.#allocator = new TenantAllocator(options, tenants);
+    this.tenants = new IndexTenants(this.#allocator, nowMs, onFreed);
     this.#nowMs = nowMs;
     this.#spaceMinBytes = spaceMinBytes;
     this.#onFreed = onFreed;
@@ -223,7 +225,8 @@ export class PageIndex {
       const intent = intents[start];
       const request = wishes[start]?.request ?? NO_REQUEST;
       end = start + 1;
-      while (end < wishes.length && intents[end] === intent && (wishes[end]?.request ?? NO_REQUEST) === request) end++;
+      while (end < wishes.length && intents[end] === intent && this.#allocator.isOneCall(wishes[start], wishes[end]))
+        end++;
       if (intent === 'nothing') continue;
       const part = request === last ? { ...request, continues: true } : request;
       last = request;
@@ -331,9 +334,9 @@ export class PageIndex {
     return this.#allocator.has(key) ? unfilled : null;
   }
 
-  /** Evicts the next victim and returns its key; null: no page may be evicted. Does not call `onFreed`. */
-  evictNext(): string | null {
-    return this.#allocator.evictNext(this.#nowMs());
+  /** Evicts the next victim, as for a page of `forKey`; returns its key, null: none may be. Does not call `onFreed`. */
+  evictNext(forKey = ''): string | null {
+    return this.#allocator.evictNextFor(forKey, this.#nowMs());
   }
 
   /** Removes all pages; returns the keys of those that could be found. */

@@ -2,12 +2,15 @@ import type { Clock } from '../base/environment/clock.js';
 import type { RandomSource } from '../base/environment/random.js';
 import type { EvictionPolicy } from '../core/index.js';
 import type { CopyThreads } from './copy-threads.js';
+import type { NamespaceTenants } from './tenants/namespace-tenants.js';
 
 /** Options of a `PublishedPool`, beside its memory. */
 export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without a request to remove them. */
   readonly onEvict?: (keys: string[]) => void;
   readonly policy?: EvictionPolicy;
+  /** Default: all pages are of one tenant. */
+  readonly tenants?: NamespaceTenants | undefined;
   /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
   readonly quarantineMs?: number;
   /** Never shorten the quarantine: a page for which there is no room meanwhile is refused. */

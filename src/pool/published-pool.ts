@@ -1,7 +1,7 @@
 import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
 import { pickKeys, stringsOf } from '../core/binding/key-batch.js';
-import type { Keys, PoolAllocatorStats, RequestOptions } from '../core/index.js';
+import type { Keys, PoolAllocatorStats, PoolTenantStats, RequestOptions } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
@@ -73,6 +73,7 @@ export class PublishedPool {
       policy: options.policy ?? 'lru',
       quarantineMs: options.quarantineMs ?? 0,
       neverReuseEarly: options.neverReuseEarly ?? false,
+      tenants: options.tenants?.of('pool', capacity),
       nowMs: () => clock.nowMs(),
     };
     const stamps = options.stamps && new PageStamps((offset, length) => memory.bytes(offset, length), options.stamps);
@@ -82,6 +83,7 @@ export class PublishedPool {
         ? settings
         : { ...settings, spaceMinBytes: STAMP_BYTES, onFreed: (slot) => stamps.destroy(slot) },
     );
+    options.tenants?.learned.listen((...learned) => this.#tellGone(new Set(this.#index.tenants.give(...learned))));
     this.#leases = new PageLeases(this.#index);
     this.#fills = new PageFills({
       index: this.#index,
@@ -359,6 +361,9 @@ export class PublishedPool {
     return this.#index.stats();
   }
 
+  /** Statistics of each tenant by number; none if all pages are of one, or after {@link free}. */
+  readonly tenantStats = (): PoolTenantStats[] => this.#index.tenants.stats();
+
   /** Asynchronous calls copy nothing more and end with misses. Resolves when no thread touches the memory. */
   async end(): Promise<void> {
     this.#isEnding = true;
@@ -488,10 +493,6 @@ export class PublishedPool {
     this.#leases.verify();
     this.#fills.verify();
     this.#serving.verify();
-    this.#stamps?.verify(pagesOf(this.#index));
+    this.#stamps?.verify([...this.#index.pages()].map(([, page]) => page));
   }
-}
-
-function* pagesOf(index: PageIndex): Generator<PublishedPage, void> {
-  for (const [, page] of index.pages()) yield page;
 }

@@ -231,8 +231,8 @@ test('request error: what other modules say is not for clients', (t) => {
 });
 
 test('key encoders: one a namespace, and the own one is among them', (t) => {
-  const own = new KeyEncoder(wholeNamespace(NAMESPACE));
-  const encoders = new KeyEncoders(own);
+  const encoders = new KeyEncoders(wholeNamespace(NAMESPACE));
+  const { own } = encoders;
   t.is(encoders.of(undefined), own);
   t.is(encoders.of({ ...NAMESPACE }), own);
   const other = encoders.of({ ...NAMESPACE, tag: 'x' });

@@ -142,8 +142,8 @@ class Replay {
     const page = this.model.pages.get(key);
     if (page !== undefined) page.tenant = tenant;
     for (;;) {
-      const evicted = this.pool.evictOverMax(this.nowMs);
-      if (evicted === null) return;
+      const evicted = this.pool.evictOverMax(this.nowMs)?.key;
+      if (evicted === undefined) return;
       const owner = this.model.pages.get(evicted)?.tenant as number;
       const { maxBytes } = this.model.quotas[owner] as Required<PoolTenant>;
       if (this.model.used(owner) <= maxBytes) throw new Error(`${evicted} went, and ${owner} was within its quota`);
@@ -266,7 +266,7 @@ test('pool: restored pages belong to their tenants, which may be above their max
   const pool = new PoolAllocator({ capacityBytes: 400, tenants: [{ maxBytes: 100 }, { minBytes: 200 }] });
   pool.restoreBatch(['a1', 'b1', 'a2', 'b2'], [100, 100, 100, 100], [0, 100, 200, 300], [1, 2, 1, 2]);
   t.is(pool.tenantStats(1).usedBytes, 200);
-  t.is(pool.evictOverMax(), 'a1');
+  t.deepEqual(pool.evictOverMax(), { key: 'a1', slot: 0 });
   t.is(pool.evictOverMax(), null);
   t.deepEqual(pool.tenantStats(2), { entries: 2, usedBytes: 200, minBytes: 200, maxBytes: 400, evictions: 0 });
   pool.verify();

@@ -24,6 +24,7 @@ async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
     resp_port: 0,
     metrics_enabled: true,
     metrics_port: 0,
+    namespace_quotas: { a: {} },
   });
   t.teardown(() => store.close());
   await store.set('k', content(1, 1000));

@@ -38,7 +38,12 @@ async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const client_socket = join(folder, 'node.sock');
   const disk = { disk_enabled: true, disk_path: join(folder, 'disk'), disk_size: '8mb' };
-  const store = await createStore(await freePort(), { ...disk, client_socket, resp_port: 0 });
+  const store = await createStore(await freePort(), {
+    ...disk,
+    client_socket,
+    resp_port: 0,
+    namespace_quotas: { a: {} },
+  });
   t.teardown(() => store.close());
   await store.set('k', content(1, 1000));
   await store.get('k');

@@ -1,3 +1,4 @@
+import { POOL_TENANTS_MAX_COUNT } from '../../base/core-limits.js';
 import { MeshCacheError } from '../../base/errors.js';
 import type { EvictionPolicy } from '../../base/eviction-policy.js';
 
@@ -88,15 +89,13 @@ export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0
 export const STATS_COUNT = 10;
 /** Count of numbers that `poolTenantStats` writes. */
 export const TENANT_STATS_COUNT = 5;
-/** Most tenants of a pool, tenant 0 included. */
-export const TENANTS_MAX_COUNT = 256;
 
 const CONSTANTS = {
   CORE_VERSION: 4,
   NO_INDEX: -1,
   STATS_COUNT,
   TENANT_STATS_COUNT,
-  TENANTS_MAX: TENANTS_MAX_COUNT,
+  TENANTS_MAX: POOL_TENANTS_MAX_COUNT,
   POLICY_LRU: POLICY_NUMBERS.lru,
   POLICY_S3FIFO: POLICY_NUMBERS.s3fifo,
   POLICY_YIELD: POLICY_NUMBERS.yield,

@@ -26,6 +26,12 @@ export interface EncodedKeys {
   readonly digests: Uint8Array;
 }
 
+/** Options of a {@link KeyEncoder}. */
+export interface KeyEncoderOptions extends CoreOptions {
+  /** Called with the prefix of the object keys of each pool when keys of it are encoded for the first time. */
+  readonly onPrefix?: (prefix: string) => void;
+}
+
 /** Bytes of a digest. */
 const DIGEST_BYTES = 16;
 /** First field of every serialised namespace; a new value changes all keys. */
@@ -51,9 +57,10 @@ export class KeyEncoder {
   private readonly core: Core;
   private readonly fields: readonly (string | number | undefined)[];
   private readonly prefixes = new Map<string, string>();
+  private readonly onPrefix: (prefix: string) => void;
 
   /** Throws `ArgumentError` when a field of the namespace is missing, or is not the text or u32 that it must be. */
-  constructor(namespace: KeyNamespace, options: CoreOptions = {}) {
+  constructor(namespace: KeyNamespace, options: KeyEncoderOptions = {}) {
     if (typeof namespace !== 'object' || namespace === null) {
       throw new ArgumentError(`the namespace must be an object, got ${shown(namespace)}`);
     }
@@ -66,6 +73,7 @@ export class KeyEncoder {
     this.fields = [FORMAT, modelName, dtype, layout, tag, tpSize, ppSize, ppRank, isMlaModel ? undefined : tpRank];
     this.namespace = { ...namespace };
     this.core = options.core ?? defaultCore();
+    this.onPrefix = options.onPrefix ?? (() => {});
   }
 
   /** Object keys and their digests, in the order of the keys; the caller owns both. */
@@ -130,6 +138,7 @@ export class KeyEncoder {
     const digest = area.u8.subarray(area.results, area.results + DIGEST_BYTES);
     const prefix = `${Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('')}/`;
     this.prefixes.set(pool, prefix);
+    this.onPrefix(prefix);
     return prefix;
   }
 }

@@ -81,6 +81,11 @@ export class PoolAllocator {
     this.core.freeWhenCollected(this, () => exports.poolFree(handle));
   }
 
+  /** Whether {@link free} was called. */
+  get isFreed(): boolean {
+    return this.handle === 0;
+  }
+
   /** Number of pages that can be found. */
   get size(): number {
     return this.core.exports.poolCount(this.open());
@@ -206,12 +211,14 @@ export class PoolAllocator {
 
   /**
    * Evicts a page of a tenant that has more than its maximum, which only {@link restoreBatch} and {@link giveBatch}
-   * can mean, and returns its key. Null: no tenant has, or none of its pages may be evicted.
+   * can mean, and returns its key and its former slot. Null: no tenant has, or none of its pages may be evicted.
    */
-  evictOverMax(nowMs = 0): string | null {
+  evictOverMax(nowMs = 0): { readonly key: string; readonly slot: number } | null {
     const handle = this.open();
     checkTime(nowMs);
-    return this.takeKey(this.core.exports.poolEvictOverMax(handle, nowMs));
+    const slot = this.core.exports.poolEvictOverMax(handle, nowMs);
+    const key = this.takeKey(slot);
+    return key === null ? null : { key, slot };
   }
 
   /** Gives the pages that are there to a tenant, each in turn as its newest one. It may be above its maximum then. */

@@ -1,6 +1,6 @@
-import { QUARANTINE_POOL_FRACTION } from '../../base/core-limits.js';
+import { POOL_TENANTS_MAX_COUNT, QUARANTINE_POOL_FRACTION } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
-import { POLICY_NUMBERS, TENANTS_MAX_COUNT } from '../binding/exports.js';
+import { POLICY_NUMBERS } from '../binding/exports.js';
 import type { PoolAllocatorOptions, PoolTenant, RequestOptions } from './pool-types.js';
 import { CALLER_MAX } from './request-callers.js';
 import { hintNumber } from './request-hints.js';
@@ -58,9 +58,9 @@ export function settingsOf(options: PoolAllocatorOptions): PoolSettings {
 }
 
 function tenantsOf(tenants: readonly PoolTenant[] = [], capacityBytes: number): Required<PoolTenant>[] {
-  if (!Array.isArray(tenants) || tenants.length >= TENANTS_MAX_COUNT) {
+  if (!Array.isArray(tenants) || tenants.length >= POOL_TENANTS_MAX_COUNT) {
     throw new ArgumentError(
-      `tenants must be a list of at most ${TENANTS_MAX_COUNT - 1} quotas, got ${Array.isArray(tenants) ? tenants.length : String(tenants)}`,
+      `tenants must be a list of at most ${POOL_TENANTS_MAX_COUNT - 1} quotas, got ${Array.isArray(tenants) ? tenants.length : String(tenants)}`,
     );
   }
   const checked = tenants.map((tenant: PoolTenant, i) => {

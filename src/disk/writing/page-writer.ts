@@ -185,7 +185,7 @@ export class PageWriter {
   /** Writes a page when the file system is full, at the places of evicted pages, which have disk space already. */
   async #writeWhenFull(entry: QueuedPage, written: Map<QueuedPage, Vacancy>, full: unknown): Promise<void> {
     const { index, folder } = this.#parts;
-    for (let attempt = 0; attempt < DISK_FULL_EVICTIONS_MAX_COUNT && this.#evictNext(); attempt++) {
+    for (let attempt = 0; attempt < DISK_FULL_EVICTIONS_MAX_COUNT && this.#evictNextFor(entry.key); attempt++) {
       const [placed] = await this.#place([entry]);
       if (placed === undefined) return;
       try {
@@ -229,7 +229,7 @@ export class PageWriter {
   }
 
   #makeIndexRoom(key: string): boolean {
-    while (!this.#parts.folder.journal.hasRoomFor(key)) if (!this.#evictNext()) return false;
+    while (!this.#parts.folder.journal.hasRoomFor(key)) if (!this.#evictNextFor(key)) return false;
     return true;
   }
 
@@ -258,11 +258,17 @@ export class PageWriter {
     this.#isJournalBroken = false;
   }
 
-  #evictNext(): boolean {
-    const key = this.#parts.index.evictNext();
-    if (key === null) return false;
-    this.#parts.folder.journal.remove(key);
-    this.#evicted([key]);
+  /** Handles pages that the index has evicted by itself. */
+  dropped(keys: string[]): void {
+    for (const key of keys) this.#parts.folder.journal.remove(key);
+    this.#evicted(keys);
+  }
+
+  #evictNextFor(key: string): boolean {
+    const victim = this.#parts.index.evictNext(key);
+    if (victim === null) return false;
+    this.#parts.folder.journal.remove(victim);
+    this.#evicted([victim]);
     return true;
   }
 

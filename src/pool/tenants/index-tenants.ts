@@ -1,0 +1,49 @@
+import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../base/limits.js';
+import type { PoolTenantStats } from '../../core/index.js';
+import type { TenantAllocator } from './tenant-allocator.js';
+
+/** Pages of one call into the core; they fit even if all keys have the maximum length. */
+const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
+
+/** The tenants of an index of pages: what becomes of pages whose tenant is known late, and what each tenant has. */
+export class IndexTenants {
+  readonly #allocator: TenantAllocator;
+  readonly #nowMs: () => number;
+  readonly #onFreed: (slot: number) => void;
+
+  /** `onFreed` is called with the slot of each page that {@link evictOverMax} evicts. */
+  constructor(allocator: TenantAllocator, nowMs: () => number, onFreed: (slot: number) => void) {
+    this.#allocator = allocator;
+    this.#nowMs = nowMs;
+    this.#onFreed = onFreed;
+  }
+
+  /**
+   * Gives all pages of tenant 0 whose keys begin with `prefix` to a tenant, as its newest ones, and evicts those that it may not have;
+   * returns their keys. Takes time in proportion to all pages if tenant 0 has any. Does nothing once the index is freed.
+   */
+  give(prefix: string, tenant: number): string[] {
+    if (this.#allocator.isFreed || this.#allocator.tenantStats(0).entries === 0) return [];
+    const keys = this.#allocator.keys().filter((key) => key.startsWith(prefix));
+    for (let first = 0; first < keys.length; first += CALL_PAGES) {
+      this.#allocator.giveBatch(keys.slice(first, first + CALL_PAGES), tenant);
+    }
+    return this.evictOverMax();
+  }
+
+  /** Evicts pages of tenants that are above their maximum, as far as their pages may be evicted; returns the keys. */
+  evictOverMax(): string[] {
+    const evicted: string[] = [];
+    for (;;) {
+      const page = this.#allocator.evictOverMax(this.#nowMs());
+      if (page === null) return evicted;
+      this.#onFreed(page.slot);
+      evicted.push(page.key);
+    }
+  }
+
+  /** Statistics of each tenant by number; none if all pages are of one, or once the index is freed. */
+  stats(): PoolTenantStats[] {
+    return this.#allocator.isFreed ? [] : this.#allocator.allTenantStats();
+  }
+}

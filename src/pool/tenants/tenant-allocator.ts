@@ -1,0 +1,74 @@
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
+import {
+  type BatchLookup,
+  type BatchPlacement,
+  PoolAllocator,
+  type PoolAllocatorOptions,
+  type PoolRequestOptions,
+  type PoolTenantStats,
+  type RequestOptions,
+} from '../../core/index.js';
+import type { TierTenants } from './namespace-tenants.js';
+
+/** A page to publish, and the request that it belongs to. */
+interface WantedPage {
+  readonly key: string;
+  readonly request?: RequestOptions | undefined;
+}
+
+/** A pool allocator that finds the tenant of a page by its key. Without tenants it is a plain one. */
+export class TenantAllocator extends PoolAllocator {
+  readonly #tenants: TierTenants | undefined;
+
+  constructor(options: PoolAllocatorOptions, tenants: TierTenants | undefined) {
+    super(tenants === undefined ? options : { ...options, tenants: tenants.quotas });
+    this.#tenants = tenants;
+  }
+
+  /** Whether both pages may be published in one call: they are of one request and one tenant. */
+  isOneCall(page: WantedPage | undefined, other: WantedPage | undefined): boolean {
+    if (page === undefined || other === undefined || page.request !== other.request) return false;
+    return this.#tenants === undefined || this.#tenants.tenantOf(page.key) === this.#tenants.tenantOf(other.key);
+  }
+
+  /** All keys must be of the same tenant. */
+  override publishBatch(
+    keys: Keys,
+    bytes: number | ArrayLike<number>,
+    nowMs?: number,
+    request?: PoolRequestOptions,
+  ): BatchPlacement {
+    return super.publishBatch(keys, bytes, nowMs, this.#ofTenant(keys, request));
+  }
+
+  override lookupBatch(keys: Keys, request?: PoolRequestOptions): BatchLookup {
+    return super.lookupBatch(keys, this.#ofTenant(keys, request));
+  }
+
+  override touchBatch(keys: Keys, request?: PoolRequestOptions): number {
+    return super.touchBatch(keys, this.#ofTenant(keys, request));
+  }
+
+  override restoreBatch(keys: Keys, bytes: ArrayLike<number>, offsets: ArrayLike<number>): Int32Array {
+    const tenants = this.#tenants;
+    const numbers = tenants && stringsOf(keys).map((key) => tenants.tenantOf(key));
+    return super.restoreBatch(keys, bytes, offsets, numbers);
+  }
+
+  /** Evicts the next victim as for a page of this key. */
+  evictNextFor(key: string, nowMs: number): string | null {
+    return super.evictNext(nowMs, this.#tenants?.tenantOf(key) ?? 0);
+  }
+
+  /** Statistics of each tenant by number; none without tenants. */
+  allTenantStats(): PoolTenantStats[] {
+    if (this.#tenants === undefined) return [];
+    return Array.from({ length: this.tenantCount }, (_, tenant) => this.tenantStats(tenant));
+  }
+
+  /** A request is of the tenant of its first key. */
+  #ofTenant(keys: Keys, request: PoolRequestOptions | undefined): PoolRequestOptions | undefined {
+    const [first] = this.#tenants === undefined ? [] : stringsOf(keys);
+    return first === undefined ? request : { ...request, tenant: this.#tenants?.tenantOf(first) };
+  }
+}

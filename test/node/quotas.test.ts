@@ -1,0 +1,180 @@
+import test from 'ava';
+import { EVICTION_POLICIES, type EvictionPolicy } from '../../src/config.js';
+import { KeyEncoder } from '../../src/core/index.js';
+import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
+import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
+
+const PAGE = 4096;
+/** Space of a page in the pool and on disk. */
+const POOL_PAGES = 64;
+/** A disk tier for so many pages and what belongs to it. */
+const DISK_PAGES = 256;
+const DISK = {
+  disk_enabled: true,
+  disk_path: '/disk',
+  disk_size: DISK_PAGES * PAGE + 2 ** 18 + 2 ** 16,
+  disk_index_size: 2 ** 18,
+};
+const QUOTAS = { quiet: { min: 0.25, max: 0.25 }, noisy: { max: 0.5 } };
+
+function settings(policy: EvictionPolicy, extra: Record<string, unknown> = {}): Record<string, unknown> {
+  const pool = { global_segment_size: POOL_PAGES * PAGE, reuse_quarantine_ms: 0, eviction_policy: policy };
+  return { ...pool, namespace_quotas: QUOTAS, ...extra };
+}
+
+function of(store: SimStore, tag: string) {
+  return store.namespace({ tag });
+}
+
+/** Sets pages `${name}0`, ... under a tag, each when the one before is written. Those of different names differ. */
+async function setAll(world: TestWorld, store: SimStore, tag: string, count: number, name = tag): Promise<void> {
+  for (let i = 0; i < count; i++) {
+    await of(store, tag).set(`${name}${i}`, content(i + name.length * 1000, PAGE));
+    await world.until(() => (store.stats().disk?.queueBytes ?? 0) === 0);
+  }
+}
+
+/** How many of the pages are read; wrong bytes throw. */
+async function readAll(store: SimStore, tag: string, count: number): Promise<number> {
+  let found = 0;
+  for (let i = 0; i < count; i++) {
+    const bytes = new Uint8Array(PAGE);
+    if (!(await of(store, tag).get(`${tag}${i}`, bytes))) continue;
+    if (Buffer.compare(bytes, content(i + tag.length * 1000, PAGE)) !== 0) throw new Error(`${tag}${i}: wrong bytes`);
+    found++;
+  }
+  return found;
+}
+
+for (const policy of EVICTION_POLICIES) {
+  simulated(`quotas: a tag that floods the pool costs another tag no page, ${policy}`, async (t, world) => {
+    const store = await startStore(world, { config: settings(policy) });
+    await setAll(world, store, 'quiet', 16);
+    await setAll(world, store, 'noisy', 320);
+    t.is(await readAll(store, 'quiet', 16), 16);
+    const used = (namespace: string) => store.metric('meshcache_namespace_used_bytes', { namespace, tier: 'pool' });
+    t.is(await used('quiet'), 16 * PAGE);
+    t.is(await used('noisy'), 32 * PAGE);
+    t.is(await store.metric('meshcache_namespace_max_bytes', { namespace: 'noisy', tier: 'pool' }), 32 * PAGE);
+    t.is(await store.metric('meshcache_namespace_min_bytes', { namespace: 'quiet', tier: 'pool' }), 16 * PAGE);
+    t.is(await store.metric('meshcache_namespace_evictions_total', { namespace: 'noisy', tier: 'pool' }), 288);
+    t.is(await store.metric('meshcache_namespace_evictions_total', { namespace: 'quiet', tier: 'pool' }), 0);
+    // All others share what is left, and may have more while nobody wants it.
+    await setAll(world, store, 'unnamed', 200);
+    t.is(await readAll(store, 'quiet', 16), 16);
+    t.true((await used('other')) >= 16 * PAGE);
+    // Above its maximum a tag pays with its own pages.
+    await setAll(world, store, 'quiet', 4, 'more');
+    t.is(await used('quiet'), 16 * PAGE);
+    t.is((await used('other')) + (await used('noisy')), 48 * PAGE);
+  });
+
+  simulated(`quotas: a tag that floods the disk costs another tag no page, ${policy}`, async (t, world) => {
+    const store = await startStore(world, { config: settings(policy, DISK) });
+    await setAll(world, store, 'quiet', 64);
+    await setAll(world, store, 'noisy', 1280);
+    t.is(await readAll(store, 'quiet', 64), 64);
+    t.is(await store.metric('meshcache_namespace_used_bytes', { namespace: 'quiet', tier: 'disk' }), 64 * PAGE);
+    t.is(await store.metric('meshcache_namespace_used_bytes', { namespace: 'noisy', tier: 'disk' }), 128 * PAGE);
+  });
+}
+
+simulated(
+  'quotas: after a restart, pages on disk are those of their tags before anybody uses these',
+  async (t, world) => {
+    const config = settings('lru', DISK);
+    const first = await startStore(world, { host: '10.0.0.1', config });
+    await setAll(world, first, 'quiet', 64);
+    await setAll(world, first, 'noisy', 128);
+    await first.close();
+    const second = await startStore(world, { host: '10.0.0.1', config });
+    t.is(await second.metric('meshcache_namespace_used_bytes', { namespace: 'quiet', tier: 'disk' }), 64 * PAGE);
+    await setAll(world, second, 'noisy', 600, 'new');
+    t.is(await readAll(second, 'quiet', 64), 64);
+  },
+);
+
+simulated('quotas: other quotas after a restart hold from the start', async (t, world) => {
+  const first = await startStore(world, { host: '10.0.0.1', config: settings('lru', DISK) });
+  await setAll(world, first, 'quiet', 64);
+  await setAll(world, first, 'noisy', 128);
+  await first.close();
+  const namespace_quotas = { noisy: { max: 0.125 } };
+  const second = await startStore(world, { host: '10.0.0.1', config: settings('lru', { ...DISK, namespace_quotas }) });
+  t.is(await second.metric('meshcache_namespace_used_bytes', { namespace: 'noisy', tier: 'disk' }), 32 * PAGE);
+  t.is(await second.metric('meshcache_namespace_used_bytes', { namespace: 'other', tier: 'disk' }), 64 * PAGE);
+  t.is(await readAll(second, 'quiet', 64), 64);
+  t.is(await readAll(second, 'noisy', 128), 32, 'the newest ones');
+});
+
+simulated('quotas: without the file of namespaces, pages are those of their tag once it is used', async (t, world) => {
+  const config = settings('lru', DISK);
+  const first = await startStore(world, { host: '10.0.0.1', config: { ...config, namespace_quotas: {} } });
+  await setAll(world, first, 'noisy', 200);
+  await first.close();
+  const second = await startStore(world, { host: '10.0.0.1', config });
+  const used = (namespace: string) => second.metric('meshcache_namespace_used_bytes', { namespace, tier: 'disk' });
+  t.deepEqual([await used('noisy'), await used('other')], [0, 200 * PAGE]);
+  t.is(await of(second, 'noisy').get('absent'), null);
+  t.deepEqual([await used('noisy'), await used('other')], [128 * PAGE, 0]);
+  t.is(await readAll(second, 'noisy', 200), 128);
+});
+
+simulated('quotas: a damaged file of namespaces costs the protection and nothing else', async (t, world) => {
+  const config = settings('lru', DISK);
+  const first = await startStore(world, { host: '10.0.0.1', config });
+  await setAll(world, first, 'quiet', 64);
+  await first.close();
+  const { files } = first.process.environment;
+  const file = '/disk/namespaces.json';
+  const prefix = new KeyEncoder(wholeNamespace({ tag: 'quiet' })).prefixesOf(['kv'])[0]?.slice(0, -1) as string;
+  const text = (await first.process.run(() => files.readFile(file))).toString();
+  t.deepEqual(JSON.parse(text), { format: 1, namespaces: { [prefix]: 'quiet' } });
+  for (const damaged of [
+    '',
+    '{',
+    '{"format":2}',
+    '[]',
+    'null',
+    '{"format":1,"namespaces":{"x":"quiet","y":1}}',
+    text.slice(0, 30),
+  ]) {
+    const process = world.process('10.0.0.1');
+    await process.run(() => process.environment.files.writeFile(file, damaged));
+    const store = await startStore(world, { host: '10.0.0.1', config });
+    t.is(
+      await store.metric('meshcache_namespace_used_bytes', { namespace: 'other', tier: 'disk' }),
+      64 * PAGE,
+      damaged,
+    );
+    t.is(await readAll(store, 'quiet', 64), 64);
+    await store.close();
+  }
+});
+
+simulated('quotas: copies of pages of other nodes count for their tag', async (t, world) => {
+  const [one, other] = (await startCluster(world, 2, settings('lru', { promote_hot_reads: true }))) as [
+    SimStore,
+    SimStore,
+  ];
+  await setAll(world, one, 'quiet', 8);
+  for (let i = 0; i < 4; i++) {
+    t.is(await readAll(other, 'quiet', 8), 8);
+    await world.sleep(100);
+  }
+  const used = () => other.metric('meshcache_namespace_used_bytes', { namespace: 'quiet', tier: 'pool' });
+  await world.until(async () => (await used()) === 8 * PAGE);
+  await setAll(world, other, 'noisy', 320);
+  t.is(await used(), 8 * PAGE);
+});
+
+test('quotas: the encoder tells each prefix once', (t) => {
+  const told: string[] = [];
+  const encoder = new KeyEncoder(wholeNamespace({ tag: 'x' }), { onPrefix: (prefix) => told.push(prefix) });
+  t.deepEqual(told, []);
+  for (const pool of ['kv', 'side', 'kv']) encoder.encodeKeys(['a'], pool);
+  t.deepEqual(told, encoder.prefixesOf());
+  t.is(told.length, 2);
+});
