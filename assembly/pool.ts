@@ -198,7 +198,9 @@ export class Pool {
   /** Evicts the page that is due to go for one of this tenant; its slot, or NONE when none may. */
   evictNext(tenant: u32): u32 {
     const payer = this.tenants.payerFor(tenant);
-    return payer == NONE ? NONE : this.evictOf(this.tenants.at(payer));
+    if (payer == NONE) return NONE;
+    this.tenants.take(payer, tenant);
+    return this.evictOf(this.tenants.at(payer));
   }
 
   /** Evicts a page of a tenant that is above its maximum, which quotas of now or pages that it was given may mean; its slot, or NONE. */

@@ -21,6 +21,8 @@ export class Tenant {
   /** Pages that can be found. */
   entries: u32;
   evictions: u64;
+  /** Fewest units that it had when one of its pages was to go for another tenant: always above the minimum. */
+  takenUnits: u64;
   /** Number of the last call that its policy was told of. */
   call: u32;
 
@@ -31,6 +33,7 @@ export class Tenant {
     this.usedUnits = 0;
     this.entries = 0;
     this.evictions = 0;
+    this.takenUnits = u64.MAX_VALUE;
     this.call = 0;
   }
 
@@ -137,6 +140,14 @@ export class Tenants {
       most = other.excessUnits;
     }
     return payer;
+  }
+
+  /** Notes that a page of `payer` is to go for `tenant`. */
+  @inline
+  take(payer: u32, tenant: u32): void {
+    if (payer == tenant) return;
+    const taken = this.at(payer);
+    taken.takenUnits = min(taken.takenUnits, taken.usedUnits);
   }
 
   /** Lowest number of a tenant that is above its maximum and has a page that may go, or NONE. */

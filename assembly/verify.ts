@@ -15,6 +15,7 @@ export const VERIFY_INDEX: i32 = 7;
 export const VERIFY_ORDER: i32 = 8;
 export const VERIFY_QUARANTINE: i32 = 9;
 export const VERIFY_TENANTS: i32 = 10;
+export const VERIFY_MINIMUM: i32 = 11;
 
 /** Checks every invariant of the pool; cost in proportion to its blocks and slots. */
 export function verifyPool(pool: Pool): i32 {
@@ -126,6 +127,7 @@ function verifyTenant(pool: Pool, number: u32): i32 {
   }
   const tenant = pool.tenants.at(number);
   if (tenant.usedUnits != units || tenant.entries != live) return VERIFY_TENANTS;
+  if (pool.tenants.count > 1 && tenant.takenUnits <= tenant.minUnits) return VERIFY_MINIMUM;
   return tenant.policy.recount() == ordered && tenant.policy.pages == ordered ? VERIFY_OK : VERIFY_ORDER;
 }
 

@@ -66,7 +66,6 @@ export interface Placement {
 }
 
 export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> {
-  /** Without it, all pages are of one tenant. */
   readonly tenants?: TierTenants | undefined;
   readonly nowMs: () => number;
   /** Least space that a page takes, in bytes; default: its length. */
@@ -457,6 +456,7 @@ export class PageIndex {
   verify(): void {
     if (this.isFreed) return;
     this.#allocator.verify();
+    this.tenants.verify();
     const slots = new Set<number>();
     for (const [key, page] of this.pages()) {
       assert(!slots.has(page.slot), () => `page index: two pages in slot ${page.slot}, one is ${JSON.stringify(key)}`);

@@ -19,6 +19,15 @@ test('scenario: by chance, the same seed gives the same one, and each can be', (
   }
 });
 
+test('scenario: some seeds have quotas, for a namespace that their workload uses', (t) => {
+  const drawn = SEEDS.map((seed) => randomScenario(seed)).filter(({ shape }) => 'namespace_quotas' in shape.config);
+  t.true(drawn.length > SEEDS.length / 20, `${drawn.length} scenarios`);
+  for (const { shape, workload } of drawn) {
+    const { namespaceQuotas } = new MeshCacheConfig({ discoveryAddr: 'a:1', ...shape.config });
+    t.deepEqual(Object.keys(namespaceQuotas), workload.kind === 'mixed' ? workload.namespaces : []);
+  }
+});
+
 test('scenario: seeds draw every kind of fault, and disk faults only for nodes with disks', (t) => {
   const drawn = new Set<FaultKind>();
   for (const seed of SEEDS) {

@@ -1,3 +1,4 @@
+import { assert } from '../../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../base/limits.js';
 import type { PoolTenantStats } from '../../core/index.js';
 import type { TenantAllocator } from './tenant-allocator.js';
@@ -10,6 +11,8 @@ export class IndexTenants {
   readonly #allocator: TenantAllocator;
   readonly #nowMs: () => number;
   readonly #onFreed: (slot: number) => void;
+  /** Whether a tenant has more than its maximum, of pages that were given to it and are pinned or withheld. */
+  #isAboveMax = false;
 
   /** `onFreed` is called with the slot of each page that {@link evictOverMax} evicts. */
   constructor(allocator: TenantAllocator, nowMs: () => number, onFreed: (slot: number) => void) {
@@ -36,14 +39,26 @@ export class IndexTenants {
     const evicted: string[] = [];
     for (;;) {
       const page = this.#allocator.evictOverMax(this.#nowMs());
-      if (page === null) return evicted;
+      if (page === null) break;
       this.#onFreed(page.slot);
       evicted.push(page.key);
     }
+    this.#isAboveMax = this.stats().some(({ usedBytes, maxBytes }) => usedBytes > maxBytes);
+    return evicted;
   }
 
   /** Statistics of each tenant by number; none if all pages are of one, or once the index is freed. */
   stats(): PoolTenantStats[] {
     return this.#allocator.isFreed ? [] : this.#allocator.allTenantStats();
+  }
+
+  /** Throws `InvariantError` if a tenant has published more than its maximum. */
+  verify(): void {
+    for (const [tenant, { usedBytes, maxBytes }] of this.stats().entries()) {
+      assert(
+        this.#isAboveMax || usedBytes <= maxBytes,
+        () => `tenant ${tenant}: ${usedBytes} bytes, at most ${maxBytes}`,
+      );
+    }
   }
 }

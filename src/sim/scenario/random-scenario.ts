@@ -21,6 +21,8 @@ export interface RandomScenarioOptions {
  * no time to notice.
  */
 const QUIET_MS = 500;
+/** Makes the seed of the quotas another one than that of the rest. */
+const QUOTAS_SEED = 0x5eed_0001;
 /** Milliseconds that a node which was down gets to recover before the next fault of the group. */
 const RETURN_MS = 2_500;
 
@@ -30,8 +32,9 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const nodes = options.nodes ?? (draw.oneIn(12) ? 7 + draw.below(10) : 2 + draw.below(5));
   const durationMs = options.durationMs ?? 8_000 + 1_000 * draw.below(23);
   const ranksPerHost = draw.oneIn(5) ? 2 : 1;
-  const shape = drawShape(draw, nodes);
-  const workload = drawWorkload(draw, { shape, nodes, durationMs });
+  const drawn = drawShape(draw, nodes);
+  const workload = drawWorkload(draw, { shape: drawn, nodes, durationMs });
+  const shape = withQuotas(drawn, workload, seed);
   const before = { seed, nodes, ranksPerHost, shape, network: drawNetwork(draw, shape), durationMs, workload };
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
@@ -112,6 +115,17 @@ function drawShape(draw: Draw, nodes: number): Shape {
     config,
     listedMasters: draw.oneIn(4) ? 1 : Math.min(3, nodes),
   };
+}
+
+/** The shape with quotas for the namespace of some workloads; they are drawn apart, so that they change nothing else. */
+function withQuotas(shape: Shape, workload: Workload, seed: number): Shape {
+  const [tag] = workload.kind === 'mixed' ? workload.namespaces : [];
+  const draw = new Draw(seed ^ QUOTAS_SEED);
+  if (tag === undefined || draw.oneIn(4)) return shape;
+  const max = draw.of([0.1, 0.3, 0.5, 1]);
+  const min = max * draw.of([0, 0.5, 1]);
+  const quotas = { [tag]: { min, max, max_disk: draw.of([max, 1]) } };
+  return { ...shape, config: { ...shape.config, namespace_quotas: JSON.stringify(quotas) } };
 }
 
 function drawNetwork(draw: Draw, { config }: Shape): NetworkSettings {
