@@ -9,7 +9,7 @@ export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without a request to remove them. */
   readonly onEvict?: (keys: string[]) => void;
   readonly policy?: EvictionPolicy;
-  /** Default: all pages are of one tenant. */
+  /** @internal Default: all pages are of one tenant. */
   readonly tenants?: NamespaceTenants | undefined;
   /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
   readonly quarantineMs?: number;
