@@ -1,5 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
+import type { Publications } from '../../src/node/upkeep/announcer.js';
 import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
 import type { MemberChange } from '../../src/node/upkeep/member-log.js';
 import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
@@ -12,6 +13,13 @@ import { newClient, testEnvironment } from '../_support/rpc/server.js';
 import { until } from '../_support/support.js';
 
 const KEYS = Array.from({ length: 300 }, (_, i) => `key-${i}`);
+const PAGES_OF_A: Publications = {
+  keysInSlices: () => [KEYS],
+  isEmpty: false,
+  drop: async () => {},
+  voids: () => [],
+  locationsOf: (some) => some.map(() => locationOf({ nodeId: 'a', incarnation: 1, generation: 0 })),
+};
 
 function infoOf(nodeId: string, controlPort: number, incarnation = 1): NodeInfo {
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort, protocols: ['tcp'], incarnation });
@@ -58,13 +66,7 @@ test('lost statements: a node that was dropped by another one only, and knows no
   // Cause: hearing from no master but one that had not heard of a node yet, others dropped it and what it had stated; it was not told.
   const a = await newNode(t, 'a');
   const b = await newNode(t, 'b');
-  a.directory.startAnnouncing({
-    keysInSlices: () => [KEYS],
-    isEmpty: false,
-    drop: async () => {},
-    voids: () => [],
-    locationsOf: (some) => some.map(() => locationOf({ nodeId: 'a', incarnation: 1, generation: 0 })),
-  });
+  a.directory.startAnnouncing(PAGES_OF_A);
   a.see(a.self, b.self);
   b.see(a.self, b.self);
   await until(() => b.directory.keys === KEYS.length);
@@ -80,13 +82,7 @@ test('lost statements: a start that a former one of the same node has replaced f
   const a = await newNode(t, 'a');
   const b = await newNode(t, 'b');
   const former = infoOf('a', a.self.controlPort, 0.5);
-  a.directory.startAnnouncing({
-    keysInSlices: () => [KEYS],
-    isEmpty: false,
-    drop: async () => {},
-    voids: () => [],
-    locationsOf: (some) => some.map(() => locationOf({ nodeId: 'a', incarnation: 1, generation: 0 })),
-  });
+  a.directory.startAnnouncing(PAGES_OF_A);
   b.see(former, b.self);
   a.see(a.self, b.self);
   b.see(a.self, b.self);
