@@ -43,6 +43,8 @@ export interface DataLocationInit {
   readonly kind?: EntryKind;
   /** The node has copied the page from another one: it was not set there. */
   readonly isCopy?: boolean;
+  /** Time of the cluster's hybrid clock from which on the page is expired; 0: never. */
+  readonly expires?: number;
 }
 
 /** Where one page is; see {@link DataLocationInit}. Immutable. */
@@ -61,6 +63,7 @@ export class DataLocation {
   readonly version: number;
   readonly kind: EntryKind;
   readonly isCopy: boolean;
+  readonly expires: number;
 
   constructor(init: DataLocationInit) {
     this.nodeId = init.nodeId;
@@ -77,6 +80,7 @@ export class DataLocation {
     this.version = init.version ?? 0;
     this.kind = init.kind ?? 'computed';
     this.isCopy = init.isCopy ?? false;
+    this.expires = init.expires ?? 0;
   }
 
   /** A plain snake_case object that survives JSON and msgpack. */
@@ -96,6 +100,7 @@ export class DataLocation {
       version: this.version,
       kind: this.kind,
       is_copy: this.isCopy,
+      expires: this.expires,
     };
   }
 
@@ -117,6 +122,7 @@ export class DataLocation {
       version: read.integer('version', 0, Number.MAX_SAFE_INTEGER, 0),
       kind: dict.kind === 'named' ? 'named' : 'computed',
       isCopy: dict.is_copy === true,
+      expires: read.integer('expires', 0, Number.MAX_SAFE_INTEGER, 0),
     });
   }
 }

@@ -236,6 +236,10 @@ export const SET_ATTEMPTS_MAX_COUNT = 4;
 export const COPY_ATTEMPTS_MAX_COUNT = 8;
 /** Keys that a node has set or was told to drop and that it remembers, so that a late copy does not bring back old content. */
 export const DROPPED_KEYS_MAX_COUNT = 32_768;
+/** Longest time after which a page may expire: ten years. */
+export const EXPIRY_MAX_MS = 315_576_000_000;
+/** How often a node looks for expired pages, which nobody finds any more, to remove them. */
+export const EXPIRY_SWEEP_INTERVAL_MS = 1_000;
 
 /** Time in which a node re-announces all its pages, unless they are more than ANTI_ENTROPY_MAX_KEYS_PER_S allows. */
 export const ANTI_ENTROPY_ROUND_MS = 300_000;

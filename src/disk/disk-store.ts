@@ -1,6 +1,7 @@
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
+import { laterExpiry } from '../base/expiry.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_DRAIN_TIMEOUT_MS,
@@ -37,6 +38,8 @@ export interface DiskStoreOptions {
   /** Id of the node that uses the directory, for error messages of other processes that want it. */
   readonly nodeId: string;
   readonly env: Environment;
+  /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
+  readonly present?: (() => number) | undefined;
   /** Eviction policy; default: `lru`. */
   readonly policy?: EvictionPolicy;
   /** @internal Default: all pages are of one tenant. */
@@ -80,13 +83,13 @@ export class DiskStore {
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
     let index: PageIndex | undefined;
     const snapshot = (): Snapshot => snapshotOf(index);
-    const { nodeId, env, policy = 'lru', mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
+    const { nodeId, env, present, policy = 'lru', mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
     const nowMs = () => env.clock.nowMs();
     const namespaces = options.tenants && (await NamespaceFile.open(path, options.tenants, folder.entries, env));
     const tenants = options.tenants?.of('disk', capacityBytes);
-    index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs, tenants });
+    index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs, present, tenants });
     const store = new this(path, folder, index, options);
     store.#namespaces = namespaces;
     try {
@@ -120,6 +123,7 @@ export class DiskStore {
       index,
       env,
       queueMaxBytes: options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES,
+      present: options.present,
       onEvict,
       readsEnded: (key) => readers.ended(key),
     });
@@ -138,7 +142,7 @@ export class DiskStore {
         `disk put: needs a Uint8Array of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(bytes?.length)}`,
       );
     }
-    this.#checkOpen();
+    this.dropExpired([key]);
     const { length } = bytes;
     const checksum = crc32(bytes, 0);
     this.removeOther(key, { length, checksum });
@@ -242,7 +246,7 @@ export class DiskStore {
     const flags = this.#index.hasBatch(keys);
     if (this.#queue.isEmpty) return flags;
     const strings = stringsOf(keys);
-    for (let i = 0; i < flags.length; i++) if (this.#queue.get(strings[i] as string)) flags[i] = 1;
+    for (let i = 0; i < flags.length; i++) if (this.#queue.find(strings[i] as string)) flags[i] = 1;
     return flags;
   }
 
@@ -305,10 +309,32 @@ export class DiskStore {
     return there !== undefined && !(there.length === length && there.checksum === checksum) && this.#remove(key);
   }
 
+  /** Removes those of the keys' pages that are written and expired. */
+  dropExpired(keys: Keys): void {
+    this.#checkOpen();
+    for (const key of this.#index.expiredAmong(keys)) this.#removeWritten(key);
+  }
+
+  /** Removes written pages that are expired, at most `maxCount`; returns their keys. */
+  removeExpired(maxCount: number): string[] {
+    const keys: string[] = [];
+    if (this.#closing !== undefined) return keys;
+    for (let key = this.#index.nextExpired(); key !== undefined; key = this.#index.nextExpired()) {
+      this.#removeWritten(key);
+      if (keys.push(key) >= maxCount) break;
+    }
+    return keys;
+  }
+
+  /** The earliest expiry of a written page; 0: none expires. */
+  get firstExpiry(): number {
+    return this.#index.firstExpiry;
+  }
+
   /** Removes written and waiting pages that are older than the version given for their key. Returns true if any was written. */
   removeOlder(keys: readonly string[], voidBelow: readonly number[]): boolean {
     this.#checkOpen();
-    const written = this.#index.peekBatch(keys);
+    const written = this.#index.peekStored(keys);
     let wasWritten = false;
     keys.forEach((key, i) => {
       const version = this.#queue.get(key)?.origin.version ?? written[i]?.version;
@@ -317,16 +343,19 @@ export class DiskStore {
     return wasWritten;
   }
 
-  /** Gives the stored page with these bytes the version of a later set, so that it does not count as older after a restart. */
-  renew(key: string, { length, checksum, version, kind }: RenewedPage): void {
+  /**
+   * Gives the stored page with these bytes the version and the expiry of a later set, so that it does not count as older after a restart.
+   */
+  renew(key: string, { length, checksum, version, kind, expires }: RenewedPage): void {
     this.#checkOpen();
-    const isRenewed = (there: PageOrigin): boolean => version > there.version || kind !== there.kind;
-    const origin = { version, kind, isCopy: false };
+    const set: PageOrigin = { version, kind, isCopy: false, expires };
     const waiting = this.#queue.get(key);
-    const isSame = waiting?.page.length === length && waiting.checksum === checksum;
-    if (isSame && isRenewed(waiting.origin)) waiting.origin = origin;
-    const page = this.#index.peekBatch([key])[0] ?? null;
-    if (page?.length !== length || page.checksum !== checksum || !isRenewed(page)) return;
+    if (waiting?.page.length === length && waiting.checksum === checksum) {
+      waiting.origin = renewed(waiting.origin, set) ?? waiting.origin;
+    }
+    const page = this.#index.peekStored([key])[0] ?? null;
+    const origin = page?.length === length && page.checksum === checksum ? renewed(page, set) : undefined;
+    if (page === null || origin === undefined) return;
     this.#index.setOrigin(page, origin);
     this.#folder.journal.update({ key, offset: page.offset, length, checksum, ...origin });
   }
@@ -418,9 +447,9 @@ export class DiskStore {
     if (entries.length > 0) log.log('info', 'disk tier: pages restored', { path: this.#path, pages: this.#index.size });
   }
 
-  /** The waiting page of the key, else the written one. */
+  /** The waiting page of the key, else the written one, even if it is expired. */
   #there(key: string): PageSum | undefined {
-    return this.#waiting(key) ?? this.#index.peekBatch([key])[0] ?? undefined;
+    return this.#waiting(key) ?? this.#index.peekStored([key])[0] ?? undefined;
   }
 
   #waiting(key: string): PageSum | undefined {
@@ -431,6 +460,10 @@ export class DiskStore {
   /** Removes the page of the key. Returns false if none was written. */
   #remove(key: string): boolean {
     this.#queue.cancel(key);
+    return this.#removeWritten(key);
+  }
+
+  #removeWritten(key: string): boolean {
     if (!this.#index.remove(key)) return false;
     this.#folder.journal.remove(key);
     void this.removalsWritten();
@@ -450,6 +483,15 @@ export class DiskStore {
     this.#folder.file.verify();
     this.#folder.journal.verify();
   }
+}
+
+/** The origin of a stored page that is set again with the same bytes; undefined: it stays as it is. */
+function renewed(there: PageOrigin, set: PageOrigin): PageOrigin | undefined {
+  const isComputed = there.kind === 'computed' && set.kind === 'computed';
+  const expires = isComputed ? laterExpiry(there.expires, set.expires) : set.expires;
+  const isOtherwise = set.version > there.version || set.kind !== there.kind;
+  const isExtended = set.version === there.version && expires !== there.expires;
+  return isOtherwise || isExtended ? { ...set, expires } : undefined;
 }
 
 function checkKey(key: string): void {

@@ -4,8 +4,8 @@ import type { PageOrigin, PublishedPage } from '../pool/page-index.js';
 /** Length and checksum, which identify the bytes of a page. */
 export type PageSum = Pick<PublishedPage, 'length' | 'checksum'>;
 
-/** A page with a new version. */
-export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind'>;
+/** A page with a new version or expiry. */
+export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind' | 'expires'>;
 
 /** Origin of a page that is to be written, the request that set it, and what the caller has just found. */
 export type PutOptions = PageOrigin & {

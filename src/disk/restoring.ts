@@ -56,6 +56,6 @@ export function snapshotOf(index: PageIndex | undefined): Snapshot {
   return {
     count: order.length,
     keysAt: (from, to) => index?.keysOf(order.subarray(from, to)) ?? [],
-    entriesOf: (keys) => (index?.peekBatch(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
+    entriesOf: (keys) => (index?.peekStored(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
   };
 }

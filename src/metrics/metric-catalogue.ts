@@ -74,6 +74,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Computed pages that were set and not kept, because another node has them',
     series: ALONE,
   },
+  meshcache_expired_pages_total: {
+    help: 'Pages removed from pool or disk because their time was over',
+    series: ALONE,
+  },
   meshcache_dropped_pages_total: {
     help: 'Pages that this node was told to drop: overwritten elsewhere, deleted, or copies of what was cleared',
     series: ALONE,
@@ -109,8 +113,8 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   meshcache_stale_reads_total: {
     help:
       'Pages that were not where the directory said, once a read call and page: refused, changed or lost on the way; read too late; ' +
-      'owner gone, or it does not answer; not brought back from its disk; older than what this node has set or was told to drop',
-    series: each('reason', ['void', 'unreadable', 'late', 'owner_gone', 'unreachable', 'not_promoted']),
+      'owner gone, or it does not answer; not brought back from its disk; older than what this node has set or was told to drop; expired',
+    series: each('reason', ['void', 'expired', 'unreadable', 'late', 'owner_gone', 'unreachable', 'not_promoted']),
   },
   meshcache_checksum_failures_total: {
     help: 'Pages read whose bytes did not have their checksum: stale or damaged, a miss',

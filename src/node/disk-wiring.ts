@@ -17,6 +17,8 @@ export interface OpenDiskOptions {
   readonly tenants: NamespaceTenants;
   /** Called with the keys of pages that the disk has dropped for want of room. */
   readonly onEvict: (keys: string[]) => void;
+  /** The present of the cluster's hybrid clock; called from when the node runs. */
+  readonly present: () => number;
   readonly env: Environment;
 }
 
@@ -24,7 +26,7 @@ export interface OpenDiskOptions {
 export async function openDisk(
   { tpRank, tpSize, ppRank, ppSize }: ModelPart,
   config: MeshCacheConfig,
-  { nodeId, tenants, onEvict, env }: OpenDiskOptions,
+  { nodeId, tenants, onEvict, present, env }: OpenDiskOptions,
 ): Promise<DiskStore | null> {
   if (!config.diskEnabled) return null;
   const isAlone = tpSize === 1 && ppSize === 1;
@@ -32,6 +34,7 @@ export async function openDisk(
   const disk = await DiskStore.open(path, config.diskSize, {
     nodeId,
     env,
+    present,
     policy: config.evictionPolicy,
     tenants,
     queueMaxBytes: Math.min(DISK_QUEUE_MAX_BYTES, Math.floor(config.globalSegmentSize * DISK_QUEUE_POOL_FRACTION)),

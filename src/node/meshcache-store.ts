@@ -140,7 +140,8 @@ export class MeshCacheStore extends NodeNamespace {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
       region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, env });
+      const present = () => (runtime as NodeRuntime).versions.now();
+      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, present, env });
       await runtime.open();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
       const made = assembleStore({ config, env, metrics, runtime, region, disk, tenants, evicted });

@@ -110,6 +110,7 @@ function publishedPoolOf(
     quarantineMs: config.reuseQuarantineMs,
     neverReuseEarly: !config.verifyReads,
     clock: env.clock,
+    present: () => runtime.versions.now(),
     stamps: env.random,
     copyThreads,
     onEvict: evicted.tell,

@@ -76,6 +76,7 @@ export class PageFills {
     fill: Fill,
     origins: readonly PageOrigin[] = [],
   ): Promise<(PageLease | null)[]> {
+    const expired = this.#removeExpired(keys);
     // Leases come first, so that pages already here are not evicted for new ones.
     const leases = this.#lease(keys);
     const wishes = keys.map((key, i): Wish => {
@@ -83,6 +84,7 @@ export class PageFills {
       return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing', request: FILLS };
     });
     const { vacancies, gone } = this.#parts.index.place(wishes);
+    for (const key of expired) gone.add(key);
     const targets: (PageBytes | null)[] = keys.map(() => null);
     for (const { index, offset } of vacancies) {
       const length = lengths[index] as number;
@@ -134,6 +136,16 @@ export class PageFills {
     }
     const page = this.#parts.onFilled(this.#parts.index.fillHeld(vacancy, length, checksum));
     return page && this.#parts.leases.take(key, page);
+  }
+
+  #removeExpired(keys: readonly string[]): string[] {
+    const { index, leases } = this.#parts;
+    const expired = index.expiredAmong(keys);
+    for (const key of expired) {
+      leases.endOf(key);
+      index.remove(key);
+    }
+    return expired;
   }
 
   #lease(keys: readonly string[]): (PageLease | null)[] {

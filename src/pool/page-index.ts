@@ -1,73 +1,23 @@
 import { assert, assertEqual } from '../base/assert.js';
+import { isExpired } from '../base/expiry.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorOptions, PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
+import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
+import { SlotColumns } from './slots/slot-columns.js';
 import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
 import { TenantAllocator } from './tenants/tenant-allocator.js';
 
 export { NO_ORIGIN, type PageOrigin } from './page-origin.js';
-
-/** Place of a page in its pool, and its checksum. */
-export interface PublishedPage extends PageOrigin {
-  /** Offset from the start of the pool, in bytes. */
-  readonly offset: number;
-  readonly length: number;
-  readonly checksum: number;
-  /** The page's own number while it is in the pool, or held. */
-  readonly slot: number;
-  /** Whether the same page was here before, so that nothing was copied. */
-  readonly alreadyPresent: boolean;
-}
-
-/** A page at its place from before a restart. */
-export interface RestoredPage extends Partial<PageOrigin> {
-  readonly key: string;
-  readonly offset: number;
-  readonly length: number;
-  readonly checksum: number;
-}
-
-/** A batch's wish for one key. */
-export interface Wish {
-  readonly key: string;
-  /** Length of the new page in bytes. */
-  readonly length: number;
-  /** The page that is there now. */
-  readonly here: PublishedPage | null;
-  /** Whether to use the page that is there, to put a new one in its place, or to do nothing. */
-  readonly intent: 'use' | 'new' | 'nothing';
-  /** The request that the page belongs to: the same object for all pages of one part of it. */
-  readonly request?: RequestOptions | undefined;
-}
-
-/** Range of a new page that has no bytes yet. */
-export interface Vacancy {
-  /** Index of the page's key in the batch. */
-  readonly index: number;
-  readonly key: string;
-  readonly offset: number;
-  readonly slot: number;
-}
-
-export interface Placement {
-  /** One element for each wish: the page that was to be used, if it is still there. */
-  readonly used: readonly (PublishedPage | null)[];
-  /** New pages that have found room and were not evicted again by a later page of the batch. */
-  readonly vacancies: readonly Vacancy[];
-  /**
-   * Indices of wishes whose page, used or new, a later one of the batch has evicted, because the policy prefers pages
-   * that were here before. Empty when no other page can be evicted: then the batch is too large.
-   */
-  readonly evictedAtOnce: readonly number[];
-  /** Keys of pages that have gone: evicted, or replaced by a page that has found no room. */
-  readonly gone: Set<string>;
-}
+export type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 
 export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> {
   readonly tenants?: TierTenants | undefined;
   readonly nowMs: () => number;
+  /** The present of the hybrid clock, by which pages expire. Default: none expires. */
+  readonly present?: (() => number) | undefined;
   /** Least space that a page takes, in bytes; default: its length. */
   readonly spaceMinBytes?: number;
   /** Called with the slot of a findable page that is about to go or has just gone, before the index changes further. */
@@ -75,10 +25,6 @@ export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> 
 }
 
 const NO_REQUEST: RequestOptions = {};
-
-/** Flag bits of a slot. */
-const NAMED = 1;
-const COPY = 2;
 
 /** Pages of one call into the core; they fit even if all keys have the maximum length. */
 const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
@@ -88,6 +34,9 @@ const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_B
  *
  * A page whose bytes are still to be written is *unfilled*: it has its range, and no reader finds it. A page that is
  * unfilled or being read is *held*: its range stays untouched, and no new page is placed under its key.
+ *
+ * An *expired* page is not found any more, but is here until {@link nextExpired} or {@link expiredAmong} names it and its owner removes it:
+ * soon, and before another page is placed under its key.
  *
  * Accounting: every key of the allocator has its checksum and origin at its slot in the columns, or is in `#unfilled`;
  * `#holds` counts the pins of the allocator, key by key.
@@ -100,22 +49,22 @@ export class PageIndex {
   readonly #holds = new Map<string, number>();
   readonly #spaceMinBytes: number;
   readonly #onFreed: (slot: number) => void;
-  #checksumBySlot = new Uint32Array(1024);
-  #versionBySlot = new Float64Array(1024);
-  #flagsBySlot = new Uint8Array(1024);
+  readonly #present: () => number;
+  readonly #slots = new SlotColumns();
   /** Slot -> length in bytes, for pages that take more space than their length. */
   readonly #shortLengths = new Map<number, number>();
   #finalStats: PoolAllocatorStats | undefined;
 
-  constructor({ nowMs, spaceMinBytes = 0, onFreed = () => {}, tenants, ...options }: PageIndexOptions) {
+  constructor({ nowMs, present = () => 0, spaceMinBytes = 0, onFreed = () => {}, tenants, ...options }: PageIndexOptions) {
     this.#allocator = new TenantAllocator(options, tenants);
-    this.tenants = new IndexTenants(this.#allocator, nowMs, onFreed);
+    this.tenants = new IndexTenants(this.#allocator, nowMs, (slot) => this.#freeing([slot]));
     this.#nowMs = nowMs;
+    this.#present = present;
     this.#spaceMinBytes = spaceMinBytes;
     this.#onFreed = onFreed;
   }
 
-  /** Number of pages that can be found. */
+  /** Number of pages that can be found, and of expired ones. */
   get size(): number {
     return this.#allocator.size - this.#liveUnfilled();
   }
@@ -145,7 +94,7 @@ export class PageIndex {
       const slots = this.#allocator.restoreBatch(keys, lengths, offsets);
       for (const [i, { checksum, ...origin }] of call.entries()) {
         const slot = slots[i] as number;
-        if (slot >= 0) this.#describe(slot, checksum, { ...NO_ORIGIN, ...origin });
+        if (slot >= 0) this.#slots.set(slot, checksum, { ...NO_ORIGIN, ...origin });
         taken.push(slot >= 0);
       }
     }
@@ -162,8 +111,41 @@ export class PageIndex {
     return this.#pages(keys, this.#allocator.peekBatch(keys));
   }
 
+  /** Like {@link peekBatch}, with expired pages: for those who account for pages instead of reading them. */
+  peekStored(keys: Keys): (PublishedPage | null)[] {
+    return this.#pages(keys, this.#allocator.peekBatch(keys), 0);
+  }
+
+  /** Those of the keys whose pages are here and expired. */
+  expiredAmong(keys: Keys): string[] {
+    const now = this.#expiryTime();
+    if (now === 0) return [];
+    const stored = this.peekStored(keys);
+    return stringsOf(keys).filter((_, i) => isExpired(stored[i]?.expires ?? 0, now));
+  }
+
+  /** Key of the page that has been expired for longest; the caller must remove it. Undefined: none is expired. */
+  nextExpired(): string | undefined {
+    const { expiring } = this.#slots;
+    for (const now = this.#expiryTime(); expiring.size > 0 && expiring.first <= now; ) {
+      const slot = expiring.firstSlot;
+      const [key] = this.keysOf(Uint32Array.of(slot));
+      const isHere = key !== undefined && this.#allocator.peekBatch([key]).slots[0] === slot;
+      if (isHere && !this.#unfilled.has(key)) return key;
+      // An evicted page has left its expiry behind.
+      expiring.set(slot, 0);
+    }
+    return undefined;
+  }
+
+  /** The earliest expiry of a page; 0: none expires. */
+  get firstExpiry(): number {
+    return this.#slots.expiring.first;
+  }
+
   /** One byte for each key; 1: the page can be found. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
+    if (this.#expiryTime() > 0) return Uint8Array.from(this.peekBatch(keys), (page) => Number(page !== null));
     const flags = this.#allocator.hasBatch(keys);
     if (this.#unfilled.size === 0) return flags;
     for (const [i, key] of stringsOf(keys).entries()) if (this.#unfilled.has(key)) flags[i] = 0;
@@ -180,13 +162,13 @@ export class PageIndex {
     this.#allocator.renewBatch(keys);
   }
 
-  /** Keys of the pages that can be found, next victim first. */
+  /** Keys of the pages that can be found, and of expired ones, next victim first. */
   keys(): string[] {
     const keys = this.#allocator.keys();
     return this.#unfilled.size === 0 ? keys : keys.filter((key) => !this.#unfilled.has(key));
   }
 
-  /** Slots of the pages that can be found, next victim first; for walks in slices. */
+  /** Slots of the pages that can be found, and of expired ones, next victim first; for walks in slices. */
   order(): Uint32Array {
     const order = this.#allocator.order();
     if (this.#unfilled.size === 0) return order;
@@ -201,7 +183,7 @@ export class PageIndex {
 
   /** Checksum of the page that has, or last had, this slot. */
   checksumAt(slot: number): number | undefined {
-    return this.#checksumBySlot[slot];
+    return this.#slots.checksumOf(slot);
   }
 
   isHeld(key: string): boolean {
@@ -262,16 +244,16 @@ export class PageIndex {
 
   /** Makes a new page, whose bytes are written now, findable. */
   fill({ slot, offset }: Vacancy, length: number, checksum: number, origin = NO_ORIGIN): PublishedPage {
-    this.#describe(slot, checksum, origin);
+    this.#slots.set(slot, checksum, origin);
     if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
     else this.#shortLengths.delete(slot);
-    const { version, kind, isCopy } = origin;
-    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, isCopy };
+    const { version, kind, isCopy, expires } = origin;
+    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, isCopy, expires };
   }
 
   /** Updates the origin of an existing page that was set again. */
   setOrigin({ slot, checksum }: PublishedPage, origin: PageOrigin): void {
-    this.#describe(slot, checksum, origin);
+    this.#slots.set(slot, checksum, origin);
   }
 
   /**
@@ -329,7 +311,7 @@ export class PageIndex {
   /** Origin of the page under the key, even of an unfilled one. */
   originOf(key: string): PageOrigin | null {
     const unfilled = this.#unfilled.get(key);
-    if (unfilled === undefined) return this.peekBatch([key])[0] ?? null;
+    if (unfilled === undefined) return this.peekStored([key])[0] ?? null;
     return this.#allocator.has(key) ? unfilled : null;
   }
 
@@ -360,7 +342,10 @@ export class PageIndex {
   #placeRun(wishes: readonly Wish[], { start, end, part, keys }: Run) {
     const run = wishes.slice(start, end);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
-    for (const { here } of run) if (here !== null) this.#onFreed(here.slot);
+    const { expiring } = this.#slots;
+    // A page that has expired just now is not among those that the caller has found.
+    if (expiring.size > 0) this.#freeing(this.#allocator.peekBatch(keys).slots);
+    else for (const { here } of run) if (here !== null) this.#onFreed(here.slot);
     const nowMs = this.#nowMs();
     const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, nowMs, part);
     this.#freeing(evictedSlots);
@@ -377,6 +362,7 @@ export class PageIndex {
   #pages(
     keys: Keys,
     found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array },
+    now = this.#expiryTime(),
   ): (PublishedPage | null)[] {
     const strings = stringsOf(keys);
     const pages: (PublishedPage | null)[] = [];
@@ -388,24 +374,38 @@ export class PageIndex {
         continue;
       }
       const slot = found.slots[i] as number;
-      const length = this.#shortLengths.get(slot) ?? (found.bytes[i] as number);
-      const flags = this.#flagsBySlot[slot] as number;
+      const expires = this.#slots.expiring.expiresOf(slot);
+      if (isExpired(expires, now)) {
+        pages.push(null);
+        continue;
+      }
       pages.push({
         offset,
-        length,
-        checksum: this.#checksumBySlot[slot] as number,
+        length: this.#shortLengths.get(slot) ?? (found.bytes[i] as number),
+        checksum: this.#slots.checksumOf(slot) as number,
         slot,
         alreadyPresent: true,
-        version: this.#versionBySlot[slot] as number,
-        kind: flags & NAMED ? 'named' : 'computed',
-        isCopy: (flags & COPY) !== 0,
+        version: this.#slots.versionOf(slot),
+        kind: this.#slots.kindOf(slot),
+        isCopy: this.#slots.isCopyAt(slot),
+        expires,
       });
     }
     return pages;
   }
 
+  /** The present, to compare expiries with; 0 while no page has one. */
+  #expiryTime(): number {
+    return this.#slots.expiring.size === 0 ? 0 : this.#present();
+  }
+
   #freeing(slots: ArrayLike<number>): void {
-    for (let i = 0; i < slots.length; i++) if ((slots[i] as number) >= 0) this.#onFreed(slots[i] as number);
+    for (let i = 0; i < slots.length; i++) {
+      const slot = slots[i] as number;
+      if (slot < 0) continue;
+      this.#slots.expiring.set(slot, 0);
+      this.#onFreed(slot);
+    }
   }
 
   #evictable(): number {
@@ -418,21 +418,6 @@ export class PageIndex {
     return this.#allocator.hasBatch([...this.#unfilled.keys()]).reduce((count, flag) => count + flag, 0);
   }
 
-  #describe(slot: number, checksum: number, { version, kind, isCopy }: PageOrigin): void {
-    if (slot >= this.#checksumBySlot.length) this.#grow(Math.max(slot + 1, this.#checksumBySlot.length * 2));
-    this.#checksumBySlot[slot] = checksum;
-    this.#versionBySlot[slot] = version;
-    this.#flagsBySlot[slot] = (kind === 'named' ? NAMED : 0) | (isCopy ? COPY : 0);
-  }
-
-  #grow(slots: number): void {
-    const [checksums, versions, flags] = [new Uint32Array(slots), new Float64Array(slots), new Uint8Array(slots)];
-    checksums.set(this.#checksumBySlot);
-    versions.set(this.#versionBySlot);
-    flags.set(this.#flagsBySlot);
-    [this.#checksumBySlot, this.#versionBySlot, this.#flagsBySlot] = [checksums, versions, flags];
-  }
-
   /** How often the key is held: calls of {@link hold} minus calls of {@link release}. */
   holdsOf(key: string): number {
     return this.#holds.get(key) ?? 0;
@@ -443,12 +428,12 @@ export class PageIndex {
     return this.#unfilled.keys();
   }
 
-  /** Every page that can be found, with its key; does not count as a use. */
+  /** Every page that can be found or is expired, with its key; does not count as a use. */
   *pages(): Generator<readonly [key: string, page: PublishedPage], void> {
     const order = this.order();
     for (let start = 0; start < order.length; start += CALL_PAGES) {
       const keys = this.keysOf(order.subarray(start, start + CALL_PAGES)).filter((key) => key !== undefined);
-      for (const [i, page] of this.peekBatch(keys).entries()) if (page !== null) yield [keys[i] as string, page];
+      for (const [i, page] of this.peekStored(keys).entries()) if (page !== null) yield [keys[i] as string, page];
     }
   }
 
@@ -456,6 +441,7 @@ export class PageIndex {
   verify(): void {
     if (this.isFreed) return;
     this.#allocator.verify();
+    this.#slots.expiring.verify();
     this.tenants.verify();
     const slots = new Set<number>();
     for (const [key, page] of this.pages()) {
@@ -475,8 +461,7 @@ export class PageIndex {
   }
 
   #verifyPage(key: string, { slot, length }: PublishedPage): void {
-    const columns = Math.min(this.#checksumBySlot.length, this.#versionBySlot.length, this.#flagsBySlot.length);
-    assert(slot < columns, () => `page index: ${JSON.stringify(key)} is in slot ${slot} of ${columns}`);
+    this.#slots.verifySlot(slot);
     const isShort = this.#shortLengths.has(slot);
     assert(
       !isShort || length < this.#spaceMinBytes,

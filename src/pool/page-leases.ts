@@ -13,7 +13,7 @@ export interface PageLease {
 }
 
 /** The part of the index that leases need. */
-type LeasedIndex = Pick<PageIndex, 'hold' | 'release' | 'holdsOf' | 'peekBatch'>;
+type LeasedIndex = Pick<PageIndex, 'hold' | 'release' | 'holdsOf' | 'peekStored'>;
 
 class Lease implements PageLease {
   readonly key: string;
@@ -66,11 +66,11 @@ export class PageLeases {
   }
 
   /**
-   * Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page found under that key.
+   * Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page that is here under that key.
    */
   verify(): void {
     const keys = [...this.#byKey.keys()];
-    const pages = this.#index.peekBatch(keys);
+    const pages = this.#index.peekStored(keys);
     for (const [i, key] of keys.entries()) {
       const leases = this.#byKey.get(key) as ReadonlySet<Lease>;
       const [holds, { slot, offset } = { slot: -1, offset: -1 }] = [this.#index.holdsOf(key), pages[i] ?? undefined];

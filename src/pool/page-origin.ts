@@ -1,3 +1,4 @@
+import { laterExpiry } from '../base/expiry.js';
 import type { EntryKind } from '../types.js';
 
 /** When a page was set, and as which kind of entry. */
@@ -7,10 +8,12 @@ export interface PageOrigin {
   readonly kind: EntryKind;
   /** Whether it was copied from another node instead of set on this one. */
   readonly isCopy: boolean;
+  /** Time of the hybrid clock from which on the page is expired, so that nobody finds it; 0: never. */
+  readonly expires: number;
 }
 
 /** Origin of pages that are never compared. */
-export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', isCopy: false };
+export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', isCopy: false, expires: 0 };
 
 /**
  * Whether an existing page can stand for one of the same length that is being set, whatever their bytes: both are
@@ -21,13 +24,16 @@ export function isAsGood(here: PageOrigin, origin: PageOrigin): boolean {
 }
 
 /**
- * Origin of an existing page that is set again with the same bytes: no longer a copy, and named if it was or is named.
+ * Origin of an existing page that is set again with the same bytes: no longer a copy, and named if it was or is named. A named set
+ * gives its own expiry; a computed one leaves the later expiry.
  */
 export function again(page: PageOrigin, origin: PageOrigin): PageOrigin {
   const isNewer = origin.version > page.version && !isAsGood(page, origin);
+  const setExpires = isNewer ? origin.expires : page.expires;
   return {
     version: isNewer ? origin.version : page.version,
     kind: origin.kind === 'named' ? 'named' : page.kind,
     isCopy: page.isCopy && origin.isCopy,
+    expires: origin.kind === 'named' ? setExpires : laterExpiry(page.expires, origin.expires),
   };
 }

@@ -27,6 +27,7 @@ export function placeBatch(
   { index: pages, leases, memory }: PlacingParts,
 ): PlacedBatch {
   const { origin, request } = batch;
+  const expired = new Set(pages.expiredAmong(batch.batch));
   const wishes = batch.keys.map((key, i): Wish => {
     const page = batch.pages[i] as PageBytes;
     const there = here[i] ?? null;
@@ -34,6 +35,11 @@ export function placeBatch(
       there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
     // A lease of the old page ends: publishing other bytes does not wait for leases.
     if (there !== null && !isSame) leases.endOf(key);
+    if (there !== null) expired.delete(key);
+    else if (expired.has(key)) {
+      leases.endOf(key);
+      pages.remove(key);
+    }
     const isPossible = isWhole(page) && !pages.isHeld(key);
     return {
       key,
@@ -44,6 +50,9 @@ export function placeBatch(
     };
   });
   const placement = pages.place(wishes, batch.batch);
+  // An expired page that no new one replaces has gone for good.
+  for (const { key } of placement.vacancies) expired.delete(key);
+  for (const key of expired) placement.gone.add(key);
   for (const page of placement.used) if (page !== null) pages.setOrigin(page, again(page, origin));
   const copies = new PageCopies();
   for (const { index, offset } of placement.vacancies) {

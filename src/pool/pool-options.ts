@@ -2,6 +2,7 @@ import type { Clock } from '../base/environment/clock.js';
 import type { RandomSource } from '../base/environment/random.js';
 import type { EvictionPolicy } from '../core/index.js';
 import type { CopyThreads } from './copy-threads.js';
+import type { PageIndexOptions } from './page-index.js';
 import type { NamespaceTenants } from './tenants/namespace-tenants.js';
 
 /** Options of a `PublishedPool`, beside its memory. */
@@ -16,6 +17,8 @@ export interface PublishedPoolOptions {
   /** Never shorten the quarantine: a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
   readonly clock: Clock;
+  /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
+  readonly present?: () => number;
   /**
    * @internal Source of the random stamps that each page gets. The page's location names its stamp, and a peer reads
    * the page's image (see `memory/page-stamp.ts`). Without a source, pages have no stamps and lie in the pool as they
@@ -24,4 +27,13 @@ export interface PublishedPoolOptions {
   readonly stamps?: RandomSource;
   /** @internal Threads that copy large pages. */
   readonly copyThreads: CopyThreads;
+}
+
+/** The options of a pool's index; `memory`: the bytes of the pool, and of each of its segments. */
+export function indexOptionsOf(
+  { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, tenants, clock, present }: PublishedPoolOptions,
+  memory: { readonly capacityBytes: number; readonly segmentBytes: number },
+): PageIndexOptions {
+  const ofPool = tenants?.of('pool', memory.capacityBytes);
+  return { ...memory, policy, quarantineMs, neverReuseEarly, tenants: ofPool, nowMs: () => clock.nowMs(), present };
 }

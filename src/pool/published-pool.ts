@@ -16,7 +16,7 @@ import { type LocalRead, Reading } from './page-reading.js';
 import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
-import type { PublishedPoolOptions } from './pool-options.js';
+import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
@@ -66,23 +66,11 @@ export class PublishedPool {
     this.#memory = memory;
     this.#onEvict = options.onEvict ?? (() => {});
     this.#copyThreads = options.copyThreads;
-    const { clock } = options;
-    const settings = {
-      capacityBytes: capacity,
-      segmentBytes: memory.segmentBytes,
-      policy: options.policy ?? 'lru',
-      quarantineMs: options.quarantineMs ?? 0,
-      neverReuseEarly: options.neverReuseEarly ?? false,
-      tenants: options.tenants?.of('pool', capacity),
-      nowMs: () => clock.nowMs(),
-    };
+    const settings = indexOptionsOf(options, { capacityBytes: capacity, segmentBytes: memory.segmentBytes });
     const stamps = options.stamps && new PageStamps((offset, length) => memory.bytes(offset, length), options.stamps);
     this.#stamps = stamps;
-    this.#index = new PageIndex(
-      stamps === undefined
-        ? settings
-        : { ...settings, spaceMinBytes: STAMP_BYTES, onFreed: (slot) => stamps.destroy(slot) },
-    );
+    const stamped = stamps && { spaceMinBytes: STAMP_BYTES, onFreed: (slot: number) => stamps.destroy(slot) };
+    this.#index = new PageIndex({ ...settings, ...stamped });
     options.tenants?.learned.listen((...learned) => this.#tellGone(new Set(this.#index.tenants.give(...learned))));
     this.#leases = new PageLeases(this.#index);
     this.#fills = new PageFills({
@@ -91,12 +79,12 @@ export class PublishedPool {
       bytes: (offset, length) => memory.bytes(offset, length),
       onFilled: (page) => this.#stamped(page),
       onGone: (keys) => this.#tellGone(keys),
-      clock,
+      clock: options.clock,
     });
     this.#serving = new PageServing({
       index: this.#index,
       capacityBytes: capacity,
-      clock,
+      clock: options.clock,
       copyThreads: options.copyThreads,
       viewsOf: (page) => this.viewsOf(page),
       remove: (key) => this.remove(key),
@@ -327,6 +315,21 @@ export class PublishedPool {
       this.remove(key);
       return true;
     });
+  }
+
+  /** Removes expired pages, at most `maxCount`; returns their keys, which the caller must tell the directory of. */
+  removeExpired(maxCount: number): string[] {
+    const keys: string[] = [];
+    for (let key = this.#index.nextExpired(); key !== undefined; key = this.#index.nextExpired()) {
+      this.remove(key);
+      if (keys.push(key) >= maxCount) break;
+    }
+    return keys;
+  }
+
+  /** The earliest expiry of a page; 0: none expires. */
+  get firstExpiry(): number {
+    return this.#index.firstExpiry;
   }
 
   /** Gives pages that still have version `from` the version `to`; returns their keys. */

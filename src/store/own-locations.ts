@@ -15,8 +15,8 @@ export interface KeyedLocations {
   readonly columns: LocationColumns;
 }
 
-/** Version and kind with which the directory is told of a page. */
-type Content = Pick<PageOrigin, 'version' | 'kind'>;
+/** Version, kind and expiry with which the directory is told of a page. */
+type Content = Pick<PageOrigin, 'version' | 'kind' | 'expires'>;
 
 /** Locations of the pages of this node, for the directory. The generation is left open. */
 export class OwnLocations {
@@ -104,10 +104,11 @@ export function absentOf({ keys, columns }: KeyedLocations): Keys {
   return pickKeys(keys, positions);
 }
 
-function describe(columns: LocationColumns, i: number, page: PublishedPage, { version, kind }: Content): void {
+function describe(columns: LocationColumns, i: number, page: PublishedPage, { version, kind, expires }: Content): void {
   columns.node[i] = 0;
   columns.length[i] = page.length;
   columns.checksum[i] = page.checksum;
   columns.version[i] = version;
+  columns.expires[i] = expires;
   columns.flags[i] = kind === 'named' ? NAMED : 0;
 }

@@ -1,5 +1,7 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import { ClosedError } from '../base/errors.js';
+import { isExpired } from '../base/expiry.js';
 import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { RequestHint } from '../core/index.js';
@@ -28,6 +30,7 @@ export interface PageReadsParts
   readonly disk?: DiskTier | undefined;
   readonly directory: Pick<DirectoryClient, 'get' | 'find' | 'discard' | 'firstOwners'>;
   readonly statements: PageStatements;
+  readonly versions: HybridClock;
   readonly calls: RequestCalls;
   /** Called with the keys of damaged pages that the pool has dropped. */
   readonly onDropped: (keys: readonly string[]) => void;
@@ -180,7 +183,7 @@ export class PageReads {
   /** Locations of pages on this node or in the directory; null: neither has the page, which counts as a miss. */
   async #locate(keys: readonly string[], { signal, reasons }: CallOptions): Promise<(DataLocation | null)[]> {
     if (this.#closed) throw new ClosedError('the store');
-    const { clock, directory, metrics, statements } = this.#parts;
+    const { clock, directory, metrics, statements, versions } = this.#parts;
     const startMs = clock.nowMs();
     const locations = statements.locationsOf(keys);
     const unknown = keys.flatMap((_, i) => (locations[i] === null ? [i] : []));
@@ -190,7 +193,11 @@ export class PageReads {
         locations[i] = found?.[j] ?? null;
       });
     }
-    const usable = locations.map((location) => ((location?.length ?? 0) <= PAGE_MAX_BYTES ? location : null));
+    const present = versions.now();
+    const usable = locations.map((location) => {
+      const isUsable = location && location.length <= PAGE_MAX_BYTES && !isExpired(location.expires, present);
+      return isUsable ? location : null;
+    });
     const misses = usable.reduce((count, location) => count + Number(location === null), 0);
     if (misses === 0) return usable;
     reasons?.fill(

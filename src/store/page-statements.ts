@@ -1,6 +1,7 @@
 import { assert } from '../base/assert.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import { laterExpiry } from '../base/expiry.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { DirectoryClient } from '../directory/client.js';
@@ -78,16 +79,20 @@ export class PageStatements {
    */
   async stateSet(keys: Keys, published: readonly (PublishedPage | null)[], origin: PageOrigin): Promise<Set<string>> {
     const strings = stringsOf(keys);
-    const contentOf = (page: PublishedPage) => (page.alreadyPresent && origin.kind === 'computed' ? page : origin);
+    const contentOf = (page: PublishedPage): PageOrigin => {
+      if (!page.alreadyPresent || origin.kind === 'named') return origin;
+      return { ...page, expires: laterExpiry(page.expires, origin.expires) };
+    };
     const told = new Set<string>();
     const indices: number[] = [];
     published.forEach((page, i) => {
       const key = strings[i] as string;
       if (page === null || told.has(key)) return;
       const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
+      const { kind, expires } = contentOf(page);
       // A named entry becomes the newest even if its bytes are unchanged: another node may have set other bytes
       // meanwhile.
-      if (isStated && contentOf(page).kind !== 'named') return;
+      if (isStated && kind !== 'named' && expires === page.expires) return;
       told.add(key);
       indices.push(i);
     });
@@ -374,9 +379,9 @@ export class PageStatements {
     this.#droppedCopies.verify();
     this.#evicted.verify();
     if (this.#closed || this.#announcing > 0) return;
-    const keys = [...this.#unannounced];
-    for (const [i, flag] of this.#parts.pool.hasBatch(keys).entries()) {
-      assert(flag === 1, () => `page statements: ${JSON.stringify(keys[i])} is to be announced, and not in the pool`);
+    const inPool = new Set(this.#parts.pool.keys());
+    for (const key of this.#unannounced) {
+      assert(inPool.has(key), () => `page statements: ${JSON.stringify(key)} is to be announced, and not in the pool`);
     }
   }
 }

@@ -20,6 +20,7 @@ import { ReasonLog } from './call/reason-log.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
 import type { FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
+import { ExpiredPages } from './expired-pages.js';
 import { PageReads } from './page-reads.js';
 import { PageStatements } from './page-statements.js';
 import { PageWrites } from './page-writes.js';
@@ -101,6 +102,7 @@ export class PageStore {
   readonly #writes: PageWrites;
   readonly #statements: PageStatements;
   readonly #calls: RequestCalls;
+  readonly #expired: ExpiredPages;
   #closed = false;
 
   constructor(parts: PageStoreParts) {
@@ -113,6 +115,7 @@ export class PageStore {
     const onDropped = (keys: readonly string[]) => this.forget(keys);
     this.#reads = new PageReads({ ...shared, nodeId: identity.nodeId, onDropped });
     this.#writes = new PageWrites({ ...shared, onDropped });
+    this.#expired = new ExpiredPages({ ...parts, onRemoved: onDropped });
     reportPool(pool, metrics, { damagedPages: () => this.#reads.stats().damagedPages });
   }
 
@@ -229,6 +232,31 @@ export class PageStore {
   }
 
   /**
+   * Milliseconds until each page expires; Infinity: it does not; null: neither this node nor the directory has it. Does not count as a use.
+   */
+  async remainingMs(keys: readonly string[], options: WaitOptions = {}): Promise<(number | null)[]> {
+    this.#checkOpen();
+    return inTime(this.#parts.clock, options, ({ signal }) => this.#remainingMs(keys, signal));
+  }
+
+  async #remainingMs(keys: readonly string[], signal: AbortSignal | undefined): Promise<(number | null)[]> {
+    const { directory, versions } = this.#parts;
+    const locations = this.#statements.locationsOf(keys);
+    const unknown = indicesWhere(locations, (location) => location === null);
+    if (unknown.length > 0 && signal?.aborted !== true) {
+      const found = await unlessAborted(directory.get(unknown.map((i) => keys[i] as string)), signal);
+      unknown.forEach((i, j) => {
+        locations[i] = found?.[j] ?? null;
+      });
+    }
+    return locations.map((location) => {
+      if (location === null) return null;
+      const leftMs = location.expires === 0 ? Number.POSITIVE_INFINITY : versions.msUntil(location.expires);
+      return leftMs > 0 ? leftMs : null;
+    });
+  }
+
+  /**
    * Drops pages that this node has published; `prefixes`: only those whose keys begin with one of them. Rejects with the signal's reason
    * when it is aborted while other nodes are being told.
    */
@@ -313,6 +341,7 @@ export class PageStore {
    */
   async close(): Promise<void> {
     this.#closed = true;
+    this.#expired.close();
     this.#statements.close();
     this.#reads.close();
     this.#writes.close();

@@ -52,11 +52,13 @@ export class PageWrites {
     keys: Keys,
     pages: readonly CallerPage[],
     kind: EntryKind,
-    { signal, refusals, ...told }: CallOptions = {},
+    { signal, refusals, expiresInMs, ...told }: CallOptions = {},
   ): Promise<boolean[]> {
     const request = this.#parts.calls.begin(told, pages.length);
     const startMs = this.#parts.clock.nowMs();
-    const origin: PageOrigin = { version: this.#parts.versions.next(), kind, isCopy: false };
+    const { versions } = this.#parts;
+    const expires = expiresInMs === undefined ? 0 : versions.in(expiresInMs);
+    const origin: PageOrigin = { version: versions.next(), kind, isCopy: false, expires };
     const results = new Array<boolean>(pages.length).fill(false);
     const announcements: Promise<void>[] = [];
     const publishing: Publishing = {

@@ -3,7 +3,7 @@ import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 
 test('hybrid clock: versions grow, whatever the wall clock does, and are newer than what was seen', (t) => {
   let wallMs = 1_700_000_000_000;
-  const clock = new HybridClock({ wallMs: () => wallMs });
+  const clock = new HybridClock({ wallMs: () => wallMs, nowMs: () => 0 });
   let latest = 0;
   for (const jumpMs of [0, 0, 5, -10_000, 0, 3_600_000, -3_600_000, 0, 1]) {
     wallMs += jumpMs;
@@ -21,23 +21,55 @@ test('hybrid clock: versions grow, whatever the wall clock does, and are newer t
 
 test('hybrid clock: of two nodes whose dates agree, what is set later is newer; versions stay exact until 2109', (t) => {
   let wallMs = 1_700_000_000_000;
-  const [a, b] = [new HybridClock({ wallMs: () => wallMs }), new HybridClock({ wallMs: () => wallMs })];
+  const [a, b] = [
+    new HybridClock({ wallMs: () => wallMs, nowMs: () => 0 }),
+    new HybridClock({ wallMs: () => wallMs, nowMs: () => 0 }),
+  ];
   for (let i = 0; i < 100; i++) {
     const first = a.next();
     wallMs += 1;
     t.true(b.next() > first);
     wallMs += 1;
   }
-  const last = new HybridClock({ wallMs: () => Date.UTC(2109, 0, 1) }, Number.MAX_SAFE_INTEGER);
+  const last = new HybridClock({ wallMs: () => Date.UTC(2109, 0, 1), nowMs: () => 0 }, Number.MAX_SAFE_INTEGER);
   t.true(Number.isSafeInteger(last.next()));
 });
 
 test('hybrid clock: two nodes do not give out one version in the same millisecond', (t) => {
   let wallMs = 1_700_000_000_000;
-  const [a, b] = [new HybridClock({ wallMs: () => wallMs }, 2 ** 52 + 1), new HybridClock({ wallMs: () => wallMs }, 2)];
+  const [a, b] = [
+    new HybridClock({ wallMs: () => wallMs, nowMs: () => 0 }, 2 ** 52 + 1),
+    new HybridClock({ wallMs: () => wallMs, nowMs: () => 0 }, 2),
+  ];
   for (let i = 0; i < 100; i++, wallMs++) {
     const [first, second] = [a.next(), b.next()];
     t.is(second, first + 1);
     t.true(Math.floor(first / 2048) === wallMs);
   }
+});
+
+test('hybrid clock: the present never goes back, and goes on at the pace of the monotonic clock', (t) => {
+  const time = { wallMs: 1_700_000_000_000, nowMs: 500 };
+  const clock = new HybridClock({ wallMs: () => time.wallMs, nowMs: () => time.nowMs });
+  const pass = (ms: number): void => {
+    time.wallMs += ms;
+    time.nowMs += ms;
+  };
+  const start = clock.now();
+  t.is(clock.msUntil(clock.in(2_500)), 2_500);
+  const expires = clock.in(1_000);
+  pass(999);
+  t.is(clock.msUntil(expires), 1);
+  time.wallMs -= 86_400_000;
+  t.is(clock.msUntil(expires), 1, 'the date was set back');
+  pass(1);
+  t.is(clock.now(), expires);
+  t.is(clock.now() - start, 1_000 * 2_048);
+  time.wallMs += 2 * 86_400_000;
+  const ahead = clock.now();
+  t.true(ahead > expires + 86_300_000 * 2_048, 'the date was set forward');
+  clock.see(ahead + 5_000 * 2_048);
+  t.is(clock.now(), ahead + 5_000 * 2_048, 'another node is ahead');
+  pass(3);
+  t.is(clock.now(), ahead + 5_003 * 2_048);
 });

@@ -111,10 +111,10 @@ test('journal: one of another store, of another version, or none at all is refus
   t.deepEqual(readFileSync(path), bytes);
 
   const future = Buffer.from(bytes);
-  future.writeUInt32LE(3, 4);
+  future.writeUInt32LE(4, 4);
   future.writeUInt32LE(crc32(future.subarray(0, 28)), 28);
   const folder = testFolder(t);
-  await t.throwsAsync(entriesIn(folder, future), { instanceOf: JournalDamage, message: /version 3/ });
+  await t.throwsAsync(entriesIn(folder, future), { instanceOf: JournalDamage, message: /version 4/ });
   await t.throwsAsync(entriesIn(folder, Buffer.alloc(0)), { instanceOf: JournalDamage });
   await t.throwsAsync(entriesIn(folder, Buffer.alloc(4096)), { instanceOf: JournalDamage });
   await t.throwsAsync(entriesIn(folder, Buffer.from('{"format":1}'.repeat(10))), { instanceOf: JournalDamage });

@@ -25,7 +25,7 @@ function pageAt(number: number, key = `k${number}`): RestoredPage {
   };
 }
 
-function foundAt(number: number): Omit<PublishedPage, 'slot' | 'version' | 'kind' | 'isCopy'> {
+function foundAt(number: number): Omit<PublishedPage, 'slot' | 'version' | 'kind' | 'isCopy' | 'expires'> {
   const { offset, length, checksum } = pageAt(number);
   return { offset, length, checksum, alreadyPresent: true };
 }

@@ -129,7 +129,11 @@ function delegates(disk: DiskStore): TierDisk {
     clear: () => disk.clear(),
     clearWhere: (isWanted) => disk.clearWhere(isWanted),
     close: () => disk.close(),
+    dropExpired: (keys) => disk.dropExpired(keys),
     exists: (key) => disk.exists(key),
+    get firstExpiry() {
+      return disk.firstExpiry;
+    },
     fits: (length) => disk.fits(length),
     hasBatch: (keys) => disk.hasBatch(keys),
     hasRoomFor: (length) => disk.hasRoomFor(length),
@@ -139,6 +143,7 @@ function delegates(disk: DiskStore): TierDisk {
     putPage: (key, page, checksum, release, origin) => disk.putPage(key, page, checksum, release, origin),
     readPages: (keys, targets) => disk.readPages(keys, targets),
     removalsWritten: () => disk.removalsWritten(),
+    removeExpired: (maxCount) => disk.removeExpired(maxCount),
     removeOlder: (keys, voidBelow) => disk.removeOlder(keys, voidBelow),
     removeOther: (key, page) => disk.removeOther(key, page),
     renew: (key, page) => disk.renew(key, page),

@@ -39,7 +39,7 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
     metrics: noMetrics,
   });
   const set = async (key: string, bytes: Uint8Array) => {
-    const origin = { version: versions.next(), kind: 'named' as const, isCopy: false };
+    const origin = { version: versions.next(), kind: 'named' as const, isCopy: false, expires: 0 };
     const published = pool.publishBatch([key], [{ views: [bytes], length: bytes.length }], origin);
     return [...(await statements.stateSet([key], published, origin))];
   };
@@ -67,7 +67,7 @@ for (const [name, answer, isGood] of [
   test(`page statements: a page of an earlier start, ${name}, is ${isGood ? 'good' : 'uncertain'}`, async (t) => {
     const { pool, statements, stated } = newStatements(t, answer);
     const page = { views: [content(1, 100)], length: 100 };
-    pool.publishBatch(['before'], [page], { version: 7, kind: 'named', isCopy: false });
+    pool.publishBatch(['before'], [page], { version: 7, kind: 'named', isCopy: false, expires: 0 });
     t.deepEqual(await statements.confirm(['before', 'absent']), [isGood, true]);
     t.deepEqual(stated, [7]);
     t.deepEqual(pool.keys(), answer === Taken.outdated ? [] : ['before']);
@@ -80,6 +80,7 @@ test('page statements: when all others have said what they know, no page is unce
     version: 7,
     kind: 'named',
     isCopy: false,
+    expires: 0,
   });
   t.deepEqual(await statements.confirm(['before']), [true]);
   t.deepEqual(stated, []);
@@ -95,7 +96,7 @@ test('page statements: what was set since the start is not asked for again', asy
 test('page statements: a key that comes twice in a call is announced once', async (t) => {
   const { pool, statements, stated } = newStatements(t, Taken.taken);
   const pages = [1, 2].map((i) => ({ views: [content(i, 100)], length: 100 }));
-  const origin = { version: 5, kind: 'named' as const, isCopy: false };
+  const origin = { version: 5, kind: 'named' as const, isCopy: false, expires: 0 };
   const published = pool.publishBatch(['k', 'k'], pages, origin);
   t.deepEqual([...(await statements.stateSet(['k', 'k'], published, origin))], []);
   t.deepEqual(stated, [5]);
@@ -106,13 +107,13 @@ test('page statements: a key that comes twice in a call is announced once', asyn
 test('page statements: a page is announced where the pool has it, and one that it does not have is nowhere', (t) => {
   const { pool, statements } = newStatements(t, Taken.taken);
   const page = { views: [content(1, 100)], length: 100 };
-  pool.publishBatch(['named'], [page], { version: 7, kind: 'named', isCopy: false });
-  pool.publishBatch(['copy'], [page], { version: 8, kind: 'computed', isCopy: true });
+  pool.publishBatch(['named'], [page], { version: 7, kind: 'named', isCopy: false, expires: 0 });
+  pool.publishBatch(['copy'], [page], { version: 8, kind: 'computed', isCopy: true, expires: 0 });
   const [named, none, copy] = statements.locationsOf(['named', 'none', 'copy']);
   t.is(none, null);
   for (const [key, location, rest] of [
-    ['named', named, { version: 7, kind: 'named', isCopy: false }],
-    ['copy', copy, { version: 8, kind: 'computed', isCopy: true }],
+    ['named', named, { version: 7, kind: 'named', isCopy: false, expires: 0 }],
+    ['copy', copy, { version: 8, kind: 'computed', isCopy: true, expires: 0 }],
   ] as const) {
     const [found] = pool.peekBatch([key]);
     if (!location || !found) return t.fail();

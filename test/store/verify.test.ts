@@ -105,6 +105,7 @@ test.serial('verify: disk tier', async (t) => {
   const releases: (() => void)[] = [];
   const disk = {
     hasBatch: (keys: readonly string[]) => new Uint8Array(keys.length),
+    dropExpired() {},
     removeOther: () => false,
     hasRoomFor: () => releases.length < 1,
     fits: () => true,

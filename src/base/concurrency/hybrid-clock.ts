@@ -12,25 +12,58 @@ const VERSION_MAX = 2 ** 53 - 2 ** 45;
  * different nodes are in the order of real time. Whole numbers, exact until the year 2109.
  */
 export class HybridClock {
-  readonly #clock: Pick<Clock, 'wallMs'>;
+  readonly #clock: Pick<Clock, 'wallMs' | 'nowMs'>;
   readonly #firstOfMs: number;
   #latest = 0;
+  /** The present at a reading of the monotonic clock, from which on it goes forward as that clock does. */
+  #anchor: number;
+  #anchorMs: number;
 
   /** `nodeNumber` is a whole number, different on each node, so that no two nodes give out the same version in one millisecond. */
-  constructor(clock: Pick<Clock, 'wallMs'>, nodeNumber = 0) {
+  constructor(clock: Pick<Clock, 'wallMs' | 'nowMs'>, nodeNumber = 0) {
     this.#clock = clock;
+    this.#anchor = this.#wallVersion();
+    this.#anchorMs = clock.nowMs();
     this.#firstOfMs = nodeNumber % (VERSIONS_PER_MS / 2);
   }
 
   /** A new version, later than every version given out or seen. */
   next(): number {
-    this.#latest = Math.max(this.#latest + 1, Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS + this.#firstOfMs);
+    this.#latest = Math.max(this.#latest + 1, this.#wallVersion() + this.#firstOfMs);
     return this.#latest;
   }
 
   /** Takes note of a version that another node has given out: later ones of this node are greater. */
   see(version: number): void {
     if (version > this.#latest && isVersion(version)) this.#latest = version;
+  }
+
+  /**
+   * The present as a version: the wall clock, or the latest version given out or seen. It never goes back, and goes forward as real time does
+   * while the wall clock stands still or is behind.
+   */
+  now(): number {
+    const nowMs = this.#clock.nowMs();
+    const present = this.#anchor + Math.floor((nowMs - this.#anchorMs) * VERSIONS_PER_MS);
+    const latest = Math.max(this.#latest, this.#wallVersion());
+    if (latest <= present) return present;
+    this.#anchor = latest;
+    this.#anchorMs = nowMs;
+    return latest;
+  }
+
+  /** The version that will be the present in so many milliseconds. */
+  in(ms: number): number {
+    return Math.min(VERSION_MAX, this.now() + Math.ceil(ms * VERSIONS_PER_MS));
+  }
+
+  /** Milliseconds until this version is the present; 0 or less: it has been. */
+  msUntil(version: number): number {
+    return (version - this.now()) / VERSIONS_PER_MS;
+  }
+
+  #wallVersion(): number {
+    return Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS;
   }
 }
 

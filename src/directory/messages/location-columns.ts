@@ -22,7 +22,7 @@ export interface LocationStamp extends Pick<LocationNode, 'nodeId' | 'incarnatio
 
 /** Node index that marks a position without a location. */
 export const NO_LOCATION = 0xffffffff;
-const BYTES_PER_LOCATION = 61;
+const BYTES_PER_LOCATION = 69;
 const U64_MAX = (1n << 64n) - 1n;
 /** Largest stamp or tail: both are six bytes. */
 const STAMP_MAX = 2 ** 48 - 1;
@@ -43,10 +43,11 @@ const FLAGS_MAX = ON_DISK | NAMED | COPY;
  *              24n  version     f64, whole
  *              32n  stamp       f64, whole, below 2^48
  *              40n  tail        f64, whole, below 2^48
- *              48n  rkey        u32
- *              52n  checksum    u32
- *              56n  node        u32, index into the node table; 0xffffffff: no location
- *              60n  flags       u8: ON_DISK, NAMED, COPY
+ *              48n  expires     f64, whole; 0: never
+ *              56n  rkey        u32
+ *              60n  checksum    u32
+ *              64n  node        u32, index into the node table; 0xffffffff: no location
+ *              68n  flags       u8: ON_DISK, NAMED, COPY
  */
 export class LocationColumns {
   readonly count: number;
@@ -59,6 +60,7 @@ export class LocationColumns {
   readonly version: Float64Array;
   readonly stamp: Float64Array;
   readonly tail: Float64Array;
+  readonly expires: Float64Array;
   readonly rkey: Uint32Array;
   readonly checksum: Uint32Array;
   readonly node: Uint32Array;
@@ -82,10 +84,11 @@ export class LocationColumns {
     this.version = new Float64Array(memory, count * 24, count);
     this.stamp = new Float64Array(memory, count * 32, count);
     this.tail = new Float64Array(memory, count * 40, count);
-    this.rkey = new Uint32Array(memory, count * 48, count);
-    this.checksum = new Uint32Array(memory, count * 52, count);
-    this.node = new Uint32Array(memory, count * 56, count);
-    this.flags = new Uint8Array(memory, count * 60, count);
+    this.expires = new Float64Array(memory, count * 48, count);
+    this.rkey = new Uint32Array(memory, count * 56, count);
+    this.checksum = new Uint32Array(memory, count * 60, count);
+    this.node = new Uint32Array(memory, count * 64, count);
+    this.flags = new Uint8Array(memory, count * 68, count);
     if (buffer === undefined) this.node.fill(NO_LOCATION);
   }
 
@@ -112,6 +115,7 @@ export class LocationColumns {
       all.version.set(part.version, at);
       all.stamp.set(part.stamp, at);
       all.tail.set(part.tail, at);
+      all.expires.set(part.expires, at);
       all.rkey.set(part.rkey, at);
       all.checksum.set(part.checksum, at);
       all.node.set(
@@ -170,6 +174,7 @@ export class LocationColumns {
     this.version[to] = from.version[i] as number;
     this.stamp[to] = from.stamp[i] as number;
     this.tail[to] = from.tail[i] as number;
+    this.expires[to] = from.expires[i] as number;
     this.rkey[to] = from.rkey[i] as number;
     this.checksum[to] = from.checksum[i] as number;
     this.flags[to] = from.flags[i] as number;
@@ -213,6 +218,7 @@ export class LocationColumns {
       version: this.version[i] as number,
       stamp: this.stamp[i] as number,
       tail: this.tail[i] as number,
+      expires: this.expires[i] as number,
       tier: flags & ON_DISK ? 'disk' : 'memory',
       kind: flags & NAMED ? 'named' : 'computed',
       isCopy: (flags & COPY) !== 0,
@@ -229,6 +235,7 @@ export class LocationColumns {
     if (!isVersion(location.version)) refuse('version', location.version);
     if (!isStamp(location.stamp)) refuse('stamp', location.stamp);
     if (!isStamp(location.tail)) refuse('tail', location.tail);
+    if (!isVersion(location.expires)) refuse('expires', location.expires);
     this.addr[i] = remoteAddr;
     this.length[i] = length;
     this.generation[i] = location.generation;
@@ -238,6 +245,7 @@ export class LocationColumns {
     this.version[i] = location.version;
     this.stamp[i] = location.stamp;
     this.tail[i] = location.tail;
+    this.expires[i] = location.expires;
     this.flags[i] =
       (location.tier === 'disk' ? ON_DISK : 0) |
       (location.kind === 'named' ? NAMED : 0) |
@@ -279,6 +287,7 @@ export class LocationColumns {
       if (!isVersion(this.version[i])) throw new ProtocolError(`locations: version ${this.version[i]}`);
       if (!isStamp(this.stamp[i])) throw new ProtocolError(`locations: stamp ${this.stamp[i]}`);
       if (!isStamp(this.tail[i])) throw new ProtocolError(`locations: tail ${this.tail[i]}`);
+      if (!isVersion(this.expires[i])) throw new ProtocolError(`locations: expires ${this.expires[i]}`);
       if ((this.flags[i] as number) > FLAGS_MAX) throw new ProtocolError(`locations: flags ${this.flags[i]}`);
     }
   }

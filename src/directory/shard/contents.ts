@@ -1,19 +1,28 @@
+import { laterExpiry } from '../../base/expiry.js';
 import { type LocationColumns, NAMED } from '../messages/location-columns.js';
 import type { LocationSlab } from './location-slab.js';
 
 /**
  * Whether the location in `slot` and the one at position `i` of `locations`, both of one key, have conflicting
- * contents. A named entry has one content; computed pages may differ in their bytes but not in their length. A location
- * without a version conflicts with none.
+ * contents. A named entry has one content and one expiry; computed pages may differ in their bytes but not in their length. A
+ * location without a version conflicts with none.
  */
 export function conflicts(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
   if (slab.versionOf(slot) === 0) return false;
   if (slab.lengthOf(slot) !== locations.length[i]) return true;
-  return isEitherNamed(slab, slot, locations, i) && slab.checksumOf(slot) !== locations.checksum[i];
+  if (!isEitherNamed(slab, slot, locations, i)) return false;
+  return slab.checksumOf(slot) !== locations.checksum[i] || slab.expiresOf(slot) !== locations.expires[i];
 }
 
 export function isEitherNamed(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
   return ((slab.flagsOf(slot) | (locations.flags[i] as number)) & NAMED) !== 0;
+}
+
+/** Whether the computed page in a slot has the same length as one of another node, and does not expire earlier. */
+export function isAsGood(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
+  if (slab.lengthOf(slot) !== locations.length[i]) return false;
+  const expires = slab.expiresOf(slot);
+  return laterExpiry(expires, locations.expires[i] as number) === expires;
 }
 
 /**

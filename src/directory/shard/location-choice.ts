@@ -1,3 +1,4 @@
+import { isExpired } from '../../base/expiry.js';
 import { DIRECTORY_CHOICE_MAX_COUNT } from '../../base/limits.js';
 import type { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
@@ -13,16 +14,19 @@ interface Wishes {
 export class LocationChoice {
   readonly #lists: LocationLists;
   readonly #isLive: (record: NodeRecord) => boolean;
+  readonly #present: () => number;
   /** Advances from reader to reader, so that readers spread over the nodes that have a page. */
   #turn = 0;
 
-  constructor(lists: LocationLists, isLive: (record: NodeRecord) => boolean) {
+  /** `present`: the present of the hybrid clock, by which locations expire. */
+  constructor(lists: LocationLists, isLive: (record: NodeRecord) => boolean, present: () => number) {
     this.#lists = lists;
     this.#isLive = isLive;
+    this.#present = present;
   }
 
   /**
-   * The slot of one live location of a key; NO_SLOT: no live location. Memory is preferred to disk; the first
+   * The slot of one live location of a key that is not expired; NO_SLOT: there is none. Memory is preferred to disk; the first
    * DIRECTORY_CHOICE_MAX_COUNT of the preferred locations take turns. A node in `avoided` is chosen only when no other
    * node is left, and the node `asker` only when even avoided ones are not.
    */
@@ -36,7 +40,7 @@ export class LocationChoice {
     let tier = 0;
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLive(record)) continue;
+      if (!this.#isLive(record) || this.#isExpired(slot)) continue;
       if (record.nodeId === asker) {
         own = slot;
         continue;
@@ -56,12 +60,17 @@ export class LocationChoice {
     return count === 1 ? only : this.#inTurn(head, count, { asker, avoided, tier });
   }
 
+  #isExpired(slot: number): boolean {
+    const expires = this.#lists.slab.expiresOf(slot);
+    return expires !== 0 && isExpired(expires, this.#present());
+  }
+
   #inTurn(head: number, count: number, { asker, avoided, tier }: Wishes & { readonly tier: number }): number {
     this.#turn = (this.#turn + 1) >>> 0;
     let left = this.#turn % count;
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLive(record) || this.#lists.slab.tierOf(slot) !== tier) continue;
+      if (!this.#isLive(record) || this.#isExpired(slot) || this.#lists.slab.tierOf(slot) !== tier) continue;
       if (record.nodeId === asker || avoided.includes(record.nodeId)) continue;
       if (left-- === 0) return slot;
     }

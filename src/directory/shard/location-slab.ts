@@ -5,6 +5,8 @@
  *
  *       record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
  *                               8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 3 | flags   15 next
+ *
+ * Expiries lie beside the records, chunk by chunk, where a location has one: most have none.
  */
 import { assert, assertEqual } from '../../base/assert.js';
 import { type LocationColumns, ON_DISK } from '../messages/location-columns.js';
@@ -27,6 +29,8 @@ interface Chunk {
   readonly words: Uint32Array;
   /** The memory of `words` as 64-bit floats. */
   readonly doubles: Float64Array;
+  /** The expiry of each slot; undefined: none of them has one. */
+  expires: Float64Array | undefined;
 }
 
 export class LocationSlab {
@@ -74,14 +78,23 @@ export class LocationSlab {
     return this.#double(slot, 3);
   }
 
+  /** The version from which on the location is expired; 0: never. */
+  expiresOf(slot: number): number {
+    return (this.#chunks[slot >>> CHUNK_BITS] as Chunk).expires?.[slot & CHUNK_MASK] ?? 0;
+  }
+
   /**
    * Writes position `i` of `locations` into the record, as a location of `node` (an index below 2^29). `next` stays as
    * it is.
    */
   write(slot: number, locations: LocationColumns, i: number, node: number): void {
-    const { words, doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
+    const chunk = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
+    const { words, doubles } = chunk;
     const word = (slot & CHUNK_MASK) * RECORD_WORDS;
     const double = (slot & CHUNK_MASK) * RECORD_DOUBLES;
+    const expires = locations.expires[i] as number;
+    if (expires !== 0) chunk.expires ??= new Float64Array(words.length / RECORD_WORDS);
+    if (chunk.expires !== undefined) chunk.expires[slot & CHUNK_MASK] = expires;
     words[word] = locations.addrWords[i * 2] as number;
     words[word + 1] = locations.addrWords[i * 2 + 1] as number;
     doubles[double + 1] = locations.length[i] as number;
@@ -109,6 +122,7 @@ export class LocationSlab {
     locations.rkey[i] = words[word + 12] as number;
     locations.checksum[i] = words[word + 13] as number;
     locations.flags[i] = (words[word + 14] as number) & FLAGS_MASK;
+    locations.expires[i] = this.expiresOf(slot);
   }
 
   /** Takes a free slot and sets its `next` to {@link NO_SLOT}; the rest of its record is undefined. */
@@ -129,11 +143,15 @@ export class LocationSlab {
 
   /** Makes room for `slot`, the next one of the first chunk. */
   #growFirst(slot: number): void {
-    const { words } = this.#chunks[0] as Chunk;
+    const { words, expires } = this.#chunks[0] as Chunk;
     const slots = words.length / RECORD_WORDS;
     if (slot < slots) return;
     const larger = newChunk(2 * slots);
     larger.words.set(words);
+    if (expires !== undefined) {
+      larger.expires = new Float64Array(2 * slots);
+      larger.expires.set(expires);
+    }
     this.#chunks[0] = larger;
   }
 
@@ -180,5 +198,5 @@ export class LocationSlab {
 
 function newChunk(slots: number): Chunk {
   const memory = new ArrayBuffer(slots * RECORD_WORDS * BYTES_PER_WORD);
-  return { words: new Uint32Array(memory), doubles: new Float64Array(memory) };
+  return { words: new Uint32Array(memory), doubles: new Float64Array(memory), expires: undefined };
 }

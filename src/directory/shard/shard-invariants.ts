@@ -41,12 +41,13 @@ function verifyPair(key: string, lists: LocationLists, slot: number, other: numb
 }
 
 /**
- * Whether two locations have one content: a named entry has exactly one, computed pages may differ in bytes but not in
- * length.
+ * Whether two locations have one content: a named entry has exactly one, and one expiry; computed pages may differ in bytes but
+ * not in length.
  */
 function isOneContent(slab: LocationSlab, slot: number, other: number): boolean {
   if (slab.versionOf(slot) === 0 || slab.versionOf(other) === 0) return true;
   if (slab.lengthOf(slot) !== slab.lengthOf(other)) return false;
   const isNamed = ((slab.flagsOf(slot) | slab.flagsOf(other)) & NAMED) !== 0;
-  return !isNamed || slab.checksumOf(slot) === slab.checksumOf(other);
+  if (!isNamed) return true;
+  return slab.checksumOf(slot) === slab.checksumOf(other) && slab.expiresOf(slot) === slab.expiresOf(other);
 }

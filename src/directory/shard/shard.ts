@@ -9,7 +9,7 @@ import {
   NO_LOCATION,
 } from '../messages/location-columns.js';
 import { Taken } from '../messages/taken.js';
-import { conflicts, isEitherNamed, isOutlived } from './contents.js';
+import { conflicts, isAsGood, isEitherNamed, isOutlived } from './contents.js';
 import { LocationChoice } from './location-choice.js';
 import { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
@@ -38,6 +38,8 @@ export interface DirectoryShardOptions {
   readonly isLive?: Liveness;
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
   readonly maxKeys?: number;
+  /** The present of the hybrid clock, by which locations expire; default: none expires. */
+  readonly present?: () => number;
 }
 
 /** The number of entries that a shard holds, and of those it has refused since its start. */
@@ -58,7 +60,7 @@ const SWEEP_KEYS_PER_PUT = 64;
  *
  * Each node that holds a page has one location; an unlisted node would not learn of a newer content, a deletion or a
  * clear. A node's statements about a key are ordered by (incarnation, generation): newer replaces older, never the
- * other way round. The shard is synchronous and uses no clock and no I/O.
+ * other way round. The shard is synchronous, without I/O, and its only clock is the one by which locations expire.
  *
  * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by
  * (version, node id) stays, whatever their order of arrival, so that all replicas agree. A version outlives its
@@ -70,7 +72,7 @@ export class DirectoryShard {
   readonly #onLengthConflict: (key: string) => void;
   readonly #maxKeys: number;
   readonly #lists = new LocationLists();
-  readonly #choice = new LocationChoice(this.#lists, (record) => this.#isLiveRecord(record));
+  readonly #choice: LocationChoice;
   #refusedKeys = 0;
   #lengthConflicts = 0;
   readonly #removals = new Removals(REMOVALS_MAX_KEYS);
@@ -88,6 +90,8 @@ export class DirectoryShard {
     this.#onDisplaced = options.onDisplaced ?? (() => {});
     this.#onLengthConflict = options.onLengthConflict ?? (() => {});
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
+    const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
+    this.#choice = new LocationChoice(this.#lists, isLive, options.present ?? (() => 0));
   }
 
   /** Computed pages announced with a different length than another node's: a namespace is wrongly shared. */
@@ -338,7 +342,7 @@ export class DirectoryShard {
 
   /**
    * Compares a location with those of other nodes and drops locations of older contents. `outdated`: a newer content
-   * exists. `held`: another live node has an equally good computed page, and this node none. Otherwise `taken`.
+   * exists. `held`: another live node has an equally good computed page that does not expire earlier, and this node none. Otherwise `taken`.
    */
   #compare(key: string, locations: LocationColumns, i: number, recordIndex: number): number {
     const { nodeId } = this.#lists.recordAt(recordIndex);
@@ -360,7 +364,7 @@ export class DirectoryShard {
         if (otherVersion > version || (otherVersion === version && other.nodeId > nodeId)) return Taken.outdated;
         hasOlder = true;
       } else {
-        isHeld ||= this.#lists.slab.lengthOf(slot) === locations.length[i] && this.#isLiveRecord(other);
+        isHeld ||= isAsGood(this.#lists.slab, slot, locations, i) && this.#isLiveRecord(other);
       }
     }
     if (hasOlder) {

@@ -6,6 +6,7 @@ import {
   bodyLength,
   checkHeader,
   encodeHeader,
+  FORMAT_VERSION,
   HEADER_BYTES,
   type IndexEntry,
   isBodyWhole,
@@ -61,8 +62,10 @@ export class JournalFile {
     try {
       const { sizeBytes } = await file.status();
       const reader = new JournalReader(file, sizeBytes, clock);
-      const bytes = await reader.read(storeId);
+      const { version, bytes } = await reader.read(storeId);
       if (bytes < sizeBytes) await file.truncate(bytes);
+      // What is appended may have records of this version, which a program that reads only the earlier one must not take for others.
+      if (version !== FORMAT_VERSION) await writeHeader(file, storeId);
       const entries = await reader.entries();
       return { file: new JournalFile(file, bytes), entries, liveBytes: reader.liveBytes };
     } catch (error) {
@@ -98,6 +101,13 @@ export class JournalFile {
   }
 }
 
+/** Replaces the header, which is less than a sector, and waits until it is on the medium. */
+async function writeHeader(file: OpenFile, storeId: string): Promise<void> {
+  const header = encodeHeader(storeId);
+  for (let done = 0; done < header.length; ) done += await file.write([header.subarray(done)], done);
+  await file.datasync();
+}
+
 /** Reads a journal once, from the start. */
 class JournalReader {
   readonly #replay = new Replay();
@@ -130,9 +140,13 @@ class JournalReader {
     return entries;
   }
 
-  /** Reads all blocks; returns the end of the last complete one. */
-  async read(storeId: string): Promise<number> {
-    checkHeader(await this.#view(0, Math.min(HEADER_BYTES, this.#fileBytes)), storeId);
+  /** Reads all blocks; returns the file's version and the end of the last complete block. */
+  async read(storeId: string): Promise<{ readonly version: number; readonly bytes: number }> {
+    const version = checkHeader(await this.#view(0, Math.min(HEADER_BYTES, this.#fileBytes)), storeId);
+    return { version, bytes: await this.#readBlocks() };
+  }
+
+  async #readBlocks(): Promise<number> {
     let at = HEADER_BYTES;
     while (at + BLOCK_HEADER_BYTES <= this.#fileBytes) {
       const header = Buffer.from(await this.#view(at, BLOCK_HEADER_BYTES));

@@ -16,13 +16,17 @@ export interface IndexEntry {
   /** Version of the page, below 2^53 (see `PageOrigin`); 0: unknown. */
   readonly version?: number;
   readonly kind?: EntryKind;
+  /** Version from which on the page is expired (see `PageOrigin`); 0, the default: never. */
+  readonly expires?: number;
 }
 
 /** An existing journal cannot be used: its header, store or version does not match, or it is damaged before its end. */
 export class JournalDamage extends DiskError {}
 
 /** Version of the format that FORMAT.md describes. */
-export const FORMAT_VERSION = 2;
+export const FORMAT_VERSION = 3;
+/** An earlier version that is read, too: its records are records of this version. */
+export const FORMAT_VERSION_BEFORE = 2;
 export const HEADER_BYTES = 32;
 export const BLOCK_HEADER_BYTES = 12;
 /** The first characters of every journal. */
@@ -35,17 +39,21 @@ const USE = 3;
 const CLEAR = 4;
 /** Lengths of the records: PUT and REMOVE without their key, USE and CLEAR complete. */
 const PUT_FIXED_BYTES = 28;
-/** Bit in the flags of a PUT: the page is a named entry. */
+/** Bytes that a PUT has between its flags and its key if the page expires. */
+const EXPIRY_BYTES = 8;
+/** Bits in the flags of a PUT: the page is a named entry; it expires. */
 const NAMED = 1;
+const EXPIRES = 2;
+const FLAGS_MAX = NAMED | EXPIRES;
 const REMOVE_FIXED_BYTES = 5;
 const USE_BYTES = 7;
 const CLEAR_BYTES = 1;
 const RECORD_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
 const FIRST_BLOCK_BYTES = 4096;
 
-/** Bytes of the journal for a page with this key. */
+/** Most bytes of the journal for a page with this key. */
 export function putRecordBytes(key: string): number {
-  return PUT_FIXED_BYTES + Buffer.byteLength(key);
+  return PUT_FIXED_BYTES + EXPIRY_BYTES + Buffer.byteLength(key);
 }
 
 /** Encodes a header. Throws `ArgumentError` unless `storeId` is 32 lower-case hexadecimal characters. */
@@ -60,17 +68,20 @@ export function encodeHeader(storeId: string): Buffer {
   return header;
 }
 
-/** Throws `JournalDamage` unless `header` is that of a journal of this store and of a known version. */
-export function checkHeader(header: Buffer, storeId: string): void {
+/** Returns the version in a header. Throws `JournalDamage` unless it is that of a journal of this store and of a known version. */
+export function checkHeader(header: Buffer, storeId: string): number {
   if (header.length < HEADER_BYTES || header.toString('latin1', 0, 4) !== JOURNAL_MAGIC)
     throw new JournalDamage('the index is no journal of meshcache, or its first bytes are damaged');
   const version = header.readUInt32LE(4);
-  if (version !== FORMAT_VERSION)
-    throw new JournalDamage(`the index has format version ${version}, this program reads ${FORMAT_VERSION}`);
+  if (version !== FORMAT_VERSION && version !== FORMAT_VERSION_BEFORE)
+    throw new JournalDamage(
+      `the index has format version ${version}, this program reads ${FORMAT_VERSION_BEFORE} and ${FORMAT_VERSION}`,
+    );
   if (header.readUInt32LE(28) !== crc32(header.subarray(0, 28)))
     throw new JournalDamage('the header of the index is damaged');
   const owner = header.toString('hex', 8, 24);
   if (owner !== storeId) throw new JournalDamage(`the index belongs to store ${owner}, not to ${storeId}`);
+  return version;
 }
 
 /** Length of the body after a block's header; undefined: the header is damaged. */
@@ -103,13 +114,14 @@ export class RecordWriter {
   }
 
   /** Records a PUT. Throws `ArgumentError`, and records nothing, if the key is not well-formed Unicode or too long. */
-  put({ key, offset, length, checksum, version = 0, kind }: IndexEntry): void {
-    const at = this.#keyRecord(PUT, key, PUT_FIXED_BYTES);
+  put({ key, offset, length, checksum, version = 0, kind, expires = 0 }: IndexEntry): void {
+    const at = this.#keyRecord(PUT, key, PUT_FIXED_BYTES + (expires === 0 ? 0 : EXPIRY_BYTES));
     this.#block.writeUIntLE(offset, at + 5, 6);
     this.#block.writeUInt32LE(length, at + 11);
     this.#block.writeUInt32LE(checksum, at + 15);
     this.#block.writeDoubleLE(version, at + 19);
-    this.#block[at + 27] = kind === 'named' ? NAMED : 0;
+    this.#block[at + 27] = (kind === 'named' ? NAMED : 0) | (expires === 0 ? 0 : EXPIRES);
+    if (expires !== 0) this.#block.writeDoubleLE(expires, at + PUT_FIXED_BYTES);
   }
 
   /** Records a REMOVE. Throws the same errors as {@link put}. */
@@ -182,7 +194,7 @@ export class Replay {
 
   #liveBytes = 0;
 
-  /** Total length of the PUT records of all entries. */
+  /** Most bytes of the PUT records of all entries. */
   get liveBytes(): number {
     return this.#liveBytes;
   }
@@ -227,20 +239,28 @@ export class Replay {
   }
 
   #applyPut(body: Buffer, at: number): number {
-    const end = endOfKey(body, at, PUT_FIXED_BYTES);
-    const key = body.toString('utf8', at + PUT_FIXED_BYTES, end);
+    checkEnd(body, at, PUT_FIXED_BYTES);
+    const flags = body[at + 27] as number;
+    const fixedBytes = PUT_FIXED_BYTES + ((flags & EXPIRES) === 0 ? 0 : EXPIRY_BYTES);
+    const end = endOfKey(body, at, fixedBytes);
+    const key = body.toString('utf8', at + fixedBytes, end);
     const version = body.readDoubleLE(at + 19);
-    if (!isVersion(version)) throw badRecord(body, at);
-    const kind: EntryKind = ((body[at + 27] as number) & NAMED) !== 0 ? 'named' : 'computed';
+    const expires = (flags & EXPIRES) === 0 ? 0 : body.readDoubleLE(at + PUT_FIXED_BYTES);
+    const isExpiryRight = isVersion(expires) && (expires > 0 || (flags & EXPIRES) === 0);
+    if (flags > FLAGS_MAX || !isVersion(version) || !isExpiryRight) throw badRecord(body, at);
+    const kind: EntryKind = (flags & NAMED) !== 0 ? 'named' : 'computed';
     const offset = body.readUIntLE(at + 5, 6);
     const before = this.#byOffset.get(offset);
     if (before !== undefined) this.#removeKey(before.key);
     this.#removeKey(key);
     const [length, checksum] = [body.readUInt32LE(at + 11), body.readUInt32LE(at + 15)];
-    const origin = version > 0 || kind === 'named' ? { version, kind } : {};
+    const origin = {
+      ...(version > 0 || kind === 'named' ? { version, kind } : {}),
+      ...(expires > 0 ? { expires } : {}),
+    };
     this.#byOffset.set(offset, { key, offset, length, checksum, ...origin });
     this.#offsets.set(key, offset);
-    this.#liveBytes += end - at;
+    this.#liveBytes += putRecordBytes(key);
     return end;
   }
 

@@ -44,8 +44,8 @@ const BLOCK_FRACTION = 1 / 16;
  * {@link rewrite} succeeds, and the file on disk stays as before. But if the file still lists a page that was removed, it is deleted,
  * which needs no space.
  *
- * Accounting: `#liveBytes` is the size of the records of all pages. It is exact if the store removes a page before it puts another one
- * under its key or at its place; otherwise it is too large until the journal is opened again.
+ * Accounting: `#liveBytes` is the size of the records of all pages, if all of them expire. It is no larger if the store removes a page before it puts
+ * another one under its key or at its place; otherwise it is larger until the journal is opened again.
  */
 export class Journal {
   readonly #path: string;

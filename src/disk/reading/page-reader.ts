@@ -58,7 +58,7 @@ export class PageReader {
 
   async #read(key: string, target: PageBytes): Promise<LocalRead> {
     const { index, queue } = this.#parts;
-    if (queue.get(key) !== undefined) {
+    if (queue.find(key) !== undefined) {
       const outcome = await this.#copyMutex.run(() => this.#readWaiting(key, target));
       if (outcome !== undefined) return outcome;
     }
@@ -72,7 +72,7 @@ export class PageReader {
   async #readWaiting(key: string, target: PageBytes): Promise<LocalRead | undefined> {
     const { env, queue } = this.#parts;
     await env.clock.yield();
-    const waiting = queue.get(key);
+    const waiting = queue.find(key);
     return waiting && readWaiting(waiting, target);
   }
 

@@ -20,6 +20,8 @@ export interface PageWriterParts {
   readonly index: PageIndex;
   readonly env: Environment;
   readonly queueMaxBytes: number;
+  /** The present of the hybrid clock, by which pages expire. Default: none expires. */
+  readonly present?: (() => number) | undefined;
   /** Called with the keys of pages that were evicted. */
   readonly onEvict: (keys: string[]) => void;
   /** Resolves when the present reads of this key have ended. */
@@ -52,7 +54,7 @@ export class PageWriter {
 
   constructor(parts: PageWriterParts) {
     this.#parts = parts;
-    this.queue = new WriteQueue(parts.queueMaxBytes);
+    this.queue = new WriteQueue(parts.queueMaxBytes, parts.present);
   }
 
   get stats(): {

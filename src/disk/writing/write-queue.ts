@@ -1,4 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { isExpired } from '../../base/expiry.js';
 import type { RequestOptions } from '../../core/index.js';
 import { PageCopies } from '../../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../../pool/page-batch.js';
@@ -41,8 +42,12 @@ export class WriteQueue {
   #bytes = 0;
   #onIdle: (() => void)[] = [];
 
-  constructor(maxBytes: number) {
+  readonly #present: () => number;
+
+  /** `present`: the present of the hybrid clock, by which pages expire. Default: none expires. */
+  constructor(maxBytes: number, present: () => number = () => 0) {
     this.maxBytes = maxBytes;
+    this.#present = present;
   }
 
   get bytes(): number {
@@ -53,7 +58,15 @@ export class WriteQueue {
     return this.#bytes === 0;
   }
 
-  /** The queued page of this key; undefined: there is none. */
+  /** The queued page of this key, for readers; undefined: there is none, or it is expired. */
+  find(key: string): QueuedPage | undefined {
+    const entry = this.#byKey.get(key);
+    const expires = entry?.origin.expires ?? 0;
+    // Most pages have none, and do not ask for the present.
+    return expires !== 0 && isExpired(expires, this.#present()) ? undefined : entry;
+  }
+
+  /** The queued page of this key, even if it is expired; undefined: there is none. */
   get(key: string): QueuedPage | undefined {
     return this.#byKey.get(key);
   }

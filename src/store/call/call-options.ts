@@ -1,6 +1,7 @@
 import { onAbort, unlessAborted } from '../../base/concurrency/abort.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError } from '../../base/errors.js';
+import { EXPIRY_MAX_MS } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import type { RequestOptions } from '../../core/index.js';
 
@@ -63,6 +64,12 @@ export interface ReadOptions extends RequestOptions, WaitOptions {
 
 /** Options of calls that set pages. */
 export interface WriteOptions extends RequestOptions, WaitOptions {
+  /**
+   * Milliseconds after which the pages are expired: from then on no node finds them. A whole number from 1 to EXPIRY_MAX_MS, about ten years.
+   * Default: they do not expire. A named entry that is set anew has the expiry of the new call; of a computed page that is there already the
+   * later expiry counts.
+   */
+  readonly expiresInMs?: number | undefined;
   /** Called for each page that has not been set, before the call resolves: its index in the call, the reason, and the name of its pool. */
   readonly onRefused?: ((index: number, reason: RefusalReason, pool: string) => void) | undefined;
 }
@@ -79,6 +86,7 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
   'timeoutMs',
   'onMiss',
   'onRefused',
+  'expiresInMs',
 ]);
 
 /** Longest time that a timer can wait. */
@@ -103,11 +111,20 @@ export function checkOptions(method: string, options: WaitOptions, further?: str
   if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0 && timeoutMs <= TIMER_MAX_MS)) {
     throw new ArgumentError(`${method}: timeoutMs must be above 0 and below 2^31, got ${shown(timeoutMs)}`);
   }
+  checkExpiry(method, (options as WriteOptions).expiresInMs);
   for (const [name, callback] of Object.entries({ onMiss, onRefused })) {
     if (callback !== undefined && typeof callback !== 'function') {
       throw new ArgumentError(`${method}: ${name} must be a function, got ${shown(callback)}`);
     }
   }
+}
+
+function checkExpiry(method: string, expiresInMs: number | undefined): void {
+  if (expiresInMs === undefined) return;
+  if (Number.isSafeInteger(expiresInMs) && expiresInMs >= 1 && expiresInMs <= EXPIRY_MAX_MS) return;
+  throw new ArgumentError(
+    `${method}: expiresInMs must be a whole number of milliseconds from 1 to ${EXPIRY_MAX_MS}, got ${shown(expiresInMs)}`,
+  );
 }
 
 /** Calls `use` with options in which the time is part of the signal. */

@@ -163,8 +163,8 @@ export class RemoteCopies {
       const origins = new Map<number, PageOrigin>();
       for (const { indices, rows, columns } of reads) {
         indices.forEach((index, k) => {
-          const { version = 0, kind = 'computed' } = columns.locationAt(rows[k] as number) ?? {};
-          origins.set(index, { version, kind, isCopy: true });
+          const { version = 0, kind = 'computed', expires = 0 } = columns.locationAt(rows[k] as number) ?? {};
+          origins.set(index, { version, kind, isCopy: true, expires });
         });
       }
       const read = [...origins.keys()];

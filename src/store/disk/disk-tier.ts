@@ -17,7 +17,9 @@ export type TierDisk = Pick<
   | 'clear'
   | 'clearWhere'
   | 'close'
+  | 'dropExpired'
   | 'exists'
+  | 'firstExpiry'
   | 'fits'
   | 'hasBatch'
   | 'hasRoomFor'
@@ -28,6 +30,7 @@ export type TierDisk = Pick<
   | 'putPage'
   | 'readPages'
   | 'removalsWritten'
+  | 'removeExpired'
   | 'removeOlder'
   | 'removeOther'
   | 'renew'
@@ -159,6 +162,8 @@ export class DiskTier implements Backlog {
     const strings = stringsOf(keys);
     // Asked once for all keys: within this call the disk gets no pages but these.
     const isStored = this.#disk.hasBatch(keys);
+    // Pages that have expired are not stored, and would be in the way.
+    this.#disk.dropExpired(keys);
     this.#pool.lease(keys).forEach((lease, i) => {
       const page = lease?.page ?? published[i] ?? null;
       const isNew = isStored[i] === 0;
@@ -203,6 +208,16 @@ export class DiskTier implements Backlog {
   async removeOlder(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     if (this.#disk.removeOlder(keys, voidBelow)) await this.#disk.removalsWritten();
     this.#writeWaiting();
+  }
+
+  /** Removes pages that are expired, at most `maxCount`; returns their keys. */
+  removeExpired(maxCount: number): string[] {
+    return this.#disk.removeExpired(maxCount);
+  }
+
+  /** The earliest expiry of a page; 0: none expires. */
+  get firstExpiry(): number {
+    return this.#disk.firstExpiry;
   }
 
   /** Passes later versions of pages in the pool on to the disk. */
@@ -287,9 +302,9 @@ export class DiskTier implements Backlog {
       if (isLate && !this.#isClosed && !this.#waiting.has(key) && this.#disk.hasBatch([key])[0] === 1)
         this.#onWrittenLate([key]);
     };
-    const { length, checksum, version, kind } = page;
+    const { length, checksum, version, kind, expires } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };
-    const about = { version, kind, isCopy: false, request, isNew };
+    const about = { version, kind, isCopy: false, expires, request, isNew };
     if (this.#disk.putPage(key, bytes, checksum, release, about) !== 'queued') {
       this.#pool.unlease([lease]);
       return;

@@ -394,6 +394,6 @@ export class Promoter {
 }
 
 function originOf(page: Partial<PageOrigin> | null): PageOrigin {
-  const { version, kind, isCopy } = { ...NO_ORIGIN, ...page };
-  return { version, kind, isCopy };
+  const { version, kind, isCopy, expires } = { ...NO_ORIGIN, ...page };
+  return { version, kind, isCopy, expires };
 }

@@ -23,6 +23,8 @@ export interface PageReadOptions extends PageOptions {
 export interface PageWriteOptions extends PageOptions {
   /** Whether the newest content wins; otherwise any content is as good as another. */
   readonly isNamed: boolean;
+  /** Milliseconds after which the pages are expired. Default: they do not expire. */
+  readonly expiresInMs?: number | undefined;
   /** Takes the reason for each page that has not been set, if the caller wants to know. */
   readonly refusals?: Reasons<RefusalReason> | undefined;
 }
@@ -108,6 +110,11 @@ export class StoredPages implements NamespacePages {
   ): Promise<boolean[]> {
     const objectKeys = this.keyEncoder.encodeBatch(keys, poolName(pool));
     return this.#pages.set(objectKeys, pages, isNamed ? 'named' : 'computed', call);
+  }
+
+  /** Milliseconds until each page expires; see `PageStore.remainingMs`. */
+  remainingMs(keys: readonly string[], { pool, ...call }: PageOptions): Promise<(number | null)[]> {
+    return this.#pages.remainingMs(this.objectKeys(keys, pool), call);
   }
 
   delete(keys: readonly string[], { pool, ...call }: PageOptions): Promise<boolean[]> {

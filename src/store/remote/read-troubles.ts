@@ -2,7 +2,7 @@ import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Tier } from '../../types.js';
 
 /** Why a page could not be read where the directory said that it was. */
-export type Trouble = 'void' | 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
+export type Trouble = 'void' | 'expired' | 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
 
 /**
  * Failures within one call: of its pages, by their indices, and of nodes. Most calls have none, and create none of

@@ -24,7 +24,7 @@ export interface MissedRead {
   readonly location?: DataLocation;
   /** Whether its node has answered that it is not there. */
   readonly isGone?: boolean;
-  /** Whether it was not tried because this node knows of a newer content. */
+  /** Whether it was not tried because this node knows of a newer content, or that it is expired. */
   readonly isVoid?: boolean;
 }
 

@@ -1,6 +1,8 @@
 import { unlessAborted } from '../../base/concurrency/abort.js';
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import { within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { isExpired } from '../../base/expiry.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
 import { type Keys, pickKeys } from '../../core/binding/key-batch.js';
 import type { DirectoryClient } from '../../directory/client.js';
@@ -20,6 +22,8 @@ export type { Promotions } from './disk-reads.js';
 export interface RemoteReadsParts extends MemoryReadsParts {
   readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
   readonly promotions: Promotions;
+  /** The clock by which pages expire. Default: none expires. */
+  readonly versions?: Pick<HybridClock, 'now' | 'see'>;
   /** Version below which pages of the key are void, if a page of `version` is among them; else 0. Default: always 0. */
   readonly voidBelow?: (key: string, version: number) => number;
   /** Called with the node of a void location, which still has the void page. */
@@ -72,7 +76,7 @@ interface RoundPlan {
   readonly own: readonly number[];
   readonly inMemory: LocatedPages;
   readonly onDisk: LocatedPages;
-  /** Pages for which this node has set, or was told of, a newer content. */
+  /** Pages for which this node has set, or was told of, a newer content, and expired ones. */
   readonly outdated: readonly MissedRead[];
 }
 
@@ -254,6 +258,12 @@ export class RemoteReads {
         own.push(index);
         continue;
       }
+      if (this.#isExpired(columns, row)) {
+        troubles.note(index, 'expired');
+        // The directory is not told: its own clock says when the page has expired there.
+        outdated.push({ index, nodeId, tier: isOnDisk ? 'disk' : 'memory', isVoid: true });
+        continue;
+      }
       const below = version === 0 || voidBelow === undefined ? 0 : voidBelow(key, version);
       if (below === 0) {
         (isOnDisk ? onDisk : inMemory).push(k);
@@ -271,6 +281,14 @@ export class RemoteReads {
       onDisk: onDisk.length === 0 ? NONE : located.pick(onDisk),
       outdated,
     };
+  }
+
+  /** Whether a location is expired, at a present that is not before the page was set, however far this node's clock is behind. */
+  #isExpired({ expires, version }: LocationColumns, row: number): boolean {
+    const { versions } = this.#parts;
+    if (expires[row] === 0 || versions === undefined) return false;
+    versions.see(version[row] as number);
+    return isExpired(expires[row] as number, versions.now());
   }
 
   /**

@@ -113,8 +113,8 @@ export class Twin {
   /** A random change; with few pages, changes often concern the same one. */
   change(random: (below: number) => number, pages = 20): void {
     const kind = random(100);
-    if (kind < 45) this.replace(entryOf(random(pages), random(pages), random(2 ** 31)));
-    else if (kind < 50) this.put(entryOf(random(pages), random(pages), random(2 ** 31)));
+    if (kind < 45) this.replace(expiring(entryOf(random(pages), random(pages), random(2 ** 31)), random));
+    else if (kind < 50) this.put(expiring(entryOf(random(pages), random(pages), random(2 ** 31)), random));
     else if (kind < 85) this.use(random(pages) * 4096);
     else if (kind < 99) this.removeAny(random);
     else if (random(10) === 0) this.clear();
@@ -128,6 +128,11 @@ export class Twin {
 
 export function entryOf(page: number, place = page, checksum = page): IndexEntry {
   return { key: `page-${page}`, offset: place * 4096, length: 4096 + page, checksum };
+}
+
+/** The entry, or one in three times with an expiry. */
+function expiring(entry: IndexEntry, random: (below: number) => number): IndexEntry {
+  return random(3) === 0 ? { ...entry, expires: 1 + random(2 ** 31) } : entry;
 }
 
 export function optionsFor(model: IndexModel, options: Partial<JournalOptions> = {}): JournalOptions {

@@ -1,0 +1,96 @@
+import test from 'ava';
+import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
+import { LocationColumns } from '../../src/directory/messages/location-columns.js';
+import { Taken } from '../../src/directory/messages/taken.js';
+import { DirectoryShard, type Displaced } from '../../src/directory/shard/shard.js';
+import type { DataLocationInit } from '../../src/types.js';
+import { columnsOf, getOne, locationOf } from '../_support/directory/locations.js';
+
+function setUp() {
+  const time = { present: 1 };
+  const displaced: Displaced[] = [];
+  const shard = new DirectoryShard({ present: () => time.present, onDisplaced: (each) => displaced.push(each) });
+  const put = (init: Partial<DataLocationInit>, unlessHeld = false, key = 'k') =>
+    shard.put([key], columnsOf(locationOf(init)), { unlessHeld })[0];
+  return { shard, put, time, displaced };
+}
+
+const named = { kind: 'named', length: 10, checksum: 1 } as const;
+const computed = { kind: 'computed', length: 10, checksum: 1 } as const;
+
+test('directory expiry: a location travels with its expiry', (t) => {
+  const expiries = [0, 5, 2 ** 50];
+  const columns = columnsOf(...expiries.map((expires, i) => locationOf({ nodeId: `n${i}`, expires })));
+  const read = LocationColumns.decode(columns.bytes, columns.nodesToWire());
+  t.deepEqual([...read.expires], expiries);
+  const picked = LocationColumns.concat([read.pick([2]), read.pick([1])]);
+  t.deepEqual([picked.locationAt(0)?.expires, picked.locationAt(1)?.expires], [2 ** 50, 5]);
+  read.expires[1] = 1.5;
+  t.throws(() => LocationColumns.decode(read.bytes, read.nodesToWire()), { instanceOf: ProtocolError });
+  t.throws(() => columnsOf(locationOf({ expires: -1 })), { instanceOf: ArgumentError });
+});
+
+test('directory expiry: an expired location is not answered, and others of its key are', (t) => {
+  const { shard, put, time } = setUp();
+  t.is(put({ ...computed, nodeId: 'a', version: 1, expires: 10 }), Taken.taken);
+  t.is(put({ ...computed, nodeId: 'b', version: 2, expires: 20 }), Taken.taken);
+  t.is(put({ ...computed, nodeId: 'c', version: 3 }, false, 'other'), Taken.taken);
+  time.present = 9;
+  t.deepEqual([getOne(shard, 'k')?.nodeId, getOne(shard, 'k')?.nodeId].sort(), ['a', 'b']);
+  time.present = 10;
+  for (let i = 0; i < 4; i++) t.is(getOne(shard, 'k')?.nodeId, 'b');
+  time.present = 20;
+  t.is(getOne(shard, 'k'), null);
+  t.deepEqual([...shard.exists(['k', 'other'])], [0, 1]);
+  shard.verify();
+});
+
+test('directory expiry: a slot that is used again has no expiry of the one before', (t) => {
+  const { shard, put, time } = setUp();
+  for (let i = 0; i < 300; i++)
+    put({ ...computed, nodeId: 'a', version: 1, generation: 1, expires: 10 }, false, `k${i}`);
+  const keys = Array.from({ length: 300 }, (_, i) => `k${i}`);
+  shard.delete(keys, { nodeId: 'a', incarnation: 1, generation: 1 });
+  for (const key of keys) put({ ...computed, nodeId: 'a', version: 2, generation: 2 }, false, key);
+  time.present = 100;
+  t.true(shard.exists(keys).every((flag) => flag === 1));
+});
+
+test('directory expiry: a newer named content wins over one that differs in its expiry alone', (t) => {
+  const { shard, put, displaced } = setUp();
+  t.is(put({ ...named, nodeId: 'a', version: 5 }), Taken.taken);
+  t.is(put({ ...named, nodeId: 'b', version: 6, expires: 50 }), Taken.taken);
+  t.deepEqual(displaced, [{ nodeId: 'a', key: 'k', voidBelow: 6, isCopy: false }]);
+  t.is(put({ ...named, nodeId: 'a', version: 5, generation: 2 }), Taken.outdated);
+  t.is(
+    put({ ...named, nodeId: 'c', version: 6, expires: 50, isCopy: true }),
+    Taken.taken,
+    'a copy of it is the same content',
+  );
+  shard.verify();
+});
+
+test('directory expiry: an expired named content keeps older ones out, also when its node has removed it', (t) => {
+  const { shard, put, time } = setUp();
+  t.is(put({ ...named, nodeId: 'b', version: 6, expires: 50, generation: 1 }), Taken.taken);
+  time.present = 50;
+  t.is(put({ ...named, nodeId: 'a', version: 5, checksum: 2 }), Taken.outdated);
+  shard.delete(['k'], { nodeId: 'b', incarnation: 1, generation: 1 });
+  t.is(put({ ...named, nodeId: 'a', version: 5, checksum: 2, generation: 2 }), Taken.outdated);
+  t.is(put({ ...named, nodeId: 'a', version: 7, checksum: 2, generation: 3 }), Taken.taken);
+});
+
+test('directory expiry: a computed page is held only where it does not expire earlier', (t) => {
+  for (const [there, here, expected] of [
+    [10, 10, Taken.held],
+    [20, 10, Taken.held],
+    [0, 10, Taken.held],
+    [0, 0, Taken.held],
+    [10, 20, Taken.taken],
+    [10, 0, Taken.taken],
+  ] as const) {
+    const { put } = setUp();
+    put({ ...computed, nodeId: 'a', version: 1, expires: there });
+    t.is(put({ ...computed, nodeId: 'b', version: 2, expires: here }, true), expected, `${there} there, ${here} here`);
+  }
+});
