@@ -1,6 +1,6 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
 import { within } from '../base/environment/clock.js';
-import { MeshCacheError } from '../base/errors.js';
+import { ArgumentError, MeshCacheError } from '../base/errors.js';
 import { BYTES_REQUEST_TARGET_BYTES, CLIENT_REQUEST_MAX_PIECES, CLIENT_STAT_MAX_KEYS } from '../base/limits.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
 import {
@@ -45,6 +45,8 @@ interface Subject {
   readonly pages: readonly CallerPage[];
   readonly pool: string;
   readonly isNamed: boolean;
+  /** Of a set: milliseconds after which the pages are expired. */
+  readonly expiresInMs: number | undefined;
   /** Flags that every request of the call carries. */
   readonly told: RequestParts;
   /** Takes the reasons that this side knows, if the caller wants to know them. */
@@ -56,6 +58,7 @@ interface Move {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly isNamed: boolean;
+  readonly expiresInMs?: number | undefined;
   readonly options: PageOptions;
 }
 
@@ -109,7 +112,8 @@ export class ClientPages implements NamespacePages {
   }
 
   set(keys: readonly string[], pages: readonly CallerPage[], options: PageWriteOptions): Promise<boolean[]> {
-    return this.#move(RequestType.set, { keys, pages, isNamed: options.isNamed, options }, options.refusals);
+    const { isNamed, expiresInMs } = options;
+    return this.#move(RequestType.set, { keys, pages, isNamed, expiresInMs, options }, options.refusals);
   }
 
   delete(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
@@ -161,15 +165,17 @@ export class ClientPages implements NamespacePages {
   /** Moves pages, each on its way, between the caller's memory and the node. */
   #move(
     type: typeof RequestType.get | typeof RequestType.set,
-    { keys, pages, isNamed, options }: Move,
+    { keys, pages, isNamed, expiresInMs, options }: Move,
     reasons: Reasons<MissReason> | Reasons<RefusalReason> | undefined,
   ): Promise<boolean[]> {
     const { pool } = options;
     const call = this.#calls.begin(keys, options);
+    if (expiresInMs !== undefined) checkKnowsExpiry(call);
     const results = new Array<boolean>(keys.length).fill(false);
     const move = async (): Promise<boolean[]> => {
       if (call !== undefined) {
-        const subject: Subject = { keys, pages, pool, isNamed, told: new RequestParts(options), reasons };
+        const told = new RequestParts(options);
+        const subject: Subject = { keys, pages, pool, isNamed, expiresInMs, told, reasons };
         const { direct, onSocket } = await this.#waysOf(call, pages);
         await Promise.all([
           this.#inRegions(call, { type, subject, direct, results }),
@@ -277,7 +283,7 @@ export class ClientPages implements NamespacePages {
     call: Call,
     {
       type,
-      subject: { keys, pool, isNamed, told },
+      subject: { keys, pool, isNamed, expiresInMs, told },
       direct,
       results,
     }: {
@@ -301,7 +307,7 @@ export class ClientPages implements NamespacePages {
       for (const { start, keys: someKeys } of keySlices(wanted, limits)) {
         const some = all.slice(start, start + someKeys.length);
         const pieces = columnsOf(pieceCount, some);
-        const flags = { isNamed, ...toldFlags(call, told) };
+        const flags = { isNamed, expiresInMs, ...toldFlags(call, told) };
         const body = encodeRegionRequest({ pool, keys: someKeys, pieces, ...flags });
         const answer = await this.#calls.ask(call, type, body, some);
         if (answer?.length !== some.length) continue;
@@ -346,7 +352,7 @@ export class ClientPages implements NamespacePages {
   async #setOnSocket(
     call: Call,
     {
-      subject: { keys, pages, pool, isNamed, told, reasons },
+      subject: { keys, pages, pool, isNamed, expiresInMs, told, reasons },
       indices,
       results,
     }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
@@ -363,6 +369,7 @@ export class ClientPages implements NamespacePages {
       const body = encodeSetBytes({
         pool,
         isNamed,
+        expiresInMs,
         ...toldFlags(call, told),
         keys: some.map((index) => keys[index] as string),
         pages: some.map((index) => joined(pages[index] as CallerPage)),
@@ -386,6 +393,15 @@ export class ClientPages implements NamespacePages {
     const answer = await this.#calls.ask(call, RequestType.getBytes, body);
     return answer === null ? [] : decodeBytesAnswer(answer, keys.length);
   }
+}
+
+/** Throws `ArgumentError` if the node would keep the pages for good. */
+function checkKnowsExpiry(call: Call | undefined): void {
+  if (call === undefined || (call.link.hello.capabilities & Capability.expiry) !== 0) return;
+  const { nodeId, packageVersion } = call.link.hello;
+  throw new ArgumentError(
+    `expiresInMs needs a node whose pages can expire; node ${nodeId} has version ${packageVersion}: update it, or set the pages without`,
+  );
 }
 
 /** Flags for the next request of a call; empty for a node that does not know them. */

@@ -52,9 +52,8 @@ export class ClientMemory {
   /** Capability bits: features that this node offers to a client. */
   capabilitiesFor(client: ClientConnection): number {
     const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
-    return (
-      Capability.hints | Capability.events | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files)
-    );
+    const always = Capability.hints | Capability.expiry | Capability.events;
+    return always | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
   }
 
   /** Opens a file that the client's process has open under a number. Throws {@link RequestError}. */

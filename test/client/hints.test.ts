@@ -1,23 +1,12 @@
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
-import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { ArgumentError } from '../../src/base/errors.js';
-import { FrameReceiver } from '../../src/clients/wire/frame-receiver.js';
-import {
-  Capability,
-  decodeKeyRequest,
-  decodeSetBytes,
-  encodeBytesAnswer,
-  encodeHelloAnswer,
-  RequestType,
-} from '../../src/clients/wire/messages.js';
+import { Capability, RequestType } from '../../src/clients/wire/messages.js';
 import type { RequestOptions } from '../../src/core/index.js';
 import type { HintFigures } from '../../src/store/call/request-calls.js';
 import type { StoreNamespace } from '../../src/store/namespace/store-namespace.js';
 import { attach, memoryOf } from '../_support/client/attached-nodes.js';
-import { folder, startNode } from '../_support/clients/client-fixture.js';
-import { frame } from '../_support/clients/test-client.js';
+import { bareNode } from '../_support/client/bare-node.js';
+import { startNode } from '../_support/clients/client-fixture.js';
 import { TestHostPool } from '../_support/node/store-fixture.js';
 import { content } from '../_support/support.js';
 
@@ -114,57 +103,6 @@ for (const [name, open] of Object.entries(SUBJECTS)) {
       message: /typed array/,
     });
   });
-}
-
-/** A node that does nothing but say hello, and remember what requests on the socket tell. */
-async function bareNode(t: ExecutionContext, capabilities: number) {
-  const told: { readonly type: number; readonly hint: number; readonly continues: boolean }[] = [];
-  const server = createServer((socket) => serve(socket));
-  const path = join(folder(t), 'node.sock');
-  const sockets = new Set<Socket>();
-  t.teardown(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const serve = (socket: Socket): void => {
-    sockets.add(socket);
-    const receiver = new FrameReceiver({
-      check() {},
-      onBegin: () => true,
-      onFrame({ type, requestId }, body) {
-        let answer: Buffer = Buffer.alloc(0);
-        if (type === RequestType.hello) {
-          answer = encodeHelloAnswer({
-            version: 1,
-            capabilities,
-            bootToken: Buffer.alloc(16),
-            attachToken: Buffer.alloc(16),
-            pid: 1,
-            requestMaxKeys: 2,
-            bodyMaxBytes: 2 ** 20,
-            inFlightMaxCount: 16,
-            pageMaxBytes: 2 ** 20,
-            stagingMaxBytes: 0,
-            nodeId: 'bare',
-            packageVersion: '0',
-          });
-        } else if (type === RequestType.setBytes) {
-          const { keys, hint = 0, continues = false } = decodeSetBytes(body, 2);
-          told.push({ type, hint, continues });
-          answer = Buffer.alloc(keys.length, 1);
-        } else if (type === RequestType.getBytes) {
-          const { keys, hint, continues } = decodeKeyRequest(body, 2, { hasFlags: true });
-          told.push({ type, hint, continues });
-          answer = encodeBytesAnswer(keys.map(() => content(1, 10)));
-        }
-        socket.write(frame(type, requestId, answer));
-      },
-    });
-    socket.on('data', (chunk: Buffer) => receiver.receive(chunk));
-  };
-  server.listen(path);
-  await once(server, 'listening');
-  return { path, told };
 }
 
 test('hints: a node is told of them only when it says that it knows them, and which requests are one call', async (t) => {

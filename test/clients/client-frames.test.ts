@@ -103,8 +103,8 @@ function regionCase(body: Buffer, f: Entry['fields']): Case {
   return { encoded: encodeRegionRequest(expected), decoded: decodeRegionRequest(body, LIMITS), expected };
 }
 
-function told({ hint = 0, continues = false }: Entry['fields']) {
-  return { hint, continues };
+function told({ hint = 0, continues = false, expiresInMs }: Entry['fields']) {
+  return expiresInMs === undefined ? { hint, continues } : { hint, continues, expiresInMs };
 }
 
 function keyCase(body: Buffer, f: Entry['fields'], hasFlags: boolean): Case {

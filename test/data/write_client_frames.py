@@ -250,6 +250,18 @@ request(
     },
 )
 request(
+    "set of named contents that expire after a minute",
+    "SET",
+    text16("kv") + b"\x11" + pack("<Q", 60000) + b"\1" + keys("page-0") + pack("<QII", 1, 2, 3),
+    {
+        "pool": "kv",
+        "named": True,
+        "expiresInMs": 60000,
+        "keys": ["page-0"],
+        "pages": [[{"offset": 1, "length": 2, "regionId": 3}]],
+    },
+)
+request(
     "set of named contents, with a hint of the caller's own",
     "SET",
     text16("kv") + bytes((1 | 3 << 1, 1)) + keys("page-0") + pack("<QII", 1, 2, 3),
@@ -284,6 +296,12 @@ request(
     "SET_BYTES",
     text16("") + b"\1" + keys("a") + pack("<I", 1) + b"\xff",
     {"pool": "", "named": True, "keys": ["a"], "pages": ["ff"]},
+)
+request(
+    "set bytes that expire after ten years",
+    "SET_BYTES",
+    text16("") + b"\x10" + pack("<Q", 315576000000) + keys("a") + pack("<I", 1) + b"\xff",
+    {"pool": "", "named": False, "expiresInMs": 315576000000, "keys": ["a"], "pages": ["ff"]},
 )
 request(
     "get bytes of a conversation that goes on",

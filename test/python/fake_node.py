@@ -99,36 +99,36 @@ def _exists(reader: Reader) -> dict[str, Any]:
     return {"pool": pool, "perKey": flags == 1, "suffixes": suffixes, "keys": reader.keys()}
 
 
-def _told(flags: int) -> dict[str, Any]:
-    """What the flags tell beside `named`; nothing when the client tells nothing."""
-    if flags > 15:
+def _told(reader: Reader, flags: int, is_set: bool) -> dict[str, Any]:
+    """What the flags, and what follows them, tell beside `named`; nothing when the client tells nothing."""
+    if flags > 31 or flags & 17 and not is_set:
         raise ValueError(f"flags of {flags}")
-    return {} if flags < 2 else {"hint": flags >> 1 & 3, "continues": flags & 8 != 0}
+    told = {} if flags & 14 == 0 else {"hint": flags >> 1 & 3, "continues": flags & 8 != 0}
+    return told | ({"expiresInMs": reader.number(8)} if flags & 16 else {})
 
 
 def _transfer(reader: Reader, is_set: bool) -> dict[str, Any]:
-    pool, flags, pieces = reader.text16(), reader.number(1), reader.number(1)
-    if flags & 1 and not is_set:
-        raise ValueError("GET is not named")
+    pool, flags = reader.text16(), reader.number(1)
+    told = _told(reader, flags, is_set)
+    pieces = reader.number(1)
     keys = reader.keys()
     pages = [
         [{"offset": reader.number(8), "length": reader.number(4), "regionId": reader.number(4)} for _ in range(pieces)]
         for _ in keys
     ]
-    return {"pool": pool, **({"named": flags & 1 == 1} if is_set else {}), **_told(flags), "keys": keys, "pages": pages}
+    return {"pool": pool, **({"named": flags & 1 == 1} if is_set else {}), **told, "keys": keys, "pages": pages}
 
 
 def _get_bytes(reader: Reader) -> dict[str, Any]:
     pool, flags = reader.text16(), reader.number(1)
-    if flags & 1:
-        raise ValueError("GET_BYTES is not named")
-    return {"pool": pool, **_told(flags), "keys": reader.keys()}
+    return {"pool": pool, **_told(reader, flags, False), "keys": reader.keys()}
 
 
 def _set_bytes(reader: Reader) -> dict[str, Any]:
-    pool, flags, keys = reader.text16(), reader.number(1), reader.keys()
+    pool, flags = reader.text16(), reader.number(1)
+    told, keys = _told(reader, flags, True), reader.keys()
     lengths = [reader.number(4) for _ in keys]
-    fields = {"pool": pool, "named": flags & 1 == 1, **_told(flags), "keys": keys}
+    fields = {"pool": pool, "named": flags & 1 == 1, **told, "keys": keys}
     return fields | {"pages": [reader.take(length).hex() for length in lengths]}
 
 
@@ -172,6 +172,8 @@ class Peer:
         self.held: dict[int, Callable[[], None]] = {}
         #: Keys, hint and whether it continues, of each request for pages.
         self.told: list[tuple[int, int, bool]] = []
+        #: The expiry of each request that sets pages.
+        self.expiries: list[int | None] = []
         self.ignores_cancel = False
         self.lock = threading.Lock()
 
@@ -219,6 +221,8 @@ class Peer:
     def finish(self, type_: int, request_id: int, fields: dict[str, Any]) -> None:
         if TYPES[type_] in ("GET", "SET", "GET_BYTES", "SET_BYTES"):
             self.told.append((len(fields["keys"]), fields.get("hint", 0), fields.get("continues", False)))
+        if TYPES[type_] in ("SET", "SET_BYTES"):
+            self.expiries.append(fields.get("expiresInMs"))
         body = getattr(self, TYPES[type_].lower())(fields)
         if isinstance(body, int):
             self.answer(type_, request_id, b"refused", body)
@@ -386,7 +390,7 @@ class Peer:
         return b""
 
     def stats(self, fields: dict[str, Any]) -> bytes | int:
-        told = {"told": self.told} if self.node.options["shows_told"] else {}
+        told = {"told": self.told, "expiries": self.expiries} if self.node.options["shows_told"] else {}
         return json.dumps({"pages": len(self.node.pages), **told}).encode()
 
     def ping(self, fields: dict[str, Any]) -> bytes | int:

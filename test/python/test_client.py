@@ -178,6 +178,44 @@ class Pages(NodeTest):
                 client.get_into([], [], hint=wrong)  # type: ignore[arg-type]
         self.assertIsNone(client.get("a"))
 
+    def test_expiries_are_told_to_nodes_that_know_them_and_to_no_others(self) -> None:
+        for capabilities in (27, 26, 24, 16):
+            with self.subTest(capabilities=capabilities):
+                node = self.node(capabilities=capabilities, max_keys=2, shows_told=True)
+                client = self.client()
+                region = client.register(shared_memory(PAGE))
+                pieces = [(region, 100 * index, 100) for index in range(3)]
+                self.assertEqual(client.set_from(["a", "b", "c"], pieces, expires_in=1.5), [True] * 3)
+                self.assertEqual(client.set_many({"x": b"1"}, expires_in=10 * 31_557_600), [True])
+                self.assertTrue(client.set("y", b"1", expires_in=1e-9))
+                self.assertTrue(client.set("z", b"1"))
+                expected = [1500, 1500, 315_576_000_000, 1, None]
+                self.assertEqual(client.stats()["node"]["expiries"], expected)
+                client.close()
+                node.kill()
+        for capabilities in (11, 0):
+            node = self.node(capabilities=capabilities, shows_told=True)
+            client = self.client()
+            region = client.register(shared_memory(PAGE))
+            with self.assertRaisesRegex(NotAvailable, "expires_in needs a node whose pages can expire"):
+                client.set("a", b"1", expires_in=1)
+            with self.assertRaisesRegex(NotAvailable, "expires_in needs a node"):
+                client.set_from(["a"], [(region, 0, 100)], expires_in=1)
+            self.assertIsNone(client.get("a"))
+            client.close()
+            node.kill()
+
+    def test_expiries_that_are_none_are_refused(self) -> None:
+        self.node()
+        client = self.client()
+        for wrong in (0, -1, 315_576_001, float("nan"), float("inf")):
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(ValueError, "above 0 and at most 315576000 seconds"):
+                client.set("a", b"1", expires_in=wrong)
+        for wrong in ("5", True, [1]):
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(TypeError, "a number of seconds or None"):
+                client.set("a", b"1", expires_in=wrong)  # type: ignore[arg-type]
+        self.assertIsNone(client.get("a"))
+
     def test_regions_by_descriptor(self) -> None:
         for capabilities, mode in ((3, "direct"), (2, "staged"), (0, "bytes")):
             node = self.node(capabilities=capabilities)

@@ -33,7 +33,8 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
     """The body of a request, by the codec of the client."""
     keys = protocol.encode_keys(fields.get("keys", []))
     pool = fields.get("pool", "")
-    flags = protocol.flags_of(*(fields.get(name, False) for name in ("named", "hint", "continues")))
+    told = (fields.get(name, False) for name in ("named", "hint", "continues"))
+    flags = protocol.flags_of(*told, fields.get("expiresInMs"))
     match type_:
         case "HELLO":
             return protocol.hello_body(fields["clientName"], fields["processId"], namespace_of(fields["namespace"]))

@@ -3,7 +3,7 @@ import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/l
 import type { RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
-import type { StoredPages } from '../../store/namespace/namespace-pages.js';
+import type { PageWriteOptions, StoredPages } from '../../store/namespace/namespace-pages.js';
 import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
@@ -63,7 +63,8 @@ export class ClientNamespace {
   set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    options: RequestOptions & { readonly pool: string; readonly isNamed: boolean; readonly signal: AbortSignal },
+    options: RequestOptions &
+      Pick<PageWriteOptions, 'pool' | 'isNamed' | 'expiresInMs'> & { readonly signal: AbortSignal },
   ): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.set(keys, pages, options));
   }

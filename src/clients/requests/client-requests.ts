@@ -124,8 +124,10 @@ export class ClientRequests {
   async #get(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { namespace, regions, counts, caller } = this.#parts;
     const request = decodeRegionRequest(body, REGION_LIMITS);
-    const { keys, pool, isNamed } = request;
-    if (isNamed) throw new RequestError(Status.badRequest, 'bit 0 of the flags of a GET is 0');
+    const { keys, pool, isNamed, expiresInMs } = request;
+    if (isNamed || expiresInMs !== undefined) {
+      throw new RequestError(Status.badRequest, 'bits 0 and 4 of the flags of a GET are 0');
+    }
     const held = regions.hold(request, 'write');
     const results = await released(held, async () => {
       const options = { ...told(request), caller, pool, signal };
@@ -155,7 +157,7 @@ export class ClientRequests {
     pages: readonly CallerPage[],
     signal: AbortSignal,
   ): Promise<boolean[]> {
-    const { keys, pool, isNamed } = request;
+    const { keys, pool, isNamed, expiresInMs } = request;
     const { namespace, caller } = this.#parts;
     const parts = new RequestParts({ ...told(request), caller });
     const results: boolean[] = [];
@@ -169,6 +171,7 @@ export class ClientRequests {
         ...parts.next(),
         pool,
         isNamed,
+        expiresInMs,
         signal,
       });
       for (const isSet of some) results.push(isSet);

@@ -1,6 +1,9 @@
 import { ProtocolError } from '../../base/errors.js';
 import type { KeyNamespace } from '../../core/index.js';
 import { BodyReader, BodyWriter } from './body.js';
+import { NO_FLAGS, type RequestFlags, readFlags, type ToldFlags, writeFlags } from './request-flags.js';
+
+export type { RequestFlags, ToldFlags } from './request-flags.js';
 
 /*
  * The messages of the client socket; PROTOCOL.md beside this file has them byte by byte. Both sides are here: the node decodes
@@ -57,7 +60,7 @@ export const Status = {
 export type Status = (typeof Status)[keyof typeof Status];
 
 /** Capability bits: features that a node offers to a client. */
-export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8, events: 64 } as const;
+export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8, expiry: 16, events: 64 } as const;
 
 export interface FrameHeader {
   readonly bodyBytes: number;
@@ -205,35 +208,6 @@ export interface PieceColumns {
 /** Bytes of one piece of a page in a message. */
 const PIECE_BYTES = 16;
 
-/** Flags of GET, SET, GET_BYTES and SET_BYTES about the request that they are a part of. */
-export interface ToldFlags {
-  /** Number of a `RequestHint`; default: 0. */
-  readonly hint?: 0 | 1 | 2 | 3;
-  /** Whether it continues the request of the client's last such message; default: not. */
-  readonly continues?: boolean;
-}
-
-/** All flags of these messages. */
-export interface RequestFlags extends ToldFlags {
-  /** SET: the newest content wins; otherwise any content is as good. */
-  readonly isNamed: boolean;
-}
-
-const FLAG_NAMED = 1;
-const HINT_SHIFT = 1;
-const FLAG_CONTINUES = 8;
-const FLAGS_MAX = 15;
-
-function requestFlags({ isNamed, hint = 0, continues = false }: RequestFlags): number {
-  return (isNamed ? FLAG_NAMED : 0) | (hint << HINT_SHIFT) | (continues ? FLAG_CONTINUES : 0);
-}
-
-function decodeFlags(flags: number): Required<RequestFlags> {
-  if (flags > FLAGS_MAX) throw new ProtocolError(`flags of ${flags}; 0 to ${FLAGS_MAX} are known`);
-  const hint = ((flags >> HINT_SHIFT) & 3) as 0 | 1 | 2 | 3;
-  return { isNamed: (flags & FLAG_NAMED) !== 0, hint, continues: (flags & FLAG_CONTINUES) !== 0 };
-}
-
 /** Body of GET and SET. */
 export interface RegionRequest extends RequestFlags {
   readonly pool: string;
@@ -243,7 +217,7 @@ export interface RegionRequest extends RequestFlags {
 
 export function encodeRegionRequest({ pool, keys, pieces, ...flags }: RegionRequest): Buffer {
   const writer = new BodyWriter(64 + 90 * keys.length);
-  writer.text16(pool).u8(requestFlags(flags)).u8(pieces.pieceCount).keys(keys);
+  writeFlags(writer.text16(pool), flags).u8(pieces.pieceCount).keys(keys);
   for (let row = 0; row < keys.length * pieces.pieceCount; row++) {
     writer
       .u64(pieces.offsets[row] as number)
@@ -259,7 +233,7 @@ export function decodeRegionRequest(
 ): RegionRequest {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  const flags = decodeFlags(reader.u8());
+  const flags = readFlags(reader);
   const pieceCount = reader.u8();
   if (pieceCount === 0) throw new ProtocolError('pages of no pieces; 1 to 255 are allowed');
   const keys = reader.keys(maxKeys);
@@ -311,7 +285,7 @@ export function encodeKeyRequest(
   { hasFlags, hint = 0, continues = false }: { hasFlags: boolean } & ToldFlags,
 ): Buffer {
   const writer = new BodyWriter(64 + 70 * keys.length).text16(pool);
-  if (hasFlags) writer.u8(requestFlags({ isNamed: false, hint, continues }));
+  if (hasFlags) writeFlags(writer, { isNamed: false, hint, continues });
   return writer.keys(keys).done();
 }
 
@@ -322,8 +296,8 @@ export function decodeKeyRequest(
 ): { readonly pool: string; readonly keys: string[] } & Required<ToldFlags> {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  const { isNamed, hint, continues } = decodeFlags(hasFlags ? reader.u8() : 0);
-  if (isNamed) throw new ProtocolError('bit 0 of the flags of a GET_BYTES is 0');
+  const { isNamed, hint, continues, expiresInMs } = hasFlags ? readFlags(reader) : NO_FLAGS;
+  if (isNamed || expiresInMs !== undefined) throw new ProtocolError('bits 0 and 4 of the flags of a GET_BYTES are 0');
   const keys = reader.keys(maxKeys);
   reader.end();
   return { pool, keys, hint, continues };
@@ -339,7 +313,7 @@ export interface SetBytesRequest extends RequestFlags {
 export function encodeSetBytes({ pool, keys, pages, ...flags }: SetBytesRequest): Buffer {
   const pageBytes = pages.reduce((sum, page) => sum + page.length, 0);
   const writer = new BodyWriter(64 + 80 * keys.length + pageBytes);
-  writer.text16(pool).u8(requestFlags(flags)).keys(keys);
+  writeFlags(writer.text16(pool), flags).keys(keys);
   for (const page of pages) writer.u32(page.length);
   for (const page of pages) writer.bytes(page);
   return writer.done();
@@ -348,7 +322,7 @@ export function encodeSetBytes({ pool, keys, pages, ...flags }: SetBytesRequest)
 export function decodeSetBytes(body: Buffer, maxKeys: number): SetBytesRequest {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  const flags = decodeFlags(reader.u8());
+  const flags = readFlags(reader);
   const keys = reader.keys(maxKeys);
   const lengths = keys.map(() => reader.u32());
   if (lengths.includes(0)) throw new ProtocolError('a page of 0 bytes; 1 or more are allowed');

@@ -79,6 +79,19 @@ def hint_number(hint: Hint) -> int:
     return number
 
 
+def expiry_ms(expires_in: float | None) -> int | None:
+    """Seconds after which a page is expired, as requests have them: whole milliseconds, at least one."""
+    if expires_in is None:
+        return None
+    if isinstance(expires_in, bool) or not isinstance(expires_in, (int, float)):
+        raise TypeError(f"expires_in must be a number of seconds or None, got {expires_in!r}")
+    if not 0 < expires_in * 1000 <= protocol.MAX_EXPIRY_MS:
+        raise ValueError(
+            f"expires_in must be above 0 and at most {protocol.MAX_EXPIRY_MS // 1000} seconds, got {expires_in!r}"
+        )
+    return max(1, round(expires_in * 1000))
+
+
 def checked_timeout(timeout: float) -> float:
     """Seconds that a call may last, at most some days."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):

@@ -17,7 +17,17 @@ from ._memory.memory import Backing, Memory, find_backing, is_writable, mapping_
 from ._memory.region import Region
 from ._wire import protocol
 from ._wire.namespace import Namespace
-from .arguments import Hint, bytes_pool, checked_keys, checked_text, checked_timeout, flat_view, hint_number, keys_of
+from .arguments import (
+    Hint,
+    bytes_pool,
+    checked_keys,
+    checked_text,
+    checked_timeout,
+    expiry_ms,
+    flat_view,
+    hint_number,
+    keys_of,
+)
 from .attachment import Attachment
 from .counters import Counters
 from .errors import ClosedError, NotAvailable, RegionError
@@ -195,13 +205,19 @@ class Client:
         pool: str = "kv",
         named: bool | None = None,
         hint: Hint = 0,
+        expires_in: float | None = None,
         timeout: float | None = None,
     ) -> list[bool]:
         """Writes pages from regions. `named`: a key may be set anew, and the newest wins; else it is computed from the content. Default: as the
         namespace says.
+
+        `expires_in`, here and below: seconds after which no node finds the pages any more, up to ten years; None: they do not expire. A named
+        page that is set anew has the expiry of the new call; of a computed one that is there already the later expiry counts. NotAvailable is
+        raised if the node is too old for it.
         """
         is_named = self._is_named(named)
-        return self._move(keys, pages, pool, timeout, False, self._transfer.write, named=is_named, hint=hint)
+        write = self._transfer.write
+        return self._move(keys, pages, pool, timeout, False, write, named=is_named, hint=hint, expires_in=expires_in)
 
     # Pages as bytes
 
@@ -245,10 +261,13 @@ class Client:
         named: bool | None = None,
         pool: str = "kv",
         hint: Hint = 0,
+        expires_in: float | None = None,
         timeout: float | None = None,
     ) -> bool:
-        """Sets a page: any object with the buffer protocol. `named` as in set_from."""
-        return self.set_many(_alone(key), [data], named=named, pool=pool, hint=hint, timeout=timeout)[0]
+        """Sets a page: any object with the buffer protocol. `named` and `expires_in` as in set_from."""
+        return self.set_many(
+            _alone(key), [data], named=named, pool=pool, hint=hint, expires_in=expires_in, timeout=timeout
+        )[0]
 
     def set_many(
         self,
@@ -258,6 +277,7 @@ class Client:
         named: bool | None = None,
         pool: str = "kv",
         hint: Hint = 0,
+        expires_in: float | None = None,
         timeout: float | None = None,
     ) -> list[bool]:
         """Sets pages: a mapping of keys to pages, or keys and pages."""
@@ -268,13 +288,14 @@ class Client:
             datas = list(items.values())
             items = cast(Sequence[str] | Sequence[bytes], list(items))
         keys, pool = keys_of(items, pool)
-        told = Told(pool, named=self._is_named(named), hint=hint_number(hint))
+        told = Told(pool, named=self._is_named(named), hint=hint_number(hint), expires_in_ms=expiry_ms(expires_in))
         if datas is None or len(datas) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {0 if datas is None else len(datas)}")
         views = [flat_view(data) for data in datas]
         attachment = self._attachment()
         if attachment is None or not keys:
             return [False] * len(keys)
+        told.check(attachment.hello)
         sizes = [view.nbytes for view in views]
         results = self._requests.set_bytes(attachment, keys, sizes, views.__getitem__, told, deadline)
         good = results.count(True)
@@ -483,10 +504,11 @@ class Client:
         *,
         named: bool = False,
         hint: Hint,
+        expires_in: float | None = None,
     ) -> list[bool]:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        told = Told(pool, named=named, hint=hint_number(hint))
+        told = Told(pool, named=named, hint=hint_number(hint), expires_in_ms=expiry_ms(expires_in))
         pages = as_lists(pages)
         if len(pages) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")
@@ -501,6 +523,7 @@ class Client:
         attachment = self._attachment()
         if attachment is None:
             return results
+        told.check(attachment.hello)
         if len(plans) == 1:
             return move(attachment, keys, plans[0][1], told, deadline)
         for indices, plan in plans:

@@ -10,6 +10,7 @@ from ._wire.connection import LOST, PENDING, Call
 from ._wire.protocol import Hello, Violation
 from .attachment import Attachment
 from .counters import Counters
+from .errors import NotAvailable
 from .settings import Settings
 
 #: Keys from `low` to `high`, and their request.
@@ -18,6 +19,8 @@ Tail = Callable[[int, int], bytes]
 
 #: Bytes of the lengths that come with the pages of an answer to GET_BYTES.
 _LENGTH_BYTES: Final = 4
+#: Bytes of an expiry.
+_EXPIRY_BYTES: Final = 8
 #: More bytes than any body has.
 _NEVER_FITS: Final = 1 << 62
 
@@ -25,11 +28,25 @@ _NEVER_FITS: Final = 1 << 62
 class Told:
     """What the requests of one call tell beside their keys: the first one may begin a request of the program, the others go on with it."""
 
-    def __init__(self, pool: str, *, named: bool = False, hint: int = 0) -> None:
+    def __init__(self, pool: str, *, named: bool = False, hint: int = 0, expires_in_ms: int | None = None) -> None:
         self.pool = pool
         self._named = named
         self._hint = hint
+        self._expires_in_ms = expires_in_ms
         self._has_begun = False
+
+    def check(self, hello: Hello) -> None:
+        """Raises NotAvailable if the node would keep for good what is to expire."""
+        if self._expires_in_ms is not None and not hello.capabilities & protocol.CAN_EXPIRE:
+            raise NotAvailable(
+                f"expires_in needs a node whose pages can expire; node {hello.node_id} has version {hello.package_version}: update it"
+            )
+
+    def _flags(self, hello: Hello) -> bytes:
+        if not hello.capabilities & protocol.CAN_TAKE_HINTS:
+            return protocol.flags_of(self._named, expires_in_ms=self._expires_in_ms)
+        continues, self._has_begun = self._has_begun, True
+        return protocol.flags_of(self._named, self._hint, continues, self._expires_in_ms)
 
     def transfer(self, hello: Hello, pieces: int) -> bytes:
         """GET and SET before their keys."""
@@ -38,12 +55,6 @@ class Told:
     def bytes(self, hello: Hello) -> bytes:
         """GET_BYTES and SET_BYTES before their keys."""
         return protocol.bytes_head(self.pool, self._flags(hello))
-
-    def _flags(self, hello: Hello) -> int:
-        if not hello.capabilities & protocol.CAN_TAKE_HINTS:
-            return protocol.flags_of(self._named)
-        continues, self._has_begun = self._has_begun, True
-        return protocol.flags_of(self._named, self._hint, continues)
 
 
 def _no_tail(low: int, high: int) -> bytes:
@@ -241,7 +252,7 @@ class Requests:
             size + len(key) * width + 2 if size <= limits.max_page_bytes else _NEVER_FITS
             for key, size in zip(keys, sizes)
         ]
-        room = limits.max_body_bytes - len(protocol.bytes_head(told.pool)) - 4
+        room = limits.max_body_bytes - len(protocol.bytes_head(told.pool)) - _EXPIRY_BYTES - 4
         calls: list[tuple[list[int], Sent]] = []
         for group in _groups_by_size(needed, room):
 

@@ -40,6 +40,7 @@ CAN_TAKE_DESCRIPTORS: Final = 1
 CAN_GIVE_STAGING: Final = 2
 CAN_OPEN_FILES: Final = 4
 CAN_TAKE_HINTS: Final = 8
+CAN_EXPIRE: Final = 16
 CAN_TELL_EVENTS: Final = 64
 
 EVENTS_NOTHING: Final = 0
@@ -57,6 +58,8 @@ MAX_PIECES: Final = 255
 MAX_SUFFIXES: Final = 255
 MAX_STAT_KEYS: Final = 256
 MAX_EVENT_POOLS: Final = 16
+#: The longest time after which a page may expire: ten years.
+MAX_EXPIRY_MS: Final = 315_576_000_000
 HEADER: Final = struct.Struct("<IHHII")
 RECORD: Final = struct.Struct("<IHH16sIIQQ")
 RECORD_ANSWER: Final = struct.Struct("<IIQ")
@@ -198,19 +201,22 @@ def exists_head(pool: str, suffixes: Sequence[str], per_key: bool) -> bytes:
     return text16(pool) + bytes((per_key, len(suffixes))) + b"".join(map(text16, suffixes))
 
 
-def flags_of(named: bool, hint: int = 0, continues: bool = False) -> int:
-    """The flags of GET, SET, GET_BYTES and SET_BYTES. `continues`: with the request of the client's last one of these."""
-    return named | hint << 1 | continues << 3
+def flags_of(named: bool, hint: int = 0, continues: bool = False, expires_in_ms: int | None = None) -> bytes:
+    """The flags of GET, SET, GET_BYTES and SET_BYTES, and the expiry that follows them. `continues`: with the request of the
+    client's last one of these.
+    """
+    flags = named | hint << 1 | continues << 3
+    return bytes((flags,)) if expires_in_ms is None else struct.pack("<BQ", flags | 1 << 4, expires_in_ms)
 
 
-def transfer_head(pool: str, flags: int, pieces: int) -> bytes:
+def transfer_head(pool: str, flags: bytes, pieces: int) -> bytes:
     """GET and SET before their keys; the pieces follow them."""
-    return text16(pool) + bytes((flags, pieces))
+    return text16(pool) + flags + bytes((pieces,))
 
 
-def bytes_head(pool: str, flags: int = 0) -> bytes:
+def bytes_head(pool: str, flags: bytes = b"\0") -> bytes:
     """GET_BYTES and SET_BYTES before their keys."""
-    return text16(pool) + bytes((flags,))
+    return text16(pool) + flags
 
 
 def clear_body(pools: Sequence[str]) -> bytes:
