@@ -36,7 +36,7 @@ export interface RespServerParts {
   readonly env: Environment;
   readonly pages: StoredPages;
   /** What clients may ask about the node; what the server knows itself is left out. */
-  readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS'>;
+  readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'wallMs'>;
 }
 
 /** The door of a node for Redis clients: a port and a Unix socket that speak RESP2 and RESP3. docs/redis.md describes it for users. */
@@ -81,6 +81,7 @@ export class RespServer {
     this.#facts = {
       ...facts,
       port: 0,
+      wallMs: () => env.clock.wallMs(),
       uptimeS: () => (env.clock.nowMs() - startMs) / 1000,
       clients: () => this.#connections.size,
       commands: () => this.#counts.commands,

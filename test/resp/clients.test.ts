@@ -4,7 +4,7 @@ import test from 'ava';
 import { Redis } from 'ioredis';
 import { createClient, RESP_TYPES } from 'redis';
 import { placeOf, startRespNode, startRespNodes } from '../_support/resp/resp-fixture.js';
-import { content, PATIENCE_MS } from '../_support/support.js';
+import { content, PATIENCE_MS, until } from '../_support/support.js';
 
 const run = promisify(execFile);
 const isThere = (program: string, ...args: string[]): boolean => spawnSync(program, args).status === 0;
@@ -28,10 +28,12 @@ withTools(`resp clients: redis-cli, with both protocols${noTools}`, async (t) =>
     t.is(await cli(protocol, 'get', 'k'), '"a value"\n');
     t.is(await cli(protocol, 'get', 'absent'), '(nil)\n');
     t.is(await cli(protocol, 'mget', 'k', 'absent'), '1) "a value"\n2) (nil)\n');
-    t.is(
-      await cli(protocol, 'set', 'k', 'v', 'EX', '5'),
-      '(error) ERR SET with the option EX is not supported by meshcache\n',
-    );
+    t.is(await cli(protocol, 'set', 'k', 'v', 'EX', '500'), 'OK\n');
+    t.regex(await cli(protocol, 'ttl', 'k'), /^\(integer\) (500|4\d\d)\n$/);
+    t.regex(await cli(protocol, 'pttl', 'k'), /^\(integer\) (500|4\d\d)\d{3}\n$/);
+    t.is(await cli(protocol, 'set', 'short', 'v', 'PX', '50'), 'OK\n');
+    await until(async () => (await cli(protocol, 'get', 'short')) === '(nil)\n');
+    t.is(await cli(protocol, 'ttl', 'short'), '(integer) -2\n');
     t.is(await cli(protocol, 'del', 'k'), '(integer) 1\n');
     t.regex(await cli(protocol, 'info'), /loading:0[\s\S]*role:master/);
     t.regex(await cli(protocol, 'command', 'docs', 'get'), /Returns the value of a key/);
@@ -68,7 +70,7 @@ withTools(`resp clients: redis-benchmark, alone and in pipelines${noTools}`, asy
 });
 
 const PYTHON = `
-import os, redis, sys
+import os, redis, sys, time
 here = dict(host='127.0.0.1', port=int(sys.argv[1]))
 for protocol in (2, 3):
     # Older versions speak RESP2 only.
@@ -90,11 +92,17 @@ for protocol in (2, 3):
         pipe.get(f'k{i % 100}')
     answers = pipe.execute()
     assert answers[0::2] == [True] * 10000 and answers[1::2] == [str(i).encode() for i in range(10000)]
+    assert r.set('k', 'v', ex=500) is True and 400 < r.ttl('k') <= 500
+    assert r.setex('k', 50, 'v') is True and 0 < r.pttl('k') <= 50000
+    assert r.set('k', 'v') is True and (r.ttl('k'), r.ttl('absent')) == (-1, -2)
+    assert r.set('k', 'v', px=20) is True
+    while r.get('k') is not None:
+        time.sleep(0.01)
     try:
-        r.set('k', 'v', ex=5)
+        r.set('k', 'v', nx=True)
         assert False
     except redis.ResponseError as error:
-        assert 'EX' in str(error), error
+        assert 'NX' in str(error), error
     assert r.delete('b', 'absent') == 1
     assert r.dbsize() > 0 and r.info()['role'] == 'master'
     assert r.client_id() > 0 and r.client_setname('me') and r.client_getname() in (b'me', 'me')
@@ -118,6 +126,12 @@ test('resp clients: ioredis, two nodes, with a password', async (t) => {
     t.is(await a?.set(KEY, value), 'OK');
     t.true((await b?.getBuffer(KEY))?.equals(value), `${size}`);
   }
+  t.is(await a?.set('expires', 'v', 'PX', 60_000), 'OK');
+  const leftMs = (await b?.pttl('expires')) ?? 0;
+  t.true(leftMs > 0 && leftMs <= 60_000, `${leftMs}`);
+  t.is(await a?.set('expires', 'v', 'PX', 100), 'OK');
+  await until(async () => (await b?.get('expires')) === null);
+  t.is(await b?.pttl('expires'), -2);
   const pipeline = a?.pipeline();
   for (let i = 0; i < 10_000; i++) pipeline?.set(`k${i}`, `${i}`);
   t.true((await pipeline?.exec())?.every(([error, answer]) => error === null && answer === 'OK'));
@@ -129,7 +143,7 @@ test('resp clients: ioredis, two nodes, with a password', async (t) => {
   t.is(await b?.exists('k1', 'k2', 'absent'), 2);
   t.is(await b?.del('k1', 'k2', 'absent'), 2);
   t.is(await a?.get('k1'), null);
-  await t.throwsAsync(async () => a?.set('k', 'v', 'EX', 5), { message: /option EX is not supported/ });
+  await t.throwsAsync(async () => a?.set('k', 'v', 'NX'), { message: /option NX is not supported/ });
   await t.throwsAsync(async () => a?.call('NOTHING'), { message: /unknown command/ });
   t.is(await a?.ping(), 'PONG');
   await a?.quit();
@@ -152,9 +166,9 @@ for (const RESP of [2, 3] as const) {
     t.deepEqual(await plain.mGet(['k9', 'absent']), ['9999', null]);
     t.is(await plain.del(['k1', 'absent']), 1);
     t.is(await plain.clientGetName(), 'me');
-    await t.throwsAsync(plain.set('k', 'v', { expiration: { type: 'EX', value: 5 } }), {
-      message: /EX is not supported/,
-    });
+    t.is(await plain.set('k', 'v', { expiration: { type: 'EX', value: 60 } }), 'OK');
+    t.true([59, 60].includes(await plain.ttl('k')));
+    await t.throwsAsync(plain.set('k', 'v', { condition: 'NX' }), { message: /NX is not supported/ });
     t.is(await plain.ping(), 'PONG');
   });
 }

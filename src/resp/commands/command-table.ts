@@ -57,7 +57,21 @@ export function commandOf([name, ...args]: readonly RespArgument[]): CommandSpec
   return isRight ? spec : `ERR wrong number of arguments for '${spec.name}' command`;
 }
 
+/** Commands that change the expiry of a value, which only a SET does here. */
+const EXPIRY_COMMANDS: ReadonlySet<string> = new Set([
+  'expire',
+  'expireat',
+  'getex',
+  'persist',
+  'pexpire',
+  'pexpireat',
+]);
+
 function unknownCommand(name: RespArgument | undefined, args: readonly RespArgument[]): string {
+  const word = wordOf(name);
+  if (EXPIRY_COMMANDS.has(word)) {
+    return `ERR ${word.toUpperCase()} is not supported by meshcache: SET the value anew, with EX or PX`;
+  }
   const shown = (argument: RespArgument | undefined, characters: number) =>
     argument?.toString('latin1', 0, characters) ?? '';
   let beginning = '';

@@ -47,6 +47,8 @@ export interface RespFacts {
   readonly processId: number;
   readonly port: number;
   readonly uptimeS: () => number;
+  /** Milliseconds since 1970. */
+  readonly wallMs: () => number;
   readonly clients: () => number;
   readonly commands: () => number;
   readonly poolUsedBytes: () => number;

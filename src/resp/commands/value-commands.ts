@@ -3,7 +3,7 @@ import type { ValueRead, ValueWrite } from '../values/resp-pages.js';
 import { arrayHead, integer, nilOf, OK } from '../wire/resp-answers.js';
 import type { RespArgument } from '../wire/resp-parser.js';
 import { type Batch, CommandError, type CommandSpec, type RespCommand, type RespSession } from './command.js';
-import { checkSetOptions } from './set-options.js';
+import { expiryOf, expiryOfSet } from './set-options.js';
 
 /** The key in the store of an argument. Keys are not dropped: only values are as large as that. */
 function keyOf(argument: RespArgument | undefined): string {
@@ -32,11 +32,12 @@ const READS: Batch = {
   },
 };
 
-/** SET and MSET; a command is answered with nil unless all of its values are set. */
+/** SET, SETEX, PSETEX and MSET; a command is answered with nil unless all of its values are set. */
 const WRITES: Batch = {
   async run(commands, session) {
     const writes: ValueWrite[] = [];
-    const plans = commands.map((command) => planWrites(command, writes));
+    const wallMs = session.facts.wallMs();
+    const plans = commands.map((command) => planWrites(command, writes, wallMs));
     const results = await session.pages.set(writes, session.signal);
     for (const [i, { spec }] of commands.entries()) {
       const plan = plans[i] as WritePlan;
@@ -59,12 +60,22 @@ interface WritePlan {
   readonly error?: string;
 }
 
-function planWrites({ spec, args }: RespCommand, writes: ValueWrite[]): WritePlan {
+/** The milliseconds of the unit in which these commands state an expiry, in front of the value. */
+const EXPIRY_UNIT_MS: ReadonlyMap<string, number> = new Map([
+  ['setex', 1000],
+  ['psetex', 1],
+]);
+
+function planWrites({ spec, args }: RespCommand, writes: ValueWrite[], wallMs: number): WritePlan {
   const start = writes.length;
   try {
+    const unitMs = EXPIRY_UNIT_MS.get(spec.name);
     if (spec.name === 'set') {
-      checkSetOptions(args.slice(2));
-      writes.push({ key: keyOf(args[0]), value: args[1] ?? null });
+      const expiresInMs = expiryOfSet(args.slice(2), wallMs);
+      writes.push({ key: keyOf(args[0]), value: args[1] ?? null, expiresInMs });
+    } else if (unitMs !== undefined) {
+      const expiresInMs = expiryOf(args[1], { unitMs, isDate: false }, { command: spec.name, wallMs });
+      writes.push({ key: keyOf(args[0]), value: args[2] ?? null, expiresInMs });
     } else {
       if (args.length % 2 !== 0) throw new CommandError("ERR wrong number of arguments for 'mset' command");
       const own: ValueWrite[] = [];
@@ -124,9 +135,13 @@ async function isThere(key: RespArgument | undefined, session: RespSession): Pro
   return there === true;
 }
 
-/** No value expires: -1 for one that is there, -2 for one that is not. */
-async function ttl([key]: readonly RespArgument[], session: RespSession): Promise<void> {
-  session.answer((await isThere(key, session)) ? -1 : -2);
+/** TTL and PTTL: the time until a value expires, -1 for one that does not, -2 for one that is not there. */
+function timeToLive(unitMs: number): Required<CommandSpec>['run'] {
+  return async ([key], session) => {
+    const leftMs = await session.pages.remainingMs(keyOf(key), session.signal);
+    if (leftMs === null) session.answer(-2);
+    else session.answer(Number.isFinite(leftMs) ? Math.round(leftMs / unitMs) : -1);
+  };
 }
 
 async function type([key]: readonly RespArgument[], session: RespSession): Promise<void> {
@@ -157,6 +172,24 @@ export const VALUE_COMMANDS: readonly CommandSpec[] = [
     name: 'set',
     arity: -3,
     summary: 'Sets the value of a key; nil if it is not stored.',
+    group: 'string',
+    flags: ['write', 'denyoom'],
+    keys: [1, 1, 1],
+    batch: WRITES,
+  },
+  {
+    name: 'setex',
+    arity: 4,
+    summary: 'Sets a value that expires after so many seconds.',
+    group: 'string',
+    flags: ['write', 'denyoom'],
+    keys: [1, 1, 1],
+    batch: WRITES,
+  },
+  {
+    name: 'psetex',
+    arity: 4,
+    summary: 'Sets a value that expires after so many milliseconds.',
     group: 'string',
     flags: ['write', 'denyoom'],
     keys: [1, 1, 1],
@@ -219,19 +252,19 @@ export const VALUE_COMMANDS: readonly CommandSpec[] = [
   {
     name: 'ttl',
     arity: 2,
-    summary: 'Returns -1 for a key with a value, as none expires, else -2.',
+    summary: 'Returns the seconds until a value expires, -1 if it does not, -2 without a value.',
     group: 'generic',
     flags: ['readonly', 'fast'],
     keys: [1, 1, 1],
-    run: ttl,
+    run: timeToLive(1000),
   },
   {
     name: 'pttl',
     arity: 2,
-    summary: 'Returns the same as TTL.',
+    summary: 'Returns the milliseconds until a value expires, as TTL does.',
     group: 'generic',
     flags: ['readonly', 'fast'],
     keys: [1, 1, 1],
-    run: ttl,
+    run: timeToLive(1),
   },
 ];

@@ -34,6 +34,8 @@ export interface ValueWrite {
   readonly key: string;
   /** The value; null: it was dropped when it was received. */
   readonly value: Uint8Array | null;
+  /** Milliseconds after which the value is expired; undefined: it does not expire. */
+  readonly expiresInMs?: number | undefined;
 }
 
 const POOL = '';
@@ -75,16 +77,32 @@ export class RespPages {
   /** Sets values; one result for each. Of two values for one key the later one stays. */
   async set(writes: readonly ValueWrite[], signal: AbortSignal): Promise<boolean[]> {
     const kept = writes.flatMap(({ value }, i) => (value === null || isEmptyValue(value) ? [] : [i]));
-    const pages = kept.map((i) => pageOf((writes[i] as ValueWrite).value as Uint8Array));
-    const keys = kept.map((i) => (writes[i] as ValueWrite).key);
     const results = new Array<boolean>(writes.length).fill(false);
-    if (kept.length === 0) return results;
-    const options = { pool: POOL, isNamed: true, signal, timeoutMs: RESP_DEADLINE_MS };
-    const areSet = await this.#pages.set(keys, pages, options);
-    kept.forEach((i, j) => {
-      results[i] = areSet[j] === true;
-    });
+    for (const run of runsOf(kept, (i) => (writes[i] as ValueWrite).expiresInMs)) {
+      const areSet = await this.#setRun(
+        run.map((i) => writes[i] as ValueWrite),
+        signal,
+      );
+      run.forEach((i, j) => {
+        results[i] = areSet[j] === true;
+      });
+    }
     return results;
+  }
+
+  /** Sets values that all have the same expiry. */
+  #setRun(writes: readonly ValueWrite[], signal: AbortSignal): Promise<boolean[]> {
+    const pages = writes.map(({ value }) => pageOf(value as Uint8Array));
+    const keys = writes.map(({ key }) => key);
+    const expiresInMs = writes[0]?.expiresInMs;
+    const options = { pool: POOL, isNamed: true, expiresInMs, signal, timeoutMs: RESP_DEADLINE_MS };
+    return this.#pages.set(keys, pages, options);
+  }
+
+  /** Milliseconds until a value expires; Infinity: it does not; null: it is not there. */
+  async remainingMs(key: string, signal: AbortSignal): Promise<number | null> {
+    const [leftMs = null] = await this.#pages.remainingMs([key], { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
+    return leftMs;
   }
 
   /** Which of the keys have a value. */
@@ -275,6 +293,17 @@ export class RespPages {
       giveBack = this.#budget.take(bytes, end);
     });
   }
+}
+
+/** Runs of neighbours for which `kindOf` is the same. */
+function runsOf<T>(indices: readonly number[], kindOf: (index: number) => T): number[][] {
+  const runs: number[][] = [];
+  for (const [j, index] of indices.entries()) {
+    const isSame = j > 0 && kindOf(indices[j - 1] as number) === kindOf(index);
+    if (isSame) runs.at(-1)?.push(index);
+    else runs.push([index]);
+  }
+  return runs;
 }
 
 /** The end of the values from `start` on that are small and in the pool, or that are all not in the pool. */

@@ -117,6 +117,7 @@ const store = {
     copies: stringsOf(keys).map((key) => (lengthOf(key) === null ? null : new Uint8Array(key.length))),
     nextBytes: 0,
   }),
+  remainingMs: async (keys: readonly string[]) => keys.map(lengthOf),
   serve: async () => null,
   async *keysInSlices() {
     yield ['a', 'b'];
@@ -129,6 +130,7 @@ const facts: RespFacts = {
   processId: 1,
   port: 1,
   uptimeS: () => 1,
+  wallMs: () => 1,
   clients: () => 1,
   commands: () => 1,
   poolUsedBytes: () => 1,
