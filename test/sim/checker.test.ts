@@ -47,12 +47,13 @@ class History {
     kind: Kind,
     node: number,
     [beginMs, endMs]: readonly [number, number],
-    { isTrue = true, skew = 0, process = node }: { isTrue?: boolean; skew?: number; process?: number } = {},
+    { isTrue = true, skew = 0, process = node, expiresInMs = Number.POSITIVE_INFINITY } = {},
   ): Statement {
     const id = { node, process };
-    const begin = { ...id, kind, key: 'key', length: 64, atMs: beginMs, version: beginMs + skew };
+    const begin = { ...id, kind, key: 'key', length: 64, atMs: beginMs, version: beginMs + skew, expiresInMs };
     const statement = this.statements.begin(begin);
-    this.statements.end(statement, 'key', { atMs: endMs, version: endMs + skew, members: 3, isTrue });
+    const expiredBy = endMs + skew + expiresInMs;
+    this.statements.end(statement, 'key', { atMs: endMs, version: endMs + skew, members: 3, isTrue, expiredBy });
     return statement;
   }
 
@@ -61,8 +62,9 @@ class History {
     this.statements.end(clear, undefined, { atMs: endMs, version: endMs, members: 3, isTrue: true });
   }
 
-  read({ content }: Statement, node: number, beginMs: number): string | undefined {
-    const read = { node, process: node, content, beginMs, endMs: beginMs + 1 };
+  /** `present`: the clock of the reading node. */
+  read({ content }: Statement, node: number, beginMs: number, present = beginMs): string | undefined {
+    const read = { node, process: node, content, beginMs, endMs: beginMs + 1, present };
     return this.order.problemOf(this.statements.of('key'), read)?.rule;
   }
 }
@@ -90,6 +92,25 @@ test('read order: what has its only holder freed is not read, by nobody', (t) =>
     t.is(history.read(first, 2, 41), rule);
     t.is(history.read(first, 2, 40), undefined, 'a read that had begun before');
   }
+});
+
+test('read order: nothing is read from its expiry on, by the clock of the reader and by time', (t) => {
+  for (const hasClockFaults of [false, true]) {
+    const history = new History({ hasClockFaults });
+    const first = history.call('named', 1, [10, 20], { expiresInMs: 100 });
+    t.is(history.read(first, 2, 119), undefined);
+    t.is(history.read(first, 2, 120), 'expired');
+    t.is(history.read(first, 2, 60, 500), 'expired', 'the reader is ahead');
+    t.is(history.read(first, 2, 124, 50), undefined, 'the reader is behind, a little');
+    t.is(history.read(first, 2, 125, 50), hasClockFaults ? undefined : 'expired');
+  }
+  const history = new History();
+  const first = history.call('computed', 1, [10, 20], { expiresInMs: 100 });
+  history.call('computed', 2, [30, 40], { expiresInMs: 200 });
+  t.is(history.read(first, 2, 239), undefined, 'set again with a later expiry');
+  t.is(history.read(first, 2, 240), 'expired');
+  history.call('computed', 2, [50, 60]);
+  t.is(history.read(first, 2, 10_000), undefined, 'set again without one');
 });
 
 test('read order: without faults nothing old is read from the moment that a call has returned', (t) => {

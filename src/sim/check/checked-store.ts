@@ -66,34 +66,38 @@ export class CheckedStore {
     });
   }
 
-  /** Sets named pages in one call; true for each page that is set. */
-  async setNamed(pages: readonly PageToSet[], scope = ''): Promise<boolean[]> {
+  /** Sets named pages in one call; true for each page that is set. `expiresInMs`: undefined for pages that do not expire. */
+  async setNamed(pages: readonly PageToSet[], scope = '', expiresInMs?: number): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
+    const options = { expiresInMs };
     const keys = pages.map(({ key }) => key);
     return this.#withSlots(pages.length, (slots) =>
-      this.#stated({ kind: 'named', scope, pages }, (statements) => {
+      this.#stated({ kind: 'named', scope, pages, expiresInMs }, (statements) => {
         this.#fillAll(slots, pages, scope, statements);
         const sizes = pages.map(({ bytes }) => bytes);
         return pages.length === 1
-          ? namespace.set(keys[0] as string, this.#address(slots[0] as number), sizes[0]).then((set) => [set])
+          ? namespace
+              .set(keys[0] as string, this.#address(slots[0] as number), sizes[0] as number, options)
+              .then((set) => [set])
           : namespace.batchSet(
               keys,
               slots.map((slot) => this.#address(slot)),
               sizes,
+              options,
             );
       }),
     );
   }
 
-  /** Sets computed pages in one call. */
-  async setComputed(keys: readonly string[], scope = ''): Promise<boolean[]> {
+  /** Sets computed pages in one call; `expiresInMs` as of {@link setNamed}. */
+  async setComputed(keys: readonly string[], scope = '', expiresInMs?: number): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
     const { pageBytes: bytes } = this.#options;
     const pages = keys.map((key) => ({ key, bytes }));
     return this.#withSlots(keys.length, (slots) =>
-      this.#stated({ kind: 'computed', scope, pages }, (statements) => {
+      this.#stated({ kind: 'computed', scope, pages, expiresInMs }, (statements) => {
         this.#fillAll(slots, pages, scope, statements);
-        return namespace.batchSetV1([...keys], slots);
+        return namespace.batchSetV1([...keys], slots, { expiresInMs });
       }),
     );
   }
@@ -125,9 +129,9 @@ export class CheckedStore {
 
   /** Reads a page of unknown length. Resolves with its content, or undefined for a miss. */
   async getCopy(key: string, scope = ''): Promise<number | undefined> {
-    const beginMs = this.#checker.nowMs();
+    const begin = { ...this.id, beginMs: this.#checker.nowMs(), present: this.#present() };
     const page = await this.#call('get', null, () => this.#namespaceOf(scope).get(key));
-    return page === null ? undefined : this.#checker.read(scoped(scope, key), page, { ...this.id, beginMs });
+    return page === null ? undefined : this.#checker.read(scoped(scope, key), page, begin);
   }
 
   /** The number of keys that exist, up to the first that does not. */
@@ -178,12 +182,13 @@ export class CheckedStore {
       readonly kind: 'named' | 'computed' | 'delete';
       readonly scope: string;
       readonly pages: readonly PageToSet[];
+      readonly expiresInMs?: number | undefined;
     },
     call: (statements: readonly Statement[]) => Promise<boolean[]>,
   ): Promise<boolean[]> {
-    const { kind, scope, pages } = what;
+    const { kind, scope, pages, expiresInMs = Number.POSITIVE_INFINITY } = what;
     const { statements } = this.#checker;
-    const begin = { ...this.id, kind, atMs: this.#checker.nowMs(), version: this.#version() };
+    const begin = { ...this.id, kind, expiresInMs, atMs: this.#checker.nowMs(), version: this.#version() };
     const names = pages.map(({ key }) => scoped(scope, key));
     const begun = pages.map(({ bytes }, i) => statements.begin({ ...begin, key: names[i] as string, length: bytes }));
     const failed: (boolean | undefined)[] = pages.map(() => undefined);
@@ -192,7 +197,8 @@ export class CheckedStore {
       const detail = `${kind} of ${pages.length} keys gives ${results.length} results`;
       this.#checker.violated('answer', this.id.node, { rule: kind, detail });
     }
-    const end = { atMs: this.#checker.nowMs(), version: this.#version(), members: this.#members() };
+    const expiredBy = Number.isFinite(expiresInMs) ? this.#versionIn(expiresInMs) : expiresInMs;
+    const end = { atMs: this.#checker.nowMs(), version: this.#version(), members: this.#members(), expiredBy };
     begun.forEach((each, i) => {
       statements.end(each, names[i], { ...end, isTrue: results[i] });
     });
@@ -213,7 +219,7 @@ export class CheckedStore {
     const none = keys.map(() => false);
     // Slots are wiped: a read that delivers nothing must not find a page in place.
     for (const slot of slots) this.#bytes(slot, PAGE_MIN_BYTES).fill(0);
-    const beginMs = this.#checker.nowMs();
+    const begin = { ...this.id, beginMs: this.#checker.nowMs(), present: this.#present() };
     const read = await this.#call('get', none, call);
     if (read.length !== keys.length) {
       const detail = `a read of ${keys.length} keys gives ${read.length} results`;
@@ -222,7 +228,7 @@ export class CheckedStore {
     keys.forEach((key, i) => {
       if (read[i] !== true) return;
       const page = this.#bytes(slots[i] as number, sizes[i] as number);
-      const content = this.#checker.read(scoped(scope, key), page, { ...this.id, beginMs });
+      const content = this.#checker.read(scoped(scope, key), page, begin);
       if (content !== undefined) onContent?.(scoped(scope, key), content);
     });
     return read;
@@ -247,6 +253,16 @@ export class CheckedStore {
     // A node that has stopped gives out no versions.
     if (this.#isClosing) return Number.POSITIVE_INFINITY;
     return this.store.runtime.versions.next();
+  }
+
+  /** The present of the node's hybrid clock; 0 once the node stops. */
+  #present(): number {
+    return this.#isClosing ? 0 : this.store.runtime.versions.now();
+  }
+
+  /** A version that is the present in so many milliseconds at the latest. */
+  #versionIn(ms: number): number {
+    return this.#isClosing ? Number.POSITIVE_INFINITY : this.store.runtime.versions.in(ms);
   }
 
   #members(): number {

@@ -24,6 +24,7 @@ export class Checker {
   readonly #order: ReadOrder;
   readonly #options: CheckerOptions;
   #readsCount = 0;
+  #expiringReadsCount = 0;
 
   constructor(options: CheckerOptions) {
     this.#options = options;
@@ -45,6 +46,11 @@ export class Checker {
     return this.#readsCount;
   }
 
+  /** Number of these pages that expire, and had not yet. */
+  get expiringReadsCount(): number {
+    return this.#expiringReadsCount;
+  }
+
   get violations(): Violations {
     return this.#options.violations;
   }
@@ -57,7 +63,7 @@ export class Checker {
   read(
     key: string,
     bytes: Uint8Array,
-    { node, process, beginMs }: ProcessId & { beginMs: number },
+    { node, process, beginMs, present }: ProcessId & Pick<PageRead, 'beginMs' | 'present'>,
   ): number | undefined {
     this.#readsCount++;
     const history = this.statements.of(key);
@@ -74,9 +80,10 @@ export class Checker {
       this.violated('bytes', node, { rule: set === undefined ? 'unknown' : 'broken', detail, key });
       return undefined;
     }
-    const read: PageRead = { node, process, content, beginMs, endMs: this.nowMs() };
+    const read: PageRead = { node, process, content, beginMs, endMs: this.nowMs(), present };
     const broken = this.#order.problemOf(history, read);
     if (broken !== undefined) this.violated('order', node, { ...broken, key });
+    else if (set !== undefined && Number.isFinite(set.expiresInMs)) this.#expiringReadsCount++;
     return content;
   }
 

@@ -15,6 +15,7 @@ const ORDER_RULES = {
   calm: 'there had been no fault for long, so every node had dropped it before that call returned',
   bound: 'the bound has passed without faults',
   unset: 'it was set after the read had ended',
+  expired: 'it had expired before the read began',
 } as const;
 export type OrderRule = keyof typeof ORDER_RULES;
 
@@ -28,6 +29,8 @@ export interface PageRead extends ProcessId {
   readonly content: number;
   readonly beginMs: number;
   readonly endMs: number;
+  /** The present of the reading node's hybrid clock when it began. */
+  readonly present: number;
 }
 
 export interface ReadOrderOptions {
@@ -63,6 +66,10 @@ export class ReadOrder {
     if (set === undefined || set.beginMs > read.endMs) {
       return { rule: 'unset', detail: `${history.name}: content ${read.content}: ${ORDER_RULES.unset}` };
     }
+    if (this.#isExpired(history, set, read)) {
+      const detail = `${history.name}: node ${read.node} read ${set.kind} content ${read.content} from ${ms(read.beginMs)} on: ${ORDER_RULES.expired}`;
+      return { rule: 'expired', detail };
+    }
     const { acknowledged } = history;
     // A call that ended before the page was set is not newer than it, whatever clocks say.
     for (let i = acknowledged.length - 1; i >= 0; i--) {
@@ -80,6 +87,19 @@ export class ReadOrder {
       if (problem !== undefined) return problem;
     }
     return undefined;
+  }
+
+  /**
+   * Whether a page had expired: by the clock of the reading node, which never goes back, or, when wall clocks are right, by time itself. Of a
+   * computed page the latest expiry of all that set it counts.
+   */
+  #isExpired(history: KeyHistory, set: Statement, read: PageRead): boolean {
+    if (!Number.isFinite(set.expiresInMs)) return false;
+    const all = set.kind === 'named' ? [set] : [...history.sets.values()].filter(({ kind }) => kind === 'computed');
+    const setBefore = all.filter(({ beginMs }) => beginMs <= read.endMs);
+    if (setBefore.every(({ expiredBy }) => expiredBy <= read.present)) return true;
+    if (this.#options.hasClockFaults) return false;
+    return setBefore.every(({ endMs, expiresInMs }) => endMs + expiresInMs + MARGIN_MS <= read.beginMs);
   }
 
   #against(history: KeyHistory, set: Statement, by: Statement, read: PageRead): OrderProblem | undefined {

@@ -20,6 +20,10 @@ export interface Statement extends ProcessId {
   endMs: number;
   /** A version that the node gave out just after; Infinity before that. */
   highVersion: number;
+  /** Milliseconds after which what the call sets is expired; Infinity: never. */
+  readonly expiresInMs: number;
+  /** A version by which it is expired, by the clock of the node; Infinity before the end. */
+  expiredBy: number;
   /** Nodes that the node knew then, itself included: no others can have been told. */
   members: number;
   /** Result of the call. `undefined`: it returned nothing, so it may take effect or not, also later than its end. */
@@ -40,6 +44,7 @@ export interface StatementStart extends ProcessId {
   readonly kind: 'named' | 'computed' | 'delete';
   readonly key: string;
   readonly length?: number;
+  readonly expiresInMs?: number;
   readonly atMs: number;
   readonly version: number;
 }
@@ -49,9 +54,11 @@ export interface StatementEnd {
   readonly version: number;
   readonly members: number;
   readonly isTrue: boolean | undefined;
+  /** Default: Infinity. */
+  readonly expiredBy?: number;
 }
 
-type StatementBegin = Pick<Statement, 'kind' | 'node' | 'process' | 'content' | 'length' | 'scope'> &
+type StatementBegin = Pick<Statement, 'kind' | 'node' | 'process' | 'content' | 'length' | 'scope' | 'expiresInMs'> &
   Pick<StatementStart, 'atMs' | 'version'>;
 
 /** All calls of one run that change contents, by key. */
@@ -81,8 +88,10 @@ export class Statements {
     const clears = this.#clears.filter(({ scope }) => key.startsWith(scope));
     const all = [...new Set([...sets.values(), ...acknowledged, ...clears])].sort((a, b) => a.beginMs - b.beginMs);
     return all.map((each) => {
-      const { kind, node, process, content, length, beginMs, endMs, isTrue, lowVersion, highVersion } = each;
-      const what = content < 0 ? kind : `${kind} ${content} (${length} bytes)`;
+      const { kind, node, process, content, length, expiresInMs, beginMs, endMs, isTrue, lowVersion, highVersion } =
+        each;
+      const expires = Number.isFinite(expiresInMs) ? `, expires in ${expiresInMs} ms` : '';
+      const what = content < 0 ? kind : `${kind} ${content} (${length} bytes${expires})`;
       const when = `${beginMs.toFixed(3)} to ${endMs.toFixed(3)} ms`;
       return `${when} node ${node} (process ${process}) ${what}: ${isTrue}, versions ${lowVersion} to ${highVersion}`;
     });
@@ -93,21 +102,31 @@ export class Statements {
     return this.#clears;
   }
 
-  begin({ key, kind, node, process, length = 0, atMs, version }: StatementStart): Statement {
+  begin({
+    key,
+    kind,
+    node,
+    process,
+    length = 0,
+    expiresInMs = Number.POSITIVE_INFINITY,
+    ...at
+  }: StatementStart): Statement {
     const history = this.of(key);
     const content = kind === 'delete' ? -1 : this.#contentsCount++;
-    const statement = this.#begin({ kind, node, process, content, length, scope: '', atMs, version });
+    const statement = this.#begin({ kind, node, process, content, length, scope: '', expiresInMs, ...at });
     if (kind !== 'delete') history.sets.set(content, statement);
     return statement;
   }
 
   beginClear(by: ProcessId & { readonly atMs: number; readonly version: number; readonly scope: string }): Statement {
-    return this.#begin({ ...by, kind: 'clear', content: -1, length: 0 });
+    return this.#begin({ ...by, kind: 'clear', content: -1, length: 0, expiresInMs: Number.POSITIVE_INFINITY });
   }
 
-  end(statement: Statement, key: string | undefined, { atMs, version, members, isTrue }: StatementEnd): void {
+  end(statement: Statement, key: string | undefined, ended: StatementEnd): void {
+    const { atMs, version, members, isTrue, expiredBy = Number.POSITIVE_INFINITY } = ended;
     if (!this.#open.delete(statement)) return;
     statement.endMs = atMs;
+    statement.expiredBy = expiredBy;
     statement.highVersion = version;
     statement.isTrue = isTrue;
     statement.members = members;
@@ -126,7 +145,7 @@ export class Statements {
   }
 
   #begin(given: StatementBegin): Statement {
-    const { kind, node, process, content, length, scope, atMs: beginMs, version: lowVersion } = given;
+    const { kind, node, process, content, length, scope, expiresInMs, atMs: beginMs, version: lowVersion } = given;
     const statement: Statement = {
       kind,
       node,
@@ -138,6 +157,8 @@ export class Statements {
       lowVersion,
       endMs: Number.POSITIVE_INFINITY,
       highVersion: Number.POSITIVE_INFINITY,
+      expiresInMs,
+      expiredBy: Number.POSITIVE_INFINITY,
       members: 1,
       isTrue: undefined,
     };

@@ -267,9 +267,10 @@ export class SimNode {
     for (const scope of scopes) await checked.open(scope);
     const clock = process.programClock;
     const random = forkedRandom(seed, 'calls', node, this.starts);
+    const expiryRandom = forkedRandom(seed, 'expiries', node, this.starts);
     const calls =
       workload.kind === 'mixed' && keys !== undefined
-        ? new MixedCalls({ workload, keys, store: checked, node, nodes, clock, random })
+        ? new MixedCalls({ workload, keys, store: checked, node, nodes, clock, random, expiryRandom })
         : undefined;
     const computeMsPerPage = 'computeMsPerPage' in workload ? workload.computeMsPerPage : 0;
     const serving = new RequestServing({ store: checked, clock, computeMsPerPage, batchPages: BATCH_PAGES });

@@ -13,6 +13,8 @@ export interface MixedCallsParts {
   readonly nodes: number;
   readonly clock: Pick<Clock, 'after'>;
   readonly random: RandomSource;
+  /** Decides which sets have an expiry, and which. */
+  readonly expiryRandom: RandomSource;
 }
 
 const KINDS: readonly KeyKind[] = ['own', 'named', 'computed', 'both'];
@@ -20,6 +22,9 @@ const KINDS: readonly KeyKind[] = ['own', 'named', 'computed', 'both'];
 const HOT_KEYS_COUNT = 3;
 const DELETED_MAX_COUNT = 3;
 const LOOKED_UP_MAX_COUNT = 60;
+/** One set of that many has an expiry, of that many milliseconds at most: less than what pages are given to be found after the last fault. */
+const EXPIRING_ONE_IN = 8;
+const EXPIRY_MAX_MS = 6_000;
 
 /** Loops of random calls on one node: sets, reads, lookups, deletes, clears. */
 export class MixedCalls {
@@ -75,17 +80,26 @@ export class MixedCalls {
     const kinds = isComputed ? ['computed', 'both'] : ['own', 'named', 'both'];
     const chosen = this.#distinct(1 + this.#below(workload.batchMaxPages), scope, kinds, this.#parts.node);
     if (chosen.length === 0) return;
+    const expiresInMs = this.#expiry();
     if (isComputed) {
       await store.setComputed(
         chosen.map(({ name }) => name),
         scope,
+        expiresInMs,
       );
       return;
     }
     const pages = chosen.map(({ name, bytes }) => {
       return { key: name, bytes: bytes ?? keys.lengthOf(this.#parts.random.u32()) };
     });
-    await store.setNamed(pages, scope);
+    await store.setNamed(pages, scope, expiresInMs);
+  }
+
+  /** Milliseconds after which the pages of a set expire; undefined: they do not. */
+  #expiry(): number | undefined {
+    const { expiryRandom } = this.#parts;
+    if (below(expiryRandom, EXPIRING_ONE_IN) > 0) return undefined;
+    return 1 + below(expiryRandom, EXPIRY_MAX_MS);
   }
 
   async #read(scope: string): Promise<void> {

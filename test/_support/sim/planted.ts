@@ -10,6 +10,7 @@ import { LocationLists } from '../../../src/directory/shard/location-lists.js';
 import { DirectoryShard } from '../../../src/directory/shard/shard.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import { PageStamps } from '../../../src/pool/page-stamps.js';
+import { ExpiryHeap } from '../../../src/pool/slots/expiry-heap.js';
 import type { ViolationKind } from '../../../src/sim/check/violations.js';
 import type { FaultKind } from '../../../src/sim/scenario/faults.js';
 import type { ScenarioInit } from '../../../src/sim/scenario/scenario.js';
@@ -271,6 +272,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
           });
         };
       }),
+  },
+  {
+    name: 'pages are removed after their expiry, and found until then',
+    found: ['order'],
+    plant: () => replace(ExpiryHeap.prototype, 'expiresOf', () => () => 0),
   },
   {
     name: 'who has left a partition behind drops everybody else',
