@@ -45,7 +45,7 @@ interface Subject {
   readonly pages: readonly CallerPage[];
   readonly pool: string;
   readonly isNamed: boolean;
-  /** Of a set: milliseconds after which the pages are expired. */
+  /** Milliseconds after which pages that are set are expired. */
   readonly expiresInMs: number | undefined;
   /** Flags that every request of the call carries. */
   readonly told: RequestParts;

@@ -1,7 +1,7 @@
 import { KeyBatch, type Keys, type RequestOptions } from '../core/index.js';
 import { PageCopies } from '../memory/page-copies.js';
 import type { Placement, PublishedPage } from './page-index.js';
-import { isAsGood, NO_ORIGIN, type PageOrigin } from './page-origin.js';
+import { isAsGood, NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 
 /** Bytes of one page, which lie in `views` one after the other. */
 export interface PageBytes {

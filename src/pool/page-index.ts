@@ -3,14 +3,14 @@ import { isExpired } from '../base/expiry.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorOptions, PoolAllocatorStats, RequestOptions } from '../core/index.js';
-import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
+import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 import { SlotColumns } from './slots/slot-columns.js';
 import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
 import { TenantAllocator } from './tenants/tenant-allocator.js';
 
-export { NO_ORIGIN, type PageOrigin } from './page-origin.js';
+export { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 export type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 
 export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> {
@@ -55,7 +55,14 @@ export class PageIndex {
   readonly #shortLengths = new Map<number, number>();
   #finalStats: PoolAllocatorStats | undefined;
 
-  constructor({ nowMs, present = () => 0, spaceMinBytes = 0, onFreed = () => {}, tenants, ...options }: PageIndexOptions) {
+  constructor({
+    nowMs,
+    present = () => 0,
+    spaceMinBytes = 0,
+    onFreed = () => {},
+    tenants,
+    ...options
+  }: PageIndexOptions) {
     this.#allocator = new TenantAllocator(options, tenants);
     this.tenants = new IndexTenants(this.#allocator, nowMs, (slot) => this.#freeing([slot]));
     this.#nowMs = nowMs;

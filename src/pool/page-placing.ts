@@ -2,8 +2,8 @@ import { PageCopies } from '../memory/page-copies.js';
 import { type DistinctBatch, isWhole, type PageBytes, type PlacedBatch } from './page-batch.js';
 import type { PageIndex, PublishedPage, Wish } from './page-index.js';
 import type { PageLeases } from './page-leases.js';
-import { again, isAsGood } from './page-origin.js';
 import type { PoolMemory } from './pool-memory.js';
+import { again, isAsGood } from './slots/page-origin.js';
 
 /** A batch that is to be placed; all lists have one element for each of its keys. */
 export interface Placing {

@@ -10,13 +10,13 @@ import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, SameLength } 
 import { type Fill, PageFills } from './page-fills.js';
 import { NO_ORIGIN, PageIndex, type PublishedPage } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
-import type { PageOrigin } from './page-origin.js';
 import { type Placing, placeBatch } from './page-placing.js';
 import { type LocalRead, Reading } from './page-reading.js';
 import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
 import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
+import type { PageOrigin } from './slots/page-origin.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
@@ -322,15 +322,13 @@ export class PublishedPool {
     const keys: string[] = [];
     for (let key = this.#index.nextExpired(); key !== undefined; key = this.#index.nextExpired()) {
       this.remove(key);
-      if (keys.push(key) >= maxCount) break;
+      if (keys.push(key) >= maxCount) return keys;
     }
     return keys;
   }
 
   /** The earliest expiry of a page; 0: none expires. */
-  get firstExpiry(): number {
-    return this.#index.firstExpiry;
-  }
+  readonly firstExpiry = (): number => this.#index.firstExpiry;
 
   /** Gives pages that still have version `from` the version `to`; returns their keys. */
   renew(keys: readonly string[], from: number, to: number): string[] {

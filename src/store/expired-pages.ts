@@ -53,7 +53,7 @@ export class ExpiredPages {
 
   #isAnyExpired(): boolean {
     const { pool, disk, versions } = this.#parts;
-    const [inPool, onDisk] = [pool.firstExpiry, disk?.firstExpiry ?? 0];
+    const [inPool, onDisk] = [pool.firstExpiry(), disk?.firstExpiry ?? 0];
     if (inPool === 0 && onDisk === 0) return false;
     const present = versions.now();
     return isExpired(inPool, present) || isExpired(onDisk, present);

@@ -303,13 +303,16 @@ export class PageStore {
     };
     await goOn();
     for (const keys of pool.keysInSlices()) {
-      yield keys.filter((key) => key.startsWith(prefix));
+      const wanted = keys.filter((key) => key.startsWith(prefix));
+      const isFound = pool.hasBatch(wanted);
+      yield wanted.filter((_, i) => isFound[i] === 1);
       await goOn();
     }
     for (const keys of disk?.keysInSlices() ?? []) {
       const wanted = keys.filter((key) => key.startsWith(prefix));
       const inPool = pool.hasBatch(wanted);
-      yield wanted.filter((_, i) => inPool[i] === 0);
+      const isFound = disk?.hasBatch(wanted);
+      yield wanted.filter((_, i) => inPool[i] === 0 && isFound?.[i] === 1);
       await goOn();
     }
   }

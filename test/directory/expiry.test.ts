@@ -9,10 +9,14 @@ import { columnsOf, getOne, locationOf } from '../_support/directory/locations.j
 function setUp() {
   const time = { present: 1 };
   const displaced: Displaced[] = [];
-  const shard = new DirectoryShard({ present: () => time.present, onDisplaced: (each) => displaced.push(each) });
+  const seen: number[] = [];
+  const shard = new DirectoryShard({
+    versions: { now: () => time.present, see: (version) => seen.push(version) },
+    onDisplaced: (each) => displaced.push(each),
+  });
   const put = (init: Partial<DataLocationInit>, unlessHeld = false, key = 'k') =>
     shard.put([key], columnsOf(locationOf(init)), { unlessHeld })[0];
-  return { shard, put, time, displaced };
+  return { shard, put, time, displaced, seen };
 }
 
 const named = { kind: 'named', length: 10, checksum: 1 } as const;
@@ -31,10 +35,11 @@ test('directory expiry: a location travels with its expiry', (t) => {
 });
 
 test('directory expiry: an expired location is not answered, and others of its key are', (t) => {
-  const { shard, put, time } = setUp();
+  const { shard, put, time, seen } = setUp();
   t.is(put({ ...computed, nodeId: 'a', version: 1, expires: 10 }), Taken.taken);
   t.is(put({ ...computed, nodeId: 'b', version: 2, expires: 20 }), Taken.taken);
   t.is(put({ ...computed, nodeId: 'c', version: 3 }, false, 'other'), Taken.taken);
+  t.deepEqual(seen, [1, 2], 'from these versions on the time of the pages passes');
   time.present = 9;
   t.deepEqual([getOne(shard, 'k')?.nodeId, getOne(shard, 'k')?.nodeId].sort(), ['a', 'b']);
   time.present = 10;

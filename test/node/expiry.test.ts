@@ -215,3 +215,47 @@ simulated('expiry: an expiry that cannot be is refused before anything is touche
   t.true(await store.set('page', PAGE, { expiresInMs: EXPIRY_MAX_MS }));
   t.deepEqual(await store.get('page'), PAGE);
 });
+
+simulated(
+  'expiry: a page on the disk of another node is brought back before its time is over, and not after',
+  async (t, world) => {
+    const pages = 8;
+    const owner = await startStore(world, { config: { ...DISK, global_segment_size: pages * PAGE_BYTES } });
+    const reader = await startStore(world);
+    await world.until(() => [owner, reader].every((store) => store.stats().members === 2));
+    t.true(await owner.set('page', PAGE, { expiresInMs: 20_000 }));
+    for (let i = 0; i < 3 * pages; i++) {
+      await owner.set(`other ${i}`, content(i, PAGE_BYTES));
+      await world.until(() => owner.stats().disk?.queueBytes === 0);
+    }
+    t.is(owner.stats().poolEntries, pages);
+    t.deepEqual(await reader.get('page'), PAGE);
+    t.is(await owner.metric('meshcache_promoted_pages_total'), 1);
+    await world.sleep(20_000);
+    t.deepEqual(await readers(t, [owner, reader]), [false, false]);
+    await world.until(() => owner.stats().disk?.entries === 3 * pages);
+  },
+);
+
+simulated(
+  'expiry: pages of a node whose clock is an hour ahead last no longer on the others, nor do copies',
+  async (t, world) => {
+    const stores: SimStore[] = [];
+    for (const [i, aheadMs] of [3_600_000, 0, -3_600_000].entries()) {
+      const { host } = world.process(`10.0.0.${i + 1}`);
+      host.time.jump(aheadMs);
+      stores.push(await startStore(world, { host: host.address, config: { promote_hot_reads: true } }));
+    }
+    await world.until(() => stores.every((store) => store.stats().members === 3));
+    const keys = Array.from({ length: 12 }, (_, i) => `page ${i}`);
+    for (const key of keys) t.true(await (stores[0] as SimStore).set(key, PAGE, { expiresInMs: 8_000 }));
+    for (let i = 0; i < HOT_READS_MIN_COUNT; i++) {
+      for (const key of keys) t.truthy(await (stores[2] as SimStore).get(key));
+    }
+    await world.sleep(7_000);
+    // The other one hears of these pages for the first time.
+    for (const key of keys.slice(6)) t.deepEqual(await readers(t, stores, key), [true, true, true]);
+    await world.sleep(1_001);
+    for (const key of keys) t.deepEqual(await readers(t, stores, key), [false, false, false], key);
+  },
+);

@@ -38,7 +38,7 @@ test('pool expiry: an expired page is found by no call, and is removed when aske
   const { pool, time, set, read } = setUp(t);
   await set('k', 10);
   await set('stays', 0);
-  t.is(pool.firstExpiry, 10);
+  t.is(pool.firstExpiry(), 10);
   time.present = 9;
   t.deepEqual(pool.removeExpired(100), []);
   t.deepEqual(await read('k'), ['read']);
@@ -51,7 +51,7 @@ test('pool expiry: an expired page is found by no call, and is removed when aske
   t.is(await pool.serve('k', true), null);
   pool.verify();
   t.deepEqual(pool.removeExpired(100), ['k']);
-  t.deepEqual([pool.size, pool.firstExpiry], [1, 0]);
+  t.deepEqual([pool.size, pool.firstExpiry()], [1, 0]);
 });
 
 test('pool expiry: pages are removed in the order of their expiry, as many as asked for', async (t) => {
@@ -61,7 +61,7 @@ test('pool expiry: pages are removed in the order of their expiry, as many as as
   t.deepEqual(pool.removeExpired(2), ['k1', 'k2']);
   t.deepEqual(pool.removeExpired(2), ['k0']);
   t.deepEqual(pool.removeExpired(2), []);
-  t.is(pool.firstExpiry, 40);
+  t.is(pool.firstExpiry(), 40);
 });
 
 test('pool expiry: the stamp of an expired page is destroyed before its range has another page', async (t) => {

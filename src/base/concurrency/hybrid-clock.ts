@@ -33,9 +33,11 @@ export class HybridClock {
     return this.#latest;
   }
 
-  /** Takes note of a version that another node has given out: later ones of this node are greater. */
+  /** Takes note of a version that another node has given out: later ones of this node are greater, and its present is not before it. */
   see(version: number): void {
-    if (version > this.#latest && isVersion(version)) this.#latest = version;
+    if (version <= this.#latest || !isVersion(version)) return;
+    this.#latest = version;
+    this.now();
   }
 
   /**

@@ -1,4 +1,5 @@
 import { assertAtMost } from '../../base/assert.js';
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../../base/limits.js';
 import {
   COPY,
@@ -38,8 +39,8 @@ export interface DirectoryShardOptions {
   readonly isLive?: Liveness;
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
   readonly maxKeys?: number;
-  /** The present of the hybrid clock, by which locations expire; default: none expires. */
-  readonly present?: () => number;
+  /** The clock by which locations expire; default: none expires. */
+  readonly versions?: Pick<HybridClock, 'now' | 'see'>;
 }
 
 /** The number of entries that a shard holds, and of those it has refused since its start. */
@@ -72,6 +73,7 @@ export class DirectoryShard {
   readonly #onLengthConflict: (key: string) => void;
   readonly #maxKeys: number;
   readonly #lists = new LocationLists();
+  readonly #versions: DirectoryShardOptions['versions'];
   readonly #choice: LocationChoice;
   #refusedKeys = 0;
   #lengthConflicts = 0;
@@ -91,7 +93,8 @@ export class DirectoryShard {
     this.#onLengthConflict = options.onLengthConflict ?? (() => {});
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
-    this.#choice = new LocationChoice(this.#lists, isLive, options.present ?? (() => 0));
+    this.#versions = options.versions;
+    this.#choice = new LocationChoice(this.#lists, isLive, () => options.versions?.now() ?? 0);
   }
 
   /** Computed pages announced with a different length than another node's: a namespace is wrongly shared. */
@@ -319,6 +322,8 @@ export class DirectoryShard {
     const version = locations.version[i] as number;
     if (version > 0) {
       this.#newestVersion = Math.max(this.#newestVersion, version);
+      // From now on the page's time passes here, too, however far this node's wall clock is behind.
+      if (locations.expires[i] !== 0) this.#versions?.see(version);
       const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
       const isVoid = this.#removals.isVoid(key, version) || (isCopy && this.#copyRemovals.isVoid(key, version));
       const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);

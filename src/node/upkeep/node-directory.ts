@@ -73,7 +73,7 @@ export class NodeDirectory {
     this.drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
     this.#shard = new DirectoryShard({
       isLive,
-      present: () => this.#present(),
+      versions: this.versions,
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy }) => {
         this.drops.tell(holder, [{ key, voidBelow, reason: isCopy ? 'copy' : 'superseded' }]);
       },
@@ -203,12 +203,6 @@ export class NodeDirectory {
     this.#lost.stop();
     this.drops.stop();
     await this.#announcer.stop();
-  }
-
-  /** The present for the shard: every node that has stated something to it counts. */
-  #present(): number {
-    this.versions.see(this.#shard.newestVersion);
-    return this.versions.now();
   }
 
   async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {

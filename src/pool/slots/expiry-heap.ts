@@ -30,11 +30,12 @@ export class ExpiryHeap {
 
   /** The expiry of a slot; 0: none. */
   expiresOf(slot: number): number {
-    return this.#expiresOf[slot] ?? 0;
+    return this.#heap.length === 0 ? 0 : (this.#expiresOf[slot] ?? 0);
   }
 
   /** Sets the expiry of a slot; 0: none. */
   set(slot: number, expires: number): void {
+    if (expires === 0 && this.#heap.length === 0) return;
     const before = this.#expiresOf[slot] ?? 0;
     if (expires === before) return;
     if (slot >= this.#expiresOf.length) this.#grow(slot + 1);

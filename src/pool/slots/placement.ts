@@ -1,5 +1,5 @@
 import type { RequestOptions } from '../../core/index.js';
-import type { PageOrigin } from '../page-origin.js';
+import type { PageOrigin } from './page-origin.js';
 
 /** Place of a page in its pool, and its checksum. */
 export interface PublishedPage extends PageOrigin {

@@ -1,7 +1,7 @@
 import { assert } from '../../base/assert.js';
 import type { EntryKind } from '../../types.js';
-import type { PageOrigin } from '../page-origin.js';
 import { ExpiryHeap } from './expiry-heap.js';
+import type { PageOrigin } from './page-origin.js';
 
 /** Flag bits of a slot. */
 const NAMED = 1;

@@ -21,7 +21,7 @@ const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
 
 /** Facts that a call states about its request, and how long it may take. */
 export interface CallOptions extends RequestOptions, WaitOptions {
-  /** Of a write: milliseconds after which its pages are expired. Default: they do not expire. */
+  /** Milliseconds after which the pages of a write are expired. Default: they do not expire. */
   readonly expiresInMs?: number | undefined;
   /** Takes the reasons of a read for pages that it has not read. */
   readonly reasons?: Reasons<MissReason> | undefined;

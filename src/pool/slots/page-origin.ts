@@ -1,5 +1,5 @@
-import { laterExpiry } from '../base/expiry.js';
-import type { EntryKind } from '../types.js';
+import { laterExpiry } from '../../base/expiry.js';
+import type { EntryKind } from '../../types.js';
 
 /** When a page was set, and as which kind of entry. */
 export interface PageOrigin {
