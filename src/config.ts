@@ -6,6 +6,8 @@ import {
   DISK_INDEX_MIN_BYTES,
   DISK_MAX_BYTES,
   DISK_MIN_BYTES,
+  PIN_SHARE_MAX,
+  PIN_TIME_MAX_S,
   POOL_MAX_BYTES,
   POOL_MIN_BYTES,
   VNODES_DEFAULT_COUNT,
@@ -121,6 +123,10 @@ export interface MeshCacheConfigFields {
   readonly evictionPolicy: EvictionPolicy;
   /** Pages of other nodes that this one reads often are copied into its pool. */
   readonly promoteHotReads: boolean;
+  /** Part of the pool that clients may pin; 0: none. */
+  readonly pinMaxShare: number;
+  /** Longest time for which a page may be pinned, in seconds. */
+  readonly pinMaxS: number;
   /** Computed pages are kept in the own pool although another node has them. */
   readonly keepDuplicates: boolean;
   /** What nodes must know to talk to each other; two while it is being changed: the first is presented, both are accepted. */
@@ -193,6 +199,8 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   promote_hot_reads: flag(false),
   keep_duplicates: flag(false),
   namespace_quotas: namespaceQuotas(),
+  pin_max_share: decimal(0, PIN_SHARE_MAX, 0.25, 'of the pool'),
+  pin_max_s: decimal(1, PIN_TIME_MAX_S, 600, 'seconds'),
   cluster_secret: secrets(),
   cluster_secret_file: text('the path of a file', undefined),
   tls_cert_file: text('the path of a PEM file', undefined),
@@ -264,6 +272,8 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly promoteHotReads: boolean;
   declare readonly keepDuplicates: boolean;
   declare readonly namespaceQuotas: NamespaceQuotas;
+  declare readonly pinMaxShare: number;
+  declare readonly pinMaxS: number;
   declare readonly clusterSecret: ClusterSecrets | undefined;
   declare readonly clusterSecretFile: string | undefined;
   declare readonly tlsCertFile: string | undefined;

@@ -319,6 +319,10 @@ export const COPY_CALL_TIMEOUT_MS = 5_000;
 export const COPY_REQUESTS_MAX_COUNT = 8;
 /** Part of a pool that copies of other nodes' pages may take. */
 export const COPIES_POOL_FRACTION = 1 / 4;
+/** Largest `pin_max_share`: the part of a pool that clients may pin. Promoted pages leave pinned ones their room. */
+export const PIN_SHARE_MAX = 1 / 2;
+/** Largest `pin_max_s`: seconds for which a page may be pinned. */
+export const PIN_TIME_MAX_S = 3_600;
 /** With `promote_hot_reads`: reads of another node's page within HOT_READS_WINDOW_MS after which the page is copied. */
 export const HOT_READS_MIN_COUNT = 3;
 /** Time in which hot reads are counted, and in which a page is not copied a second time. */
@@ -460,6 +464,7 @@ relation(
   DISK_HELD_POOL_FRACTION + PROMOTE_POOL_FRACTION + QUARANTINE_POOL_FRACTION + SERVED_POOL_FRACTION < 1,
   'pages that wait for the disk, promoted pages and pages that are sent leave room in a pool',
 );
+relation(PIN_SHARE_MAX <= PROMOTE_POOL_FRACTION, 'pinned pages take the room of promoted ones');
 relation(RESP_ARGUMENT_MAX_BYTES <= PAGE_MAX_BYTES, 'the value of a Redis client fits in a page');
 relation(RESP_ARGUMENT_MAX_BYTES <= RESP_ARGUMENTS_BUDGET_BYTES, 'there is room for the longest argument');
 relation(PAGE_MAX_BYTES <= RESP_VALUES_BUDGET_BYTES, 'there is room for the longest value');

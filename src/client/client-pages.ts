@@ -18,6 +18,7 @@ import {
   RequestType,
   type ToldFlags,
 } from '../clients/wire/messages.js';
+import { encodePin } from '../clients/wire/pin-messages.js';
 import { hintNumber } from '../core/pool/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
@@ -27,11 +28,14 @@ import { RequestParts } from '../store/call/request-calls.js';
 import type {
   NamespacePages,
   PageOptions,
+  PagePinOptions,
   PageReadOptions,
   PageWriteOptions,
 } from '../store/namespace/namespace-pages.js';
 import { type Call, ClientCalls, type ClientCallsParts, type DirectPage, type Piece } from './client-calls.js';
 import { keyBytesAtMost, keySlices } from './client-keys.js';
+
+const U32_MAX = 2 ** 32 - 1;
 
 /** Bytes of pages moved so far. */
 export interface MovedBytes {
@@ -126,6 +130,29 @@ export class ClientPages implements NamespacePages {
   }
 
   /**
+   * Pins pages in the pool of the node. Throws `ERR_REMOTE` for a node of an earlier version, and `ArgumentError` for a
+   * time that it does not allow.
+   */
+  async pin(keys: readonly string[], { forMs, ...options }: PagePinOptions): Promise<boolean[]> {
+    const { pool } = options;
+    const call = this.#pinCall(keys, options);
+    return this.#inSlices(call, keys, {
+      type: RequestType.pin,
+      bodyOf: (some) => encodePin({ pool, forMs: Math.min(Math.ceil(forMs), U32_MAX), keys: some }),
+      headBytes: 0,
+    });
+  }
+
+  async unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
+    const call = this.#pinCall(keys, options);
+    return this.#inSlices(call, keys, {
+      type: RequestType.unpin,
+      bodyOf: (some) => encodeKeyRequest(options.pool, some, { hasFlags: false }),
+      headBytes: 0,
+    });
+  }
+
+  /**
    * Drops the pages of the namespace. If the node does not answer, rejects with a `MeshCacheError` that can be retried:
    * the pages may still be there.
    */
@@ -188,6 +215,17 @@ export class ClientPages implements NamespacePages {
       return results;
     };
     return move();
+  }
+
+  /** Begins a call about pins. Throws `ERR_REMOTE` for a node of an earlier version, which has none. */
+  #pinCall(keys: readonly string[], options: PageOptions): Call | undefined {
+    const call = this.#calls.begin(keys, options);
+    const hello = call?.link.hello;
+    if (hello === undefined || (hello.capabilities & Capability.pins) !== 0) return call;
+    throw new MeshCacheError(
+      'ERR_REMOTE',
+      `pin: node ${hello.nodeId} has version ${hello.packageVersion}, which cannot pin pages; update the node`,
+    );
   }
 
   /** Asks about keys, slice by slice; true for each key whose flag in the answers, behind their heads, is set. */

@@ -61,5 +61,6 @@ export { type HostPagesOptions, hostPages } from '../store/namespace/host-pages.
 export type { HostIndices, HostMemPool, PageMemory } from '../store/namespace/host-pool.js';
 export type { HybridHits, PoolTransfer } from '../store/namespace/hybrid.js';
 export { type KeysOptions, NodeNamespace } from '../store/namespace/node-namespace.js';
+export type { PinOptions, UnpinOptions } from '../store/namespace/pin-arguments.js';
 export { StoreNamespace } from '../store/namespace/store-namespace.js';
 export type { PageStoreStats } from '../store/page-store.js';

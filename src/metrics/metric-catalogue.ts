@@ -89,8 +89,12 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     series: each('reason', ['too_large', 'no_room', 'directory', 'draining']),
   },
   meshcache_copied_pages_total: {
-    help: 'Pages of other nodes copied into the own pool: handed over by a node that was drained; read often',
-    series: each('reason', ['handover', 'hot']),
+    help: 'Pages of other nodes copied into the own pool: handed over by a node that was drained; read often; to be pinned',
+    series: each('reason', ['handover', 'hot', 'pin']),
+  },
+  meshcache_pins_total: {
+    help: 'Pages that clients asked to pin, each time that the pool was asked: pinned; not in it; above a limit of the node, or its client has gone',
+    series: each('result', ['pinned', 'absent', 'refused']),
   },
   meshcache_reported_reads_total: {
     help:
@@ -237,6 +241,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_pool_quarantined_bytes: 'Bytes of the pool that have been freed and must not be used again yet',
   meshcache_pool_copied_bytes: 'Bytes of the pool that hold copies of other nodes’ pages',
   meshcache_pool_entries: 'Pages in the pool',
+  meshcache_pool_pinned_entries: 'Pages in the pool that clients have pinned',
+  meshcache_pool_pinned_bytes: 'Bytes of the pool that hold pinned pages',
   meshcache_pool_evictions_total:
     'Pages that left the pool without being asked to: for want of space, or because their bytes were damaged',
   meshcache_pool_page_lifetime_seconds:

@@ -8,6 +8,7 @@ import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
+import type { Pinning } from '../store/pins/pinning.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
 import { packageVersion } from './reporting/package-version.js';
@@ -17,6 +18,7 @@ export interface ClientWiringParts {
   readonly nodeId: string;
   readonly directory: Pick<DirectoryClient, 'find'>;
   readonly pages: PageStore;
+  readonly pinning: Pick<Pinning, 'client'>;
   readonly keyEncoders: KeyEncoders;
   /** The events of this node's pages. */
   readonly follow: FollowPages;
@@ -29,7 +31,7 @@ export async function openClientSocket(
   config: MeshCacheConfig,
   parts: ClientWiringParts,
 ): Promise<ClientServer | undefined> {
-  const { nodeId, pages, keyEncoders, stats, env } = parts;
+  const { nodeId, pages, pinning, keyEncoders, stats, env } = parts;
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
@@ -40,14 +42,18 @@ export async function openClientSocket(
       env,
       nodeId,
       packageVersion: packageVersion(),
-      namespaceOf: (namespace) =>
-        new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace)), namespaceParts),
+      namespaceOf: (namespace) => {
+        const encoder = keyEncoders.of(namespace);
+        return new ClientNamespace(new StoredPages(pages, encoder, pinning.client()), namespaceParts);
+      },
       nodeStats: () => {
-        const { poolCapacityBytes, poolUsedBytes, poolEntries, members } = stats();
+        const { poolCapacityBytes, poolUsedBytes, poolEntries, pinnedEntries, pinnedBytes, members } = stats();
         return {
           pool_capacity_bytes: poolCapacityBytes,
           pool_used_bytes: poolUsedBytes,
           pool_entries: poolEntries,
+          pool_pinned_entries: pinnedEntries,
+          pool_pinned_bytes: pinnedBytes,
           members,
         };
       },

@@ -10,6 +10,7 @@ import { reportTenants } from '../pool/tenants/tenant-metrics.js';
 import { DiskTier } from '../store/disk/disk-tier.js';
 import { Promoter } from '../store/disk/promoter.js';
 import type { PageStatements } from '../store/page-statements.js';
+import type { PagePins } from '../store/pins/page-pins.js';
 import type { ModelPart } from './key-namespace.js';
 
 export interface OpenDiskOptions {
@@ -62,16 +63,17 @@ export function diskTierOf(
 /** Brings pages from the disk into the pool for other nodes. */
 export function promoterOf(
   disk: DiskStore,
-  parts: { readonly pool: PublishedPool; readonly statements: PageStatements },
+  parts: { readonly pool: PublishedPool; readonly statements: PageStatements; readonly pins: PagePins },
   { clock, metrics }: Environment,
 ): Promoter {
-  const { pool, statements } = parts;
+  const { pool, statements, pins } = parts;
   return new Promoter({
     disk,
     pool,
     confirm: (keys) => statements.confirm(keys),
     announce: (keys) => statements.announcePromoted(keys),
     locationsOf: (keys) => statements.poolLocationsOf(keys),
+    pinnedBytes: () => pins.bytes,
     clock,
     metrics,
   });

@@ -17,6 +17,7 @@ import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { NodeNamespace } from '../store/namespace/node-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
+import type { ClientPins } from '../store/pins/pinning.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
 import { openDisk } from './disk-wiring.js';
@@ -61,6 +62,8 @@ export class MeshCacheStore extends NodeNamespace {
   readonly #reporting: NodeReporting;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
+  /** The pins of this program. */
+  readonly #ownPins: ClientPins;
   readonly #doors: Doors;
   #closing: Promise<void> | undefined;
 
@@ -78,8 +81,9 @@ export class MeshCacheStore extends NodeNamespace {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
     const { parts, keyEncoders, turns, metrics } = given;
+    const ownPins = parts.pinning.client();
     super({
-      namespacePages: new StoredPages(parts.pages, keyEncoders.own),
+      namespacePages: new StoredPages(parts.pages, keyEncoders.own, ownPins),
       turns,
       onLookup: (asked, found) => metrics.recordLookup(asked, found),
     });
@@ -90,6 +94,7 @@ export class MeshCacheStore extends NodeNamespace {
     this.#reporting = given.reporting;
     this.#turns = turns;
     this.#keyEncoders = keyEncoders;
+    this.#ownPins = ownPins;
     this.#doors = given.doors;
   }
 
@@ -195,7 +200,7 @@ export class MeshCacheStore extends NodeNamespace {
    * await weights.set('layer-0', new Float32Array(4096));
    */
   namespace(namespace: Partial<KeyNamespace>): NodeNamespace {
-    const pages = new StoredPages(this.#parts.pages, this.#keyEncoders.of(wholeNamespace(namespace)));
+    const pages = new StoredPages(this.#parts.pages, this.#keyEncoders.of(wholeNamespace(namespace)), this.#ownPins);
     const metrics = this.#metrics;
     return new NodeNamespace({
       namespacePages: pages,
@@ -297,17 +302,17 @@ export class MeshCacheStore extends NodeNamespace {
    * size, and is for tests and simulations.
    */
   verify(): void {
-    const { runtime, pages, events, disk, promoter, leaving, hotReads } = this.#parts;
+    const { runtime, pages, events, disk, promoter, leaving, hotReads, pins } = this.#parts;
     const { clients, resp } = this.#doors;
-    for (const part of [runtime, pages, events, disk, promoter, leaving, hotReads, clients, resp]) part?.verify();
+    for (const part of [runtime, pages, events, disk, promoter, leaving, hotReads, pins, clients, resp]) part?.verify();
   }
 }
 
 function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): DoorParts {
-  const { pages, runtime, events } = parts;
+  const { pages, runtime, pinning, events } = parts;
   const { nodeId, directory } = runtime;
   const follow = (options: FollowOptions) => events.follow(options);
-  return { nodeId, directory, pages, keyEncoders, follow, stats: () => statsOf(parts), env };
+  return { nodeId, directory, pages, pinning, keyEncoders, follow, stats: () => statsOf(parts), env };
 }
 
 function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders): PageEventSource {
@@ -318,6 +323,6 @@ function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders):
   };
 }
 
-function statsOf({ runtime, pages, pool, disk }: StoreParts): StoreStats {
-  return storeStats({ pages, pool, disk, members: runtime.members().size });
+function statsOf({ runtime, pages, pool, disk, pins }: StoreParts): StoreStats {
+  return storeStats({ pages, pool, disk, pins, members: runtime.members().size });
 }

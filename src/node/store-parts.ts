@@ -14,6 +14,8 @@ import { WantedPages } from '../store/copies/wanted-pages.js';
 import type { Promoter } from '../store/disk/promoter.js';
 import { PageEvents } from '../store/events/page-events.js';
 import { PageStore, type PageStoreParts } from '../store/page-store.js';
+import { PagePins } from '../store/pins/page-pins.js';
+import { Pinning } from '../store/pins/pinning.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
@@ -45,6 +47,8 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly leaving: StoreLeaving;
   readonly hotReads: HotReads;
   readonly earlier: EarlierPages;
+  readonly pins: PagePins;
+  readonly pinning: Pinning;
 }
 
 /** Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is made later. */
@@ -56,6 +60,8 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const remoteHits = new Signal<[keys: readonly string[]]>();
   const copyThreads = copyThreadsOf(env.threads);
   const pool = publishedPoolOf(ground, copyThreads);
+  const pins = pagePinsOf(ground, pool);
+  const isPinned = (key: string) => pins.has(key);
   const wanted = new WantedPages();
   const earlier = new EarlierPages({
     disk,
@@ -69,6 +75,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const pages = new PageStore({
     ...storeParts,
     onTouched,
+    isPinned,
     onSet: set.tell,
     onGone: gone.tell,
     onChanged: changed.tell,
@@ -76,8 +83,8 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const events = new PageEvents(pages.statements, env);
   changed.listen((keys) => events.note(keys));
   evicted.listen((keys) => pages.forget(keys));
-  const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements }, env);
-  const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
+  const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements, pins }, env);
+  const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads, isPinned });
   set.listen((keys) => copies.set(keys));
   gone.listen((keys) => copies.gone(keys));
   const node: LeavingNode = {
@@ -94,8 +101,23 @@ export function assembleStore(ground: StoreGround): StoreParts {
     clock: env.clock,
   });
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
+  const pinning = new Pinning({
+    pins,
+    onDisk: disk && ((keys) => disk.peekBatch(keys)),
+    promoter,
+    copies,
+    mayBring: () => !leaving.drain.isDraining,
+    nodeId: runtime.nodeId,
+    maxMs: config.pinMaxS * 1000,
+    clock: env.clock,
+  });
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-  return { runtime, region, disk, pool, pages, events, promoter, leaving, hotReads, earlier };
+  return { runtime, region, disk, pool, pages, events, promoter, leaving, hotReads, earlier, pins, pinning };
+}
+
+function pagePinsOf({ config, env, region, metrics }: StoreGround, pool: PublishedPool): PagePins {
+  const segmentBytes = Math.min(pool.capacity, region.segmentBytes);
+  return new PagePins({ pool, segmentBytes, maxShare: config.pinMaxShare, clock: env.clock, metrics });
 }
 
 /** Makes the pool in the region, which peers can read from now on. */
@@ -188,11 +210,12 @@ export function storePartOf(
  * misses.
  */
 export async function closeStore(
-  { runtime, region, pool, pages, events, promoter, leaving }: StoreParts,
+  { runtime, region, pool, pages, events, promoter, leaving, pinning }: StoreParts,
   { reporting, doors }: { readonly reporting: NodeReporting; readonly doors: Doors | undefined },
 ): Promise<void> {
   reporting.closing();
   events.close();
+  pinning.close();
   const leavingClosed = leaving.close();
   const pagesClosed = pages.close();
   const clientsClosed = closeDoors(doors);

@@ -1,4 +1,6 @@
+import { ArgumentError } from '../base/errors.js';
 import { KeyBatch, type Keys, type RequestOptions } from '../core/index.js';
+import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import type { Placement, PublishedPage } from './page-index.js';
 import { isAsGood, NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
@@ -18,6 +20,19 @@ export interface PageBytes {
 /** Whether the views still have all the page's bytes; their memory may have been detached meanwhile. */
 export function isWhole({ views, length }: PageBytes): boolean {
   return views.reduce((sum, view) => sum + view.length, 0) === length;
+}
+
+/** The bytes at a pointer into a live `HostRegion`, for `publish`. Throws `ArgumentError` for any other. */
+export function pageAt(srcPtr: bigint, length: number): PageBytes {
+  if (typeof srcPtr !== 'bigint') {
+    throw new ArgumentError(`publish: a pointer must be a bigint, got ${typeof srcPtr}`);
+  }
+  if (!Number.isSafeInteger(length) || length < 1) {
+    throw new ArgumentError(`publish: length must be a whole number of at least 1 byte, got ${length}`);
+  }
+  const views = resolve(Number(srcPtr), length);
+  if (views !== null) return { views, length };
+  throw new ArgumentError(`publish: ${length} bytes from ${srcPtr} on are not within a live HostRegion`);
 }
 
 /** Bytes of all pages together. */

@@ -18,11 +18,14 @@ type LeasedIndex = Pick<PageIndex, 'hold' | 'release' | 'holdsOf' | 'peekStored'
 class Lease implements PageLease {
   readonly key: string;
   readonly page: PublishedPage;
+  /** Called when the lease ends early. */
+  readonly onEndedEarly: ((lease: PageLease) => void) | undefined;
   isLive = true;
 
-  constructor(key: string, page: PublishedPage) {
+  constructor(key: string, page: PublishedPage, onEndedEarly: ((lease: PageLease) => void) | undefined) {
     this.key = key;
     this.page = page;
+    this.onEndedEarly = onEndedEarly;
   }
 }
 
@@ -35,9 +38,12 @@ export class PageLeases {
     this.#index = index;
   }
 
-  /** Takes a lease; `page` must be the page that is found under the key now. */
-  take(key: string, page: PublishedPage): PageLease {
-    const lease = new Lease(key, page);
+  /**
+   * Takes a lease; `page` must be the page that is found under the key now. `onEndedEarly` is called when the page
+   * leaves its place before {@link end}.
+   */
+  take(key: string, page: PublishedPage, onEndedEarly?: (lease: PageLease) => void): PageLease {
+    const lease = new Lease(key, page, onEndedEarly);
     const others = this.#byKey.get(key);
     if (others === undefined) this.#byKey.set(key, new Set([lease]));
     else others.add(lease);
@@ -56,9 +62,14 @@ export class PageLeases {
     this.#index.release([key]);
   }
 
+  /** Ends the leases of a page that leaves its place. */
   endOf(key: string): void {
     const leases = this.#byKey.get(key);
-    if (leases !== undefined) for (const lease of [...leases]) this.end(lease);
+    if (leases === undefined) return;
+    for (const lease of [...leases]) {
+      this.end(lease);
+      lease.onEndedEarly?.(lease);
+    }
   }
 
   endAll(): void {

@@ -11,6 +11,9 @@ const NOWHERE = -1;
 /** Returns bytes of the pool, starting at an offset. */
 export type PoolBytes = (offset: number, length: number) => Uint8Array;
 
+/** A page that has a stamp: where it lies in the pool, in bytes. */
+type StampedPage = { readonly slot: number; readonly offset: number; readonly length: number };
+
 /**
  * The stamps of one pool's pages, by slot, and the tails that they replace: see `memory/page-stamp.ts`.
  *
@@ -104,9 +107,9 @@ export class PageStamps {
   }
 
   /** Throws `InvariantError` unless each of `pages` has its stamp in place, and no other slot has one. */
-  verify(pages: Iterable<{ readonly slot: number; readonly offset: number; readonly length: number }>): void {
+  verify(pages: Iterable<readonly [key: string, page: StampedPage]>): void {
     let count = 0;
-    for (const { slot, offset, length } of pages) {
+    for (const [, { slot, offset, length }] of pages) {
       count++;
       const at = this.#stampAt[slot] ?? NOWHERE;
       assertEqual(`page stamps: offset of the stamp of slot ${slot}`, at, stampOffset(offset, length));

@@ -2,13 +2,12 @@ import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
 import { pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { Keys, PoolAllocatorStats, PoolTenantStats, RequestOptions } from '../core/index.js';
-import { resolve } from '../memory/address-space.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
 import { keysInSlices } from './keys-in-slices.js';
-import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
+import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, pageAt, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
-import { NO_ORIGIN, PageIndex, type PublishedPage } from './page-index.js';
+import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type Placing, placeBatch } from './page-placing.js';
 import { type LocalRead, Reading } from './page-reading.js';
@@ -16,7 +15,6 @@ import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
 import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
-import type { PageOrigin } from './slots/page-origin.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
@@ -51,6 +49,7 @@ export class PublishedPool {
   readonly #fills: PageFills;
   readonly #serving: PageServing;
   #isEnding = false;
+  #longestBytes = 0;
 
   /** Takes `capacity` bytes from `baseAddr` on, in one live `HostRegion`; peers read them with `rkey`. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions) {
@@ -96,6 +95,11 @@ export class PublishedPool {
     return this.#index.size;
   }
 
+  /** Length in bytes of the longest page that has been here. */
+  get longestBytes(): number {
+    return this.#longestBytes;
+  }
+
   /** Bytes of all pages, including those whose bytes are still to be written. */
   get bytesUsed(): number {
     return this.#index.usedBytes;
@@ -107,17 +111,7 @@ export class PublishedPool {
    * the page of this key.
    */
   publish(key: string, srcPtr: bigint, length: number): bigint | null {
-    if (typeof srcPtr !== 'bigint') {
-      throw new ArgumentError(`publish: a pointer must be a bigint, got ${typeof srcPtr}`);
-    }
-    if (!Number.isSafeInteger(length) || length < 1) {
-      throw new ArgumentError(`publish: length must be a whole number of at least 1 byte, got ${length}`);
-    }
-    const views = resolve(Number(srcPtr), length);
-    if (views === null) {
-      throw new ArgumentError(`publish: ${length} bytes from ${srcPtr} on are not within a live HostRegion`);
-    }
-    const [page] = this.publishBatch([key], [{ views, length }]);
+    const [page] = this.publishBatch([key], [pageAt(srcPtr, length)]);
     return page ? this.baseAddr + BigInt(page.offset) : null;
   }
 
@@ -241,10 +235,11 @@ export class PublishedPool {
 
   /**
    * Keeps pages from eviction until {@link unlease}; one lease for each key, null if the page is not here. A lease ends
-   * by itself when its page is removed, or other bytes are published under its key.
+   * by itself when its page is removed, or other bytes are published under its key; `onEndedEarly` is told then.
    */
-  lease(keys: Keys): (PageLease | null)[] {
-    return this.peekBatch(keys).map((page, i) => page && this.#leases.take(stringsOf(keys)[i] as string, page));
+  lease(keys: Keys, onEndedEarly?: (lease: PageLease) => void): (PageLease | null)[] {
+    const strings = stringsOf(keys);
+    return this.peekBatch(keys).map((page, i) => page && this.#leases.take(strings[i] as string, page, onEndedEarly));
   }
 
   /** Ends leases, which counts as a use. Harmless for leases that have ended. */
@@ -470,7 +465,9 @@ export class PublishedPool {
 
   /** Sets the stamp of a page that has just been filled; no reader has been told of it yet. */
   #stamped<T extends PublishedPage | null>(page: T): T {
-    if (page !== null) this.#stamps?.set(page.slot, page.offset, page.length);
+    if (page === null) return page;
+    this.#longestBytes = Math.max(this.#longestBytes, page.length);
+    this.#stamps?.set(page.slot, page.offset, page.length);
     return page;
   }
 
@@ -494,6 +491,6 @@ export class PublishedPool {
     this.#leases.verify();
     this.#fills.verify();
     this.#serving.verify();
-    this.#stamps?.verify([...this.#index.pages()].map(([, page]) => page));
+    this.#stamps?.verify(this.#index.pages());
   }
 }

@@ -22,6 +22,8 @@ export interface PageStatementsParts {
   readonly isSettled: () => boolean;
   /** Whether computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
+  /** Whether a client has pinned the page here; default: none has. */
+  readonly isPinned?: (key: string) => boolean;
   /** Called with pages that may have left the pool. */
   readonly onGone?: (keys: readonly string[]) => void;
   /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */
@@ -260,7 +262,7 @@ export class PageStatements {
       const strings = stringsOf(left.keys);
       const announced = await this.#announce(left, { unlessHeld });
       for (const i of announced.refused) refused.add(strings[i] as string);
-      this.#dropHeld(left, announced.held);
+      if (announced.held.length > 0) await this.#dropHeld(left, announced.held);
       const outdated = announced.outdated.map((i) => strings[i] as string);
       if (outdated.length === 0 || this.#closed) return refused;
       const next = versions.next();
@@ -286,18 +288,23 @@ export class PageStatements {
     });
   }
 
-  /** Drops computed pages that another node has; its pages are as good. */
-  #dropHeld(entries: KeyedLocations, held: readonly number[]): void {
-    if (held.length === 0 || this.#closed) return;
-    const { pool, disk, metrics } = this.#parts;
-    const keys = stringsOf(pickKeys(entries.keys, held));
-    const voidBelow = held.map((i) => (entries.columns.version[i] as number) + 1);
+  /** Drops computed pages that another node has; its pages are as good. Pinned ones stay, and are announced as well. */
+  async #dropHeld(entries: KeyedLocations, held: readonly number[]): Promise<void> {
+    if (this.#closed) return;
+    const { pool, disk, metrics, isPinned = () => false } = this.#parts;
+    const strings = stringsOf(entries.keys);
+    const kept = held.filter((i) => isPinned(strings[i] as string));
+    const dropped = held.filter((i) => !isPinned(strings[i] as string));
+    const keys = dropped.map((i) => strings[i] as string);
+    const voidBelow = dropped.map((i) => (entries.columns.version[i] as number) + 1);
     this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
     this.#parts.onChanged?.(keys);
     metrics.count('meshcache_duplicate_pages_total', keys.length);
     // The removal is not awaited: after a crash the disk's page is announced anew, and is as good as the other node's.
     // The disk reports its own failures.
     disk?.removeOlder(keys, voidBelow).catch(() => {});
+    if (kept.length === 0) return;
+    await this.#announceAgain({ keys: pickKeys(entries.keys, kept), columns: entries.columns.pick(kept) });
   }
 
   /** Drops pages of this version or an older one. */

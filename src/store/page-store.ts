@@ -59,6 +59,8 @@ export interface PageStoreParts {
   readonly onTouched?: (keys: readonly string[]) => void;
   /** Called with keys under which pages have been set here. */
   readonly onSet?: (keys: readonly string[]) => void;
+  /** Whether a client has pinned the page here; default: none has. */
+  readonly isPinned?: (key: string) => boolean;
   /** Called with pages that may have left the pool. */
   readonly onGone?: (keys: readonly string[]) => void;
   /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */

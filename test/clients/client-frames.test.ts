@@ -33,6 +33,7 @@ import {
   RequestType,
   type Status,
 } from '../../src/clients/wire/messages.js';
+import { decodePin, encodePin } from '../../src/clients/wire/pin-messages.js';
 import type { Tier } from '../../src/types.js';
 import { numberBody } from '../_support/clients/test-client.js';
 
@@ -65,6 +66,8 @@ const TYPES: Readonly<Record<string, number>> = {
   STATS: RequestType.stats,
   PING: RequestType.ping,
   STAT: RequestType.stat,
+  PIN: RequestType.pin,
+  UNPIN: RequestType.unpin,
   EVENTS: RequestType.events,
 };
 const NOTHING = Buffer.alloc(0);
@@ -142,10 +145,15 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       return keyCase(body, f, true);
     case 'DELETE':
     case 'STAT':
+    case 'UNPIN':
       return keyCase(body, f, false);
     case 'SET_BYTES': {
       const expected = { pool: f.pool, isNamed: f.named, ...told(f), keys: f.keys, pages: f.pages.map(hex) };
       return { encoded: encodeSetBytes(expected), decoded: decodeSetBytes(body, 100), expected };
+    }
+    case 'PIN': {
+      const expected = { pool: f.pool, forMs: f.forMs, keys: f.keys };
+      return { encoded: encodePin(expected), decoded: decodePin(body, 100), expected };
     }
     case 'EVENTS':
       return { encoded: encodeEvents(f), decoded: decodeEvents(body), expected: f };

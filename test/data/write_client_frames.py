@@ -31,6 +31,8 @@ TYPES = {
     "STATS": 13,
     "PING": 14,
     "STAT": 15,
+    "PIN": 16,
+    "UNPIN": 17,
     "EVENTS": 18,
 }
 BOOT = bytes(range(0x10, 0x20))
@@ -341,6 +343,13 @@ answer(
     b'[{"length":4096,"holders":[{"node_id":"node-1","tier":"memory"}]},null]',
     {"json": [{"length": 4096, "holders": [{"node_id": "node-1", "tier": "memory"}]}, None]},
 )
+
+# PIN, UNPIN
+pinned = text16("kv") + pack("<I", 60_000) + keys("a", "bé")
+request("pin", "PIN", pinned, {"pool": "kv", "forMs": 60_000, "keys": ["a", "bé"]})
+answer("pin is answered", "PIN", b"\1\0", {"request": {"keys": 2}, "results": [True, False]})
+request("unpin", "UNPIN", text16("") + keys("a"), {"pool": "", "keys": ["a"]})
+answer("unpin is answered", "UNPIN", b"\1", {"request": {"keys": 1}, "results": [True]})
 
 # EVENTS
 request("events, a list first", "EVENTS", text16("") + pack("<H", 1) + text16(""), {"position": "", "pools": [""]})

@@ -1,15 +1,14 @@
 import test from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
-import { parseEndpoint } from '../../src/base/environment/network.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
-import { Drain, type DrainParts, type DrainProgress } from '../../src/node/leaving/drain.js';
+import { Drain, type DrainParts } from '../../src/node/leaving/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/copies/wanted-pages.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { ManualClock } from '../_support/clock.js';
+import { drain } from '../_support/node/drain-node.js';
 import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
-import { simulated, type TestWorld } from '../_support/simulated.js';
+import { simulated } from '../_support/simulated.js';
 import { content, until } from '../_support/support.js';
 
 const PAGE_BYTES = 32 * 1024;
@@ -255,15 +254,4 @@ async function missesOf(store: MeshCacheStore, keys: readonly string[]): Promise
     if (page && !Buffer.from(page).equals(content(i, PAGE_BYTES))) throw new Error(`wrong bytes under ${key}`);
     return page === null;
   });
-}
-
-/** As an operator does it: over the control plane. */
-async function drain({ operator }: TestWorld, store: MeshCacheStore, params: object = {}): Promise<DrainProgress> {
-  const rpc = new RpcClient({ env: operator.environment });
-  const { control_endpoint } = (await store.runtime.report()) as { control_endpoint: string };
-  try {
-    return (await rpc.call(parseEndpoint(control_endpoint)!, 'node.drain', params)) as DrainProgress;
-  } finally {
-    await rpc.close();
-  }
 }

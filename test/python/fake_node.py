@@ -17,10 +17,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-NAMES = "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT".split()
+NAMES = (
+    "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS"
+)
 #: The name of each type of request by its number.
-TYPES = {**{number: name for number, name in enumerate(NAMES, 1)}, 18: "EVENTS"}
+TYPES = dict(enumerate(NAMES.split(), 1))
 HEADER = struct.Struct("<IHHII")
+MAX_PIN_MS = 600_000
 OPTIONS: dict[str, Any] = {
     "capabilities": 3,
     # STATS has what the requests for pages told.
@@ -148,6 +151,8 @@ DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "STATS": lambda reader: {},
     "PING": lambda reader: {},
     "STAT": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
+    "PIN": lambda reader: {"pool": reader.text16(), "forMs": reader.number(4), "keys": reader.keys()},
+    "UNPIN": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
     "EVENTS": lambda reader: {
         "position": reader.text16(),
         "pools": [reader.text16() for _ in range(reader.number(2))],
@@ -176,6 +181,8 @@ class Peer:
         self.expiries: list[int | None] = []
         self.ignores_cancel = False
         self.lock = threading.Lock()
+        #: Pinned pages, by pool and key, and the milliseconds of each.
+        self.pins: dict[tuple[str, str], int] = {}
 
     def answer(self, type_: int, request_id: int, body: bytes = b"", status: int = 0) -> None:
         with self.lock:
@@ -325,6 +332,16 @@ class Peer:
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self.regions[region_id] = mmap.mmap(descriptor, length, prot=protection)
         os.close(descriptor)
+
+    def pin(self, fields: dict[str, Any]) -> bytes | int:
+        if fields["forMs"] > MAX_PIN_MS:
+            return 1
+        wanted = [(fields["pool"], key) for key in fields["keys"]]
+        self.pins.update((page, fields["forMs"]) for page in wanted if page in self.node.pages)
+        return bytes(page in self.node.pages for page in wanted)
+
+    def unpin(self, fields: dict[str, Any]) -> bytes | int:
+        return bytes(self.pins.pop((fields["pool"], key), None) is not None for key in fields["keys"])
 
     def unregion(self, fields: dict[str, Any]) -> bytes | int:
         return b"" if self.regions.pop(fields["regionId"], None) is not None else 2

@@ -216,6 +216,35 @@ class Pages(NodeTest):
                 client.set("a", b"1", expires_in=wrong)  # type: ignore[arg-type]
         self.assertIsNone(client.get("a"))
 
+    def test_pins(self) -> None:
+        self.node(capabilities=3 | 32, max_keys=2)
+        client = self.client()
+        self.assertEqual(client.set_many({"a": b"1", "b": b"2", "c": b"3"}), [True] * 3)
+        self.assertEqual(client.pin(["a", "none", "b", "c"], 1.5), [True, False, True, True])
+        self.assertEqual(client.pin([b"a"], 1), [False])
+        self.assertEqual(client.unpin(["a", "none", "c"], timeout=5), [True, False, True])
+        self.assertEqual(client.unpin(["a"]), [False])
+        self.assertEqual(client.pin([], 1), [])
+        with self.assertRaisesRegex(ValueError, "refused"):
+            client.pin(["a"], 601)
+        for wrong in (0, -1, float("nan")):
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(ValueError, "seconds must be above 0"):
+                client.pin(["a"], wrong)
+        with self.assertRaisesRegex(TypeError, "seconds must be a number"):
+            client.pin(["a"], "1")  # type: ignore[arg-type]
+        with self.assertRaisesRegex(TypeError, "sequence of strings"):
+            client.pin("a", 1)
+        self.assertEqual(client.pin(["status=8"], 1), [False])
+
+    def test_pins_of_an_older_node_raise(self) -> None:
+        self.node()
+        client = self.client()
+        with self.assertRaisesRegex(NotAvailable, "node fake-node has version 0.0.0, which cannot pin pages"):
+            client.pin(["a"], 1)
+        with self.assertRaises(NotAvailable):
+            client.unpin(["a"])
+        self.assertTrue(client.set("a", b"1"))
+
     def test_regions_by_descriptor(self) -> None:
         for capabilities, mode in ((3, "direct"), (2, "staged"), (0, "bytes")):
             node = self.node(capabilities=capabilities)

@@ -57,7 +57,9 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
             return protocol.bytes_head(pool, flags) + keys + lengths + b"".join(pages)
         case "FENCE" | "CANCEL":
             return protocol.number_body(fields["of"])
-        case "DELETE" | "STAT":
+        case "PIN":
+            return protocol.pin_head(pool, fields["forMs"]) + keys
+        case "DELETE" | "STAT" | "UNPIN":
             return protocol.text16(pool) + keys
         case "CLEAR":
             return protocol.clear_body(fields["pools"])
@@ -91,7 +93,7 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
         case "EXISTS":
             prefix, flags = protocol.decode_exists(body, request["keys"], request["perKey"])
             return {"request": request, "prefix": prefix, **({"flags": flags} if request["perKey"] else {})}
-        case "GET" | "SET" | "SET_BYTES" | "DELETE":
+        case "GET" | "SET" | "SET_BYTES" | "DELETE" | "PIN" | "UNPIN":
             return {"request": request, "results": protocol.decode_flags(body, request["keys"])}
         case "GET_BYTES":
             pages: list[str] = []
@@ -156,7 +158,7 @@ class GoldenFrames(unittest.TestCase):
                     self.assertEqual({"message": data[16:].decode()}, frame["fields"])
 
     def test_answers_of_another_length_are_violations(self) -> None:
-        checked = ("HELLO", "EXISTS", "GET", "SET", "SET_BYTES", "DELETE", "GET_BYTES", "EVENTS")
+        checked = ("HELLO", "EXISTS", "GET", "SET", "SET_BYTES", "DELETE", "GET_BYTES", "PIN", "UNPIN", "EVENTS")
         for frame in (frame for frame in FRAMES if frame["kind"] == "answer" and frame["status"] == 0):
             if frame["type"] not in checked:
                 continue

@@ -61,6 +61,7 @@ function newCopies(
     pool,
     transport,
     nodeId: 'copier',
+    isPinned: () => false,
     endpointOf: () => 'owner:1',
     promotions: { ask: async (_, some) => some.map(() => 'absent' as const), release() {} },
     directory: {

@@ -55,6 +55,7 @@ test.serial('verify: promoter', async (t) => {
     const pool = newPool(t);
     const promoter = new Promoter({
       pool,
+      pinnedBytes: () => 0,
       disk: { peekBatch: (keys) => keys.map(() => null), readPages: async () => [] },
       announce: async () => {},
       confirm: async (keys) => keys.map(() => true),

@@ -3,7 +3,7 @@ import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/l
 import type { RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
-import type { PageWriteOptions, StoredPages } from '../../store/namespace/namespace-pages.js';
+import type { PagePinOptions, PageWriteOptions, StoredPages } from '../../store/namespace/namespace-pages.js';
 import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
@@ -71,6 +71,20 @@ export class ClientNamespace {
 
   delete(keys: readonly string[], pool: string): Promise<boolean[]> {
     return this.#in(pool, () => this.#pages.delete(keys, { pool }));
+  }
+
+  /** Pins pages for this client; see `ClientPins.pin`. */
+  pin(keys: readonly string[], options: PagePinOptions & { readonly signal: AbortSignal }): Promise<boolean[]> {
+    return this.#in(options.pool, () => this.#pages.pin(keys, options));
+  }
+
+  unpin(keys: readonly string[], pool: string): Promise<boolean[]> {
+    return this.#in(pool, () => this.#pages.unpin(keys, { pool }));
+  }
+
+  /** Ends all pins of this client. */
+  endPins(): void {
+    this.#pages.endPins();
   }
 
   /** Drops this node's pages of the namespace, in these pools and in those that were used since its start. */

@@ -29,6 +29,7 @@ import {
   Status,
   type ToldFlags,
 } from '../wire/messages.js';
+import { decodePin } from '../wire/pin-messages.js';
 import { RequestError } from '../wire/request-error.js';
 import { ClientEvents } from './client-events.js';
 import type { ClientNamespace } from './client-namespace.js';
@@ -57,9 +58,10 @@ export class ClientRequests {
     this.#events = new ClientEvents(parts.namespace);
   }
 
-  /** Lets go of what is kept between requests. */
+  /** Lets go of what is kept between requests: a list of events in progress, and the client's pins. */
   close(): void {
     this.#events.close();
+    this.#parts.namespace.endPins();
   }
 
   /**
@@ -81,6 +83,10 @@ export class ClientRequests {
         return this.#setBytes(body, signal);
       case RequestType.delete:
         return this.#delete(body, signal);
+      case RequestType.pin:
+        return this.#pin(body, signal);
+      case RequestType.unpin:
+        return this.#unpin(body);
       case RequestType.clear:
         return this.#clear(body);
       case RequestType.stat:
@@ -259,6 +265,16 @@ export class ClientRequests {
   async #delete(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
     return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.delete(keys, pool));
+  }
+
+  async #pin(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { pool, forMs, keys } = decodePin(body, CLIENT_REQUEST_MAX_KEYS);
+    return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.pin(keys, { pool, forMs, signal }));
+  }
+
+  async #unpin(body: Buffer): Promise<Buffer> {
+    const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
+    return flagsOf(await this.#parts.namespace.unpin(keys, pool));
   }
 
   async #clear(body: Buffer): Promise<Buffer> {

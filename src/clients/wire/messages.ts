@@ -42,6 +42,8 @@ export const RequestType = {
   stats: 13,
   ping: 14,
   stat: 15,
+  pin: 16,
+  unpin: 17,
   events: 18,
 } as const;
 export type RequestType = (typeof RequestType)[keyof typeof RequestType];
@@ -60,7 +62,15 @@ export const Status = {
 export type Status = (typeof Status)[keyof typeof Status];
 
 /** Capability bits: features that a node offers to a client. */
-export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8, expiry: 16, events: 64 } as const;
+export const Capability = {
+  descriptors: 1,
+  staging: 2,
+  files: 4,
+  hints: 8,
+  expiry: 16,
+  pins: 32,
+  events: 64,
+} as const;
 
 export interface FrameHeader {
   readonly bodyBytes: number;
@@ -278,7 +288,7 @@ export function decodeExists(body: Buffer, maxKeys: number): ExistsRequest {
   return { pool, wantsFlags, suffixes, keys };
 }
 
-/** GET_BYTES, DELETE and STAT: a pool and keys. GET_BYTES has a byte of flags between them. */
+/** GET_BYTES, DELETE, STAT and UNPIN: a pool and keys. GET_BYTES has a byte of flags between them. */
 export function encodeKeyRequest(
   pool: string,
   keys: readonly string[],

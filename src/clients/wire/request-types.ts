@@ -10,5 +10,6 @@ export const CANCELLABLE_TYPES: ReadonlySet<number> = new Set([
   RequestType.getBytes,
   RequestType.setBytes,
   RequestType.delete,
+  RequestType.pin,
   RequestType.events,
 ]);

@@ -1,12 +1,16 @@
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { PageStore, PageStoreStats } from '../../store/page-store.js';
+import type { PagePins } from '../../store/pins/page-pins.js';
 
 /** The contents and the counters of a store: bytes, pages, and reads by their source. */
 export interface StoreStats extends PageStoreStats {
   readonly poolEntries: number;
   readonly poolUsedBytes: number;
   readonly poolCapacityBytes: number;
+  /** Pages that clients have pinned, and their bytes. */
+  readonly pinnedEntries: number;
+  readonly pinnedBytes: number;
   readonly quarantinedBytes: number;
   readonly evictions: number;
   /** Ranges that were reused before the end of their quarantine, because the quarantine was full. */
@@ -21,6 +25,7 @@ export function storeStats(parts: {
   readonly pages: PageStore;
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
+  readonly pins: Pick<PagePins, 'count' | 'bytes'>;
   readonly members: number;
 }): StoreStats {
   const pool = parts.pool.stats();
@@ -29,6 +34,8 @@ export function storeStats(parts: {
     poolEntries: pool.entries,
     poolUsedBytes: pool.usedBytes,
     poolCapacityBytes: pool.capacityBytes,
+    pinnedEntries: parts.pins.count,
+    pinnedBytes: parts.pins.bytes,
     quarantinedBytes: pool.quarantinedBytes,
     evictions: pool.evictions,
     earlyReuses: pool.earlyReuses,

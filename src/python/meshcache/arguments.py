@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
@@ -90,6 +91,15 @@ def expiry_ms(expires_in: float | None) -> int | None:
             f"expires_in must be above 0 and at most {protocol.MAX_EXPIRY_MS // 1000} seconds, got {expires_in!r}"
         )
     return max(1, round(expires_in * 1000))
+
+
+def pin_milliseconds(seconds: float) -> int:
+    """The time of a pin as requests have it, rounded up."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"seconds must be a number, got {seconds!r}")
+    if not seconds > 0:
+        raise ValueError(f"seconds must be above 0, got {seconds!r}")
+    return min(math.ceil(min(seconds, 1e9) * 1000), protocol.MAX_PIN_MS)
 
 
 def checked_timeout(timeout: float) -> float:

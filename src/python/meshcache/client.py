@@ -27,6 +27,7 @@ from .arguments import (
     flat_view,
     hint_number,
     keys_of,
+    pin_milliseconds,
 )
 from .attachment import Attachment
 from .counters import Counters
@@ -372,6 +373,40 @@ class Client:
             return [False] * len(keys)
         return self._requests.per_key(attachment, protocol.DELETE, protocol.text16(pool), keys, deadline)
 
+    def pin(
+        self,
+        keys: Sequence[str] | Sequence[bytes],
+        seconds: float,
+        *,
+        pool: str = "kv",
+        timeout: float | None = None,
+    ) -> list[bool]:
+        """Keeps pages in the pool of the node for a time: they are not evicted meanwhile. True for each page that is pinned; False: no node
+        has it, or it is above the limits of the node (`pin_max_share`). A page on the disk or on another node is brought there first.
+
+        Pinning again extends the time. A pin ends with its time, with `unpin`, with the connection of this client, and when its page is
+        deleted, cleared or overwritten. Raises ValueError for more seconds than the node allows (`pin_max_s`), and NotAvailable when
+        the node is too old.
+        """
+        deadline = self._deadline(timeout)
+        keys, pool = keys_of(keys, pool)
+        milliseconds = pin_milliseconds(seconds)
+        attachment = self._pinning_attachment()
+        if attachment is None or not keys:
+            return [False] * len(keys)
+        return self._requests.pin(attachment, pool, milliseconds, keys, deadline)
+
+    def unpin(
+        self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
+    ) -> list[bool]:
+        """Ends pins of this client; True for each page that it had pinned. Raises NotAvailable when the node is too old."""
+        deadline = self._deadline(timeout)
+        keys, pool = keys_of(keys, pool)
+        attachment = self._pinning_attachment()
+        if attachment is None or not keys:
+            return [False] * len(keys)
+        return self._requests.per_key(attachment, protocol.UNPIN, protocol.text16(pool), keys, deadline)
+
     def clear(self, pools: Sequence[str] = (), *, timeout: float | None = None) -> bool:
         """Drops what this node has of the namespace: in the pools that are in use, and in these."""
         body = protocol.clear_body([checked_text(pool, "pool") for pool in checked_keys(pools)])
@@ -573,6 +608,16 @@ class Client:
         if self._closed:
             raise ClosedError("the client is closed; make another one")
         return self._link.current()
+
+    def _pinning_attachment(self) -> Attachment | None:
+        """The node, which can pin pages."""
+        attachment = self._attachment()
+        if attachment is not None and not attachment.hello.capabilities & protocol.CAN_PIN:
+            hello = attachment.hello
+            raise NotAvailable(
+                f"node {hello.node_id} has version {hello.package_version}, which cannot pin pages; update the node"
+            )
+        return attachment
 
     def _is_named(self, named: bool | None) -> bool:
         namespace = self._settings.namespace

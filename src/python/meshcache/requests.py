@@ -150,6 +150,19 @@ class Requests:
                 results[low:high] = self.flags(attachment, call, high - low)
         return results
 
+    def pin(
+        self, attachment: Attachment, pool: str, milliseconds: int, keys: Sequence[str], deadline: float
+    ) -> list[bool]:
+        """Pins pages. Raises ValueError when the node does not allow the time."""
+        results = [False] * len(keys)
+        head = protocol.pin_head(pool, milliseconds)
+        for low, high, call in self.send(attachment, protocol.PIN, lambda: head, keys, _no_tail, deadline):
+            if self.wait(attachment, call, deadline):
+                results[low:high] = self.flags(attachment, call, high - low)
+            elif call.state not in (PENDING, LOST) and call.status == protocol.BAD_REQUEST:
+                raise ValueError(call.body.decode(errors="replace"))
+        return results
+
     def exists(
         self,
         attachment: Attachment,

@@ -93,15 +93,15 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /** Throws `ArgumentError` unless these are options of a call; `further` names options that only this call has. */
-export function checkOptions(method: string, options: WaitOptions, further?: string): void {
+export function checkOptions(method: string, options: WaitOptions, ...further: readonly string[]): void {
   if (options === NO_OPTIONS) return;
   if (typeof options !== 'object' || options === null) {
     throw new ArgumentError(`${method}: options must be an object, such as { timeoutMs: 500 }; got ${shown(options)}`);
   }
   for (const name of Object.keys(options)) {
-    if (OPTION_NAMES.has(name) || name === further) continue;
+    if (OPTION_NAMES.has(name) || further.includes(name)) continue;
     throw new ArgumentError(
-      `${method}: unknown option ${shown(name)}; allowed are ${[...OPTION_NAMES, ...(further ? [further] : [])].join(', ')}`,
+      `${method}: unknown option ${shown(name)}; allowed are ${[...OPTION_NAMES, ...further].join(', ')}`,
     );
   }
   const { signal, timeoutMs, onMiss, onRefused } = options as ReadOptions & WriteOptions;

@@ -22,7 +22,7 @@ import type { PageStore } from '../page-store.js';
 import { RemoteReads, type RemoteReadsParts } from '../remote/remote-reads.js';
 
 /** Why a page of another node is copied. */
-export type CopyReason = 'handover' | 'hot';
+export type CopyReason = 'handover' | 'hot' | 'pin';
 
 export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
@@ -31,6 +31,8 @@ export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
   readonly pages: Pick<PageStore, 'forget'> & {
     readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
   };
+  /** Whether a client has pinned the page. */
+  readonly isPinned: (key: string) => boolean;
   readonly clock: Clock;
   readonly copyThreads: CopyThreads;
   readonly log: Logger;
@@ -48,9 +50,9 @@ interface Wanted {
  * like any page. A page that the program has set under a key, before or meanwhile, stays: a copy never replaces it.
  *
  * Accounting: `#copies` holds the bytes of every copied page that the pool may still have, the earliest first; together
- * at most COPIES_POOL_FRACTION of the pool. When there is no room, a frequently read page replaces the earliest copies,
- * while a page that is handed over is refused; such pages come in the order in which they are wanted. A page that the
- * program sets here is no longer a copy.
+ * at most COPIES_POOL_FRACTION of the pool. When there is no room, a frequently read page, or one that is to be pinned,
+ * replaces the earliest copies that are not pinned, while a page that is handed over is refused; such pages come in the
+ * order in which they are wanted. A page that the program sets here is no longer a copy.
  *
  * A copy that no directory owner has accepted is dropped again, because this node would not be told what happens to the
  * page. Copies are not written to the own disk: each is only a second location of its page.
@@ -91,15 +93,15 @@ export class RemoteCopies {
   }
 
   /**
-   * Copies pages; 1 for each key whose page is in the own pool afterwards. While too many requests wait, all are
-   * refused with 0. Never rejects.
+   * Copies pages, from the first on at most `maxBytes` of them; 1 for each key whose page is in the own pool afterwards.
+   * While too many requests wait, all are refused with 0. Never rejects.
    */
-  async copy(keys: readonly string[], reason: CopyReason): Promise<Uint8Array> {
+  async copy(keys: readonly string[], reason: CopyReason, maxBytes = Number.POSITIVE_INFINITY): Promise<Uint8Array> {
     const refused = new Uint8Array(keys.length);
     if (this.#requests >= COPY_REQUESTS_MAX_COUNT) return refused;
     this.#requests++;
     try {
-      return await this.#turns.run(() => this.#copy(keys, reason));
+      return await this.#turns.run(() => this.#copy(keys, reason, maxBytes));
     } catch (error) {
       if (!this.#isClosed) {
         this.#parts.log.log('warn', 'copying pages of another node failed', { error: String(error) });
@@ -117,7 +119,7 @@ export class RemoteCopies {
     await this.#turns.ended();
   }
 
-  async #copy(keys: readonly string[], reason: CopyReason): Promise<Uint8Array> {
+  async #copy(keys: readonly string[], reason: CopyReason, maxBytes: number): Promise<Uint8Array> {
     const { pool, directory, metrics, nodeId } = this.#parts;
     if (this.#isClosed) return new Uint8Array(keys.length);
     const isHere = pool.hasBatch(keys);
@@ -125,12 +127,15 @@ export class RemoteCopies {
     const locations = await directory.get(missing);
     // The directory may be wrong about lengths: memory is only allocated for lengths that a page can have.
     const lengthMaxBytes = Math.min(this.#maxBytes, PAGE_MAX_BYTES);
+    let leftBytes = maxBytes;
     const wanted = missing.flatMap((key, i): Wanted[] => {
       const { nodeId: owner = nodeId, length = 0 } = locations[i] ?? {};
-      return owner !== nodeId && length > 0 && length <= lengthMaxBytes ? [{ key, length }] : [];
+      if (owner === nodeId || length === 0 || length > Math.min(lengthMaxBytes, leftBytes)) return [];
+      leftBytes -= length;
+      return [{ key, length }];
     });
-    const maxBytes = Math.min(this.#maxBytes, COPY_REQUEST_TARGET_BYTES);
-    for (const { start, end } of slicesOf(wanted, { maxBytes })) {
+    const sliceMaxBytes = Math.min(this.#maxBytes, COPY_REQUEST_TARGET_BYTES);
+    for (const { start, end } of slicesOf(wanted, { maxBytes: sliceMaxBytes })) {
       if (this.#isClosed) return new Uint8Array(keys.length);
       const batch = wanted.slice(start, end);
       const hasRoom = this.#makeRoom(bytesOf(batch), reason);
@@ -257,16 +262,17 @@ export class RemoteCopies {
   /** Makes room for a copy; false: no room. */
   #makeRoom(bytes: number, reason: CopyReason): boolean {
     if (this.#copiedBytes + bytes <= this.#maxBytes) return true;
-    const { pool, pages } = this.#parts;
+    const { pool, pages, isPinned } = this.#parts;
     if (reason === 'handover') return false;
     const removed: string[] = [];
     for (const key of this.#copies.keys()) {
       if (this.#copiedBytes + bytes <= this.#maxBytes) break;
+      if (isPinned(key)) continue;
       this.#forget(key);
       if (pool.remove(key)) removed.push(key);
     }
     if (removed.length > 0) pages.forget(removed);
-    return true;
+    return this.#copiedBytes + bytes <= this.#maxBytes;
   }
 
   /** Throws `InvariantError` unless the accounting of this class holds. */

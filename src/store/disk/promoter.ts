@@ -49,6 +49,8 @@ export interface PromoterParts {
   readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
   /** Locations of the pages that are in the pool; null for others. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
+  /** Bytes of the pool that pinned pages take from the room of promoted ones. */
+  readonly pinnedBytes: () => number;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
@@ -85,7 +87,7 @@ interface Taken {
  * disk is read once for all readers of a page.
  *
  * Accounting: `#keptBytes` is the sum over `#kept`: all pages that are on their way or leased, never more than
- * PROMOTE_POOL_FRACTION of the pool, or one page. Readers without room wait in order of arrival, and no later reader is
+ * PROMOTE_POOL_FRACTION of the pool less what is pinned there, or one page. Readers without room wait in order of arrival, and no later reader is
  * served before them: a reader that asks fast does not keep the others out.
  */
 export class Promoter {
@@ -296,7 +298,7 @@ export class Promoter {
   }
 
   #hasRoom(bytes: number): boolean {
-    return this.#keptBytes === 0 || this.#keptBytes + bytes <= this.#maxBytes;
+    return this.#keptBytes === 0 || this.#keptBytes + bytes + this.#parts.pinnedBytes() <= this.#maxBytes;
   }
 
   #keep(key: string, bytes: number): KeptPage {

@@ -4,6 +4,7 @@ import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../call/ca
 import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies } from '../copied-reads.js';
 import type { PageStore } from '../page-store.js';
+import type { ClientPins } from '../pins/pinning.js';
 
 /**
  * Options of calls. When the signal is aborted or the time is over, reads end early, as misses; nothing touches their memory after they
@@ -29,6 +30,12 @@ export interface PageWriteOptions extends PageOptions {
   readonly refusals?: Reasons<RefusalReason> | undefined;
 }
 
+/** Options of calls that pin pages. */
+export interface PagePinOptions extends PageOptions {
+  /** Milliseconds for which the pages stay pinned. */
+  readonly forMs: number;
+}
+
 /**
  * Access to the pages of one namespace, by the program's own keys and the names of pools; one result for each key. Methods throw
  * `ArgumentError` for invalid keys, at once.
@@ -44,6 +51,10 @@ export interface NamespacePages {
   /** Sets pages. Writes that have begun when the call is ended early may take effect. */
   set(keys: readonly string[], pages: readonly CallerPage[], options: PageWriteOptions): Promise<boolean[]>;
   delete(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
+  /** Keeps pages in the node's pool for a time; true for each page that is pinned. Rejects with `ArgumentError` for a time that is not allowed. */
+  pin(keys: readonly string[], options: PagePinOptions): Promise<boolean[]>;
+  /** Ends pins of this client; true for each page that it had pinned. */
+  unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
   /** Drops everything that the node has of the namespace, in these pools and in those used there since its start. */
   clear(pools: readonly string[], options?: WaitOptions): Promise<void>;
 }
@@ -55,10 +66,13 @@ const MAIN_POOL = 'kv';
 export class StoredPages implements NamespacePages {
   readonly keyEncoder: KeyEncoder;
   readonly #pages: PageStore;
+  readonly #pins: ClientPins | undefined;
 
-  constructor(pages: PageStore, keyEncoder: KeyEncoder) {
+  /** `pins`: those of the client that uses the pages; without them it can pin none. */
+  constructor(pages: PageStore, keyEncoder: KeyEncoder, pins?: ClientPins) {
     this.#pages = pages;
     this.keyEncoder = keyEncoder;
+    this.#pins = pins;
   }
 
   exists(keys: readonly string[], { pool, ...call }: PageOptions): Promise<boolean[]> {
@@ -119,6 +133,21 @@ export class StoredPages implements NamespacePages {
 
   delete(keys: readonly string[], { pool, ...call }: PageOptions): Promise<boolean[]> {
     return this.#pages.delete(this.objectKeys(keys, pool), call);
+  }
+
+  async pin(keys: readonly string[], { pool, forMs, ...call }: PagePinOptions): Promise<boolean[]> {
+    const objectKeys = this.objectKeys(keys, pool);
+    return this.#pins?.pin(objectKeys, forMs, call) ?? keys.map(() => false);
+  }
+
+  async unpin(keys: readonly string[], { pool }: PageOptions): Promise<boolean[]> {
+    const objectKeys = this.objectKeys(keys, pool);
+    return this.#pins?.unpin(objectKeys) ?? keys.map(() => false);
+  }
+
+  /** Ends all pins of the client that uses these pages. */
+  endPins(): void {
+    this.#pins?.end();
   }
 
   async clear(pools: readonly string[], options?: WaitOptions): Promise<void> {

@@ -37,6 +37,7 @@ import {
 } from './host-pool.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from './hybrid.js';
 import type { NamespacePages } from './namespace-pages.js';
+import { type PinOptions, pinOptions, type UnpinOptions, unpinOptions } from './pin-arguments.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
 const MAIN_POOL = 'kv';
@@ -342,6 +343,32 @@ export class StoreNamespace {
       checkOptions('delete', options);
       checkKeys('delete', keys);
       return blamed('delete', () => this.#pages.delete(keys, { ...options, pool: MAIN_POOL }));
+    });
+  }
+
+  /**
+   * Keeps pages in the pool of this node: they are not evicted for `forMs` milliseconds. True for each page that is pinned; false: no node has
+   * it, or it is above the limits of the node (`pin_max_share`). A page on the disk or on another node is brought into the pool first. Pinning
+   * again extends the time. A pin ends with its time, with this store or client, and when its page is deleted, cleared or overwritten.
+   *
+   * @example
+   * import { MeshCacheStore } from 'meshcache';
+   *
+   * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
+   * const isPinned: boolean[] = await store.pin(['prompt-0', 'prompt-1'], { forMs: 60_000 });
+   */
+  async pin(keys: readonly string[], options: PinOptions): Promise<boolean[]> {
+    return this.#turns.run(() => {
+      const call = pinOptions(keys, options, MAIN_POOL);
+      return blamed('pin', () => this.#pages.pin(keys, call));
+    });
+  }
+
+  /** Ends pins of this store or client; true for each page that it had pinned. */
+  async unpin(keys: readonly string[], options: UnpinOptions = NO_OPTIONS): Promise<boolean[]> {
+    return this.#turns.run(() => {
+      const call = unpinOptions(keys, options, MAIN_POOL);
+      return blamed('unpin', () => this.#pages.unpin(keys, call));
     });
   }
 

@@ -37,6 +37,7 @@ export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
   const promoter = new Promoter({
     disk,
     pool,
+    pinnedBytes: () => 0,
     confirm: async (some) => some.map((key) => options.isGood?.(key) ?? true),
     announce: async (some) => {
       announced.push(...some);

@@ -26,6 +26,8 @@ CLEAR: Final = 12
 STATS: Final = 13
 PING: Final = 14
 STAT: Final = 15
+PIN: Final = 16
+UNPIN: Final = 17
 EVENTS: Final = 18
 
 DONE: Final = 0
@@ -41,6 +43,7 @@ CAN_GIVE_STAGING: Final = 2
 CAN_OPEN_FILES: Final = 4
 CAN_TAKE_HINTS: Final = 8
 CAN_EXPIRE: Final = 16
+CAN_PIN: Final = 32
 CAN_TELL_EVENTS: Final = 64
 
 EVENTS_NOTHING: Final = 0
@@ -57,6 +60,7 @@ MAX_TEXT_BYTES: Final = 0xFFFF
 MAX_PIECES: Final = 255
 MAX_SUFFIXES: Final = 255
 MAX_STAT_KEYS: Final = 256
+MAX_PIN_MS: Final = 0xFFFFFFFF
 MAX_EVENT_POOLS: Final = 16
 #: The longest time after which a page may expire: ten years.
 MAX_EXPIRY_MS: Final = 315_576_000_000
@@ -217,6 +221,11 @@ def transfer_head(pool: str, flags: bytes, pieces: int) -> bytes:
 def bytes_head(pool: str, flags: bytes = b"\0") -> bytes:
     """GET_BYTES and SET_BYTES before their keys."""
     return text16(pool) + flags
+
+
+def pin_head(pool: str, milliseconds: int) -> bytes:
+    """PIN before its keys."""
+    return text16(pool) + milliseconds.to_bytes(4, "little")
 
 
 def clear_body(pools: Sequence[str]) -> bytes:

@@ -1,0 +1,20 @@
+import { BodyReader, BodyWriter } from './body.js';
+
+/** Body of PIN. */
+export interface PinRequest {
+  readonly pool: string;
+  /** Milliseconds. */
+  readonly forMs: number;
+  readonly keys: string[];
+}
+
+export function encodePin({ pool, forMs, keys }: PinRequest): Buffer {
+  return new BodyWriter(64 + 70 * keys.length).text16(pool).u32(forMs).keys(keys).done();
+}
+
+export function decodePin(body: Buffer, maxKeys: number): PinRequest {
+  const reader = new BodyReader(body);
+  const request = { pool: reader.text16(), forMs: reader.u32(), keys: reader.keys(maxKeys) };
+  reader.end();
+  return request;
+}

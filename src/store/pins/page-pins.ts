@@ -1,0 +1,345 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import type { PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import { leavesGap } from './pinned-gaps.js';
+
+/** Part of what all clients may pin that one of them may. */
+const CLIENT_FRACTION = 1 / 2;
+/** Pins end at multiples of this time, up to so much late. */
+const TICK_MS = 250;
+/** Pins that are ended at a time; then other work has its turn. */
+const ENDED_AT_ONCE_MAX_COUNT = 4096;
+
+export interface PagePinsParts {
+  readonly pool: Pick<PublishedPool, 'capacity' | 'longestBytes' | 'peekBatch' | 'lease' | 'unlease'>;
+  /** Bytes of a segment of the pool's memory; no page crosses the end of one. */
+  readonly segmentBytes: number;
+  /** Part of the pool that pinned pages may take. */
+  readonly maxShare: number;
+  readonly clock: Pick<Clock, 'nowMs' | 'after'>;
+  readonly metrics: MetricsSink;
+}
+
+/** What became of a wish to pin a page. `absent`: the pool does not have it. `refused`: a limit does not allow it. */
+export type PinOutcome = 'pinned' | 'absent' | 'refused';
+
+/** One client's pin of a page. */
+interface Pin {
+  readonly page: PinnedPage;
+  readonly holder: Holder;
+  untilMs: number;
+  /** Number of the tick at which the pin is looked at; not after the first tick from `untilMs` on. */
+  tick: number;
+}
+
+/** A page that is pinned; the lease keeps it from eviction. */
+interface PinnedPage {
+  readonly key: string;
+  readonly lease: PageLease;
+  readonly pins: Map<Holder, Pin>;
+}
+
+/** One client of the node that pins pages: the node's own program, or an attached process. */
+class Holder {
+  readonly pins = new Map<string, Pin>();
+  /** Total length of the pages that it has pinned. */
+  bytes = 0;
+  hasEnded = false;
+}
+
+export type { Holder as PinHolder };
+
+/**
+ * Pages of the own pool that clients have pinned for a time: they are not evicted. A pin ends with its time, by
+ * {@link unpin}, with its client, and when its page is removed or overwritten, which no pin delays.
+ *
+ * Accounting: `#bytes` is the sum over `#pages`, each page once, at most `maxShare` of the pool; a client's bytes are
+ * the sum over its pins, at most CLIENT_FRACTION of that, or one page. Beside the pinned pages there is always a gap in which
+ * the longest page that the pool has had so far finds room. Each pin is in `#due`, by the tick at which it is looked
+ * at next.
+ */
+export class PagePins {
+  readonly #parts: PagePinsParts;
+  readonly #maxBytes: number;
+  readonly #pages = new Map<string, PinnedPage>();
+  readonly #holders = new Set<Holder>();
+  readonly #due = new Map<number, Set<Pin>>();
+  #bytes = 0;
+  #cancelTimer: () => void = () => {};
+  /** Time at which the timer goes off; infinite without one. */
+  #timerMs = Number.POSITIVE_INFINITY;
+  #isClosed = false;
+
+  constructor(parts: PagePinsParts) {
+    const { pool, maxShare, metrics } = parts;
+    this.#parts = parts;
+    this.#maxBytes = Math.floor(pool.capacity * maxShare);
+    metrics.setGaugeProvider('meshcache_pool_pinned_entries', () => this.#pages.size);
+    metrics.setGaugeProvider('meshcache_pool_pinned_bytes', () => this.#bytes);
+  }
+
+  /** Number of pinned pages. */
+  get count(): number {
+    return this.#pages.size;
+  }
+
+  /** Total length of the pinned pages. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Whether somebody has pinned the page. */
+  has(key: string): boolean {
+    return this.#pages.has(key);
+  }
+
+  /** Begins to count the pins of one client. */
+  holder(): Holder {
+    const holder = new Holder();
+    this.#holders.add(holder);
+    return holder;
+  }
+
+  /** Bytes of further pages that the client may pin. */
+  roomOf(holder: Holder): number {
+    if (this.#isClosed || holder.hasEnded) return 0;
+    const own = holder.bytes === 0 ? this.#maxBytes : this.#holderMaxBytes - holder.bytes;
+    return Math.max(0, Math.min(this.#maxBytes - this.#bytes, own));
+  }
+
+  /**
+   * Pins those of the pages that are in the pool, from the first on as far as the limits allow; one outcome for each
+   * key. The time of a page that the client has pinned already is extended, and never shortened.
+   */
+  pin(holder: Holder, keys: readonly string[], forMs: number): PinOutcome[] {
+    const untilMs = this.#parts.clock.nowMs() + forMs;
+    const outcomes = new Map<string, PinOutcome>();
+    const isOpen = !this.#isClosed && !holder.hasEnded;
+    const wanted = [...new Set(keys)];
+    const found = isOpen ? this.#parts.pool.peekBatch(wanted) : [];
+    const here: [key: string, page: PublishedPage][] = [];
+    for (const [i, key] of wanted.entries()) {
+      const page = found[i] ?? null;
+      if (page !== null) here.push([key, page]);
+      outcomes.set(key, isOpen ? 'absent' : 'refused');
+    }
+    const admitted = this.#admitted(holder, here);
+    for (const [key] of here) outcomes.set(key, admitted.has(key) ? 'pinned' : 'refused');
+    this.#leaseNew([...admitted]);
+    for (const key of admitted) this.#pin(holder, this.#pages.get(key) as PinnedPage, untilMs);
+    this.#count(outcomes);
+    return keys.map((key) => outcomes.get(key) as PinOutcome);
+  }
+
+  /** Ends the client's pins of these pages; true for each one that it had pinned. */
+  unpin(holder: Holder, keys: readonly string[]): boolean[] {
+    return keys.map((key) => {
+      const pin = holder.pins.get(key);
+      if (pin !== undefined) this.#drop(pin);
+      return pin !== undefined;
+    });
+  }
+
+  /** Ends all pins of a client, which can pin nothing from now on. Idempotent. */
+  end(holder: Holder): void {
+    holder.hasEnded = true;
+    for (const pin of [...holder.pins.values()]) this.#drop(pin);
+    this.#holders.delete(holder);
+  }
+
+  /** Ends all pins; nothing is pinned from now on. Idempotent. */
+  close(): void {
+    this.#isClosed = true;
+    for (const holder of [...this.#holders]) this.end(holder);
+    this.#cancelTimer();
+    this.#timerMs = Number.POSITIVE_INFINITY;
+  }
+
+  get #holderMaxBytes(): number {
+    return Math.floor(this.#maxBytes * CLIENT_FRACTION);
+  }
+
+  /** The keys of those pages that the limits allow the client to pin: as many as fit, from the first on. */
+  #admitted(holder: Holder, here: readonly (readonly [key: string, page: PublishedPage])[]): Set<string> {
+    const admitted = new Set<string>();
+    /** Pages that nobody has pinned yet, as far as the bytes allow. */
+    const added: PublishedPage[] = [];
+    /** For each of them, the number of keys that were admitted before it. */
+    const before: number[] = [];
+    let [bytes, holderBytes] = [this.#bytes, holder.bytes];
+    for (const [key, page] of here) {
+      const { length } = page;
+      const isNew = !this.#pages.has(key);
+      if (!holder.pins.has(key)) {
+        if (holderBytes > 0 && holderBytes + length > this.#holderMaxBytes) continue;
+        if (isNew && bytes + length > this.#maxBytes) continue;
+        holderBytes += length;
+      }
+      if (isNew) {
+        bytes += length;
+        before.push(admitted.size);
+        added.push(page);
+      }
+      admitted.add(key);
+    }
+    const fitting = this.#countLeavingGap(added);
+    if (fitting === added.length) return admitted;
+    return new Set([...admitted].slice(0, before[fitting]));
+  }
+
+  /** The number of pages, from the first on, that can be pinned in addition so that the longest page still finds room. */
+  #countLeavingGap(added: readonly PublishedPage[]): number {
+    const { pool, segmentBytes } = this.#parts;
+    const shape = { capacity: pool.capacity, segmentBytes };
+    const pinned = [...this.#pages.values()].map(({ lease }) => lease.page);
+    const leaves = (count: number): boolean =>
+      leavesGap([...pinned, ...added.slice(0, count)], pool.longestBytes, shape);
+    if (added.length === 0 || leaves(added.length)) return added.length;
+    let [fits, tooMany] = [0, added.length];
+    while (tooMany - fits > 1) {
+      const middle = (fits + tooMany) >>> 1;
+      if (leaves(middle)) fits = middle;
+      else tooMany = middle;
+    }
+    return fits;
+  }
+
+  #leaseNew(keys: readonly string[]): void {
+    const unpinned = keys.filter((key) => !this.#pages.has(key));
+    if (unpinned.length === 0) return;
+    for (const lease of this.#parts.pool.lease(unpinned, (ended) => this.#endedEarly(ended))) {
+      if (lease === null) continue;
+      this.#pages.set(lease.key, { key: lease.key, lease, pins: new Map() });
+      this.#bytes += lease.page.length;
+    }
+  }
+
+  #pin(holder: Holder, page: PinnedPage, untilMs: number): void {
+    const known = holder.pins.get(page.key);
+    if (known !== undefined) {
+      known.untilMs = Math.max(known.untilMs, untilMs);
+      return;
+    }
+    const pin: Pin = { page, holder, untilMs, tick: 0 };
+    page.pins.set(holder, pin);
+    holder.pins.set(page.key, pin);
+    holder.bytes += page.lease.page.length;
+    this.#schedule(pin);
+  }
+
+  /** The page has been removed or overwritten. */
+  #endedEarly({ key }: PageLease): void {
+    for (const pin of [...(this.#pages.get(key)?.pins.values() ?? [])]) this.#drop(pin);
+  }
+
+  #drop(pin: Pin): void {
+    const { page, holder } = pin;
+    const due = this.#due.get(pin.tick);
+    due?.delete(pin);
+    if (due?.size === 0) this.#due.delete(pin.tick);
+    page.pins.delete(holder);
+    holder.pins.delete(page.key);
+    holder.bytes -= page.lease.page.length;
+    if (page.pins.size > 0) return;
+    this.#pages.delete(page.key);
+    this.#bytes -= page.lease.page.length;
+    this.#parts.pool.unlease([page.lease]);
+  }
+
+  #schedule(pin: Pin): void {
+    pin.tick = Math.ceil(pin.untilMs / TICK_MS);
+    const due = this.#due.get(pin.tick);
+    if (due === undefined) this.#due.set(pin.tick, new Set([pin]));
+    else due.add(pin);
+    this.#setTimer(pin.tick * TICK_MS);
+  }
+
+  /** Has the pins looked at by that time. */
+  #setTimer(atMs: number): void {
+    if (this.#isClosed || atMs >= this.#timerMs) return;
+    this.#cancelTimer();
+    this.#timerMs = atMs;
+    const { clock } = this.#parts;
+    this.#cancelTimer = clock.after(Math.max(0, atMs - clock.nowMs()), () => {
+      this.#timerMs = Number.POSITIVE_INFINITY;
+      this.#endDue();
+    });
+  }
+
+  /** Ends the pins whose time is over, a limited number at a time. */
+  #endDue(): void {
+    const nowMs = this.#parts.clock.nowMs();
+    let leftCount = ENDED_AT_ONCE_MAX_COUNT;
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const [tick, pins] of this.#due) {
+      const atMs = tick * TICK_MS;
+      if (atMs > nowMs || leftCount === 0) {
+        nextMs = Math.min(nextMs, atMs);
+        continue;
+      }
+      for (const pin of pins) {
+        if (leftCount-- === 0) break;
+        if (pin.untilMs <= nowMs) this.#drop(pin);
+        else this.#postpone(pin);
+      }
+      leftCount = Math.max(0, leftCount);
+      if (pins.size > 0) nextMs = nowMs;
+    }
+    if (nextMs < Number.POSITIVE_INFINITY) this.#setTimer(nextMs);
+  }
+
+  /** Moves a pin whose time was extended to its later tick. */
+  #postpone(pin: Pin): void {
+    const due = this.#due.get(pin.tick);
+    due?.delete(pin);
+    if (due?.size === 0) this.#due.delete(pin.tick);
+    this.#schedule(pin);
+  }
+
+  #count(outcomes: ReadonlyMap<string, PinOutcome>): void {
+    const counts = { pinned: 0, absent: 0, refused: 0 };
+    for (const outcome of outcomes.values()) counts[outcome]++;
+    const { metrics } = this.#parts;
+    for (const [result, count] of Object.entries(counts)) {
+      if (count > 0) metrics.count('meshcache_pins_total', count, { result });
+    }
+  }
+
+  /**
+   * Throws `InvariantError` unless the accounting of this class holds, each pinned page is leased, and each pin will
+   * end.
+   */
+  verify(): void {
+    const { pool, segmentBytes } = this.#parts;
+    let [bytes, pinsCount] = [0, 0];
+    for (const [key, { lease, pins }] of this.#pages) {
+      const name = (): string => `page pins: ${JSON.stringify(key)}`;
+      assert(lease.isLive && lease.key === key, () => `${name()} is pinned without a lease`);
+      assert(pins.size > 0, () => `${name()} is pinned by nobody`);
+      bytes += lease.page.length;
+      for (const [holder, pin] of pins) {
+        pinsCount++;
+        assert(this.#holders.has(holder), () => `${name()} is pinned by a client that has ended`);
+        assert(holder.pins.get(key) === pin, () => `${name()} is pinned, and its client does not know`);
+        assert(this.#due.get(pin.tick)?.has(pin) === true, () => `${name()} is pinned for ever`);
+      }
+    }
+    assertEqual('page pins: bytes', this.#bytes, bytes);
+    assertAtMost('page pins: bytes', bytes, this.#maxBytes);
+    const ranges = [...this.#pages.values()].map(({ lease }) => lease.page);
+    const hasGap = ranges.length === 0 || leavesGap(ranges, 1, { capacity: pool.capacity, segmentBytes });
+    assert(hasGap, () => `page pins: ${ranges.length} pinned pages leave no room`);
+    for (const { pins, bytes: holderBytes } of this.#holders) {
+      let sum = 0;
+      for (const { page } of pins.values()) sum += page.lease.page.length;
+      pinsCount -= pins.size;
+      assertEqual('page pins: bytes of a client', holderBytes, sum);
+      if (pins.size > 1) assertAtMost('page pins: bytes of a client', sum, this.#holderMaxBytes);
+    }
+    assertEqual('page pins: pins that a client knows and no page', pinsCount, 0);
+    for (const tick of this.#due.keys()) {
+      assert(tick * TICK_MS >= this.#timerMs, () => `page pins: no timer for those that end at tick ${tick}`);
+    }
+  }
+}

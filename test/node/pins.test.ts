@@ -1,0 +1,165 @@
+import type { ExecutionContext } from 'ava';
+import { ArgumentError, ClosedError } from '../../src/base/errors.js';
+import { COPIES_POOL_FRACTION } from '../../src/base/limits.js';
+import { drain } from '../_support/node/drain-node.js';
+import { PAGE_BYTES, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
+
+/** A pool of four pages. */
+const TINY = { global_segment_size: 4 * PAGE_BYTES, pin_max_share: 0.5 };
+
+async function set(t: ExecutionContext, store: SimStore, key: string, seed: number): Promise<void> {
+  t.true(await store.set(key, content(seed, PAGE_BYTES)), key);
+}
+
+/** Sets more pages than the pool has room for. */
+async function flood(t: ExecutionContext, store: SimStore, count = 40): Promise<void> {
+  for (let i = 0; i < count; i++) await set(t, store, `flood-${i}`, 1_000 + i);
+}
+
+async function isRead(store: SimStore, key: string, seed: number): Promise<boolean> {
+  const page = await store.get(key);
+  return page !== null && Buffer.compare(page, content(seed, PAGE_BYTES)) === 0;
+}
+
+async function pair(world: TestWorld, config: Record<string, unknown> = TINY): Promise<[SimStore, SimStore]> {
+  return (await startCluster(world, 2, config)) as [SimStore, SimStore];
+}
+
+simulated(
+  'pins: a pinned page of a pool of four stays while others come and go, and all can read it',
+  async (t, world) => {
+    const [a, b] = await pair(world);
+    await set(t, a, 'prompt', 1);
+    t.deepEqual(await a.pin(['prompt', 'absent'], { forMs: 60_000 }), [true, false]);
+    t.like(a.stats(), { pinnedEntries: 1, pinnedBytes: PAGE_BYTES });
+    t.is(await a.metric('meshcache_pool_pinned_bytes'), PAGE_BYTES);
+    await flood(t, a);
+    t.true(await isRead(a, 'prompt', 1));
+    t.true(await isRead(b, 'prompt', 1));
+    t.deepEqual(await a.unpin(['prompt', 'absent']), [true, false]);
+    t.like(a.stats(), { pinnedEntries: 0, pinnedBytes: 0 });
+    await flood(t, a);
+    t.false(await isRead(a, 'prompt', 1));
+  },
+);
+
+simulated('pins: a pin ends with its time on the monotonic clock, however the wall clock jumps', async (t, world) => {
+  const [a] = await pair(world);
+  await set(t, a, 'prompt', 1);
+  t.deepEqual(await a.pin(['prompt'], { forMs: 30_000 }), [true]);
+  a.process.host.time.jump(3_600_000);
+  await world.sleep(29_000);
+  t.is(a.stats().pinnedEntries, 1);
+  await world.sleep(1_500);
+  t.is(a.stats().pinnedEntries, 0);
+});
+
+simulated('pins: a page of another node is copied into the own pool and pinned there', async (t, world) => {
+  const [a, b] = await pair(world);
+  await set(t, a, 'prompt', 1);
+  t.deepEqual(await b.pin(['prompt'], { forMs: 60_000 }), [true]);
+  t.is(await b.metric('meshcache_copied_pages_total', { reason: 'pin' }), 1);
+  await flood(t, a);
+  await flood(t, b);
+  t.true(await isRead(a, 'prompt', 1), 'from the copy');
+  t.true(await isRead(b, 'prompt', 1));
+});
+
+simulated('pins: a page on the own disk is brought into the pool and pinned there', async (t, world) => {
+  const disk = { disk_enabled: true, disk_path: '/disk', disk_size: '4mb' };
+  const store = await startStore(world, { config: { ...TINY, ...disk } });
+  await set(t, store, 'prompt', 1);
+  await flood(t, store);
+  await world.until(() => store.stats().disk?.queueBytes === 0);
+  t.is(store.stats().hits.disk, 0);
+  t.deepEqual(await store.pin(['prompt', 'absent'], { forMs: 60_000 }), [true, false]);
+  await flood(t, store);
+  t.true(await isRead(store, 'prompt', 1));
+  t.is(store.stats().hits.disk, 0, 'it was read in the pool');
+});
+
+simulated('pins: pinned copies are not replaced by other copies', async (t, world) => {
+  const pages = 32;
+  const config = { global_segment_size: pages * PAGE_BYTES, pin_max_share: 0.5, promote_hot_reads: true };
+  const [a, b] = await pair(world, config);
+  const keys = Array.from({ length: 16 }, (_, i) => `page-${i}`);
+  for (const [i, key] of keys.entries()) await set(t, a, key, i);
+  t.deepEqual(await b.pin(keys.slice(0, 4), { forMs: 60_000 }), [true, true, true, true]);
+  for (const [i, key] of keys.entries()) for (let times = 0; times < 4; times++) t.true(await isRead(b, key, i));
+  await world.sleep(1_000);
+  t.true((await b.metric('meshcache_copied_pages_total', { reason: 'hot' })) > pages * COPIES_POOL_FRACTION - 4);
+  t.is(b.stats().pinnedEntries, 4);
+});
+
+simulated('pins: deleting, overwriting and clearing end a pin, on this node and from another one', async (t, world) => {
+  const [a, b] = await pair(world, { pin_max_share: 0.5 });
+  const keys = ['deleted', 'deleted-there', 'overwritten', 'overwritten-there', 'cleared'];
+  for (const key of keys) await set(t, a, key, 1);
+  t.deepEqual(
+    await a.pin(keys, { forMs: 60_000 }),
+    keys.map(() => true),
+  );
+  t.deepEqual([await a.delete(['deleted']), await b.delete(['deleted-there'])], [[true], [true]]);
+  t.is(a.stats().pinnedEntries, 3);
+  await set(t, a, 'overwritten', 2);
+  t.is(a.stats().pinnedEntries, 2);
+  await set(t, b, 'overwritten-there', 2);
+  await world.until(() => a.stats().pinnedEntries === 1);
+  t.true(await isRead(a, 'overwritten-there', 2));
+  for (const key of ['deleted', 'deleted-there']) t.is(await a.get(key), null);
+  await a.clear();
+  t.is(a.stats().pinnedEntries, 0);
+});
+
+simulated('pins: a node with pins drains, leaves and closes', async (t, world) => {
+  const [a, b] = await pair(world, { pin_max_share: 0.5 });
+  await set(t, a, 'prompt', 1);
+  await set(t, b, 'there', 2);
+  t.deepEqual(await a.pin(['prompt'], { forMs: 600_000 }), [true]);
+  await drain(world, a);
+  await a.drained;
+  t.deepEqual(await a.pin(['there'], { forMs: 1_000 }), [false], 'nothing is brought into a pool that goes away');
+  t.is(a.stats().pinnedEntries, 1);
+  await a.close();
+  t.is(a.stats().pinnedEntries, 0);
+  await t.throwsAsync(a.pin(['prompt'], { forMs: 1 }), { instanceOf: ClosedError });
+});
+
+simulated('pins: namespaces and pools are apart, and share the bound of the program', async (t, world) => {
+  const [a] = await pair(world, { global_segment_size: 16 * PAGE_BYTES, pin_max_share: 0.25 });
+  const other = a.namespace({ tag: 'other' });
+  for (const key of ['k0', 'k1', 'k2']) {
+    await set(t, a, key, 1);
+    t.true(await other.set(key, content(2, PAGE_BYTES)));
+  }
+  t.deepEqual(await a.pin(['k0'], { forMs: 60_000, pool: 'state' }), [false]);
+  t.deepEqual(await a.pin(['k0'], { forMs: 60_000 }), [true]);
+  t.deepEqual(await other.pin(['k0', 'k1'], { forMs: 60_000 }), [true, false]);
+  t.deepEqual(await a.unpin(['k1']), [false]);
+});
+
+simulated('pins: wrong arguments are refused', async (t, world) => {
+  const store = await startStore(world, { config: { pin_max_s: 10 } });
+  const throws = (work: Promise<unknown>, message: RegExp) =>
+    t.throwsAsync(work, { instanceOf: ArgumentError, message });
+  await throws(store.pin(['k'], { forMs: 0 }), /pin: forMs must be a number of milliseconds above 0, got 0/);
+  await throws(store.pin(['k'], {} as never), /pin: forMs must be a number of milliseconds above 0, got undefined/);
+  await throws(store.pin(['k'], undefined as never), /pin: forMs must be/);
+  await throws(store.pin(['k'], { forMs: 10_001 }), /pin: forMs must be above 0 and at most 10000 \(pin_max_s/);
+  await throws(store.pin('k' as never, { forMs: 1 }), /pin: keys must be an array/);
+  await throws(store.pin(['k'], { forMs: 1, ttl: 1 } as never), /pin: unknown option "ttl"; allowed are .*forMs, pool/);
+  await throws(store.unpin(['k'], { forMs: 1 } as never), /unpin: unknown option "forMs"/);
+});
+
+simulated('pins: a call that is ended early pins nothing more', async (t, world) => {
+  const [a, b] = await pair(world);
+  await set(t, a, 'prompt', 1);
+  const ending = new AbortController();
+  const pinned = b.pin(['prompt'], { forMs: 60_000, signal: ending.signal });
+  ending.abort();
+  t.deepEqual(await pinned, [false]);
+  await world.sleep(2_000);
+  t.is(b.stats().pinnedEntries, 0);
+});
