@@ -15,7 +15,7 @@ import type { Promoter } from '../store/disk/promoter.js';
 import { PageEvents } from '../store/events/page-events.js';
 import { PageStore, type PageStoreParts } from '../store/page-store.js';
 import { PagePins } from '../store/pins/page-pins.js';
-import { Pinning } from '../store/pins/pinning.js';
+import { Pinning, type PinningParts } from '../store/pins/pinning.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
@@ -101,18 +101,24 @@ export function assembleStore(ground: StoreGround): StoreParts {
     clock: env.clock,
   });
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
-  const pinning = new Pinning({
-    pins,
+  const pinning = pinningOf(ground, { pins, promoter, copies, leaving });
+  metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
+  return { runtime, region, disk, pool, pages, events, promoter, leaving, hotReads, earlier, pins, pinning };
+}
+
+function pinningOf(
+  { config, env, runtime, disk }: StoreGround,
+  made: Pick<PinningParts, 'pins' | 'promoter' | 'copies'> & { readonly leaving: StoreLeaving },
+): Pinning {
+  const { leaving, ...parts } = made;
+  return new Pinning({
+    ...parts,
     onDisk: disk && ((keys) => disk.peekBatch(keys)),
-    promoter,
-    copies,
     mayBring: () => !leaving.drain.isDraining,
     nodeId: runtime.nodeId,
     maxMs: config.pinMaxS * 1000,
     clock: env.clock,
   });
-  metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-  return { runtime, region, disk, pool, pages, events, promoter, leaving, hotReads, earlier, pins, pinning };
 }
 
 function pagePinsOf({ config, env, region, metrics }: StoreGround, pool: PublishedPool): PagePins {
