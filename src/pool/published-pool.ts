@@ -59,9 +59,7 @@ export class PublishedPool {
         `pool: rkey must be the rkey of a registered region, a whole number, got ${String(rkey)}`,
       );
     }
-    this.baseAddr = baseAddr;
-    this.capacity = capacity;
-    this.rkey = rkey;
+    [this.baseAddr, this.capacity, this.rkey] = [baseAddr, capacity, rkey];
     this.#memory = memory;
     this.#onEvict = options.onEvict ?? (() => {});
     this.#copyThreads = options.copyThreads;
@@ -274,8 +272,8 @@ export class PublishedPool {
 
   /** Where a peer reads the page; null: the page is not here. Counts as a use. */
   addressOf(key: string): [remoteAddr: bigint, length: number] | null {
-    const [found] = this.lookupBatch([key]);
-    return found ? [this.baseAddr + BigInt(found.offset), found.length] : null;
+    const [page] = this.lookupBatch([key]);
+    return page ? [this.baseAddr + BigInt(page.offset), page.length] : null;
   }
 
   /** Whether the page is here. Does not count as a use. */

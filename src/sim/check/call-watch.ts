@@ -1,13 +1,14 @@
 import type { ProcessId } from './statements.js';
 
 /** A kind of call of a store, for the time that it may take. */
-export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear';
+export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear' | 'pin';
 
 /**
  * The longest time of each kind of call, in milliseconds. Two owners may have to be asked for a location, one after the
  * other, each within the time to connect and to answer (3 s), and are told once more when a set page has been evicted
  * meanwhile; a page that does not come takes the time to connect and
- * to stall (4 s), one on another node's disk may take 5 s. Slow networks get a second more.
+ * to stall (4 s), one on another node's disk may take 5 s. Slow networks get a second more. A page that is to be pinned
+ * is looked for on the own disk first, and may wait for its turn behind other copies.
  */
 export const CALL_BOUNDS_MS: Readonly<Record<CallKind, number>> = {
   set: 10_000,
@@ -15,6 +16,7 @@ export const CALL_BOUNDS_MS: Readonly<Record<CallKind, number>> = {
   exists: 7_000,
   delete: 7_000,
   clear: 7_000,
+  pin: 30_000,
 };
 
 interface Call extends ProcessId {
@@ -34,8 +36,8 @@ export interface CallWatchOptions {
 
 /** Reports calls that take longer than their bound. */
 export class CallWatch {
-  readonly counts: Record<CallKind, number> = { set: 0, get: 0, exists: 0, delete: 0, clear: 0 };
-  readonly longestMs: Record<CallKind, number> = { set: 0, get: 0, exists: 0, delete: 0, clear: 0 };
+  readonly counts: Record<CallKind, number> = { set: 0, get: 0, exists: 0, delete: 0, clear: 0, pin: 0 };
+  readonly longestMs: Record<CallKind, number> = { set: 0, get: 0, exists: 0, delete: 0, clear: 0, pin: 0 };
   readonly #open = new Set<Call>();
   readonly #options: CallWatchOptions;
   readonly #boundsMs: Readonly<Record<CallKind, number>>;

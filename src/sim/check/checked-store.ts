@@ -1,10 +1,13 @@
 import { ClosedError } from '../../base/errors.js';
+import { KeyEncoder } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
 import type { StoreNamespace } from '../../store/namespace/store-namespace.js';
+import { wholeNamespace } from '../../store/namespace/whole-namespace.js';
 import type { CallKind } from './call-watch.js';
 import type { Checker } from './checker.js';
 import { PAGE_MIN_BYTES } from './page-bytes.js';
+import { PinnedPages } from './pinned-pages.js';
 import type { ProcessId, Statement } from './statements.js';
 
 /** The memory through which a {@link CheckedStore} moves pages. */
@@ -25,11 +28,19 @@ export interface PageToSet {
   readonly bytes: number;
 }
 
+/** A page to be pinned. */
+export interface PageToPin {
+  readonly name: string;
+  /** Whether nobody ever gives it another content. */
+  readonly isComputed: boolean;
+}
+
 /** Receives the content that a read has delivered. */
 export type OnContent = (name: string, content: number) => void;
 
 /** Separates the namespace from the name in keys of the `Checker`; keys of the store's own namespace have none. */
 const SCOPE_SEPARATOR = '/';
+const MAIN_POOL = 'kv';
 
 /**
  * Calls of one store, each recorded and checked: pages that are set identify themselves, and pages that are read are
@@ -45,6 +56,8 @@ export class CheckedStore {
   /** Calls that wait for slots, in order. */
   readonly #waiting: (() => void)[] = [];
   readonly #namespaces = new Map<string, StoreNamespace>();
+  readonly #encoders = new Map<string, KeyEncoder>();
+  readonly #pins: PinnedPages;
   #isClosing = false;
 
   constructor(store: MeshCacheStore, id: ProcessId, checker: Checker, options: CheckedStoreOptions) {
@@ -52,6 +65,7 @@ export class CheckedStore {
     this.id = id;
     this.#checker = checker;
     this.#options = options;
+    this.#pins = new PinnedPages(store, id, checker);
     this.#region = HostRegion.wrap(new SharedArrayBuffer(options.slots * options.slotBytes));
     this.#freeSlots = Array.from({ length: options.slots }, (_, i) => options.slots - 1 - i);
   }
@@ -167,6 +181,38 @@ export class CheckedStore {
     });
   }
 
+  /** Pins pages for `forMs`; true for each page that is pinned. Computed ones are in the pool until then, which {@link checkPins} checks. */
+  async pin(
+    keys: readonly PageToPin[],
+    { forMs, scope = '' }: { readonly forMs: number; readonly scope?: string },
+  ): Promise<boolean[]> {
+    const names = keys.map(({ name }) => name);
+    const untilMs = this.#checker.nowMs() + forMs;
+    const none = keys.map(() => false);
+    const results = await this.#call('pin', none, () => this.#namespaceOf(scope).pin(names, { forMs }));
+    keys.forEach(({ name, isComputed }, i) => {
+      if (!isComputed || results[i] !== true || this.#isClosing) return;
+      this.#pins.pinned(this.#objectKey(scope, name), scoped(scope, name), untilMs);
+    });
+    return results;
+  }
+
+  /** Ends pins. */
+  async unpin(keys: readonly PageToPin[], scope = ''): Promise<boolean[]> {
+    const names = keys.map(({ name }) => name);
+    for (const name of names) this.#pins.unpinning(this.#objectKey(scope, name));
+    return this.#call(
+      'pin',
+      names.map(() => false),
+      () => this.#namespaceOf(scope).unpin(names),
+    );
+  }
+
+  /** Checks that pinned pages are in the pool. */
+  checkPins(): void {
+    if (!this.#isClosing) this.#pins.check();
+  }
+
   /** From now on calls may fail because the store is being closed. */
   closing(): void {
     this.#isClosing = true;
@@ -267,6 +313,16 @@ export class CheckedStore {
 
   #members(): number {
     return this.#isClosing ? 1 : this.store.runtime.members().size;
+  }
+
+  #objectKey(scope: string, name: string): string {
+    if (scope === '') return this.store.keyEncoder.encodeKeys([name], MAIN_POOL)[0] as string;
+    let encoder = this.#encoders.get(scope);
+    if (encoder === undefined) {
+      encoder = new KeyEncoder(wholeNamespace({ tag: scope }));
+      this.#encoders.set(scope, encoder);
+    }
+    return encoder.encodeKeys([name], MAIN_POOL)[0] as string;
   }
 
   #namespaceOf(scope: string): StoreNamespace {

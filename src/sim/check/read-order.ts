@@ -38,7 +38,7 @@ export interface ReadOrderOptions {
   readonly hasClockFaults: boolean;
   /** Directory owners of a key. If as many nodes end, no node may be left that knows the last set. */
   readonly replicas: number;
-  /** Whether pages are copied to other nodes, by hot reads or drains. */
+  /** Whether pages are copied to other nodes, by hot reads, pins or drains. */
   readonly hasCopies: boolean;
 }
 

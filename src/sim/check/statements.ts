@@ -38,6 +38,10 @@ export interface KeyHistory {
   readonly sets: Map<number, Statement>;
   /** Sets and deletes that returned true, in the order of their ends. */
   readonly acknowledged: Statement[];
+  /** Whether any delete of it has begun. */
+  isDeleted: boolean;
+  /** Whether any set of it has an expiry. */
+  mayExpire: boolean;
 }
 
 export interface StatementStart extends ProcessId {
@@ -66,6 +70,8 @@ export class Statements {
   readonly #keys = new Map<string, KeyHistory>();
   readonly #clears: Statement[] = [];
   readonly #open = new Set<Statement>();
+  /** Prefixes of the names that any clear was about. */
+  readonly #clearedScopes = new Set<string>();
   #contentsCount = 0;
 
   /** Whether any call had that key. */
@@ -76,10 +82,17 @@ export class Statements {
   of(key: string): KeyHistory {
     let history = this.#keys.get(key);
     if (history === undefined) {
-      history = { number: this.#keys.size, name: key, sets: new Map(), acknowledged: [] };
+      const facts = { isDeleted: false, mayExpire: false };
+      history = { number: this.#keys.size, name: key, sets: new Map(), acknowledged: [], ...facts };
       this.#keys.set(key, history);
     }
     return history;
+  }
+
+  /** Whether any delete or clear of the key has begun, which may take effect at any time, or any set of it has an expiry. */
+  mayBeRemoved(key: string): boolean {
+    const { isDeleted, mayExpire } = this.of(key);
+    return isDeleted || mayExpire || [...this.#clearedScopes].some((scope) => key.startsWith(scope));
   }
 
   /** The calls with a key as text, by time. */
@@ -114,11 +127,14 @@ export class Statements {
     const history = this.of(key);
     const content = kind === 'delete' ? -1 : this.#contentsCount++;
     const statement = this.#begin({ kind, node, process, content, length, scope: '', expiresInMs, ...at });
-    if (kind !== 'delete') history.sets.set(content, statement);
+    if (kind === 'delete') history.isDeleted = true;
+    else history.sets.set(content, statement);
+    if (Number.isFinite(expiresInMs)) history.mayExpire = true;
     return statement;
   }
 
   beginClear(by: ProcessId & { readonly atMs: number; readonly version: number; readonly scope: string }): Statement {
+    this.#clearedScopes.add(by.scope);
     return this.#begin({ ...by, kind: 'clear', content: -1, length: 0, expiresInMs: Number.POSITIVE_INFINITY });
   }
 

@@ -105,6 +105,7 @@ const STEPS: readonly Step[] = [
   ...(['clearOneIn', 'deleteOneIn', 'hotShare'] as const).map((name) =>
     ofWorkload((workload) => lower(workload, name, 0)),
   ),
+  ofWorkload((workload) => (workload.pinEveryMs > 0 ? { ...workload, pinEveryMs: 0 } : undefined)),
   ...(['callers', 'batchMaxPages'] as const).map((name) => ofWorkload((workload) => lower(workload, name, 1))),
   ofWorkload((workload) =>
     workload.pauseMaxMs < 1_000 ? { ...workload, pauseMaxMs: workload.pauseMaxMs * 2 } : undefined,

@@ -6,6 +6,7 @@ import type { ProcessId } from '../check/statements.js';
 import type { Scenario } from '../scenario/scenario.js';
 import { MixedCalls } from '../workload/mixed-calls.js';
 import type { MixedKeys } from '../workload/mixed-keys.js';
+import { PinCalls } from '../workload/pin-calls.js';
 import { type RequestOutcome, RequestServing } from '../workload/request-serving.js';
 import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
@@ -270,13 +271,31 @@ export class SimNode {
     const expiryRandom = forkedRandom(seed, 'expiries', node, this.starts);
     const calls =
       workload.kind === 'mixed' && keys !== undefined
-        ? new MixedCalls({ workload, keys, store: checked, node, nodes, clock, random, expiryRandom })
+        ? new MixedCalls({
+            workload,
+            keys,
+            store: checked,
+            node,
+            nodes,
+            clock,
+            random,
+            expiryRandom,
+            pinCalls: this.#pinCalls(checked, process),
+          })
         : undefined;
     const computeMsPerPage = 'computeMsPerPage' in workload ? workload.computeMsPerPage : 0;
     const serving = new RequestServing({ store: checked, clock, computeMsPerPage, batchPages: BATCH_PAGES });
     const followed = workload.kind === 'trace' ? undefined : new FollowedPages();
     followed?.follow(store);
     return { id, process, store, checked, calls, serving, followed };
+  }
+
+  /** The loop that pins pages; undefined if the workload has none. It draws numbers of its own, so that without it the others are the same. */
+  #pinCalls(store: CheckedStore, { programClock: clock }: SimProcess): PinCalls | undefined {
+    const { scenario, node, keys } = this.#parts;
+    const { workload, nodes, seed } = scenario;
+    if (workload.kind !== 'mixed' || keys === undefined || workload.pinEveryMs === 0) return undefined;
+    return new PinCalls({ workload, keys, store, nodes, clock, random: forkedRandom(seed, 'pins', node, this.starts) });
   }
 
   /** Waits for `work`, and reports an error of it as a violation. Always resolves. */

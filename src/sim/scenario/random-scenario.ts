@@ -1,7 +1,7 @@
 import { type RandomSource, seededRandom } from '../../base/environment/random.js';
 import { EVICTION_POLICIES } from '../../config.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
-import { below, fraction } from '../world/kernel/seeds.js';
+import { below, forkedRandom, fraction } from '../world/kernel/seeds.js';
 import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './faults.js';
 import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
@@ -38,7 +38,18 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const before = { seed, nodes, ranksPerHost, shape, network: drawNetwork(draw, shape), durationMs, workload };
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
-  return { ...scenario, faults: drawFaults(draw, scenario, options.kinds ?? drawKinds(draw)) };
+  return withPins({ ...scenario, faults: drawFaults(draw, scenario, options.kinds ?? drawKinds(draw)) });
+}
+
+/** The scenario, half of the time with calls that pin pages. They are drawn apart from all else, which stays as it was without them. */
+function withPins(scenario: Scenario): Scenario {
+  const { seed, workload, shape } = scenario;
+  const random = forkedRandom(seed, 'pins');
+  const pinEveryMs = [0, 0, 100, 400, 1_500][below(random, 5)] as number;
+  const pinMaxShare = [0.1, 0.25, 0.5][below(random, 3)] as number;
+  if (workload.kind !== 'mixed' || pinEveryMs === 0) return scenario;
+  const config = { ...shape.config, pin_max_share: pinMaxShare };
+  return { ...scenario, workload: { ...workload, pinEveryMs }, shape: { ...shape, config } };
 }
 
 /** The scenario with faults of these kinds, drawn by its seed, in place of its own. */

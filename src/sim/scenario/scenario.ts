@@ -108,6 +108,7 @@ export function hasClockFaults({ faults }: Pick<Scenario, 'faults'>): boolean {
 }
 
 /** Whether a page may be on more nodes than those that have set it. */
-export function hasCopies({ shape, faults }: Pick<Scenario, 'shape' | 'faults'>): boolean {
-  return shape.config.promote_hot_reads === true || faults.some(({ kind }) => kind === 'drain');
+export function hasCopies({ shape, faults, workload }: Pick<Scenario, 'shape' | 'faults' | 'workload'>): boolean {
+  const isPinning = workload.kind === 'mixed' && workload.pinEveryMs > 0;
+  return isPinning || shape.config.promote_hot_reads === true || faults.some(({ kind }) => kind === 'drain');
 }

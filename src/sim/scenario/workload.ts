@@ -17,6 +17,8 @@ export interface MixedWorkload {
   /** One call of that many is a delete; clears follow. 0: none. */
   readonly deleteOneIn: number;
   readonly clearOneIn: number;
+  /** Mean milliseconds between two calls that pin or unpin pages, on every node. 0: none. */
+  readonly pinEveryMs: number;
   /** Share of the calls that set. */
   readonly setShare: number;
   /** Share of the reads that go to the first few keys. */
@@ -81,6 +83,7 @@ export const MIXED: MixedWorkload = {
   batchMaxPages: 12,
   deleteOneIn: 60,
   clearOneIn: 600,
+  pinEveryMs: 0,
   setShare: 0.3,
   hotShare: 0.2,
   namespaces: [],

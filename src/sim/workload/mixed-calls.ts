@@ -4,6 +4,7 @@ import type { CheckedStore } from '../check/checked-store.js';
 import type { MixedWorkload } from '../scenario/workload.js';
 import { below } from '../world/kernel/seeds.js';
 import type { KeyKind, MixedKey, MixedKeys } from './mixed-keys.js';
+import type { PinCalls } from './pin-calls.js';
 
 export interface MixedCallsParts {
   readonly workload: MixedWorkload;
@@ -15,6 +16,8 @@ export interface MixedCallsParts {
   readonly random: RandomSource;
   /** Decides which sets have an expiry, and which. */
   readonly expiryRandom: RandomSource;
+  /** Pins pages beside these calls. */
+  readonly pinCalls?: PinCalls | undefined;
 }
 
 const KINDS: readonly KeyKind[] = ['own', 'named', 'computed', 'both'];
@@ -43,7 +46,9 @@ export class MixedCalls {
   start(): void {
     if (this.#isWorking) return;
     this.#isWorking = true;
-    this.#loops = Array.from({ length: this.#parts.workload.callers }, () => this.#loop());
+    const { workload, pinCalls } = this.#parts;
+    this.#loops = Array.from({ length: workload.callers }, () => this.#loop());
+    if (pinCalls !== undefined) this.#loops.push(pinCalls.loop(() => this.#isWorking));
   }
 
   /** Resolves when no call is in progress. */

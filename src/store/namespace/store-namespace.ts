@@ -62,8 +62,7 @@ export interface StoreNamespaceParts {
  *
  * Pointers are addresses within live `HostRegion`s. A buffer passed to a call is in use until the call's promise has
  * resolved; nothing reads or writes it afterwards. A miss is `false`, `null` or a shorter prefix, never an exception.
- * Wrong arguments throw `ArgumentError` before anything is touched; any call after the store's `close()` throws
- * `ClosedError`.
+ * Wrong arguments throw `ArgumentError` before anything is touched; any call after `close()` throws `ClosedError`.
  *
  * The last argument of every call has options: `signal` and `timeoutMs` end it early, as a miss; `onMiss` and `onRefused` are
  * told the reason for each page that was not read or set; `hint` and `caller` describe the request. The keys of a call are in the order of
@@ -355,7 +354,7 @@ export class StoreNamespace {
    * import { MeshCacheStore } from 'meshcache';
    *
    * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
-   * const isPinned: boolean[] = await store.pin(['prompt-0', 'prompt-1'], { forMs: 60_000 });
+   * await store.pin(['prompt-0', 'prompt-1'], { forMs: 60_000 }); // [true, true]
    */
   async pin(keys: readonly string[], options: PinOptions): Promise<boolean[]> {
     return this.#turns.run(() => {

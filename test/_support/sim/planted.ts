@@ -10,6 +10,7 @@ import { LocationLists } from '../../../src/directory/shard/location-lists.js';
 import { DirectoryShard } from '../../../src/directory/shard/shard.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import { PageStamps } from '../../../src/pool/page-stamps.js';
+import { PublishedPool } from '../../../src/pool/published-pool.js';
 import { ExpiryHeap } from '../../../src/pool/slots/expiry-heap.js';
 import type { ViolationKind } from '../../../src/sim/check/violations.js';
 import type { FaultKind } from '../../../src/sim/scenario/faults.js';
@@ -18,6 +19,7 @@ import { MIXED, type MixedWorkload } from '../../../src/sim/scenario/workload.js
 import { PageEvents } from '../../../src/store/events/page-events.js';
 import { StoreNamespace } from '../../../src/store/namespace/store-namespace.js';
 import { PageStatements } from '../../../src/store/page-statements.js';
+import { PagePins } from '../../../src/store/pins/page-pins.js';
 
 /** A bug of the program that is planted for one run. */
 export interface PlantedBug {
@@ -207,6 +209,31 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       replace(PageEvents.prototype, 'note', (note) => {
         return function (this: PageEvents, keys) {
           if (keys.length > 1) note.call(this, keys);
+        };
+      }),
+  },
+  {
+    name: 'copies that are pinned make room for others',
+    found: ['pin'],
+    scenario: {
+      shape: { poolPages: 24, config: { pin_max_share: 0.5, promote_hot_reads: true } },
+      workload: mixed({ pinEveryMs: 100, deleteOneIn: 0, clearOneIn: 0, pauseMaxMs: 40 }),
+    },
+    plant: () => replace(PagePins.prototype, 'has', () => () => false),
+  },
+  {
+    name: 'the lease of a pinned page is forgotten',
+    found: ['pin', 'invariant'],
+    scenario: {
+      shape: { poolPages: 24, config: { pin_max_share: 0.5 } },
+      workload: mixed({ pinEveryMs: 100, deleteOneIn: 0, clearOneIn: 0 }),
+    },
+    plant: () =>
+      replace(PublishedPool.prototype, 'lease', (lease) => {
+        return function (this: PublishedPool, keys, onEndedEarly) {
+          const leases = lease.call(this, keys, onEndedEarly);
+          if (onEndedEarly !== undefined) this.unlease(leases.filter((each) => each !== null));
+          return leases.map((each) => each && { ...each, key: each.key, page: each.page, isLive: true });
         };
       }),
   },
