@@ -57,6 +57,15 @@ test('promoter: at most half of the pool, the first ones first; more when they a
   t.deepEqual([...pool.hasBatch(keys.slice(0, 7))], [0, 0, 1, 1, 1, 1, 0]);
 });
 
+test('promoter: pinned pages take their room from promoted ones', async (t) => {
+  const { promoter, keys } = await newOwner(t, { poolPages: 8, diskPages: 4, pinnedBytes: 2 * PAGE });
+  const outcomes = await promoter.promote('reader', keys);
+  t.deepEqual(
+    outcomes.map((outcome) => typeof outcome),
+    ['object', 'object', 'string', 'string'],
+  );
+});
+
 test('promoter: one page may be larger than half of the pool, and none larger than all of it', async (t) => {
   const { promoter, disk, readAt } = await newOwner(t, { poolPages: 4, diskPages: 1 });
   await disk.write('large', content(50, 4 * PAGE));

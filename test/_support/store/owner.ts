@@ -20,6 +20,8 @@ export interface OwnerOptions extends PublishedPoolOptions {
   /** Which pages are good on the disk; default: all. */
   readonly isGood?: (key: string) => boolean;
   readonly pageBytes?: number;
+  /** Bytes of the pool that are pinned; default: none. */
+  readonly pinnedBytes?: number;
 }
 
 /**
@@ -37,7 +39,7 @@ export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
   const promoter = new Promoter({
     disk,
     pool,
-    pinnedBytes: () => 0,
+    pinnedBytes: () => options.pinnedBytes ?? 0,
     confirm: async (some) => some.map((key) => options.isGood?.(key) ?? true),
     announce: async (some) => {
       announced.push(...some);
