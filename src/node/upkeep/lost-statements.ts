@@ -24,7 +24,8 @@ export interface LostStatementsOptions {
 /**
  * Asks a node that rejoined with the same incarnation to announce its pages to this one again. This node's shard dropped what the other node had
  * stated, and the other node may not know that it was ever gone: for a while, this node heard only from a master that the other one did not
- * reach. Or it heard of a former start of the other node once more, from a master that did not know the present one.
+ * reach. Or it heard of a former start of the other node once more, from a master that did not know the present one. A node that has
+ * started anew after its clock went back is asked, too: until its former start had gone here, its statements were refused as older than that one's.
  */
 export class LostStatements {
   readonly #options: LostStatementsOptions;
@@ -51,10 +52,12 @@ export class LostStatements {
   membersChanged({ before, after, changed }: MemberChange): void {
     for (const nodeId of changed) {
       const incarnation = after.get(nodeId)?.incarnation;
-      if (incarnation !== undefined && incarnation === this.#dropped.get(nodeId)) void this.#ask(nodeId, incarnation);
-      this.#dropped.delete(nodeId);
       const lost = before.get(nodeId)?.incarnation;
-      if (lost !== undefined && lost !== incarnation) this.#dropped.set(nodeId, lost);
+      if (incarnation !== undefined && incarnation === lost) continue;
+      const known = Math.max(lost ?? 0, this.#dropped.get(nodeId) ?? 0);
+      if (incarnation !== undefined && incarnation <= known) void this.#ask(nodeId, incarnation);
+      this.#dropped.delete(nodeId);
+      if (lost !== undefined) this.#dropped.set(nodeId, lost);
     }
     for (const nodeId of this.#dropped.keys()) {
       if (this.#dropped.size <= MEMBERS_MAX_COUNT) break;
