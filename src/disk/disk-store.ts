@@ -1,7 +1,6 @@
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
-import { laterExpiry } from '../base/expiry.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_DRAIN_TIMEOUT_MS,
@@ -20,7 +19,7 @@ import type { DiskInfo } from './disk-info.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './folder/disk-folder.js';
 import { NamespaceFile } from './folder/namespace-file.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
-import type { PageSum, PutOptions, PutOutcome, RenewedPage } from './put-page.js';
+import { type PageSum, type PutOptions, type PutOutcome, type RenewedPage, renewed } from './put-page.js';
 import { KeyReaders } from './reading/key-readers.js';
 import { PageReader } from './reading/page-reader.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
@@ -483,15 +482,6 @@ export class DiskStore {
     this.#folder.file.verify();
     this.#folder.journal.verify();
   }
-}
-
-/** The origin of a stored page that is set again with the same bytes; undefined: it stays as it is. */
-function renewed(there: PageOrigin, set: PageOrigin): PageOrigin | undefined {
-  const isComputed = there.kind === 'computed' && set.kind === 'computed';
-  const expires = isComputed ? laterExpiry(there.expires, set.expires) : set.expires;
-  const isOtherwise = set.version > there.version || set.kind !== there.kind;
-  const isExtended = set.version === there.version && expires !== there.expires;
-  return isOtherwise || isExtended ? { ...set, expires } : undefined;
 }
 
 function checkKey(key: string): void {

@@ -1,3 +1,4 @@
+import { laterExpiry } from '../base/expiry.js';
 import type { RequestOptions } from '../core/index.js';
 import type { PageOrigin, PublishedPage } from '../pool/page-index.js';
 
@@ -16,3 +17,12 @@ export type PutOptions = PageOrigin & {
 
 /** Outcome of putting a page. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';
+
+/** The origin of a stored page that is set again with the same bytes; undefined: it stays as it is. */
+export function renewed(there: PageOrigin, set: PageOrigin): PageOrigin | undefined {
+  const isComputed = there.kind === 'computed' && set.kind === 'computed';
+  const expires = isComputed ? laterExpiry(there.expires, set.expires) : set.expires;
+  const isOtherwise = set.version > there.version || set.kind !== there.kind;
+  const isExtended = set.version === there.version && expires !== there.expires;
+  return isOtherwise || isExtended ? { ...set, expires } : undefined;
+}
