@@ -1,5 +1,4 @@
 import { assertAtMost } from '../../base/assert.js';
-import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../../base/limits.js';
 import {
   COPY,
@@ -40,7 +39,7 @@ export interface DirectoryShardOptions {
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
   readonly maxKeys?: number;
   /** The clock by which locations expire; default: none expires. */
-  readonly versions?: Pick<HybridClock, 'now' | 'see'>;
+  readonly versions?: { readonly now: () => number; readonly see: (version: number) => void };
 }
 
 /** The number of entries that a shard holds, and of those it has refused since its start. */

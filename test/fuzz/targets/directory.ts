@@ -82,7 +82,7 @@ export function locationColumnFuzzer(name: string, decode: DecodeColumns): Fuzze
       const columns = unlessRefused([ProtocolError], () => decode(bytes, nodes))?.value;
       if (columns === undefined) return;
       check(
-        columns.count <= DIRECTORY_REQUEST_MAX_KEYS && columns.count * 61 === bytes.length,
+        columns.count <= DIRECTORY_REQUEST_MAX_KEYS && columns.count * 69 === bytes.length,
         'another number of locations',
       );
       check(Buffer.compare(columns.bytes, bytes) === 0, 'other bytes than came');
