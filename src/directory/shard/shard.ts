@@ -39,7 +39,12 @@ export interface DirectoryShardOptions {
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
   readonly maxKeys?: number;
   /** The clock by which locations expire; default: none expires. */
-  readonly versions?: { readonly now: () => number; readonly see: (version: number) => void };
+  readonly versions?: {
+    /** The present, as a version. */
+    now(): number;
+    /** Takes note of a version: the present is not before it from then on. */
+    see(version: number): void;
+  };
 }
 
 /** The number of entries that a shard holds, and of those it has refused since its start. */
