@@ -29,7 +29,7 @@ export interface PublishedPoolOptions {
   readonly copyThreads: CopyThreads;
 }
 
-/** The options of a pool's index; `memory`: the bytes of the pool, and of each of its segments. */
+/** @internal The options of a pool's index; `memory`: the bytes of the pool, and of each of its segments. */
 export function indexOptionsOf(
   { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, tenants, clock, present }: PublishedPoolOptions,
   memory: { readonly capacityBytes: number; readonly segmentBytes: number },

@@ -83,6 +83,9 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'node/reporting/member-events.ts',
     'node/reporting/recent-events.ts',
     'node/runtime/node-identity.ts',
+    // Redis clients give and ask for expiries as dates.
+    'resp/commands/value-commands.ts',
+    'resp/resp-server.ts',
     'store/events/page-events.ts',
     'system/system-clock.ts',
     'system/system-log.ts',
