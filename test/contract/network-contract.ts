@@ -388,7 +388,8 @@ export function networkContract(test: TestFn, name: string, begin: (t: Execution
     const { client, peer } = await pair(t, place);
     const watched = new Watched(client);
     peer.pause();
-    client.write(new Uint8Array(100));
+    // More than a paused socket takes from the system.
+    client.write(new Uint8Array(1 << 20));
     await sleep(place.clock, 20);
     peer.destroy();
     await watched.closed;
