@@ -124,7 +124,13 @@ test('resp clients: ioredis, two nodes, with a password', async (t) => {
   for (const [i, size] of SIZES.entries()) {
     const value = Buffer.from(content(i, size));
     t.is(await a?.set(KEY, value), 'OK');
-    t.true((await b?.getBuffer(KEY))?.equals(value), `${size}`);
+    // Another node's page may be a miss while the machine is busy, and is never another one.
+    let got = await b?.getBuffer(KEY);
+    await until(async () => {
+      got ??= await b?.getBuffer(KEY);
+      return got != null;
+    });
+    t.true(got?.equals(value), `${size}`);
   }
   t.is(await a?.set('expires', 'v', 'PX', 60_000), 'OK');
   const leftMs = (await b?.pttl('expires')) ?? 0;
@@ -136,8 +142,13 @@ test('resp clients: ioredis, two nodes, with a password', async (t) => {
   for (let i = 0; i < 10_000; i++) pipeline?.set(`k${i}`, `${i}`);
   t.true((await pipeline?.exec())?.every(([error, answer]) => error === null && answer === 'OK'));
   const keys = Array.from({ length: 10_000 }, (_, i) => `k${i}`);
+  let values: (string | null)[] = [];
+  await until(async () => {
+    values = (await b?.mget(keys)) ?? [];
+    return values.length === keys.length && !values.includes(null);
+  });
   t.deepEqual(
-    await b?.mget(keys),
+    values,
     keys.map((key) => key.slice(1)),
   );
   t.is(await b?.exists('k1', 'k2', 'absent'), 2);
@@ -167,7 +178,8 @@ for (const RESP of [2, 3] as const) {
     t.is(await plain.del(['k1', 'absent']), 1);
     t.is(await plain.clientGetName(), 'me');
     t.is(await plain.set('k', 'v', { expiration: { type: 'EX', value: 60 } }), 'OK');
-    t.true([59, 60].includes(await plain.ttl('k')));
+    const leftS = await plain.ttl('k');
+    t.true(leftS > 30 && leftS <= 60, `${leftS}`);
     await t.throwsAsync(plain.set('k', 'v', { condition: 'NX' }), { message: /NX is not supported/ });
     t.is(await plain.ping(), 'PONG');
   });
