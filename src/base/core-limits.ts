@@ -8,6 +8,8 @@ export const KEY_MAX_BYTES = 64 * KIB;
 export const KEY_PREFIX_BYTES = 33;
 /** UTF-8 bytes of all keys of one call into the core, which holds them in memory at once. */
 export const CALL_MAX_KEY_BYTES = 128 * MIB;
+/** Keys of one call that fit even if all of them have the maximum length. */
+export const CALL_LONGEST_KEYS_COUNT = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 /** Keys of one call; larger calls are refused. */
 export const CALL_MAX_KEYS = 1 << 20;
 /** Part of a pool that may wait for its quarantine to end. */

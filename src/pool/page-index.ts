@@ -1,6 +1,6 @@
 import { assert, assertEqual } from '../base/assert.js';
 import { isExpired } from '../base/expiry.js';
-import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
+import { CALL_LONGEST_KEYS_COUNT } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorOptions, PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
@@ -25,9 +25,6 @@ export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> 
 }
 
 const NO_REQUEST: RequestOptions = {};
-
-/** Pages of one call into the core; they fit even if all keys have the maximum length. */
-const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 
 /**
  * Which pages a pool has, where, and with which checksums. It never touches their bytes.
@@ -93,8 +90,8 @@ export class PageIndex {
    */
   restore(pages: readonly RestoredPage[]): boolean[] {
     const taken: boolean[] = [];
-    for (let start = 0; start < pages.length; start += CALL_PAGES) {
-      const call = pages.slice(start, start + CALL_PAGES);
+    for (let start = 0; start < pages.length; start += CALL_LONGEST_KEYS_COUNT) {
+      const call = pages.slice(start, start + CALL_LONGEST_KEYS_COUNT);
       const keys = call.map(({ key }) => key);
       const lengths = call.map(({ length }) => length);
       const offsets = call.map(({ offset }) => offset);
@@ -438,8 +435,10 @@ export class PageIndex {
   /** Every page that can be found or is expired, with its key; does not count as a use. */
   *pages(): Generator<readonly [key: string, page: PublishedPage], void> {
     const order = this.order();
-    for (let start = 0; start < order.length; start += CALL_PAGES) {
-      const keys = this.keysOf(order.subarray(start, start + CALL_PAGES)).filter((key) => key !== undefined);
+    for (let start = 0; start < order.length; start += CALL_LONGEST_KEYS_COUNT) {
+      const keys = this.keysOf(order.subarray(start, start + CALL_LONGEST_KEYS_COUNT)).filter(
+        (key) => key !== undefined,
+      );
       for (const [i, page] of this.peekStored(keys).entries()) if (page !== null) yield [keys[i] as string, page];
     }
   }

@@ -1,4 +1,3 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import { ClosedError } from '../base/errors.js';
 import { isExpired } from '../base/expiry.js';
@@ -18,6 +17,7 @@ import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import { CopiedReads, type FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
+import { locatePages } from './locate-pages.js';
 import type { PageStatements } from './page-statements.js';
 import { JoinedReads } from './remote/joined-reads.js';
 import { KnownLocations } from './remote/known-locations.js';
@@ -183,16 +183,9 @@ export class PageReads {
   /** Locations of pages on this node or in the directory; null: neither has the page, which counts as a miss. */
   async #locate(keys: readonly string[], { signal, reasons }: CallOptions): Promise<(DataLocation | null)[]> {
     if (this.#closed) throw new ClosedError('the store');
-    const { clock, directory, metrics, statements, versions } = this.#parts;
+    const { clock, metrics, versions } = this.#parts;
     const startMs = clock.nowMs();
-    const locations = statements.locationsOf(keys);
-    const unknown = keys.flatMap((_, i) => (locations[i] === null ? [i] : []));
-    if (unknown.length > 0 && signal?.aborted !== true) {
-      const found = await unlessAborted(directory.get(unknown.map((i) => keys[i] as string)), signal);
-      unknown.forEach((i, j) => {
-        locations[i] = found?.[j] ?? null;
-      });
-    }
+    const locations = await locatePages(keys, this.#parts, signal);
     const present = versions.now();
     const usable = locations.map((location) => {
       const isUsable = location && location.length <= PAGE_MAX_BYTES && !isExpired(location.expires, present);

@@ -21,6 +21,7 @@ import { type CallOptions, type HintFigures, RequestCalls } from './call/request
 import type { FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { ExpiredPages } from './expired-pages.js';
+import { locatePages } from './locate-pages.js';
 import { PageReads } from './page-reads.js';
 import { PageStatements } from './page-statements.js';
 import { PageWrites } from './page-writes.js';
@@ -243,14 +244,7 @@ export class PageStore {
 
   async #remainingMs(keys: readonly string[], signal: AbortSignal | undefined): Promise<(number | null)[]> {
     const { directory, versions } = this.#parts;
-    const locations = this.#statements.locationsOf(keys);
-    const unknown = indicesWhere(locations, (location) => location === null);
-    if (unknown.length > 0 && signal?.aborted !== true) {
-      const found = await unlessAborted(directory.get(unknown.map((i) => keys[i] as string)), signal);
-      unknown.forEach((i, j) => {
-        locations[i] = found?.[j] ?? null;
-      });
-    }
+    const locations = await locatePages(keys, { statements: this.#statements, directory }, signal);
     return locations.map((location) => {
       if (location === null) return null;
       const leftMs = location.expires === 0 ? Number.POSITIVE_INFINITY : versions.msUntil(location.expires);

@@ -24,6 +24,15 @@ async function isRead(store: SimStore, key: string, seed: number): Promise<boole
   return page !== null && Buffer.compare(page, content(seed, PAGE_BYTES)) === 0;
 }
 
+/** Gives all stores one host page, which the first one sets under `prompt` as computed. */
+async function compute(t: ExecutionContext, stores: readonly [SimStore, ...SimStore[]]): Promise<void> {
+  const host = new TestHostPool(1, PAGE_BYTES, 1);
+  t.teardown(() => host.region.free());
+  for (const store of stores) await store.registerMemPoolHost(host);
+  host.component(0, 0).set(content(1, PAGE_BYTES));
+  t.deepEqual(await stores[0].batchSetV1(['prompt'], [0]), [true]);
+}
+
 async function pair(world: TestWorld, config: Record<string, unknown> = TINY): Promise<[SimStore, SimStore]> {
   return (await startCluster(world, 2, config)) as [SimStore, SimStore];
 }
@@ -96,11 +105,7 @@ simulated('pins: pinned copies are not replaced by other copies', async (t, worl
 
 simulated('pins: a pinned copy stays when its page is computed here as well, and others find it', async (t, world) => {
   const [a, b] = await pair(world);
-  const host = new TestHostPool(1, PAGE_BYTES, 1);
-  t.teardown(() => host.region.free());
-  for (const store of [a, b]) await store.registerMemPoolHost(host);
-  host.component(0, 0).set(content(1, PAGE_BYTES));
-  t.deepEqual(await a.batchSetV1(['prompt'], [0]), [true]);
+  await compute(t, [a, b]);
   t.deepEqual(await b.pin(['prompt'], { forMs: 60_000 }), [true]);
   t.deepEqual(await b.batchSetV1(['prompt'], [0]), [true]);
   t.is(b.stats().pinnedEntries, 1);
@@ -110,11 +115,7 @@ simulated('pins: a pinned copy stays when its page is computed here as well, and
 
 simulated('pins: a page that is pinned while it is set stays, although another node has it', async (t, world) => {
   const [a, b] = await pair(world);
-  const host = new TestHostPool(1, PAGE_BYTES, 1);
-  t.teardown(() => host.region.free());
-  for (const store of [a, b]) await store.registerMemPoolHost(host);
-  host.component(0, 0).set(content(1, PAGE_BYTES));
-  t.deepEqual(await a.batchSetV1(['prompt'], [0]), [true]);
+  await compute(t, [a, b]);
   const setting = b.batchSetV1(['prompt'], [0]);
   t.deepEqual(await b.pin(['prompt'], { forMs: 60_000 }), [true]);
   t.is(await b.metric('meshcache_copied_pages_total', { reason: 'pin' }), 0, 'it was there already');

@@ -1,10 +1,7 @@
 import { assert } from '../../base/assert.js';
-import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../base/limits.js';
+import { CALL_LONGEST_KEYS_COUNT } from '../../base/limits.js';
 import type { PoolTenantStats } from '../../core/index.js';
 import type { TenantAllocator } from './tenant-allocator.js';
-
-/** Pages of one call into the core; they fit even if all keys have the maximum length. */
-const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 
 /** The tenants of an index of pages: what becomes of pages whose tenant is known late, and what each tenant has. */
 export class IndexTenants {
@@ -28,8 +25,8 @@ export class IndexTenants {
   give(prefix: string, tenant: number): string[] {
     if (this.#allocator.isFreed || this.#allocator.tenantStats(0).entries === 0) return [];
     const keys = this.#allocator.keys().filter((key) => key.startsWith(prefix));
-    for (let first = 0; first < keys.length; first += CALL_PAGES) {
-      this.#allocator.giveBatch(keys.slice(first, first + CALL_PAGES), tenant);
+    for (let first = 0; first < keys.length; first += CALL_LONGEST_KEYS_COUNT) {
+      this.#allocator.giveBatch(keys.slice(first, first + CALL_LONGEST_KEYS_COUNT), tenant);
     }
     return this.evictOverMax();
   }
