@@ -28,6 +28,19 @@ test.serial('run: one at a time', async (t) => {
   t.is((await first).violationsCount, 0);
 });
 
+test.serial('run: a node is not started while it closes', async (t) => {
+  const restart = { kind: 'restart', durationMs: 500, nodes: [2], peers: [], amount: 0 } as const;
+  // The first restart brings node 2 up before it joins; its join falls into the second one.
+  const faults = [200, 3_000].map((atMs) => ({ ...restart, atMs }));
+  const joins = [{ atMs: 3_001, nodes: [2] }];
+  // A node tells the others that it leaves, which takes longer than a millisecond here.
+  const network = { latencyMs: 5 };
+  const scenario = scenarioOf({ ...SMALL, durationMs: 5_000, network, faults, joins });
+  const { violations, counts } = await runScenario(scenario);
+  t.deepEqual(violations, []);
+  t.is(counts.starts, 3);
+});
+
 test.serial('shrink: settings that go with others are left out only with these', async (t) => {
   const config = { heartbeat_interval: 0.2, member_ttl: 0.6 };
   const shrunk = await shrink(scenarioOf({ ...SMALL, shape: { config } }), {

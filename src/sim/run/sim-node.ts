@@ -68,6 +68,8 @@ export class SimNode {
   /** Number of the node's present life. An outcome with another number belongs to an earlier life. */
   #life = 0;
   #starting: Promise<void> | undefined;
+  /** Resolves when a close in progress is over: true if the process was killed meanwhile. */
+  #closing: Promise<boolean> | undefined;
   /** Resolves when the process ends without leaving the cluster. */
   #ended = new Promise<undefined>(() => {});
   #end: () => void = () => {};
@@ -104,6 +106,10 @@ export class SimNode {
    * up.
    */
   start(): Promise<void> {
+    // A node that closes has its ports until its process has ended.
+    if (this.#closing !== undefined) {
+      return this.#closing.then((wasKilled) => (wasKilled ? undefined : this.start()));
+    }
     this.#starting ??= this.#start(++this.#life);
     return this.#starting;
   }
@@ -132,11 +138,8 @@ export class SimNode {
     const running = this.#running;
     if (running === undefined) return this.kill();
     this.#running = undefined;
-    try {
-      if (await this.#closed(running)) this.kill();
-    } finally {
-      running.checked.free();
-    }
+    this.#closing = this.#close(running);
+    await this.#closing;
   }
 
   /** Stops the process until {@link thaw}, while time goes on. */
@@ -195,6 +198,18 @@ export class SimNode {
     const running = this.#running;
     if (running === undefined) return undefined;
     return Promise.race([running.process.run(() => fn(running)), this.#ended]);
+  }
+
+  /** Closes the store, then ends the process. True if the process was killed meanwhile. */
+  async #close(running: SimNodeRunning): Promise<boolean> {
+    try {
+      const isClosed = await this.#closed(running);
+      if (isClosed) this.kill();
+      return !isClosed;
+    } finally {
+      this.#closing = undefined;
+      running.checked.free();
+    }
   }
 
   /** Closes the store and checks what is left. False if the process was killed meanwhile. */
