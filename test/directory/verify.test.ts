@@ -117,8 +117,9 @@ test.serial('verify: request queue, owner channels', async (t) => {
     join: ([first]) => first as { keys: string[] },
     send: () => new Promise(() => {}),
     part: (answer) => answer,
+    onUnsent: () => {},
   };
-  const queue = new RequestQueue(kind, 1);
+  const queue = new RequestQueue(kind, { atOnce: 1, clock: new ManualClock() });
   const waiting = { keys: ['b', 'c'] };
   void queue.ask({ keys: ['a'] });
   await Promise.resolve();

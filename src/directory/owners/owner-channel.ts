@@ -1,3 +1,4 @@
+import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
@@ -58,6 +59,7 @@ export interface OwnerChannelParts {
   readonly resolveControl: () => Endpoint | undefined;
   readonly rpc: RpcClient;
   readonly timeoutMs: number | undefined;
+  readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
 
@@ -83,10 +85,10 @@ export class OwnerChannel implements DirectoryOwner {
   constructor(parts: OwnerChannelParts) {
     this.#parts = parts;
     this.#callOptions = parts.timeoutMs === undefined ? {} : { timeoutMs: parts.timeoutMs };
-    const atOnce = DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT;
-    this.#statements = new RequestQueue(this.#statementKind(), atOnce);
-    this.#gets = new RequestQueue(this.#searchKind(), atOnce);
-    this.#existences = new RequestQueue(this.#existenceKind(), atOnce);
+    const options = { atOnce: DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT, clock: parts.clock };
+    this.#statements = new RequestQueue(this.#statementKind(), options);
+    this.#gets = new RequestQueue(this.#searchKind(), options);
+    this.#existences = new RequestQueue(this.#existenceKind(), options);
   }
 
   /** Whether no request is in flight and none waits. */
@@ -137,6 +139,7 @@ export class OwnerChannel implements DirectoryOwner {
           from: 0,
         }));
       },
+      onUnsent: () => countFailure(this.#parts.metrics, 'get'),
     };
   }
 
@@ -147,6 +150,7 @@ export class OwnerChannel implements DirectoryOwner {
       part: partOfFlags,
       send: ({ keys }) =>
         this.#call('exists', keyFields(keys), (answer) => readFlags(answer, 'found', stringsOf(keys).length)),
+      onUnsent: () => countFailure(this.#parts.metrics, 'exists'),
     };
   }
 
@@ -161,6 +165,7 @@ export class OwnerChannel implements DirectoryOwner {
       },
       part: ({ taken, newestVersion }, from, count) => ({ taken: partOfFlags(taken, from, count), newestVersion }),
       send: (statement) => this.#state(statement),
+      onUnsent: ({ columns }) => countFailure(this.#parts.metrics, columns === undefined ? 'delete' : 'put'),
     };
   }
 

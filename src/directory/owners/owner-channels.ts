@@ -72,6 +72,7 @@ export class OwnerChannels {
       resolveControl: () => resolveControl(ownerId),
       rpc: this.#rpc,
       timeoutMs,
+      clock: env.clock,
       metrics: env.metrics,
     });
     this.#channels.set(ownerId, channel);

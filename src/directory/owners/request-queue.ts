@@ -1,6 +1,8 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import type { Clock } from '../../base/environment/clock.js';
 import {
   DIRECTORY_QUEUE_MAX_KEYS,
+  DIRECTORY_QUEUE_MAX_MS,
   DIRECTORY_REQUEST_MAX_KEY_BYTES,
   DIRECTORY_REQUEST_MAX_KEYS,
 } from '../../base/limits.js';
@@ -19,12 +21,21 @@ export interface RequestKind<B extends KeyedRequest, A> {
   join(batches: readonly B[]): B;
   /** Sends a batch. Must not reject. Undefined: the owner is not reachable, or failed. */
   send(batch: B): Promise<A | undefined>;
+  /** Called with a batch that is not sent, because too much waits or it has waited for too long. */
+  onUnsent(batch: B): void;
   /** The answer to the keys `from` to `from + count - 1` of a batch. */
   part(answer: A, from: number, count: number): A;
 }
 
+export interface RequestQueueOptions {
+  /** Number of messages that are in flight at once. */
+  readonly atOnce: number;
+  readonly clock: Clock;
+}
+
 interface Waiting<B, A> {
   readonly batch: B;
+  readonly sinceMs: number;
   resolve(answer: A | undefined): void;
 }
 
@@ -32,10 +43,14 @@ interface Waiting<B, A> {
  * Queue of requests to one owner. Requests made in one turn of the event loop share messages, as far as their kind
  * allows. A few messages are in flight at once; the other requests wait and are joined likewise. Requests are sent in
  * the order in which they were made.
+ *
+ * A request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more: behind messages that an owner answers late
+ * or not at all, the waits of a long queue would add up.
  */
 export class RequestQueue<B extends KeyedRequest, A> {
   readonly #kind: RequestKind<B, A>;
   readonly #atOnce: number;
+  readonly #clock: Clock;
   /** Waiting requests in the order in which they were made. */
   #waiting: Waiting<B, A>[] = [];
   #waitingKeys = 0;
@@ -43,9 +58,10 @@ export class RequestQueue<B extends KeyedRequest, A> {
   /** Whether a send is scheduled for when everything that runs now has made its requests. */
   #isDue = false;
 
-  constructor(kind: RequestKind<B, A>, atOnce: number) {
+  constructor(kind: RequestKind<B, A>, { atOnce, clock }: RequestQueueOptions) {
     this.#kind = kind;
     this.#atOnce = atOnce;
+    this.#clock = clock;
   }
 
   /** Whether no request is in flight and none waits. */
@@ -55,12 +71,15 @@ export class RequestQueue<B extends KeyedRequest, A> {
 
   /**
    * Queues `batch`, which must fit in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would
-   * wait. Never rejects.
+   * wait, and when the batch has waited for too long. Never rejects.
    */
   ask(batch: B): Promise<A | undefined> {
-    if (this.#waitingKeys + countOf(batch) > DIRECTORY_QUEUE_MAX_KEYS) return Promise.resolve(undefined);
+    if (this.#waitingKeys + countOf(batch) > DIRECTORY_QUEUE_MAX_KEYS) {
+      this.#kind.onUnsent(batch);
+      return Promise.resolve(undefined);
+    }
     return new Promise((resolve) => {
-      this.#waiting.push({ batch, resolve });
+      this.#waiting.push({ batch, sinceMs: this.#clock.nowMs(), resolve });
       this.#waitingKeys += countOf(batch);
       if (this.#isDue) return;
       this.#isDue = true;
@@ -73,11 +92,23 @@ export class RequestQueue<B extends KeyedRequest, A> {
   }
 
   #next(): void {
+    this.#giveUpLate();
     while (this.#underWay < this.#atOnce && this.#waiting.length > 0) {
       const together = this.#waiting.splice(0, this.#joinable());
       for (const { batch } of together) this.#waitingKeys -= countOf(batch);
       this.#underWay++;
       void this.#send(together);
+    }
+  }
+
+  /** Ends the requests that have waited for too long. */
+  #giveUpLate(): void {
+    const sinceMs = this.#clock.nowMs() - DIRECTORY_QUEUE_MAX_MS;
+    while ((this.#waiting[0]?.sinceMs ?? Number.POSITIVE_INFINITY) <= sinceMs) {
+      const { batch, resolve } = this.#waiting.shift() as Waiting<B, A>;
+      this.#waitingKeys -= countOf(batch);
+      this.#kind.onUnsent(batch);
+      resolve(undefined);
     }
   }
 
