@@ -34,14 +34,13 @@ export interface PageFillsParts {
 }
 
 /**
- * Pages of a call that are to be filled, and leases of those that are here; targets, leases and origins have one
+ * Pages of a call that are to be filled, and leases of those that are here; targets and leases have one
  * element for each key.
  */
 interface EmptyBatch {
   readonly vacancies: readonly Vacancy[];
   readonly targets: readonly (PageBytes | null)[];
   readonly leases: (PageLease | null)[];
-  readonly origins: readonly PageOrigin[];
 }
 
 /** Pages of one pool that are being filled from elsewhere: hidden and held until they have arrived or failed. */
@@ -83,14 +82,14 @@ export class PageFills {
       const isVacant = leases[i] === null && !this.#parts.index.isHeld(key);
       return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing', request: FILLS };
     });
-    const { vacancies, gone } = this.#parts.index.place(wishes);
+    const { vacancies, gone } = this.#placeEach(wishes, origins);
     for (const key of expired) gone.add(key);
     const targets: (PageBytes | null)[] = keys.map(() => null);
     for (const { index, offset } of vacancies) {
       const length = lengths[index] as number;
       targets[index] = { views: [this.#parts.bytes(offset, length)], length };
     }
-    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases, origins }, fill);
+    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases }, fill);
     try {
       this.#parts.onGone(gone);
     } finally {
@@ -99,16 +98,31 @@ export class PageFills {
     return filled;
   }
 
+  /**
+   * Places the pages one after the other, each held before the next is placed. Otherwise a page for which there is no room would evict an
+   * earlier one of the same call, whose range is in quarantine then: of a batch that does not fit, no page would come.
+   */
+  #placeEach(wishes: readonly Wish[], origins: readonly PageOrigin[]): { vacancies: Vacancy[]; gone: Set<string> } {
+    const { index: pages } = this.#parts;
+    const vacancies: Vacancy[] = [];
+    const gone = new Set<string>();
+    for (const [index, wish] of wishes.entries()) {
+      const placement = pages.place([wish]);
+      for (const key of placement.gone) gone.add(key);
+      for (const vacancy of placement.vacancies) {
+        pages.holdUnfilled([vacancy], [origins[index] ?? NO_ORIGIN]);
+        vacancies.push({ ...vacancy, index });
+      }
+    }
+    return { vacancies, gone };
+  }
+
   /** Adds leases of the filled pages to `leases`. Ends all leases when `fill` rejects. */
-  async #fillVacancies({ vacancies, targets, leases, origins }: EmptyBatch, fill: Fill): Promise<(PageLease | null)[]> {
+  async #fillVacancies({ vacancies, targets, leases }: EmptyBatch, fill: Fill): Promise<(PageLease | null)[]> {
     let end: () => void = () => {};
     const ended = new Promise<void>((resolve) => {
       end = resolve;
     });
-    this.#parts.index.holdUnfilled(
-      vacancies,
-      vacancies.map(({ index }) => origins[index] ?? NO_ORIGIN),
-    );
     for (const { key } of vacancies) this.#fills.set(key, ended);
     let sums: readonly (number | null)[] = [];
     try {
