@@ -22,6 +22,8 @@ export interface RandomScenarioOptions {
  */
 const QUIET_MS = 500;
 /** Makes the seed of the quotas another one than that of the rest. */
+/** Pages of a pool that quotas leave to namespaces without one. */
+const OTHERS_POOL_PAGES = 2;
 const QUOTAS_SEED = 0x5eed_0001;
 /** Milliseconds that a node which was down gets to recover before the next fault of the group. */
 const RETURN_MS = 2_500;
@@ -134,7 +136,8 @@ function withQuotas(shape: Shape, workload: Workload, seed: number): Shape {
   const draw = new Draw(seed ^ QUOTAS_SEED);
   if (tag === undefined || draw.oneIn(4)) return shape;
   const max = draw.of([0.1, 0.3, 0.5, 1]);
-  const min = max * draw.of([0, 0.5, 1]);
+  // Pages of other namespaces that are on a disk need some of its pool to be read from other nodes.
+  const min = Math.min(max * draw.of([0, 0.5, 1]), 1 - OTHERS_POOL_PAGES / shape.poolPages);
   const quotas = { [tag]: { min, max, max_disk: draw.of([max, 1]) } };
   return { ...shape, config: { ...shape.config, namespace_quotas: JSON.stringify(quotas) } };
 }
