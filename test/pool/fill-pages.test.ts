@@ -71,6 +71,20 @@ test('pool fill: pages come straight into their ranges, found and leased when th
   t.is(pool.bytesUsed, 2 * PAGE + 100);
 });
 
+test('pool fill: of pages that do not all fit, those that fit come, and none evicts another one', async (t) => {
+  // What is evicted keeps its range for a while. With one range left, the second page finds none.
+  const pool = setUp(t, 2, { quarantineMs: 1_000, neverReuseEarly: true });
+  pool.publishBatch(['here'], [page(9)]);
+  const here = pool.lease(['here']);
+  const { fill, finish } = held([1, 2]);
+  const filling = pool.fillPages(['a', 'b'], [PAGE, PAGE], fill);
+  finish();
+  const leases = await filling;
+  t.deepEqual(bytesOf(pool, leases[0]), content(1, PAGE));
+  t.is(leases[1], null);
+  pool.unlease([...here, ...leases].filter((lease) => lease !== null));
+});
+
 test('pool fill: a leased page is not evicted, and is when nobody has it leased any more', async (t) => {
   const pool = setUp(t, 2);
   pool.publishBatch(['a', 'b'], [page(1), page(2)]);
