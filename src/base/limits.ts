@@ -196,8 +196,10 @@ export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
 export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
 /** Keys that wait to be sent to one directory owner; further requests fail as if the owner did not answer. */
 export const DIRECTORY_QUEUE_MAX_KEYS = 2 * CALL_MAX_KEYS;
-/** Milliseconds that a request may wait to be sent to one directory owner; then it fails as if the owner did not answer. */
+/** Milliseconds that a request may wait to be sent to a directory owner that answers late; then it fails as if the owner did not answer. */
 export const DIRECTORY_QUEUE_MAX_MS = 2_000;
+/** Milliseconds after which an answer of a directory owner is late. */
+export const DIRECTORY_LATE_ANSWER_MS = 1_000;
 /** Answers of the directory that a node keeps for reuse, and the longest key among them; each takes at most one kilobyte. */
 export const KNOWN_LOCATIONS_MAX_COUNT = 16_384;
 export const KNOWN_LOCATION_KEY_MAX_CHARACTERS = 256;

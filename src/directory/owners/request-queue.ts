@@ -1,6 +1,7 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
+  DIRECTORY_LATE_ANSWER_MS,
   DIRECTORY_QUEUE_MAX_KEYS,
   DIRECTORY_QUEUE_MAX_MS,
   DIRECTORY_REQUEST_MAX_KEY_BYTES,
@@ -41,11 +42,10 @@ interface Waiting<B, A> {
 
 /**
  * Queue of requests to one owner. Requests made in one turn of the event loop share messages, as far as their kind
- * allows. A few messages are in flight at once; the other requests wait and are joined likewise. Requests are sent in
- * the order in which they were made.
+ * allows. A few messages are in flight at once; the other requests wait and are joined likewise. Requests are sent in the order in which they were made.
  *
- * A request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more: behind messages that an owner answers late
- * or not at all, the waits of a long queue would add up.
+ * A request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more if the owner answers late or not at all: the
+ * waits of a long queue would add up. An owner that answers in time is only asked much, and gets all requests.
  */
 export class RequestQueue<B extends KeyedRequest, A> {
   readonly #kind: RequestKind<B, A>;
@@ -55,6 +55,8 @@ export class RequestQueue<B extends KeyedRequest, A> {
   #waiting: Waiting<B, A>[] = [];
   #waitingKeys = 0;
   #underWay = 0;
+  /** Whether the last message has failed, or was answered late. */
+  #isSlow = false;
   /** Whether a send is scheduled for when everything that runs now has made its requests. */
   #isDue = false;
 
@@ -101,8 +103,9 @@ export class RequestQueue<B extends KeyedRequest, A> {
     }
   }
 
-  /** Ends the requests that have waited for too long. */
+  /** Ends the requests that have waited for too long behind slow answers. */
   #giveUpLate(): void {
+    if (!this.#isSlow) return;
     const sinceMs = this.#clock.nowMs() - DIRECTORY_QUEUE_MAX_MS;
     while ((this.#waiting[0]?.sinceMs ?? Number.POSITIVE_INFINITY) <= sinceMs) {
       const { batch, resolve } = this.#waiting.shift() as Waiting<B, A>;
@@ -130,8 +133,10 @@ export class RequestQueue<B extends KeyedRequest, A> {
 
   async #send(together: readonly Waiting<B, A>[]): Promise<void> {
     const batches = together.map(({ batch }) => batch);
+    const startMs = this.#clock.nowMs();
     const answer = await this.#kind.send(batches.length === 1 ? (batches[0] as B) : this.#kind.join(batches));
     this.#underWay--;
+    this.#isSlow = answer === undefined || this.#clock.nowMs() - startMs >= DIRECTORY_LATE_ANSWER_MS;
     this.#next();
     let from = 0;
     for (const { batch, resolve } of together) {
