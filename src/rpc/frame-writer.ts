@@ -1,7 +1,13 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { Connection } from '../base/environment/network.js';
 
-/** Writes frames to a connection; frames written in one turn of the event loop are sent together. */
+/** Frames of at least so many bytes are sent at once. */
+const SENT_AT_ONCE_MIN_BYTES = 1024;
+
+/**
+ * Writes frames to a connection. Small frames written in one turn of the event loop are sent together; one that is worth a
+ * system call of its own is sent at once with those before it, so that the peer begins while this node goes on.
+ */
 export class FrameWriter {
   readonly #socket: Connection;
   readonly #clock: Clock;
@@ -29,5 +35,8 @@ export class FrameWriter {
       });
     }
     this.#socket.write(bytes);
+    if (bytes.length < SENT_AT_ONCE_MIN_BYTES) return;
+    this.#socket.uncork();
+    this.#socket.cork();
   }
 }

@@ -1,5 +1,10 @@
 import test from 'ava';
-import { CALL_MAX_KEYS, DIRECTORY_REQUEST_MAX_KEYS, DIRECTORY_SEARCH_LATE_MS } from '../../src/base/limits.js';
+import {
+  CALL_MAX_KEYS,
+  DIRECTORY_REQUEST_MAX_KEYS,
+  DIRECTORY_SEARCH_LATE_MS,
+  SPLIT_GROUP_MIN_PAGES,
+} from '../../src/base/limits.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import type { LocatedPages } from '../../src/directory/messages/located-pages.js';
@@ -318,6 +323,21 @@ test('directory: calls by the thousand are queued and share requests, none is re
   t.true((nodes.get('n1')?.rpc.stats().calls ?? 0) < 60, 'merged');
   await Promise.all(keys.map((key) => client.delete([key])));
   t.is(nodes.get('n1')?.shard.stats().keys, 0);
+});
+
+test('directory: many small lookups of one turn are two messages, unless one is under way', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
+  const calls = () => nodes.get('n1')?.rpc.stats().calls ?? 0;
+  const ask = (count: number) => Promise.all(Array.from({ length: count }, (_, i) => client.get([`key-${i}`])));
+  await ask(2 * SPLIT_GROUP_MIN_PAGES - 1);
+  t.is(calls(), 1);
+  await ask(2 * SPLIT_GROUP_MIN_PAGES);
+  t.is(calls(), 3);
+  const alone = client.get(['first']);
+  await Promise.resolve().then(() => {});
+  await Promise.all([alone, ask(2 * SPLIT_GROUP_MIN_PAGES)]);
+  t.true(calls() <= 5);
 });
 
 test('directory: deletes of one turn share requests, and drop only what was put before each of them', async (t) => {

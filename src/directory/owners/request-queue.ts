@@ -1,4 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { firstGroup } from '../../base/concurrency/first-group.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
   DIRECTORY_LATE_ANSWER_MS,
@@ -42,7 +43,8 @@ interface Waiting<B, A> {
 
 /**
  * Queue of requests to one owner. Requests made in one turn of the event loop share messages, as far as their kind
- * allows. A few messages are in flight at once; the other requests wait and are joined likewise. Requests are sent in the order in which they were made.
+ * allows; many of them travel in two if nothing else is under way, see {@link firstGroup}. A few messages are in flight at
+ * once; the other requests wait and are joined likewise. Requests are sent in the order in which they were made.
  *
  * A request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more if the owner answers late or not at all: the
  * waits of a long queue would add up. An owner that answers in time is only asked much, and gets all requests.
@@ -120,11 +122,13 @@ export class RequestQueue<B extends KeyedRequest, A> {
     const first = (this.#waiting[0] as Waiting<B, A>).batch;
     let keys = countOf(first);
     let bytes = keysMaxBytes(stringsOf(first.keys));
+    const maxKeys =
+      this.#underWay > 0 ? DIRECTORY_REQUEST_MAX_KEYS : firstGroup(this.#waitingKeys, DIRECTORY_REQUEST_MAX_KEYS);
     let count = 1;
     for (; count < this.#waiting.length; count++) {
       const { batch } = this.#waiting[count] as Waiting<B, A>;
       keys += countOf(batch);
-      if (keys > DIRECTORY_REQUEST_MAX_KEYS || !this.#kind.canJoin(first, batch)) break;
+      if (keys > maxKeys || !this.#kind.canJoin(first, batch)) break;
       bytes += keysMaxBytes(stringsOf(batch.keys));
       if (bytes > DIRECTORY_REQUEST_MAX_KEY_BYTES) break;
     }

@@ -1,3 +1,4 @@
+import { firstGroup } from '../../base/concurrency/first-group.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../../base/limits.js';
 import type { CallerPage } from '../call/caller-page.js';
@@ -33,6 +34,8 @@ interface JoinedCall {
 export class JoinedReads {
   readonly #parts: JoinedReadsParts;
   #waiting: JoinedCall[] = [];
+  /** Groups that are being read together. */
+  #underWay = 0;
 
   constructor(parts: JoinedReadsParts) {
     this.#parts = parts;
@@ -61,19 +64,24 @@ export class JoinedReads {
     }
   }
 
-  /** Groups of calls that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. */
+  /**
+   * Groups of calls that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. When no group is under way, many pages
+   * make two at least.
+   */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];
     const owners = this.#parts.firstOwners(
       calls.map(({ request: { keys, wanted } }) => keys[wanted[0] as number] as string),
     );
+    const pages = calls.reduce((sum, { request }) => sum + request.wanted.length, 0);
+    const maxPages = this.#underWay > 0 ? JOINED_READS_MAX_PAGES : firstGroup(pages, JOINED_READS_MAX_PAGES);
     const groups: JoinedCall[][] = [];
     const latest = new Map<number, { readonly group: JoinedCall[]; pages: number }>();
     calls.forEach((call, i) => {
       const owner = owners[i] as number;
       let last = latest.get(owner);
       const count = call.request.wanted.length;
-      if (last === undefined || last.pages + count > JOINED_READS_MAX_PAGES) {
+      if (last === undefined || last.pages + count > maxPages) {
         last = { group: [], pages: 0 };
         latest.set(owner, last);
         groups.push(last.group);
@@ -100,6 +108,7 @@ export class JoinedReads {
 
   /** Reads a group of calls. Never rejects. */
   async #readTogether(calls: readonly JoinedCall[]): Promise<void> {
+    this.#underWay++;
     const group = new JoinedGroup(calls);
     const { keys } = group;
     const settle = (j: number): void => {
@@ -135,6 +144,8 @@ export class JoinedReads {
     } catch {
       // After a failure each call goes on alone: an error of one call must not reach the others.
       for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
+    } finally {
+      this.#underWay--;
     }
   }
 
