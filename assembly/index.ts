@@ -17,16 +17,17 @@ import { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD } from './policy/policy';
 import { Pool } from './pool';
 import { NONE } from './records';
 import { keyPosition, Ring } from './ring';
-import { LIVE, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
+import { HIGH, LIVE, LOW, NORMAL, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
 import { TENANTS_MAX } from './tenants';
 import { verifyPool } from './verify';
 
 /** Compared with `src/core/binding/exports.ts` at load: raised whenever the meaning of an export changes. */
-export const CORE_VERSION: i32 = 4;
+export const CORE_VERSION: i32 = 5;
 export const NO_INDEX: i32 = <i32>NONE;
 export const STATS_COUNT: i32 = 10;
 export const TENANT_STATS_COUNT: i32 = 5;
 export { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD, TENANTS_MAX };
+export { NORMAL as PRIORITY_NORMAL, LOW as PRIORITY_LOW, HIGH as PRIORITY_HIGH };
 
 export function allocate(bytes: usize): usize {
   return heap.alloc(bytes);
@@ -132,7 +133,7 @@ export function poolAddTenant(pool: Pool, minBytes: f64, maxBytes: f64): u32 {
 }
 
 /**
- * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`, for a tenant. Output per key: `offsets` (f64, -1:
+ * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`, for a tenant, with one priority. Output per key: `offsets` (f64, -1:
  * not there at the end of the call), `slots` (i32; what the key took, or -1) and `evictedEnds` (u32:
  * how many entries of the evicted list its turn ends with; a slot may be evicted and taken again).
  * `about`, here and in other calls: what the policy is told of the call, see `Yield.begin`.
@@ -147,6 +148,7 @@ export function poolPublishBatch(
   nowMs: f64,
   about: u32,
   tenant: u32,
+  priority: u32,
   offsets: usize,
   slots: usize,
   evictedEnds: usize,
@@ -161,7 +163,7 @@ export function poolPublishBatch(
   for (let i: u32 = 0; i < count; i++) {
     const digest = digests + (<usize>i << 4);
     const size = sizes == 0 ? bytes : load<f64>(sizes + (<usize>i << 3));
-    store<u32>(slots + (<usize>i << 2), pool.publish(load<u64>(digest), load<u64>(digest, 8), <u64>size, tenant));
+    store<u32>(slots + (<usize>i << 2), pool.publish(load<u64>(digest), load<u64>(digest, 8), <u64>size, tenant, priority));
     store<u32>(evictedEnds + (<usize>i << 2), pool.evictedCount);
   }
   pool.tenants.end();
@@ -219,6 +221,14 @@ export function poolGiveBatch(pool: Pool, digests: usize, count: u32, tenant: u3
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
     if (slot != NONE) pool.give(slot, tenant);
+  }
+}
+
+/** Gives the pages that are there a priority, each in turn as the newest one of its order, unless it has that priority already. */
+export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, priority: u32): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = pageAt(pool, digests, i);
+    if (slot != NONE) pool.setPriority(slot, priority);
   }
 }
 

@@ -20,8 +20,10 @@ import {
   GHOST,
   HELD,
   LIVE,
+  NORMAL,
   SLOT_BYTES,
   setSlotPins,
+  setSlotPriority,
   setSlotStatus,
   setSlotTenant,
   slotBlock,
@@ -151,7 +153,7 @@ export class Pool {
   }
 
   /** Slot of the new page, or NONE; then a page that was there under the digest is gone all the same. */
-  publish(low: u64, high: u64, bytes: u64, tenant: u32): u32 {
+  publish(low: u64, high: u64, bytes: u64, tenant: u32, priority: u32): u32 {
     const stamp = this.stamp++;
     const present = this.takeOut(this.table.find(low, high), tenant);
     if (present != NONE && slotPins(this.slots.at(present)) > 0) {
@@ -168,7 +170,7 @@ export class Pool {
     const isGhost = wasGhost && slotStatus(this.slots.at(present)) == GHOST;
     if (isGhost) policy.forgetGhost(present);
     const slot = isGhost ? present : this.slots.add();
-    this.describe(slot, block, low, high, bytes, stamp, tenant);
+    this.describe(slot, block, low, high, bytes, stamp, tenant, priority);
     if (!isGhost) this.table.insert(low, high, slot);
     policy.insert(slot, known, isGhost);
     return slot;
@@ -189,7 +191,7 @@ export class Pool {
     const block = this.allocator.allocateAt(offset, this.unitsOf(bytes));
     if (block == NONE) return NONE;
     const slot = this.slots.add();
-    this.describe(slot, block, low, high, bytes, stamp, tenant);
+    this.describe(slot, block, low, high, bytes, stamp, tenant, NORMAL);
     this.table.insert(low, high, slot);
     this.tenants.at(tenant).policy.adopt(slot);
     return slot;
@@ -209,7 +211,13 @@ export class Pool {
     return tenant == NONE ? NONE : this.evictOf(this.tenants.at(tenant));
   }
 
-  /** Gives a live page to another tenant, as its newest one. */
+  /** Gives a live page another priority, as the newest one of its order. */
+  setPriority(slot: u32, priority: u32): void {
+    const at = this.slots.at(slot);
+    this.tenants.of(at).policy.setPriority(slot, priority, slotPins(at) > 0);
+  }
+
+  /** Gives a live page to another tenant, as its newest normal one. */
   give(slot: u32, number: u32): void {
     const at = this.slots.at(slot);
     if (slotTenant(at) == number) return;
@@ -221,6 +229,7 @@ export class Pool {
     from.usedUnits -= units;
     from.entries--;
     setSlotTenant(at, number);
+    setSlotPriority(at, NORMAL);
     to.usedUnits += units;
     to.entries++;
     // What a policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at once.
@@ -371,12 +380,13 @@ export class Pool {
   }
 
   /** Ties a live page to its block and counts it. */
-  private describe(slot: u32, block: u32, low: u64, high: u64, bytes: u64, stamp: u32, number: u32): void {
+  private describe(slot: u32, block: u32, low: u64, high: u64, bytes: u64, stamp: u32, number: u32, priority: u32): void {
     const blockAt = this.allocator.at(block);
     setBlockSlot(blockAt, slot);
     const at = this.slots.at(slot);
     describeSlot(at, low, high, bytes, block, blockOffset(blockAt), stamp);
     setSlotTenant(at, number);
+    setSlotPriority(at, priority);
     const tenant = this.tenants.at(number);
     tenant.usedUnits += blockSize(blockAt);
     tenant.entries++;

@@ -11,6 +11,7 @@
  *     48 stamp      u32       number of the publish or restore that wrote it
  *     52 status     u8        VACANT, LIVE, HELD or GHOST
  *     53 tenant     u8        number of the tenant whose page it is
+ *     54 priority   u8        NORMAL, LOW or HIGH; a ghost is NORMAL
  *     56 offset     u64 units
  */
 
@@ -22,6 +23,13 @@ export const LIVE: u32 = 1;
 export const HELD: u32 = 2;
 /** Evicted, without a range: only the policy remembers it. */
 export const GHOST: u32 = 3;
+
+/** The priority of most pages: the policy orders them. */
+export const NORMAL: u32 = 0;
+/** Evicted before all others of its tenant. */
+export const LOW: u32 = 1;
+/** Evicted after all others of its tenant. */
+export const HIGH: u32 = 2;
 
 // @ts-ignore: decorator
 @inline
@@ -105,11 +113,21 @@ export function setSlotTenant(slot: usize, tenant: u32): void {
 }
 // @ts-ignore: decorator
 @inline
+export function slotPriority(slot: usize): u32 {
+  return load<u8>(slot, 54);
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotPriority(slot: usize, priority: u32): void {
+  store<u8>(slot, priority, 54);
+}
+// @ts-ignore: decorator
+@inline
 export function slotOffset(slot: usize): u64 {
   return load<u64>(slot, 56);
 }
 
-/** Writes what a publish knows but the tenant; the policy's fields are the policy's to write. */
+/** Writes what a publish knows but the tenant and the priority; the policy's fields are the policy's to write. */
 // @ts-ignore: decorator
 @inline
 export function describeSlot(slot: usize, low: u64, high: u64, bytes: u64, block: u32, offset: u64, stamp: u32): void {

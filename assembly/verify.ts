@@ -1,7 +1,21 @@
 import { Allocator, binOf, blockLower, blockNext, blockOffset, blockSize, blockSlot, blockState, blockUpper, FREE, USED } from './allocator';
 import { Pool } from './pool';
 import { NONE } from './records';
-import { HELD, LIVE, slotBlock, slotBytes, slotHigh, slotLow, slotOffset, slotPins, slotStatus, slotTenant } from './slot';
+import {
+  HELD,
+  HIGH,
+  LIVE,
+  LOW,
+  slotBlock,
+  slotBytes,
+  slotHigh,
+  slotLow,
+  slotOffset,
+  slotPins,
+  slotPriority,
+  slotStatus,
+  slotTenant,
+} from './slot';
 
 /** What {@link verifyPool} found broken first; `src/core` has the words. */
 export const VERIFY_OK: i32 = 0;
@@ -111,11 +125,13 @@ function verifyPages(pool: Pool): i32 {
   return pool.tenants.pages == live - pinned ? VERIFY_OK : VERIFY_ORDER;
 }
 
-/** A tenant's order holds exactly its pages that are not pinned, and its sums are those of its pages. */
+/** A tenant's order holds exactly its pages that are not pinned, each by its priority, and its sums are those of its pages. */
 function verifyTenant(pool: Pool, number: u32): i32 {
   let units: u64 = 0;
   let live: u32 = 0;
   let ordered: u32 = 0;
+  let lows: u32 = 0;
+  let highs: u32 = 0;
   for (let slot: u32 = 0; slot < pool.slots.top; slot++) {
     const at = pool.slots.at(slot);
     const status = slotStatus(at);
@@ -123,12 +139,15 @@ function verifyTenant(pool: Pool, number: u32): i32 {
     units += max<u64>(1, (slotBytes(at) + pool.alignmentBytes - 1) / pool.alignmentBytes);
     if (status == HELD) continue;
     live++;
-    if (slotPins(at) == 0) ordered++;
+    if (slotPins(at) > 0) continue;
+    ordered++;
+    if (slotPriority(at) == LOW) lows++;
+    else if (slotPriority(at) == HIGH) highs++;
   }
   const tenant = pool.tenants.at(number);
   if (tenant.usedUnits != units || tenant.entries != live) return VERIFY_TENANTS;
   if (pool.tenants.count > 1 && tenant.takenUnits <= tenant.minUnits) return VERIFY_MINIMUM;
-  return tenant.policy.recount() == ordered && tenant.policy.pages == ordered ? VERIFY_OK : VERIFY_ORDER;
+  return tenant.policy.isRight(ordered - lows - highs, lows, highs) ? VERIFY_OK : VERIFY_ORDER;
 }
 
 function verifyQuarantine(pool: Pool): i32 {

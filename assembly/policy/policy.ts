@@ -1,6 +1,8 @@
 import { List } from '../list';
 import { NONE, Records } from '../records';
+import { NORMAL, setSlotPriority, slotPriority } from '../slot';
 import { Lru } from './lru';
+import { PriorityLists } from './priority-lists';
 import { S3Fifo } from './s3fifo';
 import { Yield } from './yield';
 
@@ -9,7 +11,10 @@ export const POLICY_S3FIFO: u32 = 1;
 export const POLICY_YIELD: u32 = 2;
 
 /**
- * The order of eviction of one tenant's pages. The caller guarantees: `insert` or `adopt` once a page, then only `use` and `renew`
+ * The order of eviction of one tenant's pages: low ones, then normal ones in the order of the policy of that kind, then high ones. The
+ * priority of a page is in its slot, and only changes by `setPriority`, or when the page is in no order.
+ *
+ * The caller guarantees: `insert` or `adopt` once a page, then only `use`, `renew` and `setPriority`
  * until `remove` (asked for, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin. `insert` and
  * `use` come between `begin` and `end` of a call. What `evict` keeps stays a ghost in its slot until `forgetGhost` or
  * `expireGhost`; after evictions the latter is called until no ghost is overdue.
@@ -18,6 +23,8 @@ export const POLICY_YIELD: u32 = 2;
 @unmanaged
 export class Policy {
   private kind: u32;
+  private slots: Records;
+  private lists: PriorityLists;
   private lru: Lru;
   private s3fifo: S3Fifo;
   private yields: Yield;
@@ -25,6 +32,8 @@ export class Policy {
   /** `tenant`: number of the tenant whose pages it orders. */
   constructor(kind: u32, slots: Records, tenant: u32, capacityBytes: u64, alignmentBytes: u64) {
     this.kind = kind;
+    this.slots = slots;
+    this.lists = new PriorityLists(slots, capacityBytes, alignmentBytes);
     this.lru = kind == POLICY_LRU ? new Lru(slots) : changetype<Lru>(0);
     this.s3fifo = kind == POLICY_S3FIFO ? new S3Fifo(slots, capacityBytes) : changetype<S3Fifo>(0);
     this.yields = kind == POLICY_YIELD ? new Yield(slots, tenant, capacityBytes, alignmentBytes) : changetype<Yield>(0);
@@ -41,42 +50,63 @@ export class Policy {
 
   /** Of a page or a ghost that is about to be published anew: what to tell `insert`. */
   recall(slot: u32): u32 {
-    return this.kind == POLICY_YIELD ? this.yields.recall(slot) : 0;
+    return this.kind == POLICY_YIELD && this.isNormal(slot) ? this.yields.recall(slot) : 0;
   }
 
   /** `known`: what `recall` said, or 0. `wasGhost`: the slot was kept at its eviction, and `forgetGhost` was called just now. */
   @inline
   insert(slot: u32, known: u32, wasGhost: bool): void {
-    if (this.kind == POLICY_LRU) this.lru.insert(slot);
+    if (!this.isNormal(slot)) this.enlist(slot);
+    else if (this.kind == POLICY_LRU) this.lru.insert(slot);
     else if (this.kind == POLICY_S3FIFO) this.s3fifo.insert(slot, wasGhost);
     else this.yields.insert(slot, known);
   }
 
-  /** A page that was there before a restart. */
+  /** A normal page that nothing is known of, such as one that was there before a restart. */
   adopt(slot: u32): void {
     if (this.kind == POLICY_YIELD) this.yields.adopt(slot);
-    else this.insert(slot, 0, false);
+    else if (this.kind == POLICY_LRU) this.lru.insert(slot);
+    else this.s3fifo.insert(slot, false);
+  }
+
+  /** Gives a page another priority, as the newest one of its new order. */
+  setPriority(slot: u32, priority: u32, isPinned: bool): void {
+    const at = this.slots.at(slot);
+    if (slotPriority(at) == priority) return;
+    if (!isPinned) this.remove(slot);
+    setSlotPriority(at, priority);
+    if (priority == NORMAL) {
+      // What the policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at once.
+      this.adopt(slot);
+      if (isPinned) this.remove(slot);
+    } else if (!isPinned) {
+      this.enlist(slot);
+    }
   }
 
   restore(slot: u32): void {
-    if (this.kind == POLICY_LRU) this.lru.insert(slot);
+    if (!this.isNormal(slot)) this.enlist(slot);
+    else if (this.kind == POLICY_LRU) this.lru.insert(slot);
     else if (this.kind == POLICY_S3FIFO) this.s3fifo.restore(slot);
     else this.yields.restore(slot);
   }
 
   use(slot: u32, isPinned: bool): void {
-    if (this.kind == POLICY_YIELD) this.yields.use(slot);
+    if (!this.isNormal(slot)) this.useListed(slot, isPinned);
+    else if (this.kind == POLICY_YIELD) this.yields.use(slot);
     else if (!isPinned) this.useInOrder(slot);
   }
 
   /** The page becomes the newest one as if used, but nothing is learned from it. */
   renew(slot: u32, isPinned: bool): void {
-    if (this.kind == POLICY_YIELD) this.yields.renew(slot);
+    if (!this.isNormal(slot)) this.useListed(slot, isPinned);
+    else if (this.kind == POLICY_YIELD) this.yields.renew(slot);
     else if (!isPinned) this.useInOrder(slot);
   }
 
   remove(slot: u32): void {
-    if (this.kind == POLICY_LRU) this.lru.remove(slot);
+    if (!this.isNormal(slot)) this.lists.remove(slot);
+    else if (this.kind == POLICY_LRU) this.lru.remove(slot);
     else if (this.kind == POLICY_S3FIFO) this.s3fifo.remove(slot);
     else this.yields.remove(slot);
   }
@@ -84,6 +114,10 @@ export class Policy {
   /** True: keep the slot, without its range, as a ghost. */
   @inline
   evict(slot: u32): bool {
+    if (!this.isNormal(slot)) {
+      this.lists.remove(slot);
+      return false;
+    }
     if (this.kind == POLICY_S3FIFO) return this.s3fifo.evict(slot);
     if (this.kind == POLICY_LRU) {
       this.lru.remove(slot);
@@ -114,6 +148,7 @@ export class Policy {
 
   /** The first slot of the list whose slots publishes probably give up, in their order, or NONE. */
   leaving(): u32 {
+    if (this.lists.low.count > 0) return this.lists.low.head;
     if (this.kind == POLICY_LRU) return this.lru.victim();
     if (this.kind == POLICY_S3FIFO) return this.s3fifo.ghosts.head;
     return this.yields.ghosts.count == 0 ? NONE : this.yields.oldestGhost();
@@ -126,41 +161,81 @@ export class Policy {
 
   /** Pages in the order. */
   get pages(): u32 {
-    if (this.kind == POLICY_LRU) return this.lru.order.count;
-    return this.kind == POLICY_S3FIFO ? this.s3fifo.small.count + this.s3fifo.main.count : this.yields.pages.count;
+    return this.lists.count + this.normal;
   }
 
   /** The page that is due to go, or NONE; it stays in the order until `evict`. */
   @inline
   victim(): u32 {
-    if (this.kind == POLICY_LRU) return this.lru.victim();
-    return this.kind == POLICY_S3FIFO ? this.s3fifo.victim() : this.yields.victim();
+    const low = this.lists.low.head;
+    if (low != NONE) return low;
+    const normal = this.normalVictim();
+    return normal == NONE ? this.lists.high.head : normal;
   }
 
   /** Writes all slots as u32, next victim first, as far as it can be foreseen; returns the address after the last. */
   writeOrder(out: usize): usize {
-    if (this.kind == POLICY_LRU) return writeList(this.lru.order, out);
-    if (this.kind == POLICY_YIELD) return this.yields.writeOrder(out);
-    return writeList(this.s3fifo.main, writeList(this.s3fifo.small, out));
+    return writeList(this.lists.high, this.writeNormal(writeList(this.lists.low, out)));
   }
 
-  /** Pages in the order; NONE when it is broken. */
-  recount(): u32 {
-    if (this.kind == POLICY_LRU) return this.lru.order.isConsistent() ? this.lru.order.count : NONE;
-    if (this.kind == POLICY_YIELD) return this.yields.isConsistent() ? this.yields.pages.count : NONE;
-    return this.s3fifo.isConsistent() ? this.s3fifo.small.count + this.s3fifo.main.count : NONE;
+  /** Whether the order holds exactly so many pages of each priority, and is not broken. */
+  isRight(normal: u32, low: u32, high: u32): bool {
+    const lists = this.lists;
+    if (lists.low.count != low || lists.high.count != high || !lists.isConsistent()) return false;
+    return this.normal == normal && this.isNormalConsistent();
   }
 
   dispose(): void {
+    this.lists.dispose();
     if (this.kind == POLICY_LRU) this.lru.dispose();
     else if (this.kind == POLICY_S3FIFO) this.s3fifo.dispose();
     else this.yields.dispose();
     heap.free(changetype<usize>(this));
   }
 
+  @inline
+  private isNormal(slot: u32): bool {
+    return slotPriority(this.slots.at(slot)) == NORMAL;
+  }
+
+  /** Puts a low or high page into its list. The high ones that are too many then become normal, as the newest of these. */
+  private enlist(slot: u32): void {
+    this.lists.insert(slot);
+    for (let overdue = this.lists.overdue(); overdue != NONE; overdue = this.lists.overdue()) {
+      this.setPriority(overdue, NORMAL, false);
+    }
+  }
+
+  private useListed(slot: u32, isPinned: bool): void {
+    if (!isPinned) this.lists.use(slot);
+  }
+
   private useInOrder(slot: u32): void {
     if (this.kind == POLICY_LRU) this.lru.use(slot);
     else this.s3fifo.use(slot);
+  }
+
+  /** Normal pages in the order. */
+  private get normal(): u32 {
+    if (this.kind == POLICY_LRU) return this.lru.order.count;
+    return this.kind == POLICY_S3FIFO ? this.s3fifo.small.count + this.s3fifo.main.count : this.yields.pages.count;
+  }
+
+  @inline
+  private normalVictim(): u32 {
+    if (this.kind == POLICY_LRU) return this.lru.victim();
+    return this.kind == POLICY_S3FIFO ? this.s3fifo.victim() : this.yields.victim();
+  }
+
+  private writeNormal(out: usize): usize {
+    if (this.kind == POLICY_LRU) return writeList(this.lru.order, out);
+    if (this.kind == POLICY_YIELD) return this.yields.writeOrder(out);
+    return writeList(this.s3fifo.main, writeList(this.s3fifo.small, out));
+  }
+
+  private isNormalConsistent(): bool {
+    if (this.kind == POLICY_LRU) return this.lru.order.isConsistent();
+    return this.kind == POLICY_YIELD ? this.yields.isConsistent() : this.s3fifo.isConsistent();
   }
 }
 

@@ -3,11 +3,13 @@ import { NONE, Records } from '../records';
 import {
   GHOST,
   LIVE,
+  NORMAL,
   setSlotFrequency,
   setSlotQueue,
   slotBytes,
   slotFrequency,
   slotPins,
+  slotPriority,
   slotQueue,
   slotStatus,
   slotTenant,
@@ -398,10 +400,10 @@ export class Yield {
     return slotStatus(at) == status && this.isOf(at, this.previousCall);
   }
 
-  /** Whether a slot has a page of this order that was last placed by that call. */
+  /** Whether a slot has a page of this order that was last placed by that call. Low and high pages are of another one. */
   @inline
   private isOf(at: usize, call: u32): bool {
-    return slotCall(at) == call && slotTenant(at) == this.tenant;
+    return slotCall(at) == call && slotTenant(at) == this.tenant && slotPriority(at) == NORMAL;
   }
 
   /**

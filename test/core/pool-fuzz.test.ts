@@ -4,6 +4,7 @@ import {
   type EvictionPolicy,
   KeyBatch,
   type Keys,
+  type PagePriority,
   PoolAllocator,
   type PoolAllocatorOptions,
 } from '../../src/core/index.js';
@@ -16,6 +17,8 @@ const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
 const OPERATIONS_A_RUN = 400;
 const RUNS = Math.ceil(OPERATIONS / OPERATIONS_A_RUN / (BINARIES.length * POLICIES.length));
 const VERIFY_EVERY = 16;
+/** Half of the pages are normal. */
+const PRIORITIES: readonly PagePriority[] = ['normal', 'normal', 'low', 'high'];
 
 type Config = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants'>>;
 
@@ -58,6 +61,7 @@ class Replay {
     private readonly config: Config,
     private readonly pool: PoolAllocator,
     private readonly model: NaivePool,
+    private readonly hasPriorities: boolean,
   ) {}
 
   /** In two calls; keys that are there twice, ranges that overlap or reach too far are among the pages. */
@@ -84,9 +88,11 @@ class Replay {
     const kind = word & 15;
     const key = `k${(word >>> 4) & 31}`;
     this.nowMs += (word >>> 9) & 3;
-    if (kind < 7) this.publish(key, this.lengthOf(word >>> 11));
+    const priority = this.hasPriorities ? (PRIORITIES[(word >>> 27) & 3] as PagePriority) : 'normal';
+    if (kind < 7) this.publish(key, this.lengthOf(word >>> 11), priority);
     else if (kind === 7) same(this.pool.evictNext(this.nowMs), this.model.evictNext(this.nowMs), 'evicted next');
     else if (kind < 10) this.lookup(key);
+    else if (kind === 10 && this.hasPriorities) this.setPriority(key, priority);
     else if (kind === 10) same(this.pool.has(key), this.model.has(key), `has ${key}`);
     else if (kind === 11) same(this.pool.touchBatch([key]) === 1, this.model.lookup(key) !== undefined, `touch ${key}`);
     else if (kind === 12) same(this.pool.remove(key, this.nowMs), this.model.remove(key, this.nowMs), `remove ${key}`);
@@ -94,6 +100,10 @@ class Replay {
     else if (kind === 14 || (word >>> 11) % 32 !== 0) same(this.pool.unpin(key), this.model.unpin(key), `unpin ${key}`);
     else this.clear();
     if (this.step++ % VERIFY_EVERY === 0) this.check();
+  }
+
+  get demoted(): number {
+    return this.model.demoted;
   }
 
   check(): void {
@@ -129,14 +139,17 @@ class Replay {
     return 1 + ((bits >>> 4) % segmentBytes);
   }
 
-  private publish(key: string, bytes: number): void {
-    const placement = this.pool.publish(key, bytes, this.nowMs);
-    this.model.publish(key, bytes, this.nowMs, {
-      offset: placement?.offset ?? -1,
-      evicted: placement?.evicted ?? this.pool.lastEvicted,
-      earlyReuses: this.pool.stats().earlyReuses,
-    });
-    same(this.pool.has(key), placement !== null, `${key} is there after its publish`);
+  private publish(key: string, bytes: number, priority: PagePriority): void {
+    const { offsets, evicted } = this.pool.publishBatch([key], bytes, this.nowMs, { priority });
+    const offset = offsets[0] as number;
+    const { earlyReuses } = this.pool.stats();
+    this.model.publish(key, bytes, this.nowMs, { offset, evicted, earlyReuses, priority });
+    same(this.pool.has(key), offset >= 0, `${key} is there after its publish`);
+  }
+
+  private setPriority(key: string, priority: PagePriority): void {
+    this.pool.setPriorityBatch([key], priority);
+    this.model.setPriority(key, priority);
   }
 
   private lookup(key: string): void {
@@ -179,28 +192,36 @@ for (const name of BINARIES) {
       let done = 0;
       const leftover: fc.Arbitrary<Leftover> = fc.tuple(fc.nat({ max: 31 }), fc.nat({ max: 2 ** 20 }), fc.nat());
       const before = fc.array(leftover, { maxLength: 40, size: 'max' });
-      const sum = { evictions: 0, earlyReuses: 0, restored: 0, refused: 0 };
-      const property = fc.property(configs(policy), before, words, (config, restored, operations) => {
-        done += operations.length;
-        const pool = new PoolAllocator({ ...config, core });
-        try {
-          const replay = new Replay(config, pool, new NaivePool(config));
-          replay.restore(restored);
-          for (const word of operations) replay.run(word);
-          replay.check();
-          replay.drain();
-          const { evictions, earlyReuses } = pool.stats();
-          sum.evictions += evictions;
-          sum.earlyReuses += earlyReuses;
-          sum.restored += replay.restored;
-          sum.refused += replay.refused;
-        } finally {
-          pool.free();
-        }
-      });
+      const sum = { evictions: 0, earlyReuses: 0, restored: 0, refused: 0, demoted: 0 };
+      const property = fc.property(
+        configs(policy),
+        before,
+        words,
+        fc.boolean(),
+        (config, restored, operations, some) => {
+          done += operations.length;
+          const pool = new PoolAllocator({ ...config, core });
+          try {
+            const replay = new Replay(config, pool, new NaivePool(config), some);
+            replay.restore(restored);
+            for (const word of operations) replay.run(word);
+            replay.check();
+            replay.drain();
+            const { evictions, earlyReuses } = pool.stats();
+            sum.evictions += evictions;
+            sum.demoted += replay.demoted;
+            sum.earlyReuses += earlyReuses;
+            sum.restored += replay.restored;
+            sum.refused += replay.refused;
+          } finally {
+            pool.free();
+          }
+        },
+      );
       t.notThrows(() => fc.assert(property, { numRuns: RUNS }));
       t.log(`${done} operations, ${JSON.stringify(sum)}`);
       t.true(sum.evictions > done / 50 && sum.earlyReuses > 0, 'the operations reach what they are there for');
+      t.true(sum.demoted > RUNS / 2, 'high pages become too many');
       t.true(sum.restored > 2 * RUNS && sum.refused > 2 * RUNS, 'pages are restored, and refused');
     });
   }

@@ -1,6 +1,12 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { ArgumentError, type EvictionPolicy, PoolAllocator, type PoolTenant } from '../../src/core/index.js';
+import {
+  ArgumentError,
+  type EvictionPolicy,
+  type PagePriority,
+  PoolAllocator,
+  type PoolTenant,
+} from '../../src/core/index.js';
 import { BINARIES, freshCore } from '../_support/core/binaries.js';
 
 const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
@@ -8,14 +14,16 @@ const RUNS = 25;
 const CHECK_EVERY = 4;
 const WORDS = fc.array(fc.nat({ max: 2 ** 30 - 1 }), { minLength: 1, maxLength: 500, size: 'max' });
 const KEYS = 48;
+const PRIORITIES: readonly PagePriority[] = ['normal', 'normal', 'low', 'high'];
 
 interface Page {
   tenant: number;
   readonly size: number;
   pins: number;
+  isLow: boolean;
 }
 
-/** The sums of each tenant, by the rules; it knows no order of eviction. */
+/** The sums of each tenant, by the rules; of the order of eviction it only knows that low pages come first. */
 class Tenants {
   readonly pages = new Map<string, Page>();
   /** Removed pages that are still pinned. */
@@ -46,7 +54,14 @@ class Tenants {
     const { maxBytes } = this.quotas[tenant] as Required<PoolTenant>;
     const payer = this.used(tenant) + size > maxBytes ? tenant : this.payerFor(tenant);
     if (page.tenant !== payer) throw new Error(`a page of ${page.tenant} paid for one of ${tenant}, not of ${payer}`);
+    this.checkLow(page);
     this.pages.delete(key);
+  }
+
+  /** Throws if a page that is evicted goes before a low one of its tenant. */
+  checkLow({ tenant, isLow }: Page): void {
+    const lows = [...this.pages.values()].filter((page) => page.tenant === tenant && page.isLow && page.pins === 0);
+    if (!isLow && lows.length > 0) throw new Error('a page was evicted before a low one');
   }
 
   payerFor(tenant: number): number | undefined {
@@ -98,7 +113,9 @@ class Replay {
     const key = `k${(word >>> 4) % KEYS}`;
     const tenant = (word >>> 10) % model.quotas.length;
     this.nowMs += (word >>> 13) & 3;
-    if (kind < 8) this.publish(key, 1 + ((word >>> 16) % (2 * this.pageBytes)), tenant);
+    const priority = PRIORITIES[(word >>> 28) & 3] as PagePriority;
+    if (kind < 7) this.publish(key, 1 + ((word >>> 16) % (2 * this.pageBytes)), { tenant, priority });
+    else if (kind === 7) this.setPriority(key, PRIORITIES[(word >>> 16) & 3] as PagePriority);
     else if (kind === 8) this.evictNext(tenant);
     else if (kind === 9) pool.lookupBatch([key, 'k0', 'k1'], { tenant });
     else if (kind === 10) same(pool.remove(key, this.nowMs), model.remove(key), `remove ${key}`);
@@ -109,17 +126,21 @@ class Replay {
     if (this.step++ % CHECK_EVERY === 0) this.check();
   }
 
-  private publish(key: string, bytes: number, tenant: number): void {
+  private publish(
+    key: string,
+    bytes: number,
+    { tenant, priority }: { readonly tenant: number; readonly priority: PagePriority },
+  ): void {
     const { model, pool } = this;
     const size = model.sizeOf(bytes);
     const isPinned = (model.pages.get(key) ?? model.held.get(key))?.pins ?? 0;
-    const { offsets, evicted } = pool.publishBatch([key], bytes, this.nowMs, { tenant });
+    const { offsets, evicted } = pool.publishBatch([key], bytes, this.nowMs, { tenant, priority });
     const isPlaced = (offsets[0] as number) >= 0;
     if (!model.held.has(key)) model.remove(key);
     for (const victim of evicted) model.evict(victim, tenant, size);
     if (isPinned > 0) same(isPlaced || evicted.length > 0, false, 'publishing a pinned page');
     const { maxBytes } = model.quotas[tenant] as Required<PoolTenant>;
-    if (isPlaced) model.pages.set(key, { tenant, size, pins: 0 });
+    if (isPlaced) model.pages.set(key, { tenant, size, pins: 0, isLow: priority === 'low' });
     if (isPlaced && model.used(tenant) > maxBytes) throw new Error(`tenant ${tenant} is above its maximum`);
   }
 
@@ -127,7 +148,15 @@ class Replay {
     const expected = this.model.payerFor(tenant);
     const key = this.pool.evictNext(this.nowMs, tenant);
     same(key === null ? undefined : this.model.pages.get(key)?.tenant, expected, `payer for ${tenant}`);
-    if (key !== null) this.model.pages.delete(key);
+    if (key === null) return;
+    this.model.checkLow(this.model.pages.get(key) as Page);
+    this.model.pages.delete(key);
+  }
+
+  private setPriority(key: string, priority: PagePriority): void {
+    this.pool.setPriorityBatch([key], priority);
+    const page = this.model.pages.get(key);
+    if (page !== undefined) page.isLow = priority === 'low';
   }
 
   private pin(key: string): void {
@@ -140,13 +169,14 @@ class Replay {
   private give(key: string, tenant: number): void {
     this.pool.giveBatch([key], tenant);
     const page = this.model.pages.get(key);
-    if (page !== undefined) page.tenant = tenant;
+    if (page !== undefined && page.tenant !== tenant) Object.assign(page, { tenant, isLow: false });
     for (;;) {
       const evicted = this.pool.evictOverMax(this.nowMs)?.key;
       if (evicted === undefined) return;
       const owner = this.model.pages.get(evicted)?.tenant as number;
       const { maxBytes } = this.model.quotas[owner] as Required<PoolTenant>;
       if (this.model.used(owner) <= maxBytes) throw new Error(`${evicted} went, and ${owner} was within its quota`);
+      this.model.checkLow(this.model.pages.get(evicted) as Page);
       this.model.pages.delete(evicted);
     }
   }
@@ -222,8 +252,9 @@ for (const name of BINARIES) {
               Array.from(there, (slot) => slot >= 0),
             );
           }
-          const expected = own.publishBatch(keys, bytes, 0, about).evicted;
-          t.deepEqual(whole.publishBatch(keys, bytes, 0, { ...about, tenant }).evicted, expected);
+          const published = { ...about, priority: PRIORITIES[(word >>> 26) & 3] as PagePriority };
+          const expected = own.publishBatch(keys, bytes, 0, published).evicted;
+          t.deepEqual(whole.publishBatch(keys, bytes, 0, { ...published, tenant }).evicted, expected);
           whole.verify();
         }
         for (const pool of [whole, ...alone]) pool.free();

@@ -1,7 +1,14 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { PoolAllocator, type RequestHint, type RequestOptions } from '../../src/core/index.js';
+import {
+  type PagePriority,
+  PoolAllocator,
+  type PublishRequest,
+  type RequestHint,
+  type RequestOptions,
+} from '../../src/core/index.js';
 import { BINARIES, freshCore } from '../_support/core/binaries.js';
+import { NaivePriorities } from '../_support/core/naive-priorities.js';
 import { NaiveYield } from '../_support/core/naive-yield.js';
 
 /** Requests of a run of this file; a hundred times as many in a long one. */
@@ -9,12 +16,14 @@ const REQUESTS = Number(process.env.MESHCACHE_FUZZ_REQUESTS ?? 8000);
 const REQUESTS_A_RUN = 400;
 const RUNS = Math.ceil(REQUESTS / REQUESTS_A_RUN / BINARIES.length);
 const PAGE_BYTES = 100;
+const PRIORITIES: readonly PagePriority[] = ['normal', 'normal', 'low', 'high'];
 const HINTS: readonly RequestHint[] = [0, 0, 0, 'open', 'closed', 3];
 
 /** A pool of so many pages of one size, so that the model needs no allocator: both must decide alike at every step. */
 class Pair {
   readonly pool: PoolAllocator;
-  private readonly model: NaiveYield;
+  private readonly model: NaivePriorities;
+  private readonly normal: NaiveYield;
   private readonly pins = new Map<string, number>();
   private readonly pages = new Set<string>();
   evictions = 0;
@@ -22,16 +31,18 @@ class Pair {
   constructor(
     private readonly capacity: number,
     core: ReturnType<typeof freshCore>,
+    readonly hasPriorities = false,
   ) {
     const capacityBytes = capacity * PAGE_BYTES;
     this.pool = new PoolAllocator({ capacityBytes, policy: 'yield', core });
-    this.model = new NaiveYield(capacityBytes, 1);
+    this.normal = new NaiveYield(capacityBytes, 1);
+    this.model = new NaivePriorities(this.normal, capacityBytes, 1);
   }
 
-  publish(keys: readonly string[], request: RequestOptions): void {
+  publish(keys: readonly string[], request: PublishRequest): void {
     const evicted: string[] = [];
     this.model.begin(keys.length, request, true);
-    for (const key of keys) this.publishOne(key, evicted);
+    for (const key of keys) this.publishOne(key, evicted, request.priority);
     this.model.end();
     const found = this.pool.publishBatch(keys, PAGE_BYTES, 0, request);
     same(found.evicted.join(), evicted.join(), 'evicted');
@@ -69,13 +80,19 @@ class Pair {
 
   remove(key: string): void {
     if (this.pins.has(key)) return;
-    same(this.pool.remove(key), this.pages.delete(key), `remove ${key}`);
-    this.model.removeIfPage(key);
+    const isHere = this.pages.delete(key);
+    same(this.pool.remove(key), isHere, `remove ${key}`);
+    if (isHere) this.model.remove(key);
   }
 
   renew(keys: readonly string[]): void {
     for (const key of keys) if (this.pages.has(key)) this.model.renew(key);
     this.pool.renewBatch(keys);
+  }
+
+  setPriority(keys: readonly string[], priority: PagePriority): void {
+    for (const key of keys) if (this.pages.has(key)) this.model.setPriority(key, priority);
+    this.pool.setPriorityBatch(keys, priority);
   }
 
   evictNext(): void {
@@ -90,17 +107,17 @@ class Pair {
     same(ordered.join(), this.model.keys().join(), 'order');
   }
 
-  private publishOne(key: string, evicted: string[]): void {
+  private publishOne(key: string, evicted: string[], priority?: PagePriority): void {
     if (this.pins.has(key)) throw new Error('pinned pages are not published here');
     const known = this.model.recall(key);
-    if (this.pages.delete(key)) this.model.removeIfPage(key);
+    if (this.pages.delete(key)) this.model.remove(key);
     if (this.pages.size === this.capacity) {
       const victim = this.model.victim();
       if (victim === undefined) return;
       evicted.push(victim);
       this.drop(victim);
     }
-    this.model.insert(key, PAGE_BYTES, known);
+    this.model.insert(key, PAGE_BYTES, known, priority);
     this.pages.add(key);
   }
 
@@ -110,11 +127,15 @@ class Pair {
   }
 
   get expired(): number {
-    return this.model.expired;
+    return this.normal.expired;
   }
 
   get halvings(): number {
-    return this.model.halvings;
+    return this.normal.halvings;
+  }
+
+  get demoted(): number {
+    return this.model.demoted;
   }
 
   isPinned(key: string): boolean {
@@ -144,14 +165,16 @@ function step(pair: Pair, word: number): void {
   // A key twice in a call, now and then.
   if (kind === 1) keys.push(keys[0] as string);
   const key = keys[0] as string;
+  const priority = pair.hasPriorities ? (PRIORITIES[(word >>> 24) & 3] as PagePriority) : 'normal';
   if (kind < 6) {
     const free = keys.filter((one) => !pair.isPinned(one));
-    pair.publish(free, request);
+    pair.publish(free, { ...request, priority });
   } else if (kind < 9) pair.read(keys, request, false);
   else if (kind === 9) pair.read(keys, request, true);
   else if (kind === 10) pair.pin(key);
   else if (kind < 13) pair.unpin(key);
   else if (kind === 13) pair.remove(key);
+  else if (kind === 14 && pair.hasPriorities && ((word >>> 26) & 1) === 0) pair.setPriority(keys, priority);
   else if (kind === 14) pair.renew(keys);
   else pair.evictNext();
 }
@@ -165,9 +188,10 @@ for (const name of BINARIES) {
   test(`pool: yield decides as the naive model over random requests (${name})`, (t) => {
     const core = freshCore(name);
     const words = fc.array(fc.nat({ max: 2 ** 30 - 1 }), { minLength: 50, maxLength: 2 * REQUESTS_A_RUN, size: 'max' });
-    const sum = { steps: 0, evictions: 0 };
-    const property = fc.property(fc.constantFrom(1, 7, 30, 100, 200), words, (capacity, steps) => {
-      const pair = new Pair(capacity, core);
+    const sum = { steps: 0, evictions: 0, demoted: 0 };
+    const capacities = fc.constantFrom(1, 7, 30, 100, 200);
+    const property = fc.property(capacities, words, fc.boolean(), (capacity, steps, hasPriorities) => {
+      const pair = new Pair(capacity, core, hasPriorities);
       try {
         for (const [i, word] of steps.entries()) {
           step(pair, word);
@@ -176,6 +200,7 @@ for (const name of BINARIES) {
         pair.check();
         sum.steps += steps.length;
         sum.evictions += pair.evictions;
+        sum.demoted += pair.demoted;
       } finally {
         pair.pool.free();
       }
@@ -183,6 +208,7 @@ for (const name of BINARIES) {
     // Without shrinking, which takes minutes here; the seed is in the message.
     t.notThrows(() => fc.assert(property, { numRuns: RUNS, endOnFailure: true, includeErrorInReport: true }));
     t.log(JSON.stringify(sum));
+    t.true(sum.demoted > RUNS, 'high pages become too many');
     t.true(sum.evictions > sum.steps, 'the steps reach what they are there for');
   });
 

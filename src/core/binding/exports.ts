@@ -1,6 +1,7 @@
 import { POOL_TENANTS_MAX_COUNT } from '../../base/core-limits.js';
 import { MeshCacheError } from '../../base/errors.js';
 import type { EvictionPolicy } from '../../base/eviction-policy.js';
+import { PRIORITY_NUMBERS } from './page-priority.js';
 
 /**
  * The whole contract with the WASM module (`assembly/index.ts` documents each call). Addresses and handles are byte
@@ -16,6 +17,9 @@ export interface CoreExports {
   readonly POLICY_LRU: WebAssembly.Global;
   readonly POLICY_S3FIFO: WebAssembly.Global;
   readonly POLICY_YIELD: WebAssembly.Global;
+  readonly PRIORITY_NORMAL: WebAssembly.Global;
+  readonly PRIORITY_LOW: WebAssembly.Global;
+  readonly PRIORITY_HIGH: WebAssembly.Global;
   allocate(bytes: number): number;
   release(address: number): void;
   hashBatch(keys: number, lengths: number, count: number, seedLow: number, seedHigh: number, out: number): void;
@@ -39,6 +43,7 @@ export interface CoreExports {
     nowMs: number,
     about: number,
     tenant: number,
+    priority: number,
     offsets: number,
     slots: number,
     evictedEnds: number,
@@ -56,6 +61,7 @@ export interface CoreExports {
   poolEvictNext(pool: number, nowMs: number, tenant: number): number;
   poolEvictOverMax(pool: number, nowMs: number): number;
   poolGiveBatch(pool: number, digests: number, count: number, tenant: number): void;
+  poolSetPriorityBatch(pool: number, digests: number, count: number, priority: number): void;
   poolLookupBatch(
     pool: number,
     digests: number,
@@ -91,7 +97,7 @@ export const STATS_COUNT = 10;
 export const TENANT_STATS_COUNT = 5;
 
 const CONSTANTS = {
-  CORE_VERSION: 4,
+  CORE_VERSION: 5,
   NO_INDEX: -1,
   STATS_COUNT,
   TENANT_STATS_COUNT,
@@ -99,6 +105,9 @@ const CONSTANTS = {
   POLICY_LRU: POLICY_NUMBERS.lru,
   POLICY_S3FIFO: POLICY_NUMBERS.s3fifo,
   POLICY_YIELD: POLICY_NUMBERS.yield,
+  PRIORITY_NORMAL: PRIORITY_NUMBERS.normal,
+  PRIORITY_LOW: PRIORITY_NUMBERS.low,
+  PRIORITY_HIGH: PRIORITY_NUMBERS.high,
 } as const;
 
 /** Checks that this code was written for the module. Throws `ERR_CORE` if it was not. */

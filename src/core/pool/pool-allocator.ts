@@ -1,10 +1,11 @@
 import { ArgumentError, ClosedError, MeshCacheError } from '../../base/errors.js';
 import { type Core, defaultCore } from '../binding/core.js';
 import { POLICY_NUMBERS, STATS_COUNT, TENANT_STATS_COUNT } from '../binding/exports.js';
-import type { KeyArea } from '../binding/key-area.js';
 import { type Keys, stringsOf } from '../binding/key-batch.js';
+import { type PagePriority, priorityNumber } from '../binding/page-priority.js';
+import { writeOffsets, writeSizes, writeTenants } from './pool-columns.js';
 import { BROKEN_INVARIANTS, statsFrom, tenantStatsFrom } from './pool-report.js';
-import { aboutOf, checkBytes, checkTenant, checkTime, isInteger, settingsOf } from './pool-settings.js';
+import { aboutOf, checkBytes, checkTenant, checkTime, settingsOf } from './pool-settings.js';
 import type {
   BatchLookup,
   BatchPlacement,
@@ -12,6 +13,7 @@ import type {
   Placement,
   PoolAllocatorOptions,
   PoolAllocatorStats,
+  PoolPublishOptions,
   PoolRequestOptions,
   PoolTenantStats,
 } from './pool-types.js';
@@ -38,6 +40,10 @@ const NO_SLOT = -1;
  * cannot be found any more, but its range stays untouched until the last unpin, and its key cannot be published until
  * then.
  *
+ * Of several priorities, low pages are evicted first and high ones last, the least recently used of each first; normal ones
+ * go in the order of the policy, which takes no notice of the others. High pages take at most half of the capacity, or of
+ * the maximum of their tenant: the least recently used beyond that become normal.
+ *
  * With tenants, each has an order of eviction of its own. A page for which its tenant has no quota left takes the room of
  * that tenant's own pages. A page for which the pool has no room takes that of the tenant with most bytes above its
  * minimum (if several have as much: of its own tenant, else of the one with the lowest number); of its own tenant if none
@@ -58,6 +64,8 @@ export class PoolAllocator {
   private readonly core: Core;
   private readonly alignmentBytes: number;
   private handle: number;
+  /** Whether any page was ever given a low or high priority. */
+  private hasPriorities = false;
   /** Offset at which the last restore ended. */
   private restoredOffset = -1;
   /** Keys of the pages by slot; entries of vacant slots are stale or undefined. */
@@ -120,12 +128,14 @@ export class PoolAllocator {
     keys: Keys,
     bytes: number | ArrayLike<number>,
     nowMs = 0,
-    request: PoolRequestOptions = {},
+    request: PoolPublishOptions = {},
   ): BatchPlacement {
     const handle = this.open();
     checkTime(nowMs);
     const about = aboutOf(request);
     const tenant = this.tenantOf(request);
+    const priority = priorityNumber(request.priority);
+    if (priority !== 0) this.hasPriorities = true;
     const area = this.core.area;
     area.writeDigests(keys, PUBLISH_RESULT_BYTES);
     const { count } = area;
@@ -142,6 +152,7 @@ export class PoolAllocator {
       nowMs,
       about,
       tenant,
+      priority,
       offsets,
       slots,
       ends,
@@ -179,8 +190,11 @@ export class PoolAllocator {
     const at = area.results + 8 * count;
     const slotsAt = at + 8 * count;
     const tenantsAt = tenants === undefined ? 0 : slotsAt + 4 * count;
-    const restoredOffset = this.writeOffsets(offsets, at >>> 3);
-    if (tenants !== undefined) this.writeTenants(tenants, tenantsAt);
+    const restoredOffset = writeOffsets(area, offsets, at >>> 3, {
+      above: this.restoredOffset,
+      alignmentBytes: this.alignmentBytes,
+    });
+    if (tenants !== undefined) writeTenants(area, tenants, tenantsAt, this.tenantCount);
     const { exports } = this.core;
     if (exports.poolRestoreBatch(handle, area.hashes, count, area.results, at, tenantsAt, slotsAt) === 0) {
       throw new ArgumentError(
@@ -221,7 +235,21 @@ export class PoolAllocator {
     return key === null ? null : { key, slot };
   }
 
-  /** Gives the pages that are there to a tenant, each in turn as its newest one. It may be above its maximum then. */
+  /**
+   * Gives the pages that are there a priority. Each that has another one becomes the newest page of its new order; if
+   * normal, one that nothing is known of. Pinned pages come into it with their last unpin.
+   */
+  setPriorityBatch(keys: Keys, priority: PagePriority): void {
+    const handle = this.open();
+    const number = priorityNumber(priority);
+    if (number !== 0) this.hasPriorities = true;
+    if (!this.hasPriorities) return;
+    const area = this.core.area;
+    area.writeDigests(keys, 0);
+    this.core.exports.poolSetPriorityBatch(handle, area.hashes, area.count, number);
+  }
+
+  /** Gives the pages that are there to a tenant, each in turn as its newest normal one. It may be above its maximum then. */
   giveBatch(keys: Keys, tenant: number): void {
     const handle = this.open();
     checkTenant(tenant, this.tenantCount);
@@ -417,35 +445,6 @@ export class PoolAllocator {
     return key;
   }
 
-  private writeTenants(tenants: ArrayLike<number>, start: number): void {
-    const { area } = this.core;
-    if (tenants.length !== area.count) throw new ArgumentError(`${area.count} keys and ${tenants.length} tenants`);
-    const out = area.u8;
-    for (let i = 0; i < tenants.length; i++) {
-      checkTenant(tenants[i] as number, this.tenantCount);
-      out[start + i] = tenants[i] as number;
-    }
-  }
-
-  /** Writes offsets from index `start` of the area's f64 view on; returns the last one. */
-  private writeOffsets(offsets: ArrayLike<number>, start: number): number {
-    const { area } = this.core;
-    if (offsets.length !== area.count) throw new ArgumentError(`${area.count} keys and ${offsets.length} offsets`);
-    const out = area.f64;
-    let above = this.restoredOffset;
-    for (let i = 0; i < offsets.length; i++) {
-      const offset = offsets[i] as number;
-      if (!isInteger(offset, above + 1, Number.MAX_SAFE_INTEGER) || offset % this.alignmentBytes !== 0) {
-        throw new ArgumentError(
-          `offset ${i} must be a multiple of ${this.alignmentBytes} above ${above}, got ${String(offset)}: sort them`,
-        );
-      }
-      out[start + i] = offset;
-      above = offset;
-    }
-    return above;
-  }
-
   /** Locates pages; `about` describes the request, null: it does not count as a use. */
   private locate(keys: Keys, about: number | null, tenant = 0): BatchLookup {
     const handle = this.open();
@@ -481,15 +480,4 @@ export class PoolAllocator {
     }
     return evicted;
   }
-}
-
-/** Writes the sizes where the results begin. Returns -1, which tells the core that the sizes are in the area. */
-function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0): number {
-  if (typeof bytes === 'string') checkBytes(bytes, minBytes, 0);
-  if (bytes?.length !== area.count)
-    throw new ArgumentError(`got ${area.count} keys and ${bytes?.length} lengths; the numbers must be the same`);
-  const sizes = area.f64;
-  const start = area.results >>> 3;
-  for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number, minBytes, i);
-  return -1;
 }

@@ -1,7 +1,8 @@
 import type { EvictionPolicy } from '../../base/eviction-policy.js';
 import type { CoreOptions } from '../binding/core.js';
+import type { PagePriority } from '../binding/page-priority.js';
 
-export type { EvictionPolicy };
+export type { EvictionPolicy, PagePriority };
 
 /**
  * What a caller knows about the future of a request's pages, from 0 to 3. The policy learns the meaning of each hint
@@ -43,6 +44,15 @@ export interface PoolRequestOptions extends RequestOptions {
    */
   readonly tenant?: number | undefined;
 }
+
+/** {@link RequestOptions} of a call that publishes, with the priority of its pages. */
+export interface PublishRequest extends RequestOptions {
+  /** Default: `normal`. */
+  readonly priority?: PagePriority | undefined;
+}
+
+/** {@link PublishRequest} of a pool with tenants. */
+export interface PoolPublishOptions extends PoolRequestOptions, PublishRequest {}
 
 /** Quota of one tenant of a pool; its pages count with their padding. */
 export interface PoolTenant {

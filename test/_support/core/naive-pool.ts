@@ -1,4 +1,5 @@
-import type { PoolAllocatorOptions, PoolAllocatorStats, RequestOptions } from '../../../src/core/index.js';
+import type { PagePriority, PoolAllocatorOptions, PoolAllocatorStats } from '../../../src/core/index.js';
+import { NaivePriorities, type Order } from './naive-priorities.js';
 import { NaiveYield } from './naive-yield.js';
 
 interface Range {
@@ -13,28 +14,6 @@ interface Page extends Range {
 
 interface Waiting extends Range {
   readonly releaseMs: number;
-}
-
-/** Order of eviction in plain arrays. It reads only the lengths of the pool's pages. */
-interface Order {
-  /** Notes a call that uses or inserts pages. */
-  begin?(keys: number, request: RequestOptions, isWrite: boolean): void;
-  end?(): void;
-  /** The history of a page that is about to be published, for `insert`. */
-  recall?(key: string): number;
-  insert(key: string, bytes: number, known: number): void;
-  /** Adds a page that existed before a restart; default: `insert`. */
-  adopt?(key: string, bytes: number): void;
-  /** Notes a use; also of a pinned page if the order has `pin`. */
-  use(key: string): void;
-  /** Notes that a page is pinned; default: `remove`. */
-  pin?(key: string): void;
-  restore(key: string): void;
-  /** Removes a page; a pinned one only if the order has `pin`. */
-  remove(key: string): void;
-  evict(key: string): void;
-  victim(): string | undefined;
-  keys(): string[];
 }
 
 class NaiveLru implements Order {
@@ -80,10 +59,13 @@ class NaiveS3Fifo implements Order {
 
   insert(key: string, bytes: number): void {
     const isMain = this.ghosts.some((ghost) => ghost.key === key);
-    this.ghosts = this.ghosts.filter((ghost) => ghost.key !== key);
+    this.forget(key);
     this.pages.set(key, { bytes, frequency: 0, isMain });
     this.restore(key);
     this.pagesMax = Math.max(this.pagesMax, this.small.length + this.main.length);
+  }
+  forget(key: string): void {
+    this.ghosts = this.ghosts.filter((ghost) => ghost.key !== key);
   }
   restore(key: string): void {
     (this.page(key).isMain ? this.main : this.small).push(key);
@@ -138,6 +120,8 @@ export interface PublishAnswer {
   readonly offset: number;
   readonly evicted: readonly string[];
   readonly earlyReuses: number;
+  /** The priority that was asked for. Default: `normal`. */
+  readonly priority?: PagePriority;
 }
 
 /**
@@ -148,23 +132,32 @@ export class NaivePool {
   private pages = new Map<string, Page>();
   private held = new Map<string, Page>();
   private waiting: Waiting[] = [];
-  private readonly order: Order;
+  private readonly order: NaivePriorities;
   private nowMs = 0;
   private evictions = 0;
   private earlyReuses = 0;
 
   constructor(private readonly options: Fields) {
     const { policy, capacityBytes, alignmentBytes } = options;
-    if (policy === 'lru') this.order = new NaiveLru();
-    else if (policy === 's3fifo') this.order = new NaiveS3Fifo(capacityBytes);
-    else this.order = new NaiveYield(capacityBytes, alignmentBytes);
+    const normal: Order =
+      policy === 'lru'
+        ? new NaiveLru()
+        : policy === 's3fifo'
+          ? new NaiveS3Fifo(capacityBytes)
+          : new NaiveYield(capacityBytes, alignmentBytes);
+    this.order = new NaivePriorities(normal, capacityBytes, alignmentBytes);
+  }
+
+  /** Number of high pages that have become normal because there were too many. */
+  get demoted(): number {
+    return this.order.demoted;
   }
 
   publish(key: string, bytes: number, nowMs: number, answer: PublishAnswer): void {
     this.begin(nowMs);
-    this.order.begin?.(1, {}, true);
+    this.order.begin(1, {}, true);
     this.publishIn(key, bytes, answer);
-    this.order.end?.();
+    this.order.end();
   }
 
   /** Restores a page; returns whether it was accepted. */
@@ -176,8 +169,7 @@ export class NaivePool {
     const isFree = this.ranges().every((range) => range.offset >= end || range.offset + range.size <= offset);
     if (!isInside || !isFree || this.pages.has(key)) return false;
     this.place(key, { offset, size, bytes, pins: 0 });
-    if (this.order.adopt) this.order.adopt(key, bytes);
-    else this.order.insert(key, bytes, 0);
+    this.order.adopt(key, bytes);
     return true;
   }
 
@@ -192,9 +184,9 @@ export class NaivePool {
   /** The place of a page; undefined for a miss. */
   lookup(key: string): { offset: number; bytes: number } | undefined {
     const page = this.pages.get(key);
-    this.order.begin?.(1, {}, false);
-    if (page !== undefined && (page.pins === 0 || this.order.pin)) this.order.use(key);
-    this.order.end?.();
+    this.order.begin(1, {}, false);
+    if (page !== undefined) this.order.use(key);
+    this.order.end();
     return page && { offset: page.offset, bytes: page.bytes };
   }
 
@@ -211,9 +203,12 @@ export class NaivePool {
     const page = this.pages.get(key);
     if (page === undefined) return false;
     if (page.pins++ > 0) return true;
-    if (this.order.pin) this.order.pin(key);
-    else this.order.remove(key);
+    this.order.pin(key);
     return true;
+  }
+
+  setPriority(key: string, priority: PagePriority): void {
+    if (this.pages.has(key)) this.order.setPriority(key, priority);
   }
 
   unpin(key: string): boolean {
@@ -260,7 +255,7 @@ export class NaivePool {
   private publishIn(key: string, bytes: number, answer: PublishAnswer): void {
     const size = this.sizeOf(bytes);
     const isPinned = this.held.has(key) || (this.pages.get(key)?.pins ?? 0) > 0;
-    const known = isPinned ? 0 : (this.order.recall?.(key) ?? 0);
+    const known = isPinned ? 0 : this.order.recall(key);
     if (!this.held.has(key)) this.removePage(key);
     if (isPinned || size > this.options.segmentBytes) {
       expect(answer.offset === -1 && answer.evicted.length === 0, 'a publish that must be refused at once was not');
@@ -273,7 +268,7 @@ export class NaivePool {
       return;
     }
     this.place(key, { offset: answer.offset, size, bytes, pins: 0 });
-    this.order.insert(key, bytes, known);
+    this.order.insert(key, bytes, known, answer.priority);
   }
 
   private begin(nowMs: number): void {
@@ -292,7 +287,7 @@ export class NaivePool {
     this.pages.delete(key);
     if (page.pins > 0) {
       this.held.set(key, page);
-      if (this.order.pin) this.order.remove(key);
+      this.order.remove(key);
       return 'held';
     }
     this.order.remove(key);

@@ -188,9 +188,8 @@ export class NaiveYield {
     this.entries.delete(key);
   }
 
-  /** Removes a page like {@link remove}, but leaves a ghost alone. */
-  removeIfPage(key: string): void {
-    if (this.entries.get(key)?.state === 'page') this.remove(key);
+  forget(key: string): void {
+    if (this.entries.get(key)?.state === 'ghost') this.remove(key);
   }
 
   evict(key: string): void {

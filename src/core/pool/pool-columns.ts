@@ -1,0 +1,47 @@
+import { ArgumentError } from '../../base/errors.js';
+import type { KeyArea } from '../binding/key-area.js';
+import { checkBytes, checkTenant, isInteger } from './pool-settings.js';
+
+/** Writes the sizes where the results begin. Returns -1, which tells the core that the sizes are in the area. */
+export function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0): number {
+  if (typeof bytes === 'string') checkBytes(bytes, minBytes, 0);
+  if (bytes?.length !== area.count)
+    throw new ArgumentError(`got ${area.count} keys and ${bytes?.length} lengths; the numbers must be the same`);
+  const sizes = area.f64;
+  const start = area.results >>> 3;
+  for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number, minBytes, i);
+  return -1;
+}
+
+/** Writes numbers of tenants, of so many, from address `start` on. */
+export function writeTenants(area: KeyArea, tenants: ArrayLike<number>, start: number, tenantCount: number): void {
+  if (tenants.length !== area.count) throw new ArgumentError(`${area.count} keys and ${tenants.length} tenants`);
+  const out = area.u8;
+  for (let i = 0; i < tenants.length; i++) {
+    checkTenant(tenants[i] as number, tenantCount);
+    out[start + i] = tenants[i] as number;
+  }
+}
+
+/** Writes offsets, which ascend from above `above`, from index `start` of the area's f64 view on; returns the last one. */
+export function writeOffsets(
+  area: KeyArea,
+  offsets: ArrayLike<number>,
+  start: number,
+  { above, alignmentBytes }: { readonly above: number; readonly alignmentBytes: number },
+): number {
+  if (offsets.length !== area.count) throw new ArgumentError(`${area.count} keys and ${offsets.length} offsets`);
+  const out = area.f64;
+  let last = above;
+  for (let i = 0; i < offsets.length; i++) {
+    const offset = offsets[i] as number;
+    if (!isInteger(offset, last + 1, Number.MAX_SAFE_INTEGER) || offset % alignmentBytes !== 0) {
+      throw new ArgumentError(
+        `offset ${i} must be a multiple of ${alignmentBytes} above ${last}, got ${String(offset)}: sort them`,
+      );
+    }
+    out[start + i] = offset;
+    last = offset;
+  }
+  return last;
+}
