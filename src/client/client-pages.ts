@@ -19,6 +19,7 @@ import {
   type ToldFlags,
 } from '../clients/wire/messages.js';
 import { encodePin } from '../clients/wire/pin-messages.js';
+import type { SetFlags } from '../clients/wire/request-flags.js';
 import { hintNumber } from '../core/pool/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
@@ -36,6 +37,7 @@ import { type Call, ClientCalls, type ClientCallsParts, type DirectPage, type Pi
 import { keyBytesAtMost, keySlices } from './client-keys.js';
 
 const U32_MAX = 2 ** 32 - 1;
+const NO_SET_FLAGS: SetFlags = { isNamed: false };
 
 /** Bytes of pages moved so far. */
 export interface MovedBytes {
@@ -48,9 +50,8 @@ interface Subject {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly pool: string;
-  readonly isNamed: boolean;
-  /** Milliseconds after which pages that are set are expired. */
-  readonly expiresInMs: number | undefined;
+  /** What a set says of its pages. */
+  readonly flags: SetFlags;
   /** Flags that every request of the call carries. */
   readonly told: RequestParts;
   /** Takes the reasons that this side knows, if the caller wants to know them. */
@@ -61,8 +62,7 @@ interface Subject {
 interface Move {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
-  readonly isNamed: boolean;
-  readonly expiresInMs?: number | undefined;
+  readonly flags: SetFlags;
   readonly options: PageOptions;
 }
 
@@ -102,7 +102,7 @@ export class ClientPages implements NamespacePages {
   }
 
   get(keys: readonly string[], pages: readonly CallerPage[], options: PageReadOptions): Promise<boolean[]> {
-    return this.#move(RequestType.get, { keys, pages, isNamed: false, options }, options.reasons);
+    return this.#move(RequestType.get, { keys, pages, flags: NO_SET_FLAGS, options }, options.reasons);
   }
 
   async getCopy(key: string, options: PageReadOptions): Promise<Uint8Array | null> {
@@ -116,8 +116,9 @@ export class ClientPages implements NamespacePages {
   }
 
   set(keys: readonly string[], pages: readonly CallerPage[], options: PageWriteOptions): Promise<boolean[]> {
-    const { isNamed, expiresInMs } = options;
-    return this.#move(RequestType.set, { keys, pages, isNamed, expiresInMs, options }, options.refusals);
+    const { isNamed, expiresInMs, priority } = options;
+    const flags = { isNamed, expiresInMs, priority };
+    return this.#move(RequestType.set, { keys, pages, flags, options }, options.refusals);
   }
 
   delete(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
@@ -192,17 +193,17 @@ export class ClientPages implements NamespacePages {
   /** Moves pages, each on its way, between the caller's memory and the node. */
   #move(
     type: typeof RequestType.get | typeof RequestType.set,
-    { keys, pages, isNamed, expiresInMs, options }: Move,
+    { keys, pages, flags: given, options }: Move,
     reasons: Reasons<MissReason> | Reasons<RefusalReason> | undefined,
   ): Promise<boolean[]> {
     const { pool } = options;
     const call = this.#calls.begin(keys, options);
-    if (expiresInMs !== undefined) checkKnowsExpiry(call);
+    const flags = call === undefined ? given : flagsFor(call, given);
     const results = new Array<boolean>(keys.length).fill(false);
     const move = async (): Promise<boolean[]> => {
       if (call !== undefined) {
         const told = new RequestParts(options);
-        const subject: Subject = { keys, pages, pool, isNamed, expiresInMs, told, reasons };
+        const subject: Subject = { keys, pages, pool, flags, told, reasons };
         const { direct, onSocket } = await this.#waysOf(call, pages);
         await Promise.all([
           this.#inRegions(call, { type, subject, direct, results }),
@@ -321,7 +322,7 @@ export class ClientPages implements NamespacePages {
     call: Call,
     {
       type,
-      subject: { keys, pool, isNamed, expiresInMs, told },
+      subject: { keys, pool, flags, told },
       direct,
       results,
     }: {
@@ -345,8 +346,7 @@ export class ClientPages implements NamespacePages {
       for (const { start, keys: someKeys } of keySlices(wanted, limits)) {
         const some = all.slice(start, start + someKeys.length);
         const pieces = columnsOf(pieceCount, some);
-        const flags = { isNamed, expiresInMs, ...toldFlags(call, told) };
-        const body = encodeRegionRequest({ pool, keys: someKeys, pieces, ...flags });
+        const body = encodeRegionRequest({ pool, keys: someKeys, pieces, ...flags, ...toldFlags(call, told) });
         const answer = await this.#calls.ask(call, type, body, some);
         if (answer?.length !== some.length) continue;
         some.forEach(({ index, pieces }, i) => {
@@ -390,7 +390,7 @@ export class ClientPages implements NamespacePages {
   async #setOnSocket(
     call: Call,
     {
-      subject: { keys, pages, pool, isNamed, expiresInMs, told, reasons },
+      subject: { keys, pages, pool, flags, told, reasons },
       indices,
       results,
     }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
@@ -406,8 +406,7 @@ export class ClientPages implements NamespacePages {
       }
       const body = encodeSetBytes({
         pool,
-        isNamed,
-        expiresInMs,
+        ...flags,
         ...toldFlags(call, told),
         keys: some.map((index) => keys[index] as string),
         pages: some.map((index) => joined(pages[index] as CallerPage)),
@@ -433,10 +432,12 @@ export class ClientPages implements NamespacePages {
   }
 }
 
-/** Throws `ArgumentError` if the node would keep the pages for good. */
-function checkKnowsExpiry(call: Call | undefined): void {
-  if (call === undefined || (call.link.hello.capabilities & Capability.expiry) !== 0) return;
-  const { nodeId, packageVersion } = call.link.hello;
+/** The flags without a priority that the node does not know, which is a hint. Throws `ArgumentError` if it would keep the pages for good. */
+function flagsFor({ link }: Call, flags: SetFlags): SetFlags {
+  const { capabilities, nodeId, packageVersion } = link.hello;
+  if (flags.expiresInMs === undefined || (capabilities & Capability.expiry) !== 0) {
+    return (capabilities & Capability.priority) !== 0 ? flags : { ...flags, priority: undefined };
+  }
   throw new ArgumentError(
     `expiresInMs needs a node whose pages can expire; node ${nodeId} has version ${packageVersion}: update it, or set the pages without`,
   );

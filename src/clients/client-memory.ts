@@ -52,7 +52,7 @@ export class ClientMemory {
   /** Capability bits: features that this node offers to a client. */
   capabilitiesFor(client: ClientConnection): number {
     const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
-    const always = Capability.hints | Capability.expiry | Capability.pins | Capability.events;
+    const always = Capability.hints | Capability.expiry | Capability.pins | Capability.events | Capability.priority;
     return always | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
   }
 

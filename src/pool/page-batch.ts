@@ -1,5 +1,5 @@
 import { ArgumentError } from '../base/errors.js';
-import { KeyBatch, type Keys, type RequestOptions } from '../core/index.js';
+import { KeyBatch, type Keys, type PublishRequest } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import type { Placement, PublishedPage } from './page-index.js';
@@ -46,8 +46,8 @@ const NO_PLACE = { slot: -1, offset: 0 };
 /** Options for all pages of a batch. */
 export interface BatchOptions {
   readonly origin?: PageOrigin | undefined;
-  /** The request that the batch belongs to. */
-  readonly request?: RequestOptions | undefined;
+  /** The request that the batch belongs to, and the priority of its pages. */
+  readonly request?: PublishRequest | undefined;
 }
 
 /** A batch in which each key occurs once, with the page given for it last. */
@@ -56,7 +56,7 @@ export class DistinctBatch {
   readonly batch: KeyBatch;
   readonly pages: readonly PageBytes[];
   readonly origin: PageOrigin;
-  readonly request: RequestOptions | undefined;
+  readonly request: PublishRequest | undefined;
   readonly #whole: KeyBatch;
 
   constructor(keys: Keys, pages: readonly PageBytes[], { origin, request }: BatchOptions = {}) {

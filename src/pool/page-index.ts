@@ -2,7 +2,7 @@ import { assert, assertEqual } from '../base/assert.js';
 import { isExpired } from '../base/expiry.js';
 import { CALL_LONGEST_KEYS_COUNT } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
-import type { PoolAllocatorOptions, PoolAllocatorStats, RequestOptions } from '../core/index.js';
+import type { PoolAllocatorOptions, PoolAllocatorStats, PublishRequest, RequestOptions } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 import { SlotColumns } from './slots/slot-columns.js';
@@ -24,7 +24,7 @@ export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> 
   readonly onFreed?: (slot: number) => void;
 }
 
-const NO_REQUEST: RequestOptions = {};
+const NO_REQUEST: PublishRequest = {};
 
 /**
  * Which pages a pool has, where, and with which checksums. It never touches their bytes.
@@ -204,7 +204,7 @@ export class PageIndex {
     const vacancies = new Map<number, Vacancy>();
     const evictedAtOnce = new Set<number>();
     const gone = new Set<string>();
-    let last: RequestOptions | undefined;
+    let last: PublishRequest | undefined;
     // Wishes are placed run by run, so that existing and new pages are used in the order of the keys.
     for (let start = 0, end = 0; start < wishes.length; start = end) {
       const intent = intents[start];
@@ -218,6 +218,7 @@ export class PageIndex {
       const run = { start, end, part, keys: keysOfRun(wishes, batch, start, end) };
       if (intent === 'use') {
         this.touchBatch(run.keys, part);
+        this.#allocator.setPriorityBatch(run.keys, part.priority ?? 'normal');
         continue;
       }
       const { placed, evicted, lost } = this.#placeRun(wishes, run);
@@ -480,7 +481,7 @@ export class PageIndex {
 interface Run {
   readonly start: number;
   readonly end: number;
-  readonly part: RequestOptions;
+  readonly part: PublishRequest;
   readonly keys: Keys;
 }
 

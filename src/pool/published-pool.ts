@@ -1,7 +1,7 @@
 import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
 import { pickKeys, stringsOf } from '../core/binding/key-batch.js';
-import type { Keys, PoolAllocatorStats, PoolTenantStats, RequestOptions } from '../core/index.js';
+import type { Keys, PoolAllocatorStats, PoolTenantStats, PublishRequest, RequestOptions } from '../core/index.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
 import { keysInSlices } from './keys-in-slices.js';
@@ -117,13 +117,13 @@ export class PublishedPool {
    * Publishes pages in order; one result for each key. If a key is given twice, its last page counts for both. The call
    * blocks while it copies, so callers slice large batches. Null: no room, or other threads are copying the page of
    * that key. A page that a later one of the batch has evicted has a result without a place. An existing computed page
-   * of the same length is as good as a new one, and stays.
+   * of the same length is as good as a new one, and stays; it takes the priority of the request.
    */
   publishBatch(
     keys: Keys,
     pages: readonly PageBytes[],
     origin = NO_ORIGIN,
-    request?: RequestOptions,
+    request?: PublishRequest,
   ): (PublishedPage | null)[] {
     const batch = new DistinctBatch(keys, pages, { origin, request });
     const here = this.peekBatch(batch.batch);
@@ -151,7 +151,7 @@ export class PublishedPool {
     keys: Keys,
     pages: readonly PageBytes[],
     origin = NO_ORIGIN,
-    request?: RequestOptions,
+    request?: PublishRequest,
   ): Promise<(PublishedPage | null)[]> {
     const strings = stringsOf(keys);
     if (!this.#fills.isIdle) {

@@ -106,8 +106,9 @@ function regionCase(body: Buffer, f: Entry['fields']): Case {
   return { encoded: encodeRegionRequest(expected), decoded: decodeRegionRequest(body, LIMITS), expected };
 }
 
-function told({ hint = 0, continues = false, expiresInMs }: Entry['fields']) {
-  return expiresInMs === undefined ? { hint, continues } : { hint, continues, expiresInMs };
+function told({ hint = 0, continues = false, expiresInMs, priority }: Entry['fields']) {
+  const expires = expiresInMs === undefined ? {} : { expiresInMs };
+  return { hint, continues, ...expires, ...(priority === undefined ? {} : { priority }) };
 }
 
 function keyCase(body: Buffer, f: Entry['fields'], hasFlags: boolean): Case {

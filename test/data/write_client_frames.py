@@ -276,6 +276,19 @@ request(
         "pages": [[{"offset": 1, "length": 2, "regionId": 3}]],
     },
 )
+request(
+    "set of pages that go last, and expire",
+    "SET",
+    text16("kv") + bytes((1 << 4 | 2 << 5,)) + pack("<Q", 60000) + b"\1" + keys("page-0") + pack("<QII", 1, 2, 3),
+    {
+        "pool": "kv",
+        "named": False,
+        "expiresInMs": 60000,
+        "priority": "high",
+        "keys": ["page-0"],
+        "pages": [[{"offset": 1, "length": 2, "regionId": 3}]],
+    },
+)
 answer("set is answered", "SET", b"\1\1\0", {"request": {"keys": 3}, "results": [True, True, False]})
 answer("too much at once", "SET", b"256 in flight", {"message": "256 in flight"}, status=4)
 
@@ -304,6 +317,12 @@ request(
     "SET_BYTES",
     text16("") + b"\x10" + pack("<Q", 315576000000) + keys("a") + pack("<I", 1) + b"\xff",
     {"pool": "", "named": False, "expiresInMs": 315576000000, "keys": ["a"], "pages": ["ff"]},
+)
+request(
+    "set bytes that go first",
+    "SET_BYTES",
+    text16("") + b"\x21" + keys("a") + pack("<I", 1) + b"\xff",
+    {"pool": "", "named": True, "priority": "low", "keys": ["a"], "pages": ["ff"]},
 )
 request(
     "get bytes of a conversation that goes on",

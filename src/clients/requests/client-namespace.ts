@@ -64,7 +64,7 @@ export class ClientNamespace {
     keys: readonly string[],
     pages: readonly CallerPage[],
     options: RequestOptions &
-      Pick<PageWriteOptions, 'pool' | 'isNamed' | 'expiresInMs'> & { readonly signal: AbortSignal },
+      Pick<PageWriteOptions, 'pool' | 'isNamed' | 'expiresInMs' | 'priority'> & { readonly signal: AbortSignal },
   ): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.set(keys, pages, options));
   }

@@ -31,6 +31,7 @@ import {
 } from '../wire/messages.js';
 import { decodePin } from '../wire/pin-messages.js';
 import { RequestError } from '../wire/request-error.js';
+import { isOfSet } from '../wire/request-flags.js';
 import { ClientEvents } from './client-events.js';
 import type { ClientNamespace } from './client-namespace.js';
 import type { ClientRegions, HeldPages } from './client-regions.js';
@@ -130,9 +131,9 @@ export class ClientRequests {
   async #get(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { namespace, regions, counts, caller } = this.#parts;
     const request = decodeRegionRequest(body, REGION_LIMITS);
-    const { keys, pool, isNamed, expiresInMs } = request;
-    if (isNamed || expiresInMs !== undefined) {
-      throw new RequestError(Status.badRequest, 'bits 0 and 4 of the flags of a GET are 0');
+    const { keys, pool } = request;
+    if (isOfSet(request)) {
+      throw new RequestError(Status.badRequest, 'bits 0, 4, 5 and 6 of the flags of a GET are 0');
     }
     const held = regions.hold(request, 'write');
     const results = await released(held, async () => {
@@ -163,7 +164,7 @@ export class ClientRequests {
     pages: readonly CallerPage[],
     signal: AbortSignal,
   ): Promise<boolean[]> {
-    const { keys, pool, isNamed, expiresInMs } = request;
+    const { keys, pool, isNamed, expiresInMs, priority } = request;
     const { namespace, caller } = this.#parts;
     const parts = new RequestParts({ ...told(request), caller });
     const results: boolean[] = [];
@@ -178,6 +179,7 @@ export class ClientRequests {
         pool,
         isNamed,
         expiresInMs,
+        priority,
         signal,
       });
       for (const isSet of some) results.push(isSet);

@@ -1,7 +1,7 @@
 import { ProtocolError } from '../../base/errors.js';
 import type { KeyNamespace } from '../../core/index.js';
 import { BodyReader, BodyWriter } from './body.js';
-import { NO_FLAGS, type RequestFlags, readFlags, type ToldFlags, writeFlags } from './request-flags.js';
+import { isOfSet, NO_FLAGS, type RequestFlags, readFlags, type ToldFlags, writeFlags } from './request-flags.js';
 
 export type { RequestFlags, ToldFlags } from './request-flags.js';
 
@@ -70,6 +70,7 @@ export const Capability = {
   expiry: 16,
   pins: 32,
   events: 64,
+  priority: 128,
 } as const;
 
 export interface FrameHeader {
@@ -306,8 +307,9 @@ export function decodeKeyRequest(
 ): { readonly pool: string; readonly keys: string[] } & Required<ToldFlags> {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  const { isNamed, hint, continues, expiresInMs } = hasFlags ? readFlags(reader) : NO_FLAGS;
-  if (isNamed || expiresInMs !== undefined) throw new ProtocolError('bits 0 and 4 of the flags of a GET_BYTES are 0');
+  const flags = hasFlags ? readFlags(reader) : NO_FLAGS;
+  if (isOfSet(flags)) throw new ProtocolError('bits 0, 4, 5 and 6 of the flags of a GET_BYTES are 0');
+  const { hint, continues } = flags;
   const keys = reader.keys(maxKeys);
   reader.end();
   return { pool, keys, hint, continues };

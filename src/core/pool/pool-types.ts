@@ -47,7 +47,11 @@ export interface PoolRequestOptions extends RequestOptions {
 
 /** {@link RequestOptions} of a call that publishes, with the priority of its pages. */
 export interface PublishRequest extends RequestOptions {
-  /** Default: `normal`. */
+  /**
+   * When the pages are evicted from this pool: `low` before all others, `high` after all others, each the least recently used first; `high` ones
+   * take at most half of the pool, or of their tenant's maximum. The latest publish says it, also of a page that is there.
+   * Default: `normal`.
+   */
   readonly priority?: PagePriority | undefined;
 }
 

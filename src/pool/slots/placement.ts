@@ -1,4 +1,4 @@
-import type { RequestOptions } from '../../core/index.js';
+import type { PublishRequest } from '../../core/index.js';
 import type { PageOrigin } from './page-origin.js';
 
 /** Place of a page in its pool, and its checksum. */
@@ -30,8 +30,8 @@ export interface Wish {
   readonly here: PublishedPage | null;
   /** Whether to use the page that is there, to put a new one in its place, or to do nothing. */
   readonly intent: 'use' | 'new' | 'nothing';
-  /** The request that the page belongs to: the same object for all pages of one part of it. */
-  readonly request?: RequestOptions | undefined;
+  /** The request that the page belongs to, and its priority: the same object for all pages of one part of it. */
+  readonly request?: PublishRequest | undefined;
 }
 
 /** Range of a new page that has no bytes yet. */

@@ -4,16 +4,17 @@ import {
   type BatchPlacement,
   PoolAllocator,
   type PoolAllocatorOptions,
+  type PoolPublishOptions,
   type PoolRequestOptions,
   type PoolTenantStats,
-  type RequestOptions,
+  type PublishRequest,
 } from '../../core/index.js';
 import type { TierTenants } from './namespace-tenants.js';
 
 /** A page to publish, and the request that it belongs to. */
 interface WantedPage {
   readonly key: string;
-  readonly request?: RequestOptions | undefined;
+  readonly request?: PublishRequest | undefined;
 }
 
 /** A pool allocator that finds the tenant of a page by its key. Without tenants it is a plain one. */
@@ -36,7 +37,7 @@ export class TenantAllocator extends PoolAllocator {
     keys: Keys,
     bytes: number | ArrayLike<number>,
     nowMs?: number,
-    request?: PoolRequestOptions,
+    request?: PoolPublishOptions,
   ): BatchPlacement {
     return super.publishBatch(keys, bytes, nowMs, this.#ofTenant(keys, request));
   }
@@ -67,8 +68,8 @@ export class TenantAllocator extends PoolAllocator {
   }
 
   /** A request is of the tenant of its first key. */
-  #ofTenant(keys: Keys, request: PoolRequestOptions | undefined): PoolRequestOptions | undefined {
+  #ofTenant<Request extends PoolRequestOptions>(keys: Keys, request: Request | undefined): Request | undefined {
     const [first] = this.#tenants === undefined ? [] : stringsOf(keys);
-    return first === undefined ? request : { ...request, tenant: this.#tenants?.tenantOf(first) };
+    return first === undefined ? request : ({ ...request, tenant: this.#tenants?.tenantOf(first) } as Request);
   }
 }

@@ -3,7 +3,8 @@ import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError } from '../../base/errors.js';
 import { EXPIRY_MAX_MS } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
-import type { RequestOptions } from '../../core/index.js';
+import { type PagePriority, priorityNumber } from '../../core/binding/page-priority.js';
+import type { PublishRequest, RequestOptions } from '../../core/index.js';
 
 /**
  * How long a call may take. When the signal is aborted, or the time is over, the call ends as soon as nothing touches its buffers any
@@ -63,7 +64,7 @@ export interface ReadOptions extends RequestOptions, WaitOptions {
 }
 
 /** Options of calls that set pages. */
-export interface WriteOptions extends RequestOptions, WaitOptions {
+export interface WriteOptions extends PublishRequest, WaitOptions {
   /**
    * Milliseconds after which the pages are expired: from then on no node finds them. A whole number from 1 to EXPIRY_MAX_MS, about ten years.
    * Default: they do not expire. A named entry that is set anew has the expiry of the new call; of a computed page that is there already the
@@ -87,6 +88,7 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
   'onMiss',
   'onRefused',
   'expiresInMs',
+  'priority',
 ]);
 
 /** Longest time that a timer can wait. */
@@ -112,6 +114,7 @@ export function checkOptions(method: string, options: WaitOptions, ...further: r
     throw new ArgumentError(`${method}: timeoutMs must be above 0 and below 2^31, got ${shown(timeoutMs)}`);
   }
   checkExpiry(method, (options as WriteOptions).expiresInMs);
+  checkPriority(method, (options as WriteOptions).priority);
   for (const [name, callback] of Object.entries({ onMiss, onRefused })) {
     if (callback !== undefined && typeof callback !== 'function') {
       throw new ArgumentError(`${method}: ${name} must be a function, got ${shown(callback)}`);
@@ -125,6 +128,14 @@ function checkExpiry(method: string, expiresInMs: number | undefined): void {
   throw new ArgumentError(
     `${method}: expiresInMs must be a whole number of milliseconds from 1 to ${EXPIRY_MAX_MS}, got ${shown(expiresInMs)}`,
   );
+}
+
+function checkPriority(method: string, priority: PagePriority | undefined): void {
+  try {
+    priorityNumber(priority);
+  } catch (error) {
+    throw new ArgumentError(`${method}: ${(error as Error).message}`);
+  }
 }
 
 /** Calls `use` with options in which the time is part of the signal. */

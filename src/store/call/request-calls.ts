@@ -1,7 +1,7 @@
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
-import type { RequestOptions } from '../../core/index.js';
+import type { PublishRequest, RequestOptions } from '../../core/index.js';
 import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../core/pool/request-callers.js';
 import { hintNumber } from '../../core/pool/request-hints.js';
 import type { MissReason, Reasons, RefusalReason, WaitOptions } from './call-options.js';
@@ -20,7 +20,7 @@ const ALL_FREE = 2 ** CONCURRENT_CALLERS_COUNT - 1;
 const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
 
 /** Facts that a call states about its request, and how long it may take. */
-export interface CallOptions extends RequestOptions, WaitOptions {
+export interface CallOptions extends PublishRequest, WaitOptions {
   /** Milliseconds after which the pages of a write are expired. Default: they do not expire. */
   readonly expiresInMs?: number | undefined;
   /** Takes the reasons of a read for pages that it has not read. */
@@ -51,15 +51,15 @@ export function checkRequest(method: string, request: RequestOptions): void {
 }
 
 /** The parts of one call for one pool: however a call is split, it stays one request there, or a part of one. */
-export class RequestParts {
-  #next: RequestOptions;
+export class RequestParts<Request extends RequestOptions = RequestOptions> {
+  #next: Request;
 
-  constructor(first: RequestOptions) {
+  constructor(first: Request) {
     this.#next = first;
   }
 
   /** The request to pass to the pool with the next part. */
-  next(): RequestOptions {
+  next(): Request {
     const part = this.#next;
     if (part.continues !== true) this.#next = { ...part, continues: true };
     return part;
@@ -69,7 +69,8 @@ export class RequestParts {
 /** One call of a store's user; it lasts until `end`. */
 export interface RequestCall {
   readonly hint: RequestOptions['hint'];
-  readonly pool: RequestParts;
+  readonly pool: RequestParts<PublishRequest>;
+  /** Without the priority, which is for memory only. */
   readonly disk: RequestParts;
   /** Ends the call: no pool is used for it any more. Idempotent. */
   end(): void;
@@ -100,8 +101,8 @@ export class RequestCalls {
     return { open: { ...open }, closed: { ...closed }, other: { ...other } };
   }
 
-  /** Begins a call for this many pages. Throws `ArgumentError` for an invalid hint. */
-  begin(request: RequestOptions, pages: number): RequestCall {
+  /** Begins a call for this many pages; the priority is of those that it sets. Throws `ArgumentError` for an invalid hint. */
+  begin(request: PublishRequest, pages: number): RequestCall {
     this.#count(request, pages);
     const { hint, caller: given = 0, continues } = request;
     const own = given % STORE_CALLERS_COUNT;
@@ -117,7 +118,9 @@ export class RequestCalls {
       if (isUnderWay) this.#setBusy(caller, false);
       isUnderWay = false;
     };
-    return { hint, pool: new RequestParts(first), disk: new RequestParts(first), end };
+    const { priority } = request;
+    const ofPool: PublishRequest = priority === undefined ? first : { ...first, priority };
+    return { hint, pool: new RequestParts(ofPool), disk: new RequestParts(first), end };
   }
 
   /** The lowest free caller number; `own` when none is free. */

@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/environment/clock.js';
 import { type Keys, sliceKeys } from '../../core/binding/key-batch.js';
+import type { PublishRequest } from '../../core/index.js';
 import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { type Slice, slicesOf } from '../call/page-slices.js';
 import type { RequestParts } from '../call/request-calls.js';
@@ -9,7 +10,7 @@ export interface Publishing {
   readonly keys: Keys;
   readonly pages: readonly PageBytes[];
   readonly origin: PageOrigin;
-  readonly request: RequestParts;
+  readonly request: RequestParts<PublishRequest>;
   /** Ends waiting; `mayGoOn` ends the call. */
   readonly signal?: AbortSignal | undefined;
   /** Called before each slice with the number of pages that are left; false ends the call. */

@@ -1,4 +1,4 @@
-import type { KeyEncoder, RequestOptions } from '../../core/index.js';
+import type { KeyEncoder, PublishRequest, RequestOptions } from '../../core/index.js';
 import type { ServedPage } from '../../pool/published-pool.js';
 import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
@@ -21,7 +21,7 @@ export interface PageReadOptions extends PageOptions {
 }
 
 /** Options of calls that set pages. */
-export interface PageWriteOptions extends PageOptions {
+export interface PageWriteOptions extends PageOptions, PublishRequest {
   /** Whether the newest content wins; otherwise any content is as good as another. */
   readonly isNamed: boolean;
   /** Milliseconds after which the pages are expired. Default: they do not expire. */

@@ -10,6 +10,7 @@ import {
   encodeHelloAnswer,
   RequestType,
 } from '../../../src/clients/wire/messages.js';
+import type { PagePriority } from '../../../src/core/index.js';
 import { folder } from '../clients/client-fixture.js';
 import { frame } from '../clients/test-client.js';
 import { content } from '../support.js';
@@ -17,6 +18,7 @@ import { content } from '../support.js';
 /** A node that does nothing but say hello, and remember what requests on the socket tell. */
 export async function bareNode(t: ExecutionContext, capabilities: number) {
   const told: { readonly type: number; readonly hint: number; readonly continues: boolean }[] = [];
+  const priorities: (PagePriority | undefined)[] = [];
   const server = createServer((socket) => serve(socket));
   const path = join(folder(t), 'node.sock');
   const sockets = new Set<Socket>();
@@ -47,7 +49,8 @@ export async function bareNode(t: ExecutionContext, capabilities: number) {
             packageVersion: '0',
           });
         } else if (type === RequestType.setBytes) {
-          const { keys, hint = 0, continues = false } = decodeSetBytes(body, 2);
+          const { keys, hint = 0, continues = false, priority } = decodeSetBytes(body, 2);
+          priorities.push(priority);
           told.push({ type, hint, continues });
           answer = Buffer.alloc(keys.length, 1);
         } else if (type === RequestType.getBytes) {
@@ -62,5 +65,5 @@ export async function bareNode(t: ExecutionContext, capabilities: number) {
   };
   server.listen(path);
   await once(server, 'listening');
-  return { path, told };
+  return { path, told, priorities };
 }
