@@ -104,9 +104,10 @@ def _exists(reader: Reader) -> dict[str, Any]:
 
 def _told(reader: Reader, flags: int, is_set: bool) -> dict[str, Any]:
     """What the flags, and what follows them, tell beside `named`; nothing when the client tells nothing."""
-    if flags > 31 or flags & 17 and not is_set:
+    if flags > 95 or flags & 113 and not is_set:
         raise ValueError(f"flags of {flags}")
     told = {} if flags & 14 == 0 else {"hint": flags >> 1 & 3, "continues": flags & 8 != 0}
+    told |= {"priority": ("low", "high")[(flags >> 5) - 1]} if flags >> 5 else {}
     return told | ({"expiresInMs": reader.number(8)} if flags & 16 else {})
 
 
@@ -179,6 +180,7 @@ class Peer:
         self.told: list[tuple[int, int, bool]] = []
         #: The expiry of each request that sets pages.
         self.expiries: list[int | None] = []
+        self.priorities: list[str | None] = []
         self.ignores_cancel = False
         self.lock = threading.Lock()
         #: Pinned pages, by pool and key, and the milliseconds of each.
@@ -230,6 +232,7 @@ class Peer:
             self.told.append((len(fields["keys"]), fields.get("hint", 0), fields.get("continues", False)))
         if TYPES[type_] in ("SET", "SET_BYTES"):
             self.expiries.append(fields.get("expiresInMs"))
+            self.priorities.append(fields.get("priority"))
         body = getattr(self, TYPES[type_].lower())(fields)
         if isinstance(body, int):
             self.answer(type_, request_id, b"refused", body)
@@ -407,7 +410,8 @@ class Peer:
         return b""
 
     def stats(self, fields: dict[str, Any]) -> bytes | int:
-        told = {"told": self.told, "expiries": self.expiries} if self.node.options["shows_told"] else {}
+        shown = {"told": self.told, "expiries": self.expiries, "priorities": self.priorities}
+        told = shown if self.node.options["shows_told"] else {}
         return json.dumps({"pages": len(self.node.pages), **told}).encode()
 
     def ping(self, fields: dict[str, Any]) -> bytes | int:

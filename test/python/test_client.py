@@ -216,6 +216,34 @@ class Pages(NodeTest):
                 client.set("a", b"1", expires_in=wrong)  # type: ignore[arg-type]
         self.assertIsNone(client.get("a"))
 
+    def test_priorities_are_told_to_nodes_that_know_them_and_to_no_others(self) -> None:
+        for capabilities, knows in ((128 | 27, True), (128 | 3, True), (128 | 24, True), (27, False), (0, False)):
+            with self.subTest(capabilities=capabilities):
+                node = self.node(capabilities=capabilities, max_keys=2, shows_told=True)
+                client = self.client()
+                region = client.register(shared_memory(PAGE))
+                pieces = [(region, 100 * index, 100) for index in range(3)]
+                self.assertEqual(client.set_from(["a", "b", "c"], pieces, priority="high"), [True] * 3)
+                self.assertEqual(client.set_many({"x": b"1"}, priority="low"), [True])
+                self.assertTrue(client.set("y", b"1", priority="high"))
+                self.assertTrue(client.set("z", b"1", priority="normal"))
+                self.assertTrue(client.set("z", b"1"))
+                expected = ["high", "high", "low", "high", None, None]
+                self.assertEqual(client.stats()["node"]["priorities"], expected if knows else [None] * 6)
+                client.close()
+                node.kill()
+
+    def test_priorities_that_are_none_are_refused(self) -> None:
+        self.node()
+        client = self.client()
+        region = client.register(shared_memory(PAGE))
+        for wrong in ("urgent", "High", "", 1, None, ["high"]):
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(ValueError, 'priority must be "low", "normal"'):
+                client.set("a", b"1", priority=wrong)  # type: ignore[arg-type]
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(ValueError, "priority must be"):
+                client.set_from(["a"], [(region, 0, 100)], priority=wrong)  # type: ignore[arg-type]
+        self.assertIsNone(client.get("a"))
+
     def test_pins(self) -> None:
         self.node(capabilities=3 | 32, max_keys=2)
         client = self.client()

@@ -10,6 +10,7 @@ from support import ROOT
 from fake_node import TYPES, decode_request
 from meshcache import Namespace
 from meshcache._wire import protocol
+from meshcache.arguments import priority_number
 
 FRAMES: list[dict[str, Any]] = json.loads((ROOT / "test/data/client-frames.json").read_text())
 
@@ -34,7 +35,8 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
     keys = protocol.encode_keys(fields.get("keys", []))
     pool = fields.get("pool", "")
     told = (fields.get(name, False) for name in ("named", "hint", "continues"))
-    flags = protocol.flags_of(*told, fields.get("expiresInMs"))
+    priority = priority_number(fields.get("priority", "normal"))
+    flags = protocol.flags_of(*told, fields.get("expiresInMs"), priority)
     match type_:
         case "HELLO":
             return protocol.hello_body(fields["clientName"], fields["processId"], namespace_of(fields["namespace"]))

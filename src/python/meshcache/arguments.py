@@ -80,6 +80,19 @@ def hint_number(hint: Hint) -> int:
     return number
 
 
+#: When a node evicts pages from its memory: low ones before all others, high ones after all others.
+Priority = Literal["low", "normal", "high"]
+_PRIORITIES: Final[dict[object, int]] = {"normal": 0, "low": 1, "high": 2}
+
+
+def priority_number(priority: Priority) -> int:
+    """A priority as requests have it."""
+    number = _PRIORITIES.get(priority) if type(priority) is str else None
+    if number is None:
+        raise ValueError(f'priority must be "low", "normal" or "high"; got {priority!r}')
+    return number
+
+
 def expiry_ms(expires_in: float | None) -> int | None:
     """Seconds after which a page is expired, as requests have them: whole milliseconds, at least one."""
     if expires_in is None:

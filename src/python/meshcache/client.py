@@ -19,6 +19,7 @@ from ._wire import protocol
 from ._wire.namespace import Namespace
 from .arguments import (
     Hint,
+    Priority,
     bytes_pool,
     checked_keys,
     checked_text,
@@ -28,6 +29,7 @@ from .arguments import (
     hint_number,
     keys_of,
     pin_milliseconds,
+    priority_number,
 )
 from .attachment import Attachment
 from .counters import Counters
@@ -207,6 +209,7 @@ class Client:
         named: bool | None = None,
         hint: Hint = 0,
         expires_in: float | None = None,
+        priority: Priority = "normal",
         timeout: float | None = None,
     ) -> list[bool]:
         """Writes pages from regions. `named`: a key may be set anew, and the newest wins; else it is computed from the content. Default: as the
@@ -215,10 +218,24 @@ class Client:
         `expires_in`, here and below: seconds after which no node finds the pages any more, up to ten years; None: they do not expire. A named
         page that is set anew has the expiry of the new call; of a computed one that is there already the later expiry counts. NotAvailable is
         raised if the node is too old for it.
+
+        `priority`, here and below: when the node evicts the pages from its memory; "low" before all others, "high" after all others, as long as
+        high ones take no more than half of the room. The latest call says it. It is a hint: the disk and other nodes do not know it.
         """
         is_named = self._is_named(named)
         write = self._transfer.write
-        return self._move(keys, pages, pool, timeout, False, write, named=is_named, hint=hint, expires_in=expires_in)
+        return self._move(
+            keys,
+            pages,
+            pool,
+            timeout,
+            False,
+            write,
+            named=is_named,
+            hint=hint,
+            expires_in=expires_in,
+            priority=priority,
+        )
 
     # Pages as bytes
 
@@ -263,11 +280,19 @@ class Client:
         pool: str = "kv",
         hint: Hint = 0,
         expires_in: float | None = None,
+        priority: Priority = "normal",
         timeout: float | None = None,
     ) -> bool:
-        """Sets a page: any object with the buffer protocol. `named` and `expires_in` as in set_from."""
+        """Sets a page: any object with the buffer protocol. `named`, `expires_in` and `priority` as in set_from."""
         return self.set_many(
-            _alone(key), [data], named=named, pool=pool, hint=hint, expires_in=expires_in, timeout=timeout
+            _alone(key),
+            [data],
+            named=named,
+            pool=pool,
+            hint=hint,
+            expires_in=expires_in,
+            priority=priority,
+            timeout=timeout,
         )[0]
 
     def set_many(
@@ -279,6 +304,7 @@ class Client:
         pool: str = "kv",
         hint: Hint = 0,
         expires_in: float | None = None,
+        priority: Priority = "normal",
         timeout: float | None = None,
     ) -> list[bool]:
         """Sets pages: a mapping of keys to pages, or keys and pages."""
@@ -289,7 +315,13 @@ class Client:
             datas = list(items.values())
             items = cast(Sequence[str] | Sequence[bytes], list(items))
         keys, pool = keys_of(items, pool)
-        told = Told(pool, named=self._is_named(named), hint=hint_number(hint), expires_in_ms=expiry_ms(expires_in))
+        told = Told(
+            pool,
+            named=self._is_named(named),
+            hint=hint_number(hint),
+            expires_in_ms=expiry_ms(expires_in),
+            priority=priority_number(priority),
+        )
         if datas is None or len(datas) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {0 if datas is None else len(datas)}")
         views = [flat_view(data) for data in datas]
@@ -540,10 +572,17 @@ class Client:
         named: bool = False,
         hint: Hint,
         expires_in: float | None = None,
+        priority: Priority = "normal",
     ) -> list[bool]:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        told = Told(pool, named=named, hint=hint_number(hint), expires_in_ms=expiry_ms(expires_in))
+        told = Told(
+            pool,
+            named=named,
+            hint=hint_number(hint),
+            expires_in_ms=expiry_ms(expires_in),
+            priority=priority_number(priority),
+        )
         pages = as_lists(pages)
         if len(pages) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")

@@ -28,11 +28,14 @@ _NEVER_FITS: Final = 1 << 62
 class Told:
     """What the requests of one call tell beside their keys: the first one may begin a request of the program, the others go on with it."""
 
-    def __init__(self, pool: str, *, named: bool = False, hint: int = 0, expires_in_ms: int | None = None) -> None:
+    def __init__(
+        self, pool: str, *, named: bool = False, hint: int = 0, expires_in_ms: int | None = None, priority: int = 0
+    ) -> None:
         self.pool = pool
         self._named = named
         self._hint = hint
         self._expires_in_ms = expires_in_ms
+        self._priority = priority
         self._has_begun = False
 
     def check(self, hello: Hello) -> None:
@@ -43,10 +46,12 @@ class Told:
             )
 
     def _flags(self, hello: Hello) -> bytes:
+        # A priority is a hint too: pages are normal on a node that does not know it.
+        priority = self._priority if hello.capabilities & protocol.CAN_RANK else 0
         if not hello.capabilities & protocol.CAN_TAKE_HINTS:
-            return protocol.flags_of(self._named, expires_in_ms=self._expires_in_ms)
+            return protocol.flags_of(self._named, expires_in_ms=self._expires_in_ms, priority=priority)
         continues, self._has_begun = self._has_begun, True
-        return protocol.flags_of(self._named, self._hint, continues, self._expires_in_ms)
+        return protocol.flags_of(self._named, self._hint, continues, self._expires_in_ms, priority)
 
     def transfer(self, hello: Hello, pieces: int) -> bytes:
         """GET and SET before their keys."""

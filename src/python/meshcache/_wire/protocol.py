@@ -45,6 +45,7 @@ CAN_TAKE_HINTS: Final = 8
 CAN_EXPIRE: Final = 16
 CAN_PIN: Final = 32
 CAN_TELL_EVENTS: Final = 64
+CAN_RANK: Final = 128
 
 EVENTS_NOTHING: Final = 0
 EVENTS_RESET: Final = 1
@@ -205,11 +206,13 @@ def exists_head(pool: str, suffixes: Sequence[str], per_key: bool) -> bytes:
     return text16(pool) + bytes((per_key, len(suffixes))) + b"".join(map(text16, suffixes))
 
 
-def flags_of(named: bool, hint: int = 0, continues: bool = False, expires_in_ms: int | None = None) -> bytes:
+def flags_of(
+    named: bool, hint: int = 0, continues: bool = False, expires_in_ms: int | None = None, priority: int = 0
+) -> bytes:
     """The flags of GET, SET, GET_BYTES and SET_BYTES, and the expiry that follows them. `continues`: with the request of the
     client's last one of these.
     """
-    flags = named | hint << 1 | continues << 3
+    flags = named | hint << 1 | continues << 3 | priority << 5
     return bytes((flags,)) if expires_in_ms is None else struct.pack("<BQ", flags | 1 << 4, expires_in_ms)
 
 
