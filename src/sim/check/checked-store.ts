@@ -2,6 +2,7 @@ import { ClosedError } from '../../base/errors.js';
 import { KeyEncoder } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
+import type { WriteOptions } from '../../store/call/call-options.js';
 import type { StoreNamespace } from '../../store/namespace/store-namespace.js';
 import { wholeNamespace } from '../../store/namespace/whole-namespace.js';
 import type { CallKind } from './call-watch.js';
@@ -42,6 +43,9 @@ export type OnContent = (name: string, content: number) => void;
 const SCOPE_SEPARATOR = '/';
 const MAIN_POOL = 'kv';
 
+/** What a set says of its pages beside their content. */
+export type SetTerms = Pick<WriteOptions, 'expiresInMs' | 'priority'>;
+
 /**
  * Calls of one store, each recorded and checked: pages that are set identify themselves, and pages that are read are
  * compared with those that were set. Calls end as misses if the store is closed meanwhile.
@@ -80,10 +84,10 @@ export class CheckedStore {
     });
   }
 
-  /** Sets named pages in one call; true for each page that is set. `expiresInMs`: undefined for pages that do not expire. */
-  async setNamed(pages: readonly PageToSet[], scope = '', expiresInMs?: number): Promise<boolean[]> {
+  /** Sets named pages in one call; true for each page that is set. */
+  async setNamed(pages: readonly PageToSet[], scope = '', options: SetTerms = {}): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
-    const options = { expiresInMs };
+    const { expiresInMs } = options;
     const keys = pages.map(({ key }) => key);
     return this.#withSlots(pages.length, (slots) =>
       this.#stated({ kind: 'named', scope, pages, expiresInMs }, (statements) => {
@@ -103,15 +107,16 @@ export class CheckedStore {
     );
   }
 
-  /** Sets computed pages in one call; `expiresInMs` as of {@link setNamed}. */
-  async setComputed(keys: readonly string[], scope = '', expiresInMs?: number): Promise<boolean[]> {
+  /** Sets computed pages in one call; true for each page that is set. */
+  async setComputed(keys: readonly string[], scope = '', options: SetTerms = {}): Promise<boolean[]> {
+    const { expiresInMs } = options;
     const namespace = this.#namespaceOf(scope);
     const { pageBytes: bytes } = this.#options;
     const pages = keys.map((key) => ({ key, bytes }));
     return this.#withSlots(keys.length, (slots) =>
       this.#stated({ kind: 'computed', scope, pages, expiresInMs }, (statements) => {
         this.#fillAll(slots, pages, scope, statements);
-        return namespace.batchSetV1([...keys], slots, { expiresInMs });
+        return namespace.batchSetV1([...keys], slots, options);
       }),
     );
   }

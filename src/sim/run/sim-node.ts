@@ -284,6 +284,7 @@ export class SimNode {
     const clock = process.programClock;
     const random = forkedRandom(seed, 'calls', node, this.starts);
     const expiryRandom = forkedRandom(seed, 'expiries', node, this.starts);
+    const priorityRandom = forkedRandom(seed, 'priorities', node, this.starts);
     const calls =
       workload.kind === 'mixed' && keys !== undefined
         ? new MixedCalls({
@@ -295,6 +296,7 @@ export class SimNode {
             clock,
             random,
             expiryRandom,
+            priorityRandom,
             pinCalls: this.#pinCalls(checked, process),
           })
         : undefined;

@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/environment/clock.js';
 import type { RandomSource } from '../../base/environment/random.js';
+import type { PagePriority } from '../../core/index.js';
 import type { CheckedStore } from '../check/checked-store.js';
 import type { MixedWorkload } from '../scenario/workload.js';
 import { below } from '../world/kernel/seeds.js';
@@ -16,6 +17,8 @@ export interface MixedCallsParts {
   readonly random: RandomSource;
   /** Decides which sets have an expiry, and which. */
   readonly expiryRandom: RandomSource;
+  /** Decides which sets have a priority, and which. */
+  readonly priorityRandom: RandomSource;
   /** Pins pages beside these calls. */
   readonly pinCalls?: PinCalls | undefined;
 }
@@ -28,6 +31,8 @@ const LOOKED_UP_MAX_COUNT = 60;
 /** One set of that many has an expiry, of that many milliseconds at most: less than what pages are given to be found after the last fault. */
 const EXPIRING_ONE_IN = 8;
 const EXPIRY_MAX_MS = 6_000;
+/** The priorities of sets, each as often. */
+const PRIORITIES: readonly (PagePriority | undefined)[] = [undefined, undefined, undefined, 'normal', 'low', 'high'];
 
 /** Loops of random calls on one node: sets, reads, lookups, deletes, clears. */
 export class MixedCalls {
@@ -85,19 +90,23 @@ export class MixedCalls {
     const kinds = isComputed ? ['computed', 'both'] : ['own', 'named', 'both'];
     const chosen = this.#distinct(1 + this.#below(workload.batchMaxPages), scope, kinds, this.#parts.node);
     if (chosen.length === 0) return;
-    const expiresInMs = this.#expiry();
+    const terms = { expiresInMs: this.#expiry(), priority: this.#priority() };
     if (isComputed) {
       await store.setComputed(
         chosen.map(({ name }) => name),
         scope,
-        expiresInMs,
+        terms,
       );
       return;
     }
     const pages = chosen.map(({ name, bytes }) => {
       return { key: name, bytes: bytes ?? keys.lengthOf(this.#parts.random.u32()) };
     });
-    await store.setNamed(pages, scope, expiresInMs);
+    await store.setNamed(pages, scope, terms);
+  }
+
+  #priority(): PagePriority | undefined {
+    return PRIORITIES[below(this.#parts.priorityRandom, PRIORITIES.length)];
   }
 
   /** Milliseconds after which the pages of a set expire; undefined: they do not. */
