@@ -19,7 +19,14 @@
  * @module meshcache/sim: advanced
  */
 export { CALL_BOUNDS_MS, type CallKind } from './check/call-watch.js';
-export type { CheckedStore, CheckedStoreOptions, OnContent, PageToPin, PageToSet } from './check/checked-store.js';
+export type {
+  CheckedStore,
+  CheckedStoreOptions,
+  OnContent,
+  PageToPin,
+  PageToSet,
+  SetTerms,
+} from './check/checked-store.js';
 export type { FollowedPages } from './check/followed-pages.js';
 export type { ProcessId } from './check/statements.js';
 export { VIOLATION_KINDS, type Violation, type ViolationKind } from './check/violations.js';
