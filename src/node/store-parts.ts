@@ -121,9 +121,11 @@ function pinningOf(
   });
 }
 
-function pagePinsOf({ config, env, region, metrics }: StoreGround, pool: PublishedPool): PagePins {
+function pagePinsOf({ config, env, region, tenants, metrics }: StoreGround, pool: PublishedPool): PagePins {
   const segmentBytes = Math.min(pool.capacity, region.segmentBytes);
-  return new PagePins({ pool, segmentBytes, maxShare: config.pinMaxShare, clock: env.clock, metrics });
+  const { pinMaxShare: maxShare } = config;
+  const quotas = tenants.of('pool', pool.capacity);
+  return new PagePins({ pool, segmentBytes, maxShare, tenants: quotas, clock: env.clock, metrics });
 }
 
 /** Makes the pool in the region, which peers can read from now on. */

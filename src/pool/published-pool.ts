@@ -98,6 +98,11 @@ export class PublishedPool {
     return this.#longestBytes;
   }
 
+  /** Length in bytes of the longest page that a tenant was to have, however long its quota allows; 0: of no tenants. */
+  longestBytesOf(tenant: number): number {
+    return this.#index.tenants.longestBytesOf(tenant);
+  }
+
   /** Bytes of all pages, including those whose bytes are still to be written. */
   get bytesUsed(): number {
     return this.#index.usedBytes;

@@ -103,6 +103,49 @@ simulated('pins: pinned copies are not replaced by other copies', async (t, worl
   t.is(b.stats().pinnedEntries, 4);
 });
 
+simulated('pins: of more pages of another node than can be pinned, the first ones are', async (t, world) => {
+  const [a, b] = await pair(world, { global_segment_size: 16 * PAGE_BYTES, pin_max_share: 0.5 });
+  const keys = Array.from({ length: 8 }, (_, i) => `page-${i}`);
+  for (const [i, key] of keys.entries()) await set(t, a, key, i);
+  const pinned = await b.pin(keys, { forMs: 60_000 });
+  t.deepEqual(pinned, [true, true, true, true, false, false, false, false], 'the head of a prefix is worth more');
+  t.is(await b.metric('meshcache_copied_pages_total', { reason: 'pin' }), 4, 'none is copied in vain');
+});
+
+simulated('pins: a tenant that has pinned what it may can set pages still', async (t, world) => {
+  const quotas = { small: { max: 0.25 }, large: { min: 0.5 } };
+  const config = { global_segment_size: 16 * PAGE_BYTES, pin_max_share: 0.5, namespace_quotas: quotas };
+  const store = await startStore(world, { config });
+  const keys = Array.from({ length: 16 }, (_, i) => `page-${i}`);
+  const pinnedOf = async (tag: string): Promise<number> => {
+    const pages = store.namespace({ tag });
+    for (const [i, key] of keys.entries()) t.true(await pages.set(key, content(i, PAGE_BYTES)));
+    const count = (await pages.pin(keys, { forMs: 60_000 })).filter((isPinned) => isPinned).length;
+    for (const [i, key] of keys.entries()) t.true(await pages.set(`later-${key}`, content(i, PAGE_BYTES)));
+    return count;
+  };
+  t.is(await pinnedOf('small'), 2, 'half of its maximum');
+  t.is(await pinnedOf('large'), 2, 'what is left of what the program may');
+});
+
+simulated('pins: a pinned page that expires is a miss at once, and its pin ends', async (t, world) => {
+  const [a, b] = await pair(world);
+  t.true(await a.set('prompt', content(1, PAGE_BYTES), { expiresInMs: 5_000 }));
+  for (const store of [a, b]) t.deepEqual(await store.pin(['prompt'], { forMs: 60_000 }), [true]);
+  await world.sleep(4_000);
+  for (const store of [a, b]) t.true(await isRead(store, 'prompt', 1));
+  await world.sleep(1_001);
+  for (const store of [a, b]) {
+    t.is(await store.get('prompt'), null);
+    t.deepEqual(await store.pin(['prompt'], { forMs: 60_000 }), [false]);
+  }
+  await world.sleep(2_000);
+  for (const store of [a, b]) t.like(store.stats(), { poolEntries: 0, pinnedEntries: 0, pinnedBytes: 0 });
+  await set(t, a, 'prompt', 2);
+  t.is(a.stats().pinnedEntries, 0, 'the pin was of the expired page');
+  t.true(await isRead(b, 'prompt', 2));
+});
+
 simulated('pins: a pinned copy stays when its page is computed here as well, and others find it', async (t, world) => {
   const [a, b] = await pair(world);
   await compute(t, [a, b]);

@@ -49,6 +49,11 @@ export class IndexTenants {
     return this.#allocator.isFreed ? [] : this.#allocator.allTenantStats();
   }
 
+  /** Length in bytes of the longest page that was to be published for a tenant and that its maximum allows. */
+  longestBytesOf(tenant: number): number {
+    return this.#allocator.longestBytesOf(tenant);
+  }
+
   /** Throws `InvariantError` if a tenant has published more than its maximum. */
   verify(): void {
     for (const [tenant, { usedBytes, maxBytes }] of this.stats().entries()) {

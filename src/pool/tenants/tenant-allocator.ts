@@ -20,6 +20,8 @@ interface WantedPage {
 /** A pool allocator that finds the tenant of a page by its key. Without tenants it is a plain one. */
 export class TenantAllocator extends PoolAllocator {
   readonly #tenants: TierTenants | undefined;
+  /** By tenant. */
+  readonly #longestBytes: number[] = [];
 
   constructor(options: PoolAllocatorOptions, tenants: TierTenants | undefined) {
     super(tenants === undefined ? options : { ...options, tenants: tenants.quotas });
@@ -39,7 +41,9 @@ export class TenantAllocator extends PoolAllocator {
     nowMs?: number,
     request?: PoolPublishOptions,
   ): BatchPlacement {
-    return super.publishBatch(keys, bytes, nowMs, this.#ofTenant(keys, request));
+    const ofTenant = this.#ofTenant(keys, request);
+    if (ofTenant?.tenant !== undefined) this.#noteLengths(ofTenant.tenant, bytes);
+    return super.publishBatch(keys, bytes, nowMs, ofTenant);
   }
 
   override lookupBatch(keys: Keys, request?: PoolRequestOptions): BatchLookup {
@@ -65,6 +69,22 @@ export class TenantAllocator extends PoolAllocator {
   allTenantStats(): PoolTenantStats[] {
     if (this.#tenants === undefined) return [];
     return Array.from({ length: this.tenantCount }, (_, tenant) => this.tenantStats(tenant));
+  }
+
+  /** Length in bytes of the longest page that was to be published for a tenant and that its maximum allows; 0: none. */
+  longestBytesOf(tenant: number): number {
+    return this.#longestBytes[tenant] ?? 0;
+  }
+
+  #noteLengths(tenant: number, bytes: number | ArrayLike<number>): void {
+    const maxBytes = this.#tenants?.quotas[tenant - 1]?.maxBytes ?? Number.POSITIVE_INFINITY;
+    let longest = this.longestBytesOf(tenant);
+    const lengths = typeof bytes === 'number' ? [bytes] : bytes;
+    for (let i = 0; i < lengths.length; i++) {
+      const length = lengths[i] as number;
+      if (length > longest && length <= maxBytes) longest = length;
+    }
+    this.#longestBytes[tenant] = longest;
   }
 
   /** A request is of the tenant of its first key. */

@@ -93,15 +93,19 @@ export class RemoteCopies {
   }
 
   /**
-   * Copies pages, from the first on at most `maxBytes` of them; 1 for each key whose page is in the own pool afterwards.
-   * While too many requests wait, all are refused with 0. Never rejects.
+   * Copies pages, from the first on those that `takes` accepts and for which copies have room all together; 1 for each
+   * key whose page is in the own pool afterwards. While too many requests wait, all are refused with 0. Never rejects.
    */
-  async copy(keys: readonly string[], reason: CopyReason, maxBytes = Number.POSITIVE_INFINITY): Promise<Uint8Array> {
+  async copy(
+    keys: readonly string[],
+    reason: CopyReason,
+    takes: (key: string, length: number) => boolean = () => true,
+  ): Promise<Uint8Array> {
     const refused = new Uint8Array(keys.length);
     if (this.#requests >= COPY_REQUESTS_MAX_COUNT) return refused;
     this.#requests++;
     try {
-      return await this.#turns.run(() => this.#copy(keys, reason, maxBytes));
+      return await this.#turns.run(() => this.#copy(keys, reason, takes));
     } catch (error) {
       if (!this.#isClosed) {
         this.#parts.log.log('warn', 'copying pages of another node failed', { error: String(error) });
@@ -119,7 +123,11 @@ export class RemoteCopies {
     await this.#turns.ended();
   }
 
-  async #copy(keys: readonly string[], reason: CopyReason, maxBytes: number): Promise<Uint8Array> {
+  async #copy(
+    keys: readonly string[],
+    reason: CopyReason,
+    takes: (key: string, length: number) => boolean,
+  ): Promise<Uint8Array> {
     const { pool, directory, metrics, nodeId } = this.#parts;
     if (this.#isClosed) return new Uint8Array(keys.length);
     const isHere = pool.hasBatch(keys);
@@ -127,10 +135,11 @@ export class RemoteCopies {
     const locations = await directory.get(missing);
     // The directory may be wrong about lengths: memory is only allocated for lengths that a page can have.
     const lengthMaxBytes = Math.min(this.#maxBytes, PAGE_MAX_BYTES);
-    let leftBytes = maxBytes;
+    let leftBytes = this.#maxBytes - this.#pinnedBytes();
     const wanted = missing.flatMap((key, i): Wanted[] => {
       const { nodeId: owner = nodeId, length = 0 } = locations[i] ?? {};
       if (owner === nodeId || length === 0 || length > Math.min(lengthMaxBytes, leftBytes)) return [];
+      if (!takes(key, length)) return [];
       leftBytes -= length;
       return [{ key, length }];
     });
@@ -143,6 +152,13 @@ export class RemoteCopies {
       if (count > 0) metrics.count('meshcache_copied_pages_total', count, { reason });
     }
     return this.#isClosed ? new Uint8Array(keys.length) : pool.hasBatch(keys);
+  }
+
+  /** Bytes of the copies that clients have pinned. */
+  #pinnedBytes(): number {
+    let bytes = 0;
+    for (const [key, length] of this.#copies) if (this.#parts.isPinned(key)) bytes += length;
+    return bytes;
   }
 
   /** The pages of a batch for which there is room, starting with the first. */

@@ -1,22 +1,27 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertEqual } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
-import { leavesGap } from './pinned-gaps.js';
+import type { TierTenants } from '../../pool/tenants/namespace-tenants.js';
+import { type PinBudget, PinLimits } from './pin-limits.js';
+import { leavesGap, spaceOf } from './pinned-gaps.js';
 
-/** Part of what all clients may pin that one of them may. */
-const CLIENT_FRACTION = 1 / 2;
 /** Pins end at multiples of this time, up to so much late. */
 const TICK_MS = 250;
 /** Pins that are ended at a time; then other work has its turn. */
 const ENDED_AT_ONCE_MAX_COUNT = 4096;
 
 export interface PagePinsParts {
-  readonly pool: Pick<PublishedPool, 'capacity' | 'longestBytes' | 'peekBatch' | 'lease' | 'unlease'>;
+  readonly pool: Pick<
+    PublishedPool,
+    'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekBatch' | 'lease' | 'unlease'
+  >;
   /** Bytes of a segment of the pool's memory; no page crosses the end of one. */
   readonly segmentBytes: number;
-  /** Part of the pool that pinned pages may take. */
+  /** Part of the pool that pinned pages may take, and part of a tenant's maximum that pinned pages of the tenant may. */
   readonly maxShare: number;
+  /** Tenants of the pool. Default: all pages are of one. */
+  readonly tenants?: TierTenants | undefined;
   readonly clock: Pick<Clock, 'nowMs' | 'after'>;
   readonly metrics: MetricsSink;
 }
@@ -36,6 +41,7 @@ interface Pin {
 /** A page that is pinned; the lease keeps it from eviction. */
 interface PinnedPage {
   readonly key: string;
+  readonly tenant: number;
   readonly lease: PageLease;
   readonly pins: Map<Holder, Pin>;
 }
@@ -54,27 +60,31 @@ export type { Holder as PinHolder };
  * Pages of the own pool that clients have pinned for a time: they are not evicted. A pin ends with its time, by
  * {@link unpin}, with its client, and when its page is removed or overwritten, which no pin delays.
  *
- * Accounting: `#bytes` is the sum over `#pages`, each page once, at most `maxShare` of the pool; a client's bytes are
- * the sum over its pins, at most CLIENT_FRACTION of that, or one page. Beside the pinned pages there is always a gap in which
- * the longest page that the pool has had so far finds room. Each pin is in `#due`, by the tick at which it is looked
- * at next.
+ * Accounting: `#bytes` is the sum over `#pages`, each page once, and `#tenantBytes` the space of those of each tenant; a
+ * client's bytes are the sum over its pins. All are within {@link PinLimits}. Beside the pinned pages there is always a gap in
+ * which the longest page that the pool has had so far finds room. Each pin is in `#due`, by the tick at which it is
+ * looked at next.
  */
 export class PagePins {
   readonly #parts: PagePinsParts;
-  readonly #maxBytes: number;
+  readonly #limits: PinLimits;
   readonly #pages = new Map<string, PinnedPage>();
   readonly #holders = new Set<Holder>();
   readonly #due = new Map<number, Set<Pin>>();
   #bytes = 0;
+  readonly #tenantBytes: number[];
   #cancelTimer: () => void = () => {};
   /** Time at which the timer goes off; infinite without one. */
   #timerMs = Number.POSITIVE_INFINITY;
   #isClosed = false;
 
   constructor(parts: PagePinsParts) {
-    const { pool, maxShare, metrics } = parts;
+    const { pool, maxShare, tenants, metrics } = parts;
+    const { capacity } = pool;
     this.#parts = parts;
-    this.#maxBytes = Math.floor(pool.capacity * maxShare);
+    const longestBytesOf = (tenant: number) => pool.longestBytesOf(tenant);
+    this.#limits = new PinLimits({ capacity, maxShare, tenants, longestBytesOf });
+    this.#tenantBytes = new Array<number>(this.#limits.tenantsCount).fill(0);
     metrics.setGaugeProvider('meshcache_pool_pinned_entries', () => this.#pages.size);
     metrics.setGaugeProvider('meshcache_pool_pinned_bytes', () => this.#bytes);
   }
@@ -101,11 +111,10 @@ export class PagePins {
     return holder;
   }
 
-  /** Bytes of further pages that the client may pin. */
-  roomOf(holder: Holder): number {
-    if (this.#isClosed || holder.hasEnded) return 0;
-    const own = holder.bytes === 0 ? this.#maxBytes : this.#holderMaxBytes - holder.bytes;
-    return Math.max(0, Math.min(this.#maxBytes - this.#bytes, own));
+  /** What the client may pin in addition; null: nothing, as it has ended. */
+  budgetOf(holder: Holder): PinBudget | null {
+    if (this.#isClosed || holder.hasEnded) return null;
+    return this.#limits.budget({ all: this.#bytes, byTenant: this.#tenantBytes, client: holder.bytes });
   }
 
   /**
@@ -156,10 +165,6 @@ export class PagePins {
     this.#timerMs = Number.POSITIVE_INFINITY;
   }
 
-  get #holderMaxBytes(): number {
-    return Math.floor(this.#maxBytes * CLIENT_FRACTION);
-  }
-
   /** The keys of those pages that the limits allow the client to pin: as many as fit, from the first on. */
   #admitted(holder: Holder, here: readonly (readonly [key: string, page: PublishedPage])[]): Set<string> {
     const admitted = new Set<string>();
@@ -167,17 +172,11 @@ export class PagePins {
     const added: PublishedPage[] = [];
     /** For each of them, the number of keys that were admitted before it. */
     const before: number[] = [];
-    let [bytes, holderBytes] = [this.#bytes, holder.bytes];
+    const budget = this.budgetOf(holder);
     for (const [key, page] of here) {
-      const { length } = page;
       const isNew = !this.#pages.has(key);
-      if (!holder.pins.has(key)) {
-        if (holderBytes > 0 && holderBytes + length > this.#holderMaxBytes) continue;
-        if (isNew && bytes + length > this.#maxBytes) continue;
-        holderBytes += length;
-      }
+      if (!holder.pins.has(key) && !budget?.take(key, page.length, isNew)) continue;
       if (isNew) {
-        bytes += length;
         before.push(admitted.size);
         added.push(page);
       }
@@ -210,9 +209,17 @@ export class PagePins {
     if (unpinned.length === 0) return;
     for (const lease of this.#parts.pool.lease(unpinned, (ended) => this.#endedEarly(ended))) {
       if (lease === null) continue;
-      this.#pages.set(lease.key, { key: lease.key, lease, pins: new Map() });
-      this.#bytes += lease.page.length;
+      const page = { key: lease.key, tenant: this.#limits.tenantOf(lease.key), lease, pins: new Map<Holder, Pin>() };
+      this.#pages.set(lease.key, page);
+      this.#sum(page, 1);
     }
+  }
+
+  /** Adds a page to the sums, or takes it out of them. */
+  #sum({ tenant, lease }: PinnedPage, sign: 1 | -1): void {
+    const { length } = lease.page;
+    this.#bytes += sign * length;
+    this.#tenantBytes[tenant] = (this.#tenantBytes[tenant] as number) + sign * spaceOf(length);
   }
 
   #pin(holder: Holder, page: PinnedPage, untilMs: number): void {
@@ -243,7 +250,7 @@ export class PagePins {
     holder.bytes -= page.lease.page.length;
     if (page.pins.size > 0) return;
     this.#pages.delete(page.key);
-    this.#bytes -= page.lease.page.length;
+    this.#sum(page, -1);
     this.#parts.pool.unlease([page.lease]);
   }
 
@@ -313,11 +320,13 @@ export class PagePins {
   verify(): void {
     const { pool, segmentBytes } = this.#parts;
     let [bytes, pinsCount] = [0, 0];
-    for (const [key, { lease, pins }] of this.#pages) {
+    const byTenant = this.#tenantBytes.map(() => 0);
+    for (const [key, { lease, tenant, pins }] of this.#pages) {
       const name = (): string => `page pins: ${JSON.stringify(key)}`;
       assert(lease.isLive && lease.key === key, () => `${name()} is pinned without a lease`);
       assert(pins.size > 0, () => `${name()} is pinned by nobody`);
       bytes += lease.page.length;
+      byTenant[tenant] = (byTenant[tenant] as number) + spaceOf(lease.page.length);
       for (const [holder, pin] of pins) {
         pinsCount++;
         assert(this.#holders.has(holder), () => `${name()} is pinned by a client that has ended`);
@@ -326,7 +335,10 @@ export class PagePins {
       }
     }
     assertEqual('page pins: bytes', this.#bytes, bytes);
-    assertAtMost('page pins: bytes', bytes, this.#maxBytes);
+    for (const [i, space] of byTenant.entries()) {
+      assertEqual(`page pins: space of tenant ${i}`, this.#tenantBytes[i] as number, space);
+    }
+    this.#limits.verify({ all: bytes, byTenant });
     const ranges = [...this.#pages.values()].map(({ lease }) => lease.page);
     const hasGap = ranges.length === 0 || leavesGap(ranges, 1, { capacity: pool.capacity, segmentBytes });
     assert(hasGap, () => `page pins: ${ranges.length} pinned pages leave no room`);
@@ -335,7 +347,7 @@ export class PagePins {
       for (const { page } of pins.values()) sum += page.lease.page.length;
       pinsCount -= pins.size;
       assertEqual('page pins: bytes of a client', holderBytes, sum);
-      if (pins.size > 1) assertAtMost('page pins: bytes of a client', sum, this.#holderMaxBytes);
+      this.#limits.verifyClient(sum, pins.size);
     }
     assertEqual('page pins: pins that a client knows and no page', pinsCount, 0);
     for (const tick of this.#due.keys()) {

@@ -29,7 +29,7 @@ export function leavesGap(pages: readonly PoolRange[], bytes: number, { capacity
 }
 
 /** Bytes that a page of this length takes in a pool whose pages have stamps. */
-function spaceOf(length: number): number {
+export function spaceOf(length: number): number {
   return Math.max(length, STAMP_BYTES);
 }
 

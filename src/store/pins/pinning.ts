@@ -108,14 +108,14 @@ export class ClientPins {
     const { pins, mayBring } = this.#parts;
     const absent = this.#pinHere(keys, call);
     for (let start = 0; start < absent.length; start += BROUGHT_MAX_KEYS) {
-      if (call.signal?.aborted || pins.roomOf(this.#holder) === 0 || !mayBring()) return;
+      if (call.signal?.aborted || !pins.budgetOf(this.#holder)?.allows(absent[start] as string) || !mayBring()) return;
       const wanted = absent.slice(start, start + BROUGHT_MAX_KEYS);
       await this.#pinFromDisk(wanted, call);
       if (call.signal?.aborted || this.#holder.hasEnded) return;
       const elsewhere = this.#pinHere(wanted, call);
-      const roomBytes = pins.roomOf(this.#holder);
-      if (elsewhere.length === 0 || roomBytes === 0) continue;
-      await this.#parts.copies.copy(elsewhere, 'pin', roomBytes);
+      const budget = pins.budgetOf(this.#holder);
+      if (elsewhere.length === 0 || budget === null) continue;
+      await this.#parts.copies.copy(elsewhere, 'pin', (key, length) => budget.take(key, length));
       this.#pinHere(elsewhere, call);
     }
   }
@@ -137,13 +137,11 @@ export class ClientPins {
     if (promoter === null || onDisk === null) return;
     let wanted = keys;
     while (wanted.length > 0 && !call.signal?.aborted) {
-      let leftBytes = pins.roomOf(this.#holder);
+      const budget = pins.budgetOf(this.#holder);
       const found = onDisk(wanted);
-      const asked = wanted.filter((_, i) => {
+      const asked = wanted.filter((key, i) => {
         const length = found[i]?.length ?? 0;
-        if (length === 0 || length > leftBytes) return false;
-        leftBytes -= length;
-        return true;
+        return length > 0 && budget?.take(key, length) === true;
       });
       if (asked.length === 0) return;
       const outcomes = await promoter.promote(nodeId, asked);
