@@ -170,6 +170,19 @@ test('contents: a copy that is stated after its page was cleared is outdated, on
   t.is(put(named('c', 20, 1, { isCopy: true })), Taken.taken);
 });
 
+test('contents: a copy of what had been evicted before it was cleared is outdated, too', (t) => {
+  // Cause: nothing was known of the page any more, so a node that had been cut off could state its copy.
+  for (const page of [named, computed]) {
+    const { shard, put } = shardOf();
+    put(page('a', 10, 1));
+    shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 });
+    shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 11 }, { withCopies: true });
+    t.is(put(page('b', 10, 1, { isCopy: true })), Taken.outdated);
+    t.is(put(page('c', 10, 1)), Taken.taken, 'who has set it itself');
+    shard.verify();
+  }
+});
+
 test('contents: a stale location is dropped, not what its node has stated since', (t) => {
   const { shard, put } = shardOf();
   put(named('a', 10, 1));

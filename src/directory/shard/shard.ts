@@ -161,17 +161,13 @@ export class DirectoryShard {
    */
   delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
     this.#call++;
-    let version = 0;
     const isVoid = (record: NodeRecord, slot: number): boolean => {
       if (record.nodeId !== said.nodeId || record.incarnation !== said.incarnation) return false;
-      if (this.#lists.slab.generationOf(slot) > said.generation) return false;
-      version = this.#lists.slab.versionOf(slot);
-      return true;
+      return this.#lists.slab.generationOf(slot) <= said.generation;
     };
     for (const key of keys) {
-      version = 0;
       this.#unlinkAndNote(key, isVoid);
-      if (withCopies) this.#dropCopies(key, version);
+      if (withCopies) this.#dropCopies(key);
     }
   }
 
@@ -301,15 +297,15 @@ export class DirectoryShard {
     };
   }
 
-  #dropCopies(key: string, version: number): void {
+  /** Drops the copies under a key, and accepts none that is as old as anything that this shard has been told of. */
+  #dropCopies(key: string): void {
     const { slab } = this.#lists;
-    let newest = version;
     for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
       const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
       if (!isCopy && this.#isLiveRecord(this.#lists.recordAt(slab.nodeOf(slot)))) return;
-      newest = Math.max(newest, slab.versionOf(slot));
     }
-    if (newest > 0) this.#copyRemovals.note(key, newest + 1);
+    // The version of the page itself may be unknown: its node may have evicted it, and a node that was cut off may have a copy.
+    if (this.#newestVersion > 0) this.#copyRemovals.note(key, this.#newestVersion + 1);
     this.#unlinkAndNote(key, (record, slot) => {
       if ((slab.flagsOf(slot) & COPY) === 0) return false;
       this.#displace(key, record, { voidBelow: slab.versionOf(slot) + 1, isCopy: true });
