@@ -15,6 +15,7 @@ import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
 import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
+import { UnconfirmedCopies } from './unconfirmed-copies.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
@@ -40,6 +41,8 @@ export class PublishedPool {
   readonly capacity: number;
   readonly rkey: number;
   readonly #memory: PoolMemory;
+  /** Copies that are here, and that no reader of this class finds yet. */
+  readonly unconfirmed = new UnconfirmedCopies((key) => this.peekBatch([key])[0]);
   readonly #index: PageIndex;
   readonly #stamps: PageStamps | undefined;
   readonly #onEvict: (keys: string[]) => void;
@@ -212,7 +215,7 @@ export class PublishedPool {
    * a use. Null: the page is not here or is being set, or too much of the pool is held.
    */
   async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
-    return this.#isEnding ? null : this.#serving.serve(key, isVerified);
+    return this.#isEnding || this.unconfirmed.has(key) ? null : this.#serving.serve(key, isVerified);
   }
 
   /**
@@ -252,7 +255,7 @@ export class PublishedPool {
 
   /** Location of each page, in order; null: the page is not here. Counts as a use. */
   lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
-    return this.#index.lookupBatch(keys, request);
+    return this.unconfirmed.without(keys, this.#index.lookupBatch(keys, request));
   }
 
   /** Like {@link lookupBatch}, but does not count as a use. */
@@ -442,7 +445,8 @@ export class PublishedPool {
 
   async #readOffThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
     // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
-    const reading = this.#reading(targets, this.peekBatch(keys), isVerified);
+    const found = this.unconfirmed.without(keys, this.peekBatch(keys));
+    const reading = this.#reading(targets, found, isVerified);
     const strings = stringsOf(keys);
     const hitKeys = pickKeys(keys, reading.hits);
     this.#index.hold(hitKeys);

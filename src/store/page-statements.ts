@@ -206,10 +206,11 @@ export class PageStatements {
     return present.columns.count > 0 ? this.#announceAgain(present) : [];
   }
 
-  /** The locations of those of `keys` that the pool has now. */
+  /** The locations of those of `keys` that the pool has now, for other nodes to read. */
   poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
+    const { pool } = this.#parts;
     const columns = this.#own.findInPool(keys);
-    return keys.map((_, i) => columns.locationAt(i));
+    return keys.map((key, i) => (pool.unconfirmed.has(key) ? null : columns.locationAt(i)));
   }
 
   /** Where each page is; null: this node does not have it, or no directory owner has accepted it. None once the store closes. */

@@ -148,6 +148,24 @@ simulated('hot reads: what the program sets while its copy is on the way stays',
   t.is(await copiedBytes(reader), PAGE, 'the other page alone');
 });
 
+simulated('hot reads: a page that is set anew while it is copied is not read from the copy', async (t, world) => {
+  // Cause: the copy could be read from when it was in the pool, and only the owners' answer said that it was outdated.
+  const [owner, reader, other] = await cluster(world, 3, { directory_replicas: 1 });
+  const [old, young] = [content(1, PAGE), content(2, PAGE)];
+  t.true(await owner.set('page', old));
+  const { directory } = reader.runtime;
+  const state = directory.state.bind(directory);
+  directory.state = async (...announced) => {
+    directory.state = state;
+    t.true(await other.set('page', young));
+    await read(t, reader, 'page', young);
+    return state(...announced);
+  };
+  t.deepEqual(await reader.pin(['page'], { forMs: 1000 }), [false]);
+  t.is(directory.state, state, 'there was a copy');
+  await read(t, reader, 'page', young);
+});
+
 simulated('hot reads: copies take their share of the pool, not more', async (t, world) => {
   const [owner, reader] = await cluster(world, 2);
   const shareBytes = reader.stats().poolCapacityBytes * COPIES_POOL_FRACTION;

@@ -42,8 +42,8 @@ function newCopies(
     const [remoteAddr, length, checksum] = [BigInt(keys.indexOf(key)), lengthOf(key), crc32(bytes)];
     return new DataLocation({ nodeId: 'owner', rdmaEndpoint: '', remoteAddr, rkey: 1, length, checksum });
   };
-  /** What happens between a read and its end. */
-  const hooks = { onRead() {} };
+  /** What happens between a read, or an announcement, and its end. */
+  const hooks = { onRead() {}, onAnnounce: async () => {} };
   const transport = {
     async batchRead(ops: readonly ReadOp[]) {
       const results = ops.map(({ localAddr, remoteAddr, length, checksum }) => {
@@ -82,6 +82,7 @@ function newCopies(
       statements: {
         async announcePromoted(some) {
           announced.push(...some);
+          await hooks.onAnnounce();
           return some.filter((key) => untaken.has(key));
         },
         isVoid: (key) => dropped.has(key),
@@ -184,6 +185,29 @@ test('copies: a page that this node is told to drop after it was read, and befor
   await copyThreads.finishAll();
   t.deepEqual([...(await copying)], [0]);
   t.deepEqual(announced, []);
+});
+
+test('copies: until the owners have answered, nobody reads a copy here, and a request to drop it finds it', async (t) => {
+  // Cause: the page had been set anew while it was copied, and the copy was read until the owners' answer had come.
+  const { copies, pool, hooks, bytesAt } = newCopies(t, { keys: ['k0', 'k1', 'k2'] });
+  const target = { views: [new Uint8Array(PAGE)], length: PAGE };
+  const read = async (key: string) => {
+    const isFound = pool.lookupBatch([key])[0] !== null;
+    const [outcome] = await pool.readPages([key], [target], { isVerified: true });
+    const served = await pool.serve(key, true);
+    if (served !== null && served !== 'damaged') served.release();
+    return [isFound, outcome, served !== null];
+  };
+  hooks.onAnnounce = async () => {
+    t.deepEqual(await read('k0'), [false, 'absent', false]);
+    t.deepEqual(bytesAt('k0'), content(0, PAGE));
+    const own = { views: [content(9, PAGE)], length: PAGE };
+    pool.publishBatch(['k1'], [own]);
+    t.deepEqual((await read('k1')).slice(0, 2), [true, 'read'], 'what the program has set');
+    t.deepEqual(pool.removeOlder(['k2'], [1], { isCopy: true }), ['k2']);
+  };
+  t.deepEqual([...(await copies.copy(['k0', 'k1', 'k2'], 'hot'))], [1, 1, 0]);
+  t.deepEqual(await read('k0'), [true, 'read', true]);
 });
 
 test.serial('verify: remote copies', async (t) => {

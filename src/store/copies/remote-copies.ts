@@ -26,7 +26,10 @@ export type CopyReason = 'handover' | 'hot' | 'pin';
 
 export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
-  readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove' | 'removeOlder'>;
+  readonly pool: Pick<
+    PublishedPool,
+    'capacity' | 'hasBatch' | 'fillPages' | 'unconfirmed' | 'unlease' | 'remove' | 'removeOlder'
+  >;
   readonly disk?: Pick<DiskTier, 'removeOlder'> | undefined;
   readonly pages: Pick<PageStore, 'forget'> & {
     readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
@@ -55,7 +58,7 @@ interface Wanted {
  * order in which they are wanted. A page that the program sets here is no longer a copy.
  *
  * A copy that no directory owner has accepted is dropped again, because this node would not be told what happens to the
- * page. Copies are not written to the own disk: each is only a second location of its page.
+ * page. Until the owners have answered it is not read here: it may have been set anew while it was copied. Copies are not written to the own disk: each is only a second location of its page.
  */
 export class RemoteCopies {
   readonly #parts: RemoteCopiesParts;
@@ -174,11 +177,11 @@ export class RemoteCopies {
   /** Copies a batch; returns the number of copied pages. */
   async #copyBatch(batch: readonly Wanted[]): Promise<number> {
     if (batch.length === 0) return 0;
-    const { pages } = this.#parts;
+    const { pages, pool } = this.#parts;
+    const keys = batch.map(({ key }) => key);
     const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
     try {
       const targets = targetsIn(region, batch);
-      const keys = batch.map(({ key }) => key);
       const { reads } = await this.#reads.read({ keys, pages: targets, wanted: keys.map((_, i) => i) });
       if (this.#isClosed) return 0;
       const origins = new Map<number, PageOrigin>();
@@ -206,6 +209,7 @@ export class RemoteCopies {
       if (untaken.size > 0) this.#dropUntaken(batch, origins, untaken);
       return copied.length - untaken.size;
     } finally {
+      pool.unconfirmed.delete(keys);
       region.free();
     }
   }
@@ -241,6 +245,7 @@ export class RemoteCopies {
         return pages.statements.isVoid(keys[i] as string, (origins[i] as PageOrigin).version) ? null : target;
       });
       isVacant = wanted.map((target) => target !== null);
+      pool.unconfirmed.add(keys.filter((_, i) => isVacant[i]));
       return copyInto(this.#parts.copyThreads, wanted, sources);
     };
     const leases = await pool.fillPages(keys, lengths, fill, origins);
