@@ -274,7 +274,11 @@ export class PageReads {
     const startMs = clock.nowMs();
     const fromDisk: Promise<void>[] = [];
     const onOwn = (own: readonly number[]): void => {
-      if (this.#ownDisk !== undefined) fromDisk.push(this.#ownDisk.read(call, own));
+      if (this.#ownDisk === undefined) return;
+      const read = this.#ownDisk.read(call, own);
+      // A failure is passed on below, when the other reads have ended.
+      read.catch(() => {});
+      fromDisk.push(read);
     };
     // All work that may write into the pages has ended before a failure is passed on.
     const remote = await this.#joined

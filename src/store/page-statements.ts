@@ -184,9 +184,10 @@ export class PageStatements {
   /**
    * Which of the pages are still good, as far as can be known. A page from before this start may have been overwritten
    * or deleted while the node was away. Until all nodes have reported, it is announced first, and is good if other
-   * nodes accept it as directory owners.
+   * nodes accept it as directory owners. None is once the store closes.
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
+    if (this.#closed) return keys.map(() => false);
     if (this.#parts.isSettled()) return keys.map(() => true);
     const columns = this.#own.find(keys);
     const isEarlier = (i: number): boolean => (columns.version[i] as number) < this.#startVersion;

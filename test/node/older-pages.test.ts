@@ -104,3 +104,31 @@ simulated(
     }
   },
 );
+
+simulated(
+  'reads: the directory may answer while the store closes, about pages from before its start',
+  async (t, world) => {
+    // Cause: the closed disk store was asked whether the page is still good, and nobody waited for that answer yet.
+    const [other] = (await startCluster(world, 1)) as [SimStore];
+    const config = { node_id: 'restarted', disk_enabled: true, disk_path: '/cache', disk_size: '64mb' };
+    const setup = { host: '10.0.0.9', config };
+    const before = await startStore(world, setup);
+    t.true(await before.set('key', content(1, PAGE_BYTES)));
+    await before.close();
+    await world.until(() => other.stats().members === 1);
+    const store = await startStore(world, setup);
+    const objectKeys = store.keyEncoder.encodeKeys(['key'], 'kv');
+    const { directory } = store.runtime;
+    await world.until(async () => (await directory.get(objectKeys))[0]?.nodeId === 'restarted');
+    const [own] = await directory.get(objectKeys);
+    let closing: Promise<void> | undefined;
+    directory.find = async (_keys, onFound) => {
+      closing = store.close();
+      onFound(LocatedPages.of([[0, own as DataLocation]]));
+      await world.sleep(5);
+    };
+    t.false(await store.get('key', new Uint8Array(PAGE_BYTES)));
+    t.truthy(closing);
+    await closing;
+  },
+);

@@ -4,7 +4,7 @@ import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../src/base/environment/clock.js';
 import { type Logger, silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
-import { stringsOf } from '../../src/core/binding/key-batch.js';
+import { type Keys, stringsOf } from '../../src/core/binding/key-batch.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -420,4 +420,42 @@ test('aborted sets: whoever gives up waiting for the directory has the memory ba
   t.deepEqual(await setting, [false]);
   t.is(getEventListeners(abort.signal, 'abort').length, 0);
   answered.resolve(new Uint8Array(1));
+});
+
+test('own disk: a failure is passed on when the reads from other nodes have ended', async (t) => {
+  // Cause: nobody waited for the own disk yet, and the process would have ended for a rejection that is not handled.
+  const failure = new Error('the disk has failed');
+  const unhandled: unknown[] = [];
+  const onUnhandled = (reason: unknown) => unhandled.push(reason);
+  process.on('unhandledRejection', onUnhandled);
+  t.teardown(() => process.off('unhandledRejection', onUnhandled));
+  let hasFailed = false;
+  const disk = {
+    firstExpiry: 0,
+    hasBatch: (keys: Keys) => new Uint8Array(stringsOf(keys).length).fill(1),
+    readPages: async () => {
+      hasFailed = true;
+      throw failure;
+    },
+    close: async () => {},
+  } as unknown as DiskTier;
+  const ended = held<void>();
+  const { store, directory, keys, pages, locationOf } = await bench(t, { disk });
+  directory.find = async (_keys, onFound) => {
+    onFound(LocatedPages.of([[0, new DataLocation({ ...locationOf(0), nodeId: 'self' })]]));
+    await ended.promise;
+  };
+  const reading = store.get(keys.slice(0, 1), pages.slice(0, 1));
+  let isSettled = false;
+  const settle = () => {
+    isSettled = true;
+  };
+  reading.then(settle, settle);
+  await until(() => hasFailed);
+  // A turn of the event loop later, what is not handled has been reported.
+  await systemClock.yield();
+  t.false(isSettled);
+  t.false(unhandled.includes(failure));
+  ended.resolve();
+  t.is(await t.throwsAsync(reading), failure);
 });

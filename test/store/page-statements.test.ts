@@ -145,6 +145,7 @@ test('page statements: once closed, no page has a location, though the pool and 
   t.true(statements.locationsOf(['k'])[0] !== null);
   statements.close();
   t.deepEqual(statements.locationsOf(['k']), [null]);
+  t.deepEqual(await statements.confirm(['k']), [false]);
   t.deepEqual(pool.keys(), ['k']);
 });
 
