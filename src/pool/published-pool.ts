@@ -407,10 +407,8 @@ export class PublishedPool {
     placed: PlacedBatch,
   ): Promise<(PublishedPage | null)[]> {
     const { vacancies, copies } = placed;
-    this.#index.holdUnfilled(
-      vacancies,
-      vacancies.map(() => batch.origin),
-    );
+    const origins = vacancies.map(() => batch.origin);
+    this.#index.holdUnfilled(vacancies, origins);
     try {
       const sums = await this.#copyThreads.copy(copies);
       if (this.#index.isFreed) return [];
@@ -445,8 +443,7 @@ export class PublishedPool {
 
   async #readOffThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
     // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
-    const found = this.unconfirmed.without(keys, this.peekBatch(keys));
-    const reading = this.#reading(targets, found, isVerified);
+    const reading = this.#reading(targets, this.unconfirmed.without(keys, this.peekBatch(keys)), isVerified);
     const strings = stringsOf(keys);
     const hitKeys = pickKeys(keys, reading.hits);
     this.#index.hold(hitKeys);
