@@ -13,10 +13,11 @@ import {
   VNODES_DEFAULT_COUNT,
 } from './base/limits.js';
 import { nearestName, toCamelCase, toSnakeCase } from './base/names.js';
+import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
 import {
   choice,
   decimal,
-  endpoints,
+  discoveryAddress,
   type Field,
   flag,
   freeText,
@@ -24,7 +25,6 @@ import {
   integer,
   names,
   ownHost,
-  parseEndpoints,
   permissions,
   secrets,
   size,
@@ -59,8 +59,10 @@ export interface StorageConfig {
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
 export interface MeshCacheConfigFields {
-  /** `host:port` of a discovery master, or several, comma-separated. */
+  /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
+  /** Port of the discovery masters that a source names without one. */
+  readonly discoveryPort: number;
   readonly protocol: 'rdma' | 'tcp';
   readonly deviceName: string | undefined;
   readonly deviceNames: readonly string[];
@@ -155,7 +157,8 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
 };
 
 const SCHEMA: Readonly<Record<string, Field>> = {
-  discovery_addr: endpoints(),
+  discovery_addr: discoveryAddress(),
+  discovery_port: integer(1, 65535, 31990),
   protocol: choice(['rdma', 'tcp'], 'rdma'),
   device_name: text('the name of an RDMA device', undefined),
   device_names: names(),
@@ -229,6 +232,7 @@ const FRAMEWORK_KEYS: ReadonlySet<string> = new Set([
 /** Validated, complete, immutable. Every refusal is a {@link ConfigError} that names the key. */
 export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly discoveryAddr: string;
+  declare readonly discoveryPort: number;
   declare readonly protocol: 'rdma' | 'tcp';
   declare readonly deviceName: string | undefined;
   declare readonly deviceNames: readonly string[];
@@ -295,9 +299,15 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
     return new MeshCacheConfig(mapping as unknown as MeshCacheConfigInit);
   }
 
-  /** The listed discovery addresses, in order. */
+  /** The listed discovery addresses, in order; empty if `discoveryAddr` is a source of addresses. */
   discoveryEndpoints(): readonly Endpoint[] {
-    return parseEndpoints(this.discoveryAddr) as Endpoint[];
+    const address = this.discoveryAddress();
+    return address.kind === 'list' ? address.endpoints : [];
+  }
+
+  /** What `discoveryAddr` says. */
+  discoveryAddress(): DiscoveryAddress {
+    return parseDiscoveryAddress(this.discoveryAddr) as DiscoveryAddress;
   }
 
   /** The fields, with `[secret]` for what is one. */
@@ -354,6 +364,8 @@ export function spellingOf(mapping: Readonly<Record<string, unknown>>): Spelling
 function parseField(key: string, field: Field, value: unknown, spell: Spelling): unknown {
   const parsed = field.parse(value);
   if (parsed !== undefined) return parsed;
+  const fault = field.fault?.(value);
+  if (fault !== undefined) throw new ConfigError(`configuration key "${spell(key)}": ${fault}`);
   const shown = SECRET_KEYS.has(key) ? 'a value that is not shown' : describe(value);
   throw new ConfigError(`configuration key "${spell(key)}": got ${shown}, allowed is ${field.allowed}`);
 }

@@ -1,7 +1,11 @@
 import { InvalidArgumentError, Option } from 'commander';
-import { type Endpoint, parseEndpoint } from '../base/environment/network.js';
 import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from '../base/limits.js';
 import { toSnakeCase } from '../base/names.js';
+import {
+  DISCOVERY_ADDRESS_ALLOWED,
+  discoveryAddressFault,
+  parseDiscoveryAddress,
+} from '../base/settings/discovery-address.js';
 import { formatSize, parseSize } from '../base/sizes.js';
 import { DEFAULT_EVICTION_POLICY, EVICTION_POLICIES } from '../config.js';
 import { LOG_FORMATS } from '../system/system-log.js';
@@ -86,15 +90,16 @@ export function diskBytes(text: string, alsoAllowed = ''): number {
   return bytes;
 }
 
-/** Parses `host:port`, or several of them, comma-separated. */
-export function discoveryEndpoints(text: string): readonly Endpoint[] {
-  const endpoints = text.split(',').map((part) => parseEndpoint(part));
-  if (!endpoints.every((endpoint): endpoint is Endpoint => endpoint !== undefined && endpoint.port > 0)) {
-    throw new InvalidArgumentError(
-      'Allowed is host:port with a port of 1 to 65535, or several of them, comma-separated.',
-    );
-  }
-  return endpoints;
+/** What `--discovery-addr` of every command says in its help. */
+export const DISCOVERY_ADDR_HELP = 'host:port of a discovery master, several with commas, or dns://name';
+
+/** Checks a discovery address: `host:port`, several of them, or a source of addresses such as `dns://name`. Returns it as given. */
+export function discoveryAddr(text: string): string {
+  if (parseDiscoveryAddress(text) !== undefined) return text.replaceAll(' ', '');
+  const fault = discoveryAddressFault(text);
+  // Commander would repeat the text, which may have a password.
+  if (fault !== undefined) throw wrongUsage(`--discovery-addr: ${fault}`);
+  throw new InvalidArgumentError(`Allowed is ${DISCOVERY_ADDRESS_ALLOWED}.`);
 }
 
 /** Parses one `key=value`; an option that is given several times collects them. */

@@ -69,7 +69,7 @@ export class DiscoveryClient {
   readonly #options: DiscoveryClientOptions;
   readonly #env: Environment;
   readonly #rpc: RpcClient;
-  readonly #rule: MasterRule;
+  #rule: MasterRule;
   readonly #codec = new MessageCodec();
   /** Links to masters by `host:port`. */
   readonly #links = new Map<string, MasterLink>();
@@ -96,15 +96,18 @@ export class DiscoveryClient {
   #started = false;
   #stopping: Promise<void> | undefined;
 
-  /** `addr`: one or several `host:port`, separated by commas. Throws `ConfigError`, and `ArgumentError` for invalid times. */
-  constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions) {
+  /**
+   * `addr`: one or several `host:port`, separated by commas, or their endpoints, which {@link setListed} may change.
+   * Throws `ConfigError`, and `ArgumentError` for invalid times.
+   */
+  constructor(addr: string | readonly Endpoint[], nodeInfo: NodeInfo, options: DiscoveryClientOptions) {
     this.#self = nodeInfo;
     this.#options = options;
     this.#env = options.env;
     this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
     this.#env.metrics.setGaugeProvider('meshcache_discovery_reachable', () => Number(this.isReachable));
-    const listed = parseMasters(addr);
+    const listed = isEndpoints(addr) ? addr : parseMasters(addr);
     this.#rule = { listed, maxMasters: options.maxMasters ?? listed.length };
     this.#masters = listed;
     this.#choice = new MasterChoice(this.#rule);
@@ -156,6 +159,23 @@ export class DiscoveryClient {
   /** Members by node id, in a map that belongs to the caller. */
   members(): Map<string, NodeInfo> {
     return new Map(this.#members);
+  }
+
+  /**
+   * Takes other listed addresses, at most DISCOVERY_MASTERS_MAX_COUNT. A master that is not listed any more is talked to as long as it
+   * answers.
+   */
+  setListed(listed: readonly Endpoint[]): void {
+    if (isSameEndpoints(listed, this.#rule.listed) || this.#stopping !== undefined) return;
+    this.#rule = { ...this.#rule, listed };
+    this.#choice.setRule(this.#rule);
+    if (this.#started) {
+      this.#followMasters();
+      return;
+    }
+    this.#masters = listed;
+    this.#links.clear();
+    for (const endpoint of listed) this.#link(endpoint);
   }
 
   /** The masters that have a seat now, as far as this node knows. */
@@ -433,6 +453,10 @@ export class DiscoveryClient {
       assert(this.#links.has(name), () => `discovery client: no link to the master ${name}`);
     }
   }
+}
+
+function isEndpoints(addr: string | readonly Endpoint[]): addr is readonly Endpoint[] {
+  return Array.isArray(addr) && addr.every((one) => typeof one?.host === 'string' && Number.isSafeInteger(one.port));
 }
 
 function parseMasters(addr: string): Endpoint[] {

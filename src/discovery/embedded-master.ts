@@ -21,11 +21,17 @@ export interface EmbeddedMasterOptions {
   readonly env: Environment;
 }
 
+/** A listed address of this machine, and the address to listen on for it. */
+interface OwnAddress {
+  readonly endpoint: Endpoint;
+  readonly listenHost: string;
+}
+
 /** The address of a master on this machine, and the master itself if this process runs it. */
 interface Seat {
   readonly endpoint: Endpoint;
   readonly listenHost: string;
-  readonly isListed: boolean;
+  isListed: boolean;
   server: DiscoveryServer | undefined;
   saidFailure: boolean;
 }
@@ -35,7 +41,11 @@ interface Seat {
  * clients and try to take the port when it does not answer (`tryTakeOver`).
  */
 export class EmbeddedMaster {
-  readonly #masters: readonly Endpoint[];
+  /** The listed addresses, and those of them that are this machine's. */
+  #listed: readonly Endpoint[];
+  #ownListed: readonly OwnAddress[] = [];
+  /** The intended masters as they were last given. */
+  #intended: readonly Endpoint[];
   readonly #options: EmbeddedMasterOptions;
   readonly #env: Environment;
   #seats: Seat[] = [];
@@ -46,7 +56,8 @@ export class EmbeddedMaster {
 
   /** `masters`: the listed discovery addresses. */
   constructor(masters: readonly Endpoint[], options: EmbeddedMasterOptions) {
-    this.#masters = masters;
+    this.#listed = masters;
+    this.#intended = masters;
     this.#options = options;
     this.#env = options.env;
     this.#env.metrics.setGaugeProvider('meshcache_discovery_head', () => Number(this.isHead));
@@ -59,13 +70,22 @@ export class EmbeddedMaster {
 
   /** Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` if one cannot be taken for another reason. */
   async start(): Promise<void> {
-    const { ownHost, isHostChosen } = this.#options;
-    for (const endpoint of this.#masters) {
-      const listenHost = await localAddressOf(endpoint.host, this.#env.host);
-      if (listenHost === undefined || (isHostChosen && isOtherLoopback(listenHost, ownHost))) continue;
-      this.#seats.push({ endpoint, listenHost, isListed: true, server: undefined, saidFailure: false });
-    }
+    this.#ownListed = await this.#ownAmong(this.#listed);
+    this.#seats = this.#ownListed.map((own) => ({ ...own, isListed: true, server: undefined, saidFailure: false }));
     for (const seat of this.#seats) await this.#take(seat);
+  }
+
+  /** Takes other listed addresses: runs masters at those of this machine, and ends those that have no seat any more. Never rejects. */
+  async setListed(listed: readonly Endpoint[]): Promise<void> {
+    if (isSameEndpoints(listed, this.#listed)) return;
+    this.#listed = listed;
+    const own = await this.#ownAmong(listed);
+    // Another list may have been given meanwhile.
+    if (this.#listed !== listed || this.#stopped) return;
+    this.#ownListed = own;
+    this.#chooseFurther();
+    await this.#pass;
+    await this.tryTakeOver();
   }
 
   /** Whether the master with this id is one of this process's. */
@@ -84,9 +104,8 @@ export class EmbeddedMaster {
    * any more. Never rejects.
    */
   mastersChanged(masters: readonly Endpoint[]): Promise<void> {
-    const listed = new Set(this.#masters.map(formatEndpoint));
-    const { ownHost } = this.#options;
-    this.#further = masters.filter((one) => one.host === ownHost && !listed.has(formatEndpoint(one)));
+    this.#intended = masters;
+    this.#chooseFurther();
     const isAsBefore = isSameEndpoints(
       this.#further,
       this.#seats.flatMap((seat) => (seat.isListed ? [] : seat.endpoint)),
@@ -101,7 +120,7 @@ export class EmbeddedMaster {
     this.#pass ??= this.#takeFree().finally(() => {
       this.#pass = undefined;
       // The intended masters may have changed meanwhile.
-      if (!this.#stopped) void this.mastersChanged([...this.#masters, ...this.#further]);
+      if (!this.#stopped) void this.mastersChanged(this.#intended);
     });
     return this.#pass;
   }
@@ -113,6 +132,24 @@ export class EmbeddedMaster {
     const servers = this.#seats.flatMap((seat) => seat.server ?? []);
     this.#seats = [];
     await Promise.all(servers.map((server) => server.stop()));
+  }
+
+  #chooseFurther(): void {
+    const listed = new Set(this.#listed.map(formatEndpoint));
+    const { ownHost } = this.#options;
+    this.#further = this.#intended.filter((one) => one.host === ownHost && !listed.has(formatEndpoint(one)));
+  }
+
+  /** Those of the addresses that are this machine's. */
+  async #ownAmong(endpoints: readonly Endpoint[]): Promise<OwnAddress[]> {
+    const { ownHost, isHostChosen } = this.#options;
+    const own: OwnAddress[] = [];
+    for (const endpoint of endpoints) {
+      const listenHost = await localAddressOf(endpoint.host, this.#env.host);
+      if (listenHost === undefined || (isHostChosen && isOtherLoopback(listenHost, ownHost))) continue;
+      own.push({ endpoint, listenHost });
+    }
+    return own;
   }
 
   async #takeFree(): Promise<void> {
@@ -135,17 +172,19 @@ export class EmbeddedMaster {
   /** Adds and removes seats to match the intended masters. */
   async #arrangeSeats(): Promise<void> {
     if (this.#stopped) return;
-    const wanted = new Map(this.#further.map((endpoint) => [formatEndpoint(endpoint), endpoint]));
+    const further = this.#further.map((endpoint) => ({ endpoint, listenHost: endpoint.host, isListed: false }));
+    const listed = this.#ownListed.map((own) => ({ ...own, isListed: true }));
+    const wanted = new Map([...further, ...listed].map((one) => [formatEndpoint(one.endpoint), one]));
     const given: Seat[] = [];
     this.#seats = this.#seats.filter((seat) => {
-      const isKept = seat.isListed || wanted.delete(formatEndpoint(seat.endpoint));
-      if (!isKept) given.push(seat);
-      return isKept;
+      const name = formatEndpoint(seat.endpoint);
+      const one = wanted.get(name);
+      wanted.delete(name);
+      if (one === undefined) given.push(seat);
+      else seat.isListed = one.isListed;
+      return one !== undefined;
     });
-    for (const endpoint of wanted.values()) {
-      const { host: listenHost } = endpoint;
-      this.#seats.push({ endpoint, listenHost, isListed: false, server: undefined, saidFailure: false });
-    }
+    for (const one of wanted.values()) this.#seats.push({ ...one, server: undefined, saidFailure: false });
     for (const { endpoint, server } of given) {
       if (server === undefined) continue;
       this.#env.log.log('info', 'discovery master stopped on this node', { address: formatEndpoint(endpoint) });

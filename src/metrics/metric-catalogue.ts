@@ -227,6 +227,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_lost_members: 'Nodes that were lost within the last day and have not come back',
   meshcache_uptime_seconds: 'Seconds since this node started',
   meshcache_discovery_reachable: '1 while a discovery master answers, else 0',
+  meshcache_discovery_source_answers:
+    '1 while the source of discovery addresses answers, else 0; 1 with a list of addresses',
   meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
 
   meshcache_clients: 'Processes that are attached to this node',

@@ -4,6 +4,7 @@ import { systemClock } from './system-clock.js';
 import { systemFiles } from './system-files.js';
 import { systemHost } from './system-host.js';
 import { defaultLogger } from './system-log.js';
+import { systemNames } from './system-names.js';
 import { systemNetwork } from './system-network.js';
 import { systemRandom } from './system-random.js';
 import { systemThreads } from './system-threads.js';
@@ -17,6 +18,7 @@ export function systemEnvironment(overrides: Partial<Environment> = {}): Environ
     files: systemFiles,
     threads: systemThreads,
     host: systemHost,
+    names: systemNames,
     // The default logger is made only if it is used: making one touches stderr.
     log: overrides.log ?? defaultLogger(),
     metrics: noMetrics,

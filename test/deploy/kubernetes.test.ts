@@ -210,6 +210,8 @@ withKubectl(`deploy, Kubernetes: the overlay adds what RDMA needs, and the examp
   const discovery = withTcp.ports.find(({ name }) => name === 'discovery')?.containerPort;
   for (const address of MESHCACHE_DISCOVERY_ADDR?.split(',') ?? [''])
     t.true(address.endsWith(`:${discovery}`), address);
+  const { name, namespace } = { ...Service.metadata, namespace: Namespace.metadata.name };
+  t.is(MESHCACHE_DISCOVERY_ADDR, `dns://${name}.${namespace}.svc.cluster.local:${discovery}`);
   assertFits(t, configOf(example.ConfigMap?.data ?? {}), inExample);
 });
 

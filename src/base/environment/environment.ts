@@ -4,6 +4,7 @@ import type { Files } from './files.js';
 import type { Host } from './host.js';
 import type { Logger } from './log.js';
 import type { MetricsSink } from './metrics-sink.js';
+import type { NameService } from './name-service.js';
 import type { Network } from './network.js';
 import type { RandomSource } from './random.js';
 import type { Threads } from './threads.js';
@@ -17,6 +18,7 @@ export interface Environment {
   readonly files: Files;
   readonly threads: Threads;
   readonly host: Host;
+  readonly names: NameService;
   readonly log: Logger;
   readonly metrics: MetricsSink;
   /** With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See `securedEnvironment`. */

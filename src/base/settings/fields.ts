@@ -1,13 +1,16 @@
 import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../environment/cluster-secrets.js';
-import { type Endpoint, isEveryAddress, parseEndpoint } from '../environment/network.js';
+import { isEveryAddress } from '../environment/network.js';
 import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../limits.js';
 import { formatSize, parseSize } from '../sizes.js';
+import { DISCOVERY_ADDRESS_ALLOWED, discoveryAddressFault, parseDiscoveryAddress } from './discovery-address.js';
 
 /** How the value of one configuration key is read. */
 export interface Field {
   /** The value, or undefined when it is not allowed. */
   readonly parse: (value: unknown) => unknown;
   readonly allowed: string;
+  /** Says what was given and is allowed, instead of the value and `allowed`, where the value is not to be shown or where there is more to say. */
+  readonly fault?: (value: unknown) => string | undefined;
   readonly byDefault: unknown;
 }
 
@@ -168,17 +171,12 @@ export function secrets(): Field {
   };
 }
 
-/** `host:port`, or several of them with commas between them. */
-export function endpoints(): Field {
+/** Where discovery masters are found: see {@link parseDiscoveryAddress}. */
+export function discoveryAddress(): Field {
   return {
-    parse: (v) => (typeof v === 'string' && parseEndpoints(v) !== undefined ? v.replaceAll(' ', '') : undefined),
-    allowed: 'host:port with a port of 1 to 65535, or several of them, comma-separated',
+    parse: (v) => (typeof v === 'string' && parseDiscoveryAddress(v) !== undefined ? v.replaceAll(' ', '') : undefined),
+    allowed: DISCOVERY_ADDRESS_ALLOWED,
+    fault: (v) => (typeof v === 'string' ? discoveryAddressFault(v) : undefined),
     byDefault: undefined,
   };
-}
-
-/** The endpoints of a list with commas; undefined if one of them is not valid. */
-export function parseEndpoints(list: string): Endpoint[] | undefined {
-  const parsed = list.split(',').map((item) => parseEndpoint(item));
-  return parsed.every((endpoint) => endpoint !== undefined && endpoint.port > 0) ? (parsed as Endpoint[]) : undefined;
 }

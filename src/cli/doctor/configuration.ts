@@ -7,6 +7,7 @@ import { formatSize } from '../../base/sizes.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { DiscoveryClient } from '../../discovery/client.js';
 import { localAddressOf } from '../../discovery/local-address.js';
+import { askOnce } from '../../discovery/sources/open-source.js';
 import { NodeRuntime } from '../../node/machine/machine-node.js';
 import { ownAddressTowards } from '../../node/runtime/own-address.js';
 import { systemEnvironment } from '../../system/system-environment.js';
@@ -42,8 +43,9 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
     const config = parseConfiguration({ ...configuration, mapping: { ...placeholder, ...mapping } });
     // A node makes these checks before it does anything else.
     new NodeRuntime(config);
+    const isSource = config.discoveryEndpoints().length === 0;
     new DiscoveryClient(
-      config.discoveryAddr,
+      isSource ? [] : config.discoveryAddr,
       new NodeInfo({ nodeId: 'doctor', controlHost: '127.0.0.1', controlPort: 1 }),
       { env: systemEnvironment() },
     );
@@ -66,7 +68,7 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   const subject = 'own address';
   let host: string;
   try {
-    host = config.localHostname ?? (await ownAddressTowards(config.discoveryEndpoints()[0] as Endpoint, systemHost));
+    host = config.localHostname ?? (await ownAddressTowards(await discoveryTarget(config), systemHost));
   } catch (error) {
     return [{ subject, state: 'problem', detail: (error as Error).message }];
   }
@@ -83,6 +85,15 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   ] as const;
   const findings = await Promise.all(ports.map(([key, port]) => checkPort(key, { host, port })));
   return [{ subject, state: 'ok', detail }, ...findings.flat(), ...(await checkClashes(config))];
+}
+
+/** An address on the way to discovery. Throws if a source names none. */
+async function discoveryTarget(config: MeshCacheConfig): Promise<Endpoint> {
+  const [first] = await askOnce(config, systemEnvironment());
+  if (first !== undefined) return first;
+  throw new Error(
+    `${config.discoveryAddr} names no address; set local_hostname to the address that the other nodes reach`,
+  );
 }
 
 /** Checks that no port is given to two servers of one node. */

@@ -3,7 +3,6 @@ import { createServer } from 'node:net';
 import { freemem, totalmem } from 'node:os';
 import { Command } from 'commander';
 import { silentLogger } from '../../base/environment/log.js';
-import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { formatSize } from '../../base/sizes.js';
 import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, EXIT_FAILURE } from '../../command/failure.js';
@@ -15,7 +14,6 @@ import { systemRdmaHost } from '../../native/devices/rdma-host.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { systemRandom } from '../../system/system-random.js';
-import type { NodeInfo } from '../../types.js';
 import { PageContent } from '../cluster/page-content.js';
 import { addClientSocketOptions, type ClientSocketOption, withClientSocketOption } from '../settings/client-socket.js';
 import {
@@ -23,27 +21,16 @@ import {
   CONFIGURATION_HELP,
   type Configuration,
   type ConfigurationOptions,
-  mastersOf,
   readConfiguration,
-  securityOf,
 } from '../settings/configuration.js';
-import { ClusterQuery, NoMasterFailure } from '../status/cluster-query.js';
 import { checkClientMemory, checkClientSocket } from './clients.js';
-import {
-  checkConfiguration,
-  checkMetrics,
-  checkOwnAddress,
-  checkPool,
-  checkSilentDiscovery,
-  unauthenticatedAtDiscovery,
-} from './configuration.js';
+import { checkConfiguration, checkMetrics, checkOwnAddress, checkPool } from './configuration.js';
+import { discoveryChecks } from './discovery.js';
 import { checkDisk } from './disk.js';
-import { countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
+import { type Check, countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
 import { processLimit } from './process-limit.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
 import { checkRedis } from './redis.js';
-
-type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;
 
 const NODE_MIN = [20, 19] as const;
 const FREE_MEMORY_MIN_BYTES = 2 * 2 ** 30;
@@ -52,10 +39,6 @@ const TRIP_PAGE_BYTES = 64 * 2 ** 10;
 const TRIP_POOL_BYTES = 2 ** 20;
 /** Earliest plausible year: no machine that runs this version was set up before. */
 const CLOCK_MIN_YEAR = 2025;
-/** Difference between the clocks of two machines above which NTP cannot be at work. */
-const CLOCK_DIFFERENCE_MAX_S = 30;
-/** Members that are asked for their clocks, until one answers. */
-const CLOCKS_MAX_COUNT = 3;
 /** A key in the form that the page content needs. */
 const TRIP_KEY = '5d0c70e5'.repeat(8);
 
@@ -112,7 +95,7 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
   const checks: [string, Check][] = [['configuration', () => [...findings]]];
   if (config === undefined) {
     if (configuration.mapping.discovery_addr === undefined) return checks;
-    return [...checks, ...(mastersOrNone(configuration) ?? []).map((master) => discoveryCheck(master, configuration))];
+    return [...checks, ...discoveryChecks(configuration)];
   }
   const { mapping, origins } = configuration;
   // With a folder alone, nothing else is known about the node.
@@ -139,26 +122,12 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
     const wanted = mapping.disk_size === undefined && !isNode ? undefined : diskSize;
     checks.push(['disk', () => checkDisk(diskPath as string, wanted)]);
   }
-  const masters = mapping.discovery_addr === undefined ? [] : config.discoveryEndpoints();
-  return [...checks, ...masters.map((master) => discoveryCheck(master, configuration))];
+  return [...checks, ...discoveryChecks(configuration)];
 }
 
 function largeIndex(indexBytes: number, diskBytes: number): Finding {
   const detail = `disk_index_size ${formatSize(indexBytes)} is more than half of disk_size ${formatSize(diskBytes)}`;
   return { subject: 'disk index', state: 'problem', detail, advice: 'make it smaller, or leave it out' };
-}
-
-function mastersOrNone(configuration: Configuration): readonly Endpoint[] | undefined {
-  try {
-    return mastersOf(configuration);
-  } catch {
-    // The check of the configuration has already given the reason.
-    return undefined;
-  }
-}
-
-function discoveryCheck(endpoint: Endpoint, configuration: Configuration): [string, Check] {
-  return ['discovery', () => checkDiscovery(endpoint, configuration)];
 }
 
 export function doctorCommand(context: CommandContext): Command {
@@ -356,34 +325,4 @@ function checkClock(): Finding {
   const advice =
     'set it, and keep it right by NTP: a restarted node is told from its former self by the time of its start';
   return { subject, state: 'problem', detail: `this machine has ${now.toISOString()}`, advice };
-}
-
-async function checkDiscovery(endpoint: Endpoint, configuration: Configuration): Promise<Finding[]> {
-  const query = new ClusterQuery(securityOf(configuration));
-  try {
-    const members = await query.members([endpoint]);
-    const detail = `${formatEndpoint(endpoint)} answers and knows ${members.length} nodes`;
-    return [{ subject: 'discovery', state: 'ok', detail }, ...(await checkClocks(query, members))];
-  } catch (error) {
-    if (!(error instanceof NoMasterFailure)) throw error;
-    const reason = error.reasons.join('; ');
-    return [error.isAuthentication ? unauthenticatedAtDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
-  } finally {
-    await query.close();
-  }
-}
-
-/** Compares the clock of one member with this machine's. */
-async function checkClocks(query: ClusterQuery, members: readonly NodeInfo[]): Promise<Finding[]> {
-  for (const member of members.slice(0, CLOCKS_MAX_COUNT)) {
-    const status = await query.status(member);
-    if ('error' in status || status.incarnation === undefined || status.uptime_s === undefined) continue;
-    const aheadS = (status.incarnation + 1000 * status.uptime_s - Date.now()) / 1000;
-    if (Math.abs(aheadS) <= CLOCK_DIFFERENCE_MAX_S) return [];
-    const detail = `the clock of ${status.node_id} is ${Math.abs(aheadS).toFixed(0)} s ${aheadS > 0 ? 'ahead of' : 'behind'} this machine's`;
-    const advice =
-      'set both by NTP, before a node is restarted: it is told from its former self by the time of its start';
-    return [{ subject: 'clock', state: 'warning', detail, advice }];
-  }
-  return [];
 }

@@ -49,3 +49,6 @@ export function summaryOf({ problems, warnings, ok, not_applicable }: FindingCou
 function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
+
+/** Looks at one thing. An error of it becomes a finding. */
+export type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;

@@ -8,19 +8,20 @@ import { MeshCacheClient } from '../../client/meshcache-client.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../../clients/socket-path.js';
 import type { CommandContext } from '../../command/context.js';
 import { CommandFailure, wrongUsage } from '../../command/failure.js';
-import { configOption, decimalNumber, discoveryEndpoints, jsonOption } from '../../command/options.js';
+import { configOption, DISCOVERY_ADDR_HELP, decimalNumber, discoveryAddr, jsonOption } from '../../command/options.js';
 import type { KeyNamespace } from '../../core/index.js';
 import { localAddressOf } from '../../discovery/local-address.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { systemHost } from '../../system/system-host.js';
-import { type Configuration, mastersOf, readConfiguration, securityOf } from '../settings/configuration.js';
+import { type Configuration, readConfiguration, securityOf } from '../settings/configuration.js';
+import { mastersOf } from '../settings/masters.js';
 import { ClusterQuery } from '../status/cluster-query.js';
 
 /** Options that tell a command which node to attach to, and which pages are meant. */
 export interface AttachOptions {
   /** Path of a client socket. */
   readonly socket?: string;
-  readonly discoveryAddr?: readonly Endpoint[];
+  readonly discoveryAddr?: string;
   readonly config?: string;
   readonly model?: string;
   readonly dtype?: string;
@@ -42,7 +43,7 @@ const PASSING_POOL = '64mb';
 export function addAttachOptions(command: Command): Command {
   return command
     .option('--socket <path>', 'client socket of the node')
-    .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
+    .option('--discovery-addr <address>', DISCOVERY_ADDR_HELP, discoveryAddr)
     .addOption(configOption())
     .option('--model <name>', 'namespace: name of the model', wellFormed)
     .option('--dtype <name>', 'namespace: data type of the numbers', wellFormed)
@@ -120,7 +121,7 @@ async function nodeOf(options: AttachOptions, context: CommandContext, writes: b
     ...(discoveryAddr === undefined ? {} : { discoveryAddr }),
   });
   for (const warning of configuration.warnings) context.warn(warning);
-  const masters = mastersOf(configuration);
+  const masters = await mastersOf(configuration);
   if (masters === undefined) return { socket: known, close };
   const found = await socketHere(configuration, masters);
   if (found !== undefined) return { socket: found, close };

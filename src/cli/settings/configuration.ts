@@ -1,11 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { isLogLevel, LOG_LEVELS } from '../../base/environment/log.js';
-import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { editDistance, toSnakeCase } from '../../base/names.js';
 import { wrongUsage } from '../../command/failure.js';
-import { discoveryEndpoints, diskBytes, keyValue, poolBytes } from '../../command/options.js';
+import { DISCOVERY_ADDR_HELP, discoveryAddr, diskBytes, keyValue, poolBytes } from '../../command/options.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../config.js';
 import type { SecurityConfig } from '../../net/secured-environment.js';
 import { isLogFormat, LOG_FORMATS } from '../../system/system-log.js';
@@ -16,7 +15,8 @@ import { isLogFormat, LOG_FORMATS } from '../../system/system-log.js';
  */
 
 export interface ConfigurationOptions {
-  readonly discoveryAddr?: readonly Endpoint[];
+  /** The value of the key `discovery_addr`. */
+  readonly discoveryAddr?: string;
   /** Bytes of the pool. */
   readonly pool?: number;
   /** Folder of the disk tier. Without it, and without the keys elsewhere, there is no tier. */
@@ -65,7 +65,7 @@ const NEAR_SHARE = 0.4;
 /** Adds the options that give a command the configuration of a node. */
 export function addConfigurationOptions(command: Command): Command {
   return command
-    .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
+    .option('--discovery-addr <address>', DISCOVERY_ADDR_HELP, discoveryAddr)
     .option('--pool <size>', 'pool size (default: 4gb)', (text) => poolBytes(text))
     .option('--disk-path <folder>', 'enable the disk tier in this folder; only one node may use it')
     .option('--disk-size <size>', 'size of the disk tier, its index included, such as 100gb', (text) => diskBytes(text))
@@ -101,7 +101,7 @@ export async function readConfiguration(
   }
   for (const [key, value] of variablesOf(environment)) give(key, value, variableOf(key));
   if (options.discoveryAddr !== undefined) {
-    give('discovery_addr', options.discoveryAddr.map(formatEndpoint).join(','), '--discovery-addr');
+    give('discovery_addr', options.discoveryAddr, '--discovery-addr');
   }
   if (options.pool !== undefined) give('global_segment_size', options.pool, '--pool');
   if (options.diskPath !== undefined) {
@@ -127,21 +127,6 @@ export function parseConfiguration(configuration: Configuration): MeshCacheConfi
     return MeshCacheConfig.fromExtraConfig(configuration.mapping);
   } catch (error) {
     throw withOrigin(error, configuration);
-  }
-}
-
-/**
- * The discovery masters in the configuration; undefined if there are none. Throws {@link CommandFailure} with status 2.
- */
-export function mastersOf({ mapping, origins }: Configuration): readonly Endpoint[] | undefined {
-  const { discovery_addr: addr } = mapping;
-  if (addr === undefined) return undefined;
-  try {
-    return discoveryEndpoints(String(addr));
-  } catch (error) {
-    throw wrongUsage(
-      `${origins.get('discovery_addr')}: discovery_addr ${JSON.stringify(addr)}: ${(error as Error).message}`,
-    );
   }
 }
 

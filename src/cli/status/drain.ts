@@ -4,10 +4,11 @@ import { MeshCacheError } from '../../base/errors.js';
 import { DRAIN_TIMEOUT_MAX_MS, DRAIN_TIMEOUT_MS } from '../../base/limits.js';
 import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, wrongUsage } from '../../command/failure.js';
-import { configOption, decimalNumber, discoveryEndpoints, jsonOption } from '../../command/options.js';
+import { configOption, DISCOVERY_ADDR_HELP, decimalNumber, discoveryAddr, jsonOption } from '../../command/options.js';
 import { printable } from '../../command/table.js';
 import type { DrainProgress } from '../../node/leaving/drain.js';
-import { mastersOf, readConfiguration, securityOf } from '../settings/configuration.js';
+import { type Configuration, readConfiguration, securityOf } from '../settings/configuration.js';
+import { mastersOf } from '../settings/masters.js';
 import { ClusterQuery } from './cluster-query.js';
 
 const POLL_MS = 100;
@@ -24,7 +25,7 @@ export interface DrainResult extends Omit<DrainProgress, 'state' | 'disk_queue_b
 }
 
 interface DrainOptions {
-  readonly discoveryAddr?: readonly Endpoint[];
+  readonly discoveryAddr?: string;
   readonly config?: string;
   /** Seconds that handing pages over may take. */
   readonly timeout: number;
@@ -35,7 +36,7 @@ export function drainCommand(context: CommandContext): Command {
   return new Command('drain')
     .description('take a node out of its cluster: it hands over pages that others read, leaves, and ends')
     .argument('<node>', 'id of the node, or host:port of its control endpoint, as `meshcache status` shows them')
-    .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
+    .option('--discovery-addr <address>', DISCOVERY_ADDR_HELP, discoveryAddr)
     .addOption(configOption())
     .option(
       '--timeout <seconds>',
@@ -67,7 +68,7 @@ Ends with status 1 if there is no such node, if it does not answer, or if it end
       for (const warning of configuration.warnings) context.warn(warning);
       const query = new ClusterQuery(securityOf(configuration));
       try {
-        const endpoint = await endpointOf(node, mastersOf(configuration), query);
+        const endpoint = await endpointOf(node, configuration, query);
         const result = await new Draining(query, endpoint, context).run(options.timeout * 1000);
         printResult(context, result, { json: options.json, asText: formatResult });
       } finally {
@@ -77,13 +78,10 @@ Ends with status 1 if there is no such node, if it does not answer, or if it end
 }
 
 /** The control endpoint of the node that is to drain. Throws {@link CommandFailure}. */
-async function endpointOf(
-  node: string,
-  masters: readonly Endpoint[] | undefined,
-  query: ClusterQuery,
-): Promise<Endpoint> {
+async function endpointOf(node: string, configuration: Configuration, query: ClusterQuery): Promise<Endpoint> {
   const endpoint = parseEndpoint(node);
   if (endpoint !== undefined && endpoint.port > 0) return endpoint;
+  const masters = await mastersOf(configuration);
   if (masters === undefined) {
     throw wrongUsage(
       `--discovery-addr is missing: the address of node ${JSON.stringify(node)} is asked for there; give it here, as MESHCACHE_DISCOVERY_ADDR in the environment, or as discovery_addr in the file of --config; or give host:port of the node`,

@@ -4,13 +4,14 @@ import { type Endpoint, formatEndpoint } from '../../base/environment/network.js
 import { compareNames } from '../../base/names.js';
 import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, wrongUsage } from '../../command/failure.js';
-import { configOption, discoveryEndpoints, jsonOption } from '../../command/options.js';
+import { configOption, DISCOVERY_ADDR_HELP, discoveryAddr, jsonOption } from '../../command/options.js';
 import { localAddressOf } from '../../discovery/local-address.js';
 import type { SecurityConfig } from '../../net/secured-environment.js';
 import { ringShares } from '../../node/reporting/ring-shares.js';
 import { systemClock } from '../../system/system-clock.js';
 import { systemHost } from '../../system/system-host.js';
-import { mastersOf, readConfiguration, securityOf } from '../settings/configuration.js';
+import { readConfiguration, securityOf } from '../settings/configuration.js';
+import { mastersOf } from '../settings/masters.js';
 import { ClusterQuery } from './cluster-query.js';
 import { type NodeAnswer, nodeRow, type StatusResult, statusResult } from './status-report.js';
 import { formatStatus } from './status-text.js';
@@ -20,7 +21,7 @@ const WATCH_INTERVAL_MS = 2_000;
 const WATCH_HINT = `refreshed every ${WATCH_INTERVAL_MS / 1000} s; Ctrl-C ends it`;
 
 interface StatusOptions {
-  readonly discoveryAddr?: readonly Endpoint[];
+  readonly discoveryAddr?: string;
   readonly config?: string;
   readonly watch: boolean;
   readonly json: boolean;
@@ -42,7 +43,7 @@ export async function clusterStatus(
 export function statusCommand(context: CommandContext): Command {
   return new Command('status')
     .description('show what a running cluster does: prefix hits, throughput, lost nodes; then each member')
-    .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
+    .option('--discovery-addr <address>', DISCOVERY_ADDR_HELP, discoveryAddr)
     .addOption(configOption())
     .option('--watch', 'refresh every 2 seconds until Ctrl-C, in place on a terminal', false)
     .addOption(jsonOption())
@@ -83,7 +84,7 @@ async function whomToAsk(
     ...(discoveryAddr === undefined ? {} : { discoveryAddr }),
   });
   for (const warning of configuration.warnings) context.warn(warning);
-  const masters = mastersOf(configuration);
+  const masters = await mastersOf(configuration);
   if (masters !== undefined) return { masters, security: securityOf(configuration) };
   throw wrongUsage(
     '--discovery-addr is missing; give it here, as MESHCACHE_DISCOVERY_ADDR in the environment, or as discovery_addr in the file of --config',

@@ -3,7 +3,7 @@ import type { NodeInfo } from '../../types.js';
 
 /** The part of a node's configuration that concerns masters. */
 export interface MasterRule {
-  /** The listed discovery addresses, in order; at least one. */
+  /** The listed discovery addresses, in order; those that a source names may change, and there may be none. */
   readonly listed: readonly Endpoint[];
   /** Number of seats for masters. */
   readonly maxMasters: number;
@@ -72,7 +72,7 @@ export function chooseMasters(members: Iterable<NodeInfo>, rule: MasterRule, dea
  * a seat; such changes cost nothing.
  */
 export class MasterChoice {
-  readonly #rule: MasterRule;
+  #rule: MasterRule;
   #seats: Seats | undefined;
   #masters: readonly Endpoint[];
   #members: ReadonlyMap<string, NodeInfo> = new Map();
@@ -80,6 +80,12 @@ export class MasterChoice {
   constructor(rule: MasterRule) {
     this.#rule = rule;
     this.#masters = rule.listed;
+  }
+
+  /** Takes other listed addresses, from the next call of {@link follow} on. */
+  setRule(rule: MasterRule): void {
+    this.#rule = rule;
+    this.#seats = undefined;
   }
 
   /** The masters to talk to for `members`, a map that must not change; `changed` has the ids that differ from the previous call. */
@@ -150,5 +156,6 @@ function isListed({ isListed, masterAddr, controlHost }: NodeInfo, listed: reado
 function masterOf({ masterAddr, controlHost: host }: NodeInfo, isListed: boolean, listed: readonly Endpoint[]) {
   if (masterAddr !== '') return parseEndpoint(masterAddr);
   if (isListed) return listed.find((endpoint) => endpoint.host === host);
-  return { host, port: (listed[0] as Endpoint).port };
+  // Nothing is known of a node of an early version when a source has named no address.
+  return listed[0] === undefined ? undefined : { host, port: listed[0].port };
 }

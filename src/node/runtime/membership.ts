@@ -3,6 +3,7 @@ import { type Endpoint, formatEndpoint } from '../../base/environment/network.js
 import type { MeshCacheConfig } from '../../config.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../discovery/client.js';
 import { EmbeddedMaster } from '../../discovery/embedded-master.js';
+import type { Rendezvous } from '../../discovery/sources/rendezvous.js';
 import type { NodeInfo } from '../../types.js';
 
 /** Called when the members, or this node's part among them, change. */
@@ -15,6 +16,10 @@ export interface MembershipParts {
   readonly self: NodeInfo;
   /** The address on which this node listens. */
   readonly host: string;
+  /** The listed addresses at the start. */
+  readonly listed: readonly Endpoint[];
+  /** Where further ones come from; undefined: the list stays as it is. */
+  readonly rendezvous: Rendezvous | undefined;
   readonly listener: MembershipListener;
   readonly env: Environment;
 }
@@ -23,11 +28,14 @@ export interface MembershipParts {
 export class Membership {
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
+  readonly rendezvous: Rendezvous | undefined;
   readonly #env: Environment;
+  #live: ReadonlySet<string> = new Set();
+  #liveOf: ReadonlyMap<string, NodeInfo> | undefined;
 
-  constructor({ config, self, host, listener, env }: MembershipParts) {
+  constructor({ config, self, host, listed, rendezvous, listener, env }: MembershipParts) {
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
-    const master = new EmbeddedMaster(config.discoveryEndpoints(), {
+    const master = new EmbeddedMaster(listed, {
       ...timing,
       ownHost: host,
       isHostChosen: config.localHostname !== undefined,
@@ -36,9 +44,14 @@ export class Membership {
     });
     this.#env = env;
     this.master = master;
-    this.discovery = new DiscoveryClient(config.discoveryAddr, self, {
+    this.rendezvous = rendezvous;
+    this.discovery = new DiscoveryClient(rendezvous === undefined ? config.discoveryAddr : listed, self, {
       ...timing,
       ...listener,
+      onMembers: (members, changed, left) => {
+        this.#liveOf = undefined;
+        listener.onMembers(members, changed, left);
+      },
       onUnreachable: () => void master.tryTakeOver(),
       onMasters: (masters) => this.#mastersChanged(masters),
       isOwnMaster: (masterId) => master.has(masterId),
@@ -46,6 +59,31 @@ export class Membership {
       maxMasters: config.maxMasters,
       env,
     });
+  }
+
+  /** Joins the cluster; see `DiscoveryClient.start`. Listed addresses follow the source from now on. */
+  async join(): Promise<void> {
+    this.rendezvous?.follow({
+      state: () => ({
+        isJoined: this.discovery.isReachable,
+        isHead: this.master.isHead,
+        live: this.#liveMasters(),
+      }),
+      onListed: (listed) => {
+        void this.master.setListed(listed);
+        this.discovery.setListed(listed);
+      },
+    });
+    await this.discovery.start();
+  }
+
+  /** `host:port` of the masters that the hosts of members have when they have a seat. */
+  #liveMasters(): ReadonlySet<string> {
+    if (this.#liveOf === undefined) {
+      this.#liveOf = this.discovery.members();
+      this.#live = new Set([...this.#liveOf.values()].map(({ masterAddr }) => masterAddr));
+    }
+    return this.#live;
   }
 
   #mastersChanged(masters: readonly Endpoint[]): void {

@@ -36,11 +36,14 @@ export function describeNode({ identity, transport, control, metrics, masterSeat
   });
 }
 
-/** A host's master has the listed address of that host; on a host that is not listed, it has the port of the first listed address. */
-export async function masterSeatOf(host: string, listed: readonly Endpoint[], env: Environment): Promise<MasterSeat> {
+/** A host's master has the listed address of that host; on a host that is not listed, it has `port`. */
+export async function masterSeatOf(
+  host: string,
+  { listed, port }: { readonly listed: readonly Endpoint[]; readonly port: number },
+  env: Environment,
+): Promise<MasterSeat> {
   const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, env.host)));
   const own = listed[isHost.indexOf(true)];
-  const { port } = listed[0] as Endpoint;
   return { isListed: own !== undefined, masterAddr: formatEndpoint(own ?? { host, port }) };
 }
 

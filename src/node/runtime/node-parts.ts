@@ -19,7 +19,7 @@ import { Members } from './members.js';
 import { Membership, type MembershipListener } from './membership.js';
 import { describeNode, masterSeatOf } from './node-description.js';
 import type { NodeIdentity } from './node-identity.js';
-import { ownAddressTowards } from './own-address.js';
+import { masterPortOf, openDiscovery } from './open-discovery.js';
 
 export interface NodePartsOptions {
   readonly config: MeshCacheConfig;
@@ -62,9 +62,10 @@ interface NodeNetwork {
 export async function openNodeParts(options: NodePartsOptions): Promise<NodeParts> {
   const { config, identity, metricsEndpoint: metrics, env, stops } = options;
   const { nodeId } = identity;
-  const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options);
+  const { rendezvous, listed, host: foundHost } = await openDiscovery(config, env, stops);
+  const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options, foundHost);
   const { transport } = chosen;
-  const masterSeat = await masterSeatOf(host, config.discoveryEndpoints(), env);
+  const masterSeat = await masterSeatOf(host, { listed, port: masterPortOf(config, listed) }, env);
   const describe = () => describeNode({ identity, transport, control, metrics, masterSeat });
   const self = describe();
   const members = new Members(self);
@@ -87,7 +88,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId });
   const handovers = new Handovers({ rpc: rpcClient, endpointOf });
   const listener = membershipListener({ members, events, directory, options, describe });
-  const membership = new Membership({ config, self, host, listener, env });
+  const membership = new Membership({ config, self, host, listed, rendezvous, listener, env });
   await membership.master.start();
   stops.push(() => membership.master.stop());
   stops.push(() => membership.discovery.stop());
@@ -105,9 +106,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   return { ...asked, members, memberEvents: events, directory, ...asking, membership, filling };
 }
 
-async function openNetwork({ config, env, stops }: NodePartsOptions): Promise<NodeNetwork> {
-  const [listed] = config.discoveryEndpoints();
-  const host = config.localHostname ?? (await ownAddressTowards(listed as Endpoint, env.host));
+async function openNetwork({ config, env, stops }: NodePartsOptions, host: string): Promise<NodeNetwork> {
   const chosen = await chooseTransport({ ...config, localHostname: host }, env);
   stops.push(() => chosen.transport.close());
   warnOfReach(host, chosen.transport, env);

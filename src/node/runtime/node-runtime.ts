@@ -266,7 +266,7 @@ export class NodeRuntime {
       const parts = this.#running();
       const joined = this.#answerWith(parts, store);
       this.#joined = joined;
-      await parts.membership.discovery.start();
+      await parts.membership.join();
       joined.upkeep?.start();
       this.#env.log.log('info', this.isJoined ? 'node started' : 'node started, not joined yet', {
         node_id: this.nodeId,

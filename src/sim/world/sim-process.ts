@@ -80,6 +80,7 @@ export class SimProcess implements NetworkProcess {
       files: this.files,
       threads: inlineThreads(this.clock),
       host: host.seenBy(this),
+      names: world.names.seenBy(this),
       log: { log: (level, message, fields) => world.journal.add(this, level, message, fields) },
       metrics: this.metrics,
     };

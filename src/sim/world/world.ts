@@ -5,6 +5,7 @@ import { type RunEnd, type RunLimits, Scheduler, SimulatedFailure } from './kern
 import { Fabric } from './network/fabric.js';
 import { NETWORK_SHAPE, type NetworkShape } from './network/link.js';
 import { type HostOptions, SimHost } from './sim-host.js';
+import { SimNames } from './sim-names.js';
 
 /** What a {@link World} is made of. */
 export interface WorldOptions {
@@ -54,6 +55,8 @@ export class World {
   readonly eventLog: EventLog;
   /** The network between the hosts: its links, and their faults. */
   readonly fabric: Fabric;
+  /** The name service of all hosts. */
+  readonly names = new SimNames();
   /** Log records of all processes. */
   readonly journal: Journal;
   /** @internal Number of active faults of one kind on the same hosts. */

@@ -44,6 +44,7 @@ export interface PodTemplate {
 export interface Manifests {
   readonly Namespace: { readonly metadata: { readonly name: string } };
   readonly Service: {
+    readonly metadata: { readonly name: string };
     readonly spec: { clusterIP: string; selector: Record<string, string>; ports: { readonly port: number }[] };
   };
   readonly ConfigMap?: { readonly metadata: { readonly name: string }; readonly data: Record<string, string> };

@@ -1,7 +1,8 @@
 import { ConfigError } from '../../../src/base/errors.js';
 import { CALL_MAX_KEYS } from '../../../src/base/limits.js';
 import { readTrace, type TraceRequest } from '../../../src/cli/load/trace.js';
-import { mastersOf, parseConfiguration, readConfiguration } from '../../../src/cli/settings/configuration.js';
+import { parseConfiguration, readConfiguration } from '../../../src/cli/settings/configuration.js';
+import { sourceConfig } from '../../../src/cli/settings/masters.js';
 import { CommandFailure } from '../../../src/command/failure.js';
 import { CONFIG_KEYS } from '../../../src/config.js';
 import { check, type Fuzzer, unlessRefused, unlessRejected } from '../fuzzer.js';
@@ -73,7 +74,7 @@ export const configFiles: Fuzzer = {
       said.push(...read.warnings);
       const prototype: unknown = Object.getPrototypeOf(read.mapping);
       check(prototype === null || prototype === Object.prototype, 'a key that became the prototype');
-      unlessRefused([CommandFailure], () => mastersOf(read));
+      if (read.mapping.discovery_addr !== undefined) unlessRefused([CommandFailure], () => sourceConfig(read));
       parseConfiguration(read);
     } catch (error) {
       if (!isRefused(error)) throw error;

@@ -7,16 +7,13 @@ import {
   POOL_MAX_BYTES,
   POOL_MIN_BYTES,
 } from '../../../src/base/limits.js';
-import {
-  mastersOf,
-  parseConfiguration,
-  readConfiguration,
-  securityOf,
-} from '../../../src/cli/settings/configuration.js';
+import { formatDiscoveryAddress, parseDiscoveryAddress } from '../../../src/base/settings/discovery-address.js';
+import { parseConfiguration, readConfiguration, securityOf } from '../../../src/cli/settings/configuration.js';
+import { sourceConfig } from '../../../src/cli/settings/masters.js';
 import { CommandFailure } from '../../../src/command/failure.js';
 import {
   decimalNumber,
-  discoveryEndpoints,
+  discoveryAddr,
   diskBytes,
   diskSize,
   keyValue,
@@ -78,9 +75,12 @@ export const commandLine: Fuzzer = {
       if (size?.kind === 'pages') checkRange(size.pages, 1, 1e12);
       if (size?.kind === 'bytes') checkRange(size.bytes, 1, Number.MAX_SAFE_INTEGER);
     }
-    for (const { host, port } of parsed(discoveryEndpoints) ?? []) {
+    const address = parseDiscoveryAddress(parsed(discoveryAddr) ?? '');
+    for (const { host, port } of address?.kind === 'list' ? address.endpoints : []) {
       check(host !== '' && !/\s/.test(host) && port >= 1 && port <= 65_535, `${host} port ${port}`);
     }
+    if (address?.kind === 'dns') check(/^[\w.-]{1,253}$/.test(address.name), address.name);
+    if (address !== undefined) check(parseDiscoveryAddress(formatDiscoveryAddress(address)) !== undefined, text);
     const option = parsed((given) => keyValue(given, { vnodes: '7' }));
     if (option === undefined) return;
     const names = Object.keys(option);
@@ -119,7 +119,7 @@ export const environmentVariables: Fuzzer = {
       said.push(...read.warnings);
       const prototype: unknown = Object.getPrototypeOf(read.mapping);
       check(prototype === null || prototype === Object.prototype, 'a key that became the prototype');
-      unlessRefused([CommandFailure], () => mastersOf(read));
+      if (read.mapping.discovery_addr !== undefined) unlessRefused([CommandFailure], () => sourceConfig(read));
       unlessRefused([CommandFailure], () => securityOf(read));
       parseConfiguration(read);
     } catch (error) {

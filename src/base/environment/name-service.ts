@@ -1,0 +1,25 @@
+import type { Endpoint } from './network.js';
+
+/** What a {@link NameService} is asked. */
+export interface NameQuery {
+  /** A domain name, without a dot at the end. */
+  readonly name: string;
+  /** Addresses: A records, or AAAA records if there are none. Services: SRV records, their targets resolved to addresses. */
+  readonly kind: 'addresses' | 'services';
+  /** The name server to ask; default: those of the machine, with its search domains. */
+  readonly server?: Endpoint | undefined;
+}
+
+/** What a {@link NameService} knows about a name. */
+export interface NameAnswer {
+  /** Addresses with the port of the SRV record, 0 for address records; empty: there is no such record. */
+  readonly endpoints: readonly Endpoint[];
+  /** Seconds for which the answer holds; undefined: unknown. */
+  readonly ttlS: number | undefined;
+}
+
+/** The domain name system, as a program of this machine sees it. */
+export interface NameService {
+  /** Resolves with an empty answer if the name does not exist. Rejects within some seconds if no name server answers, or if it cannot answer. */
+  lookUp(query: NameQuery): Promise<NameAnswer>;
+}

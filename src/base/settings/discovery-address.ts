@@ -1,0 +1,82 @@
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../environment/network.js';
+
+/** What `discovery_addr` says: where nodes find the discovery masters. */
+export type DiscoveryAddress =
+  /** The masters themselves. */
+  | { readonly kind: 'list'; readonly endpoints: readonly Endpoint[] }
+  /** A name, whose records are the addresses of nodes. */
+  | {
+      readonly kind: 'dns';
+      readonly name: string;
+      /** Port of the masters; undefined: that of SRV records, or `discovery_port`. */
+      readonly port: number | undefined;
+      /** The name server to ask; undefined: those of the machine. */
+      readonly server: Endpoint | undefined;
+    };
+
+/** What the value of `discovery_addr` may be. */
+export const DISCOVERY_ADDRESS_ALLOWED =
+  'host:port with a port of 1 to 65535, or several of them, comma-separated; or dns://name, dns://name:port';
+
+const DNS_PORT = 53;
+const SCHEME = /^([A-Za-z][A-Za-z0-9+.-]*):\/\//;
+const NAME = /^(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_-]{1,63})*$/;
+
+/** The parsed text, or undefined if it is not allowed; `discoveryAddressFault` says more about it then. */
+export function parseDiscoveryAddress(text: string): DiscoveryAddress | undefined {
+  const scheme = SCHEME.exec(text.trim())?.[1]?.toLowerCase();
+  if (scheme === undefined) {
+    const endpoints = parseEndpoints(text);
+    return endpoints && { kind: 'list', endpoints };
+  }
+  const rest = text.trim().replace(SCHEME, '');
+  return scheme === 'dns' ? parseDns(rest) : undefined;
+}
+
+/** The endpoints of a list with commas; undefined if one of them is not valid. */
+export function parseEndpoints(list: string): Endpoint[] | undefined {
+  const parsed = list.split(',').map((item) => parseEndpoint(item));
+  return parsed.every((endpoint) => endpoint !== undefined && endpoint.port > 0) ? (parsed as Endpoint[]) : undefined;
+}
+
+/**
+ * What is wrong with a text that {@link parseDiscoveryAddress} does not accept, where there is more to say than what is allowed. The
+ * text itself is not repeated, because it may contain a password.
+ */
+export function discoveryAddressFault(text: string): string | undefined {
+  const parts = text.split(',').map((part) => part.trim());
+  const schemes = parts.flatMap((part) => SCHEME.exec(part)?.[1]?.toLowerCase() ?? []);
+  if (schemes.length === 0) return undefined;
+  if (/\/\/[^/]*@/.test(text)) {
+    return 'got an address with a user or a password, which logs would show; leave them out of it';
+  }
+  const unknown = schemes.find((scheme) => scheme !== 'dns');
+  if (unknown !== undefined) return `got the scheme ${unknown}://, allowed is dns://, or host:port without a scheme`;
+  if (parts.length > 1) return 'got dns:// in a list; give one dns:// name alone, or a list of host:port';
+  return undefined;
+}
+
+/** The text without spaces, which other programs show. */
+export function formatDiscoveryAddress(address: DiscoveryAddress): string {
+  if (address.kind === 'list') return address.endpoints.map(formatEndpoint).join(',');
+  const { name, port, server } = address;
+  return `dns://${server === undefined ? '' : `${formatEndpoint(server)}/`}${name}${port === undefined ? '' : `:${port}`}`;
+}
+
+/** `name`, `name:port`, `server/name`, `server:port/name:port`. */
+function parseDns(rest: string): DiscoveryAddress | undefined {
+  const [target = '', ...more] = rest.replace(/\/$/, '').split('/').reverse();
+  if (more.length > 1) return undefined;
+  const server = more[0] === undefined ? undefined : parseServer(more[0]);
+  if (more[0] !== undefined && server === undefined) return undefined;
+  const [, name = '', portText] = /^([^:]*?)\.?(?::(\d{1,5}))?$/.exec(target) ?? [];
+  const port = portText === undefined ? undefined : Number(portText);
+  if (!NAME.test(name) || /^[\d.]+$/.test(name)) return undefined;
+  if (port !== undefined && (port < 1 || port > 65535)) return undefined;
+  return { kind: 'dns', name, port, server };
+}
+
+function parseServer(text: string): Endpoint | undefined {
+  const given = parseEndpoint(text) ?? parseEndpoint(`${text}:${DNS_PORT}`);
+  return given !== undefined && given.port > 0 ? given : undefined;
+}

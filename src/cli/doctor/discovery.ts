@@ -1,0 +1,71 @@
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { type DiscoveryAddress, parseDiscoveryAddress } from '../../base/settings/discovery-address.js';
+import type { NodeInfo } from '../../types.js';
+import { type Configuration, securityOf } from '../settings/configuration.js';
+import { mastersOf } from '../settings/masters.js';
+import { ClusterQuery, NoMasterFailure } from '../status/cluster-query.js';
+import { checkSilentDiscovery, unauthenticatedAtDiscovery } from './configuration.js';
+import type { Check, Finding } from './finding.js';
+
+/** Addresses of a source that are tried. */
+const TRIED_MAX_COUNT = 3;
+/** Difference between the clocks of two machines above which NTP cannot be at work. */
+const CLOCK_DIFFERENCE_MAX_S = 30;
+/** Members that are asked for their clocks, until one answers. */
+const CLOCKS_MAX_COUNT = 3;
+
+/** Checks of the discovery addresses of a configuration, or of the source that names them; none without a valid address. */
+export function discoveryChecks(configuration: Configuration): [string, Check][] {
+  const { discovery_addr: given } = configuration.mapping;
+  const address = given === undefined ? undefined : parseDiscoveryAddress(String(given));
+  if (address === undefined) return [];
+  if (address.kind !== 'list') return [['discovery source', () => checkSource(address, configuration)]];
+  return address.endpoints.map((endpoint) => ['discovery', () => checkDiscovery(endpoint, configuration)]);
+}
+
+/** Asks the source, and the masters at its first addresses. */
+async function checkSource({ kind }: DiscoveryAddress, configuration: Configuration): Promise<Finding[]> {
+  const subject = 'discovery source';
+  let found: readonly Endpoint[];
+  try {
+    found = (await mastersOf(configuration)) ?? [];
+  } catch (error) {
+    const advice = `a node starts without an answer of ${kind} only if it knows its own address (local_hostname), and waits for the others`;
+    return [{ subject, state: 'problem', detail: (error as Error).message, advice }];
+  }
+  const first = found.slice(0, TRIED_MAX_COUNT);
+  const more = found.length > first.length ? `, and ${found.length - first.length} or more others` : '';
+  const detail = `${kind} names ${first.map(formatEndpoint).join(', ')}${more}`;
+  const answers = await Promise.all(first.map((endpoint) => checkDiscovery(endpoint, configuration)));
+  return [{ subject, state: 'ok', detail }, ...answers.flat()];
+}
+
+async function checkDiscovery(endpoint: Endpoint, configuration: Configuration): Promise<Finding[]> {
+  const query = new ClusterQuery(securityOf(configuration));
+  try {
+    const members = await query.members([endpoint]);
+    const detail = `${formatEndpoint(endpoint)} answers and knows ${members.length} nodes`;
+    return [{ subject: 'discovery', state: 'ok', detail }, ...(await checkClocks(query, members))];
+  } catch (error) {
+    if (!(error instanceof NoMasterFailure)) throw error;
+    const reason = error.reasons.join('; ');
+    return [error.isAuthentication ? unauthenticatedAtDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
+  } finally {
+    await query.close();
+  }
+}
+
+/** Compares the clock of one member with this machine's. */
+async function checkClocks(query: ClusterQuery, members: readonly NodeInfo[]): Promise<Finding[]> {
+  for (const member of members.slice(0, CLOCKS_MAX_COUNT)) {
+    const status = await query.status(member);
+    if ('error' in status || status.incarnation === undefined || status.uptime_s === undefined) continue;
+    const aheadS = (status.incarnation + 1000 * status.uptime_s - Date.now()) / 1000;
+    if (Math.abs(aheadS) <= CLOCK_DIFFERENCE_MAX_S) return [];
+    const detail = `the clock of ${status.node_id} is ${Math.abs(aheadS).toFixed(0)} s ${aheadS > 0 ? 'ahead of' : 'behind'} this machine's`;
+    const advice =
+      'set both by NTP, before a node is restarted: it is told from its former self by the time of its start';
+    return [{ subject: 'clock', state: 'warning', detail, advice }];
+  }
+  return [];
+}

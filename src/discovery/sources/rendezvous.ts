@@ -1,0 +1,147 @@
+import type { Environment } from '../../base/environment/environment.js';
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { DISCOVERY_LOG_INTERVAL_MS } from '../../base/limits.js';
+import { isSameEndpoints } from '../masters/masters.js';
+import type { AddressSource } from './address-source.js';
+import { type JoinedState, ListedAddresses } from './listed-addresses.js';
+
+/** Time between two looks at whether this node has a master. */
+const TICK_MS = 1_000;
+const ALONE = { isJoined: false, isHead: false, live: new Set<string>() };
+
+export interface RendezvousOptions {
+  readonly source: AddressSource;
+  /** How many of the first addresses are listed. */
+  readonly seats: number;
+  readonly env: Environment;
+}
+
+/** This node's part in the cluster, as far as it decides which addresses are tried. */
+export interface Joining {
+  /** The state of the cluster now, but for the time. */
+  state(): Omit<JoinedState, 'nowMs'>;
+  /** Called when other addresses are listed. */
+  onListed(listed: readonly Endpoint[]): void;
+}
+
+/** What a source says, for operators. */
+export interface SourceState {
+  /** The source as `discovery_addr` names it. */
+  readonly source: string;
+  /** Addresses of its last answer that had any. */
+  readonly found: number;
+  /** Why its last answer could not be used; undefined: it could. */
+  readonly failure: string | undefined;
+}
+
+/** Follows a source of addresses, and keeps the list of those where nodes meet. */
+export class Rendezvous {
+  readonly #source: AddressSource;
+  readonly #env: Environment;
+  readonly #addresses: ListedAddresses;
+  #joining: Joining | undefined;
+  #listed: readonly Endpoint[] = [];
+  #found = 0;
+  #failure: string | undefined;
+  #saidFailureMs: number | undefined;
+  #cancelTick: (() => void) | undefined;
+  #onFirst: (() => void) | undefined;
+  #isFollowing = false;
+  #stopped = false;
+
+  constructor({ source, seats, env }: RendezvousOptions) {
+    this.#source = source;
+    this.#env = env;
+    this.#addresses = new ListedAddresses(seats);
+    env.metrics.setGaugeProvider('meshcache_discovery_source_answers', () =>
+      Number(this.#found > 0 && this.#failure === undefined),
+    );
+  }
+
+  /** An address of the source itself; undefined: it has none. */
+  get server(): Endpoint | undefined {
+    return this.#source.server;
+  }
+
+  /** Begins to ask. Resolves with the first listed addresses; with none after `timeoutMs`. */
+  async open(timeoutMs: number): Promise<readonly Endpoint[]> {
+    this.#source.setUrgent(true);
+    const first = new Promise<void>((resolve) => {
+      const cancel = this.#env.clock.after(timeoutMs, resolve, { keepAlive: true });
+      this.#onFirst = () => {
+        cancel();
+        resolve();
+      };
+    });
+    this.#source.start({
+      onFound: (endpoints) => this.#answered(endpoints),
+      onFailure: (reason) => this.#failed(reason),
+    });
+    await first;
+    return this.#listed;
+  }
+
+  /** From now on tells `joining` which addresses are listed. */
+  follow(joining: Joining): void {
+    this.#joining = joining;
+    this.#tick();
+  }
+
+  state(): SourceState {
+    return { source: this.#source.name, found: this.#found, failure: this.#failure };
+  }
+
+  /** Idempotent. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#cancelTick?.();
+    this.#onFirst?.();
+    await this.#source.stop();
+  }
+
+  #answered(endpoints: readonly Endpoint[]): void {
+    if (this.#stopped) return;
+    if (this.#saidFailureMs !== undefined) {
+      this.#env.log.log('info', 'discovery source answers again', { source: this.#source.name });
+    }
+    this.#saidFailureMs = undefined;
+    this.#failure = undefined;
+    this.#found = endpoints.length;
+    this.#addresses.answered(endpoints);
+    this.#update();
+    this.#onFirst?.();
+  }
+
+  #failed(reason: string): void {
+    if (this.#stopped) return;
+    this.#failure = reason;
+    const nowMs = this.#env.clock.nowMs();
+    if (this.#saidFailureMs !== undefined && nowMs - this.#saidFailureMs < DISCOVERY_LOG_INTERVAL_MS) return;
+    this.#saidFailureMs = nowMs;
+    const message = 'discovery source does not answer; this node keeps the addresses that it knows, and asks again';
+    this.#env.log.log('warn', message, { source: this.#source.name, addresses: this.#found, reason });
+  }
+
+  #tick(): void {
+    if (this.#stopped) return;
+    this.#update();
+    this.#cancelTick = this.#env.clock.after(TICK_MS, () => this.#tick());
+  }
+
+  #update(): void {
+    const state = this.#joining?.state() ?? ALONE;
+    this.#source.setUrgent(!state.isJoined);
+    const listed = this.#addresses.listed({ nowMs: this.#env.clock.nowMs(), ...state });
+    if (this.#isFollowing === (this.#joining !== undefined) && isSameEndpoints(listed, this.#listed)) return;
+    this.#isFollowing = this.#joining !== undefined;
+    this.#listed = listed;
+    this.#joining?.onListed(listed);
+  }
+
+  /** @internal Throws `InvariantError` unless every listed address is listed once. */
+  verify(): void {
+    this.#addresses.verify();
+    const names = new Set(this.#listed.map(formatEndpoint));
+    if (names.size !== this.#listed.length) throw new Error(`rendezvous: listed twice: ${[...names].join()}`);
+  }
+}

@@ -1,0 +1,60 @@
+import type { Environment } from '../../base/environment/environment.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import { ConfigError } from '../../base/errors.js';
+import { DISCOVERY_START_TIMEOUT_MS } from '../../base/limits.js';
+import type { MeshCacheConfig } from '../../config.js';
+import { openSource } from '../../discovery/sources/open-source.js';
+import { Rendezvous } from '../../discovery/sources/rendezvous.js';
+import { ownAddressTowards } from './own-address.js';
+
+/** Longest time that a node which does not know its own address waits for the first answer of its source. */
+const OWN_ADDRESS_TIMEOUT_MS = 15_000;
+
+/** Where a node finds the others, and at which address they find it. */
+export interface OpenDiscovery {
+  /** The listed addresses now; none if a source has not answered yet, or knows no node. */
+  readonly listed: readonly Endpoint[];
+  /** The source of further ones; undefined: the configuration lists the addresses. */
+  readonly rendezvous: Rendezvous | undefined;
+  /** The address on which this node listens. */
+  readonly host: string;
+}
+
+/**
+ * Opens the source of discovery addresses, if there is one. Without an answer a node starts all the same and goes on asking, provided that
+ * it knows its own address: from `local_hostname`, or from the route to the source. Throws `ConfigError`.
+ */
+export async function openDiscovery(
+  config: MeshCacheConfig,
+  env: Environment,
+  stops: (() => Promise<void>)[],
+): Promise<OpenDiscovery> {
+  const { localHostname } = config;
+  const source = openSource(config, env);
+  if (source === undefined) {
+    const listed = config.discoveryEndpoints();
+    env.metrics.setGaugeProvider('meshcache_discovery_source_answers', () => 1);
+    const host = localHostname ?? (await ownAddressTowards(listed[0] as Endpoint, env.host));
+    return { listed, rendezvous: undefined, host };
+  }
+  const rendezvous = new Rendezvous({ source, seats: config.maxMasters, env });
+  stops.push(() => rendezvous.stop());
+  const isAddressKnown = localHostname !== undefined || source.server !== undefined;
+  const listed = await rendezvous.open(isAddressKnown ? DISCOVERY_START_TIMEOUT_MS : OWN_ADDRESS_TIMEOUT_MS);
+  const target = source.server ?? listed[0];
+  if (localHostname !== undefined) return { listed, rendezvous, host: localHostname };
+  if (target !== undefined) return { listed, rendezvous, host: await ownAddressTowards(target, env.host) };
+  const { failure = 'no answer' } = rendezvous.state();
+  throw new ConfigError(
+    `configuration key "discovery_addr": got "${source.name}", which has named no address within ${OWN_ADDRESS_TIMEOUT_MS / 1000} s ` +
+      `(${failure}); check the name and the name server, or set local_hostname to the address that the other nodes reach: then the ` +
+      'node starts, and goes on asking',
+  );
+}
+
+/** The port of a master on a host that is not listed: that of the first listed address, or what the configuration says for a source. */
+export function masterPortOf(config: MeshCacheConfig, listed: readonly Endpoint[]): number {
+  const address = config.discoveryAddress();
+  const isFixed = address.kind === 'dns' && address.port !== undefined;
+  return isFixed ? (address.port as number) : (listed[0]?.port ?? config.discoveryPort);
+}

@@ -1,0 +1,93 @@
+import { Resolver } from 'node:dns/promises';
+import { readFileSync } from 'node:fs';
+import type { NameAnswer, NameQuery, NameService } from '../base/environment/name-service.js';
+import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
+
+/** Longest time that one name server is waited for; each is asked twice. */
+const SERVER_TIMEOUT_MS = 1_500;
+/** Targets of SRV records whose addresses are asked for, the first by priority and name. */
+const TARGETS_MAX_COUNT = 32;
+const RESOLVER_FILE = '/etc/resolv.conf';
+/** Dots from which on a name is tried as it stands before the search domains are tried; the system's own default. */
+const DEFAULT_DOTS = 1;
+/** Answers of a name server that say that there is no such record. */
+const NOTHING = new Set(['ENOTFOUND', 'ENODATA']);
+
+/** The name servers of this machine. */
+export const systemNames: NameService = {
+  async lookUp(query) {
+    const resolver = new Resolver({ timeout: SERVER_TIMEOUT_MS, tries: 2 });
+    if (query.server !== undefined) resolver.setServers([await addressOf(query.server)]);
+    for (const name of query.server === undefined ? searchedNames(query.name, readResolverFile()) : [query.name]) {
+      const answer = await ask(resolver, { ...query, name });
+      if (answer.endpoints.length > 0) return answer;
+    }
+    return { endpoints: [], ttlS: undefined };
+  },
+};
+
+/** The names that stand for `name`, in the order in which they are to be tried. `file` is the text of a resolv.conf. */
+export function searchedNames(name: string, file: string): string[] {
+  let domains: readonly string[] = [];
+  let dots = DEFAULT_DOTS;
+  for (const line of file.split('\n')) {
+    const [key, ...values] = line.trim().split(/\s+/);
+    if (key === 'search' || key === 'domain') domains = values;
+    const given = key === 'options' ? values.map((value) => /^ndots:(\d+)$/.exec(value)?.[1]).find(Boolean) : undefined;
+    if (given !== undefined) dots = Number(given);
+  }
+  const searched = domains.map((domain) => `${name}.${domain.replace(/\.$/, '')}`);
+  return name.split('.').length > dots ? [name, ...searched] : [...searched, name];
+}
+
+function ask(resolver: Resolver, { kind, name }: NameQuery): Promise<NameAnswer> {
+  return kind === 'addresses' ? addresses(resolver, name) : services(resolver, name);
+}
+
+async function addresses(resolver: Resolver, name: string): Promise<NameAnswer> {
+  const v4 = await orNothing(resolver.resolve4(name, { ttl: true }));
+  const records = v4.length > 0 ? v4 : await orNothing(resolver.resolve6(name, { ttl: true }));
+  return {
+    endpoints: records.map(({ address }) => ({ host: address, port: 0 })),
+    ttlS: records.length === 0 ? undefined : Math.min(...records.map(({ ttl }) => ttl)),
+  };
+}
+
+async function services(resolver: Resolver, name: string): Promise<NameAnswer> {
+  const records = await orNothing(resolver.resolveSrv(name));
+  records.sort((a, b) => a.priority - b.priority || (a.name < b.name ? -1 : 1) || a.port - b.port);
+  const resolved = await Promise.all(
+    records.slice(0, TARGETS_MAX_COUNT).map(async ({ name: target, port }) => {
+      const { endpoints } = await addresses(resolver, target);
+      return endpoints.map(({ host }) => ({ host, port }));
+    }),
+  );
+  return { endpoints: resolved.flat(), ttlS: undefined };
+}
+
+async function orNothing<T>(records: Promise<T[]>): Promise<T[]> {
+  try {
+    return await records;
+  } catch (error) {
+    if (NOTHING.has((error as NodeJS.ErrnoException).code ?? '')) return [];
+    throw error;
+  }
+}
+
+/** The resolver takes servers by address only. */
+async function addressOf({ host, port }: Endpoint): Promise<string> {
+  const isAddress = host.includes(':') || /^\d+(\.\d+){3}$/.test(host);
+  if (isAddress) return formatEndpoint({ host, port });
+  const { endpoints } = await systemNames.lookUp({ name: host, kind: 'addresses' });
+  const [first] = endpoints;
+  if (first === undefined) throw new Error(`the name server ${host} has no address`);
+  return formatEndpoint({ host: first.host, port });
+}
+
+function readResolverFile(): string {
+  try {
+    return readFileSync(RESOLVER_FILE, 'utf8');
+  } catch {
+    return '';
+  }
+}
