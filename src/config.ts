@@ -63,6 +63,13 @@ export interface MeshCacheConfigFields {
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */
   readonly discoveryPort: number;
+  /** Name and password for etcd, where it asks for them. */
+  readonly etcdUser: string | undefined;
+  readonly etcdPassword: string | undefined;
+  /** PEM files for an etcd over TLS: who has signed its certificates, and the certificate that this node shows. */
+  readonly etcdCaFile: string | undefined;
+  readonly etcdCertFile: string | undefined;
+  readonly etcdKeyFile: string | undefined;
   readonly protocol: 'rdma' | 'tcp';
   readonly deviceName: string | undefined;
   readonly deviceNames: readonly string[];
@@ -159,6 +166,11 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
 const SCHEMA: Readonly<Record<string, Field>> = {
   discovery_addr: discoveryAddress(),
   discovery_port: integer(1, 65535, 31990),
+  etcd_user: text('a name of at most 256 characters', undefined, /^\s*\P{Cc}{1,256}\s*$/u),
+  etcd_password: text('text of at most 1024 characters', undefined, /^(?!\s*\[secret\]\s*$)\P{Cc}{1,1024}$/u),
+  etcd_ca_file: text('the path of a PEM file', undefined),
+  etcd_cert_file: text('the path of a PEM file', undefined),
+  etcd_key_file: text('the path of a PEM file', undefined),
   protocol: choice(['rdma', 'tcp'], 'rdma'),
   device_name: text('the name of an RDMA device', undefined),
   device_names: names(),
@@ -215,7 +227,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
 };
 
 /** Never shown, in no message. */
-const SECRET_KEYS: ReadonlySet<string> = new Set(['cluster_secret', 'metrics_token', 'resp_password']);
+const SECRET_KEYS: ReadonlySet<string> = new Set(['cluster_secret', 'metrics_token', 'resp_password', 'etcd_password']);
 
 /** All configuration keys, snake_case. */
 export const CONFIG_KEYS: readonly string[] = Object.keys(SCHEMA);
@@ -233,6 +245,11 @@ const FRAMEWORK_KEYS: ReadonlySet<string> = new Set([
 export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly discoveryAddr: string;
   declare readonly discoveryPort: number;
+  declare readonly etcdUser: string | undefined;
+  declare readonly etcdPassword: string | undefined;
+  declare readonly etcdCaFile: string | undefined;
+  declare readonly etcdCertFile: string | undefined;
+  declare readonly etcdKeyFile: string | undefined;
   declare readonly protocol: 'rdma' | 'tcp';
   declare readonly deviceName: string | undefined;
   declare readonly deviceNames: readonly string[];
@@ -381,6 +398,7 @@ function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, 
 function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkSecurity(config);
   checkRedisDoor(config, spell);
+  checkEtcd(config, spell);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
       `configuration key "${spell('member_ttl')}": got ${config.memberTtl} s, allowed is at least twice ${spell('heartbeat_interval')} (${config.heartbeatInterval} s)`,
@@ -391,6 +409,23 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
       `configuration key "${spell('disk_path')}" is required when ${spell('disk_enabled')} is true`,
     );
   }
+}
+
+/** Files are read when the node starts. */
+function checkEtcd(config: MeshCacheConfig, spell: Spelling): void {
+  const { etcdUser, etcdPassword, etcdCaFile, etcdCertFile, etcdKeyFile } = config;
+  const isPair = (one: unknown, other: unknown): boolean => (one === undefined) === (other === undefined);
+  const both = (one: string, other: string): ConfigError =>
+    new ConfigError(`configuration keys "${spell(one)}" and "${spell(other)}": give both of them, or none`);
+  if (!isPair(etcdUser, etcdPassword)) throw both('etcd_user', 'etcd_password');
+  if (!isPair(etcdCertFile, etcdKeyFile)) throw both('etcd_cert_file', 'etcd_key_file');
+  const address = config.discoveryAddress();
+  const hasFiles = etcdCaFile !== undefined || etcdCertFile !== undefined;
+  if (!hasFiles || address.kind !== 'etcd' || address.isTls) return;
+  const key = etcdCaFile === undefined ? 'etcd_cert_file' : 'etcd_ca_file';
+  throw new ConfigError(
+    `configuration key "${spell(key)}": ${spell('discovery_addr')} begins with etcd://, which is not encrypted; use etcds://, or leave the file out`,
+  );
 }
 
 /** A door for Redis clients that other hosts reach needs a password. Files are read when the node starts. */

@@ -91,7 +91,8 @@ export function diskBytes(text: string, alsoAllowed = ''): number {
 }
 
 /** What `--discovery-addr` of every command says in its help. */
-export const DISCOVERY_ADDR_HELP = 'host:port of a discovery master, several with commas, or dns://name';
+export const DISCOVERY_ADDR_HELP =
+  'host:port of a discovery master, several with commas; or dns://name, etcd://host:port';
 
 /** Checks a discovery address: `host:port`, several of them, or a source of addresses such as `dns://name`. Returns it as given. */
 export function discoveryAddr(text: string): string {

@@ -3,6 +3,7 @@ import { noMetrics } from '../base/environment/metrics-sink.js';
 import { systemClock } from './system-clock.js';
 import { systemFiles } from './system-files.js';
 import { systemHost } from './system-host.js';
+import { systemHttp } from './system-http.js';
 import { defaultLogger } from './system-log.js';
 import { systemNames } from './system-names.js';
 import { systemNetwork } from './system-network.js';
@@ -19,6 +20,7 @@ export function systemEnvironment(overrides: Partial<Environment> = {}): Environ
     threads: systemThreads,
     host: systemHost,
     names: systemNames,
+    http: systemHttp,
     // The default logger is made only if it is used: making one touches stderr.
     log: overrides.log ?? defaultLogger(),
     metrics: noMetrics,

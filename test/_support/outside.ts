@@ -25,7 +25,7 @@ const WAYS: Readonly<Record<string, RegExp>> = {
   waiting: /\bAtomics\.wait\b/,
   // The real machine by its names in this code.
   system:
-    /\bsystem(?:Clock|Random|Network|Names|Files|Threads|Host|Environment|RdmaHost)\b|\b(?:defaultLogger|stderrLogger)\b/,
+    /\bsystem(?:Clock|Random|Network|Names|Http|Files|Threads|Host|Environment|RdmaHost)\b|\b(?:defaultLogger|stderrLogger)\b/,
 };
 
 /** A file that may use such ways itself, and the reason. */
@@ -63,6 +63,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     ways: ['node:dgram', 'node:dns', 'node:os', 'node:perf_hooks', 'performance', 'process', 'system'],
     because: REAL,
   },
+  'src/system/system-http.ts': { ways: ['node:http', 'node:https', 'system'], because: REAL },
   'src/system/system-names.ts': { ways: ['node:dns', 'node:fs', 'system'], because: REAL },
   'src/system/system-network.ts': { ways: ['node:net', 'system'], because: REAL },
   'src/system/system-threads.ts': { ways: ['node:worker_threads', 'system'], because: REAL },

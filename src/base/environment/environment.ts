@@ -2,6 +2,7 @@ import type { Clock } from './clock.js';
 import type { ClusterSecrets } from './cluster-secrets.js';
 import type { Files } from './files.js';
 import type { Host } from './host.js';
+import type { HttpClient } from './http-client.js';
 import type { Logger } from './log.js';
 import type { MetricsSink } from './metrics-sink.js';
 import type { NameService } from './name-service.js';
@@ -19,6 +20,7 @@ export interface Environment {
   readonly threads: Threads;
   readonly host: Host;
   readonly names: NameService;
+  readonly http: HttpClient;
   readonly log: Logger;
   readonly metrics: MetricsSink;
   /** With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See `securedEnvironment`. */

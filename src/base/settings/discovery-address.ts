@@ -12,13 +12,27 @@ export type DiscoveryAddress =
       readonly port: number | undefined;
       /** The name server to ask; undefined: those of the machine. */
       readonly server: Endpoint | undefined;
+    }
+  /** An etcd, in which nodes that run a master register it. */
+  | {
+      readonly kind: 'etcd';
+      /** Its servers; at least one. */
+      readonly endpoints: readonly Endpoint[];
+      /** Whether they are talked to over TLS. */
+      readonly isTls: boolean;
+      /** The cluster's name, with which its keys begin. */
+      readonly name: string;
     };
 
 /** What the value of `discovery_addr` may be. */
 export const DISCOVERY_ADDRESS_ALLOWED =
-  'host:port with a port of 1 to 65535, or several of them, comma-separated; or dns://name, dns://name:port';
+  'host:port with a port of 1 to 65535, or several of them, comma-separated; or dns://name, dns://name:port; ' +
+  'or etcd://host:port,host:port/name, etcds:// over TLS';
 
 const DNS_PORT = 53;
+const ETCD_DEFAULT_NAME = 'meshcache';
+const ETCD_ENDPOINTS_MAX_COUNT = 16;
+const SCHEMES = ['dns', 'etcd', 'etcds'];
 const SCHEME = /^([A-Za-z][A-Za-z0-9+.-]*):\/\//;
 const NAME = /^(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_-]{1,63})*$/;
 
@@ -30,6 +44,7 @@ export function parseDiscoveryAddress(text: string): DiscoveryAddress | undefine
     return endpoints && { kind: 'list', endpoints };
   }
   const rest = text.trim().replace(SCHEME, '');
+  if (scheme === 'etcd' || scheme === 'etcds') return parseEtcd(rest, scheme === 'etcds');
   return scheme === 'dns' ? parseDns(rest) : undefined;
 }
 
@@ -48,17 +63,26 @@ export function discoveryAddressFault(text: string): string | undefined {
   const schemes = parts.flatMap((part) => SCHEME.exec(part)?.[1]?.toLowerCase() ?? []);
   if (schemes.length === 0) return undefined;
   if (/\/\/[^/]*@/.test(text)) {
-    return 'got an address with a user or a password, which logs would show; leave them out of it';
+    return 'got an address with a user or a password, which logs would show; set etcd_user and etcd_password instead';
   }
-  const unknown = schemes.find((scheme) => scheme !== 'dns');
-  if (unknown !== undefined) return `got the scheme ${unknown}://, allowed is dns://, or host:port without a scheme`;
-  if (parts.length > 1) return 'got dns:// in a list; give one dns:// name alone, or a list of host:port';
+  const unknown = schemes.find((scheme) => !SCHEMES.includes(scheme));
+  if (unknown !== undefined) {
+    return `got the scheme ${unknown}://, allowed is dns://, etcd:// or etcds://, or host:port without a scheme`;
+  }
+  if (schemes.length > 1) return 'got several sources; give one, its servers with commas behind one etcd://';
+  if (parts.length > 1 && schemes[0] === 'dns') {
+    return 'got dns:// in a list; give one dns:// name alone, or a list of host:port';
+  }
   return undefined;
 }
 
 /** The text without spaces, which other programs show. */
 export function formatDiscoveryAddress(address: DiscoveryAddress): string {
   if (address.kind === 'list') return address.endpoints.map(formatEndpoint).join(',');
+  if (address.kind === 'etcd') {
+    const { isTls, endpoints, name } = address;
+    return `${isTls ? 'etcds' : 'etcd'}://${endpoints.map(formatEndpoint).join(',')}/${name}`;
+  }
   const { name, port, server } = address;
   return `dns://${server === undefined ? '' : `${formatEndpoint(server)}/`}${name}${port === undefined ? '' : `:${port}`}`;
 }
@@ -74,6 +98,14 @@ function parseDns(rest: string): DiscoveryAddress | undefined {
   if (!NAME.test(name) || /^[\d.]+$/.test(name)) return undefined;
   if (port !== undefined && (port < 1 || port > 65535)) return undefined;
   return { kind: 'dns', name, port, server };
+}
+
+/** `host:port,host:port/name`. */
+function parseEtcd(rest: string, isTls: boolean): DiscoveryAddress | undefined {
+  const [servers = '', name = ETCD_DEFAULT_NAME, ...more] = rest.replace(/\/$/, '').split('/');
+  const endpoints = parseEndpoints(servers);
+  if (endpoints === undefined || endpoints.length > ETCD_ENDPOINTS_MAX_COUNT || more.length > 0) return undefined;
+  return /^[\w.-]{1,64}$/.test(name) ? { kind: 'etcd', endpoints, isTls, name } : undefined;
 }
 
 function parseServer(text: string): Endpoint | undefined {

@@ -9,7 +9,10 @@ import { systemEnvironment } from '../../system/system-environment.js';
 import { type Configuration, withOrigin } from './configuration.js';
 
 /** Keys that say how to ask a source of discovery addresses. */
-const SOURCE_KEYS = ['discovery_addr', 'discovery_port'];
+const SOURCE_KEYS = [
+  ...['discovery_addr', 'discovery_port'],
+  ...['etcd_user', 'etcd_password', 'etcd_ca_file', 'etcd_cert_file', 'etcd_key_file'],
+];
 
 /**
  * The discovery masters in the configuration, or those that its source names, the first ones; undefined if no address is configured.

@@ -8,6 +8,16 @@ export interface SourceListener {
   onFailure(reason: string): void;
 }
 
+/** This node's own master, which a source may name to others. */
+export interface OwnSeat {
+  /** `host:port` of the master that this node's host has when it has a seat. */
+  readonly addr: string;
+  /** Whether that host has a seat, by the members that this node knows. */
+  readonly hasSeat: boolean;
+  /** Whether a master answers. */
+  readonly isJoined: boolean;
+}
+
 /**
  * A place outside of the cluster that names addresses of nodes. It is only where nodes meet: who is a member, and who runs a master, is
  * decided by the nodes, which keep what they know while a source is silent.
@@ -21,6 +31,8 @@ export interface AddressSource {
   start(listener: SourceListener): void;
   /** Asks as often as it may while this node has no master. */
   setUrgent(isUrgent: boolean): void;
+  /** Takes the present state of this node's own master, if the source can name it to others. */
+  setOwn?(own: OwnSeat): void;
   /** Ends all work. Idempotent. */
   stop(): Promise<void>;
 }

@@ -1,22 +1,47 @@
 import type { Environment } from '../../base/environment/environment.js';
+import type { HttpTls } from '../../base/environment/http-client.js';
 import type { Endpoint } from '../../base/environment/network.js';
+import { ConfigError } from '../../base/errors.js';
+import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import type { DiscoveryAddress } from '../../base/settings/discovery-address.js';
 import type { AddressSource } from './address-source.js';
 import { DnsSource, lookUpAll } from './dns-source.js';
+import { EtcdClient } from './etcd-client.js';
+import { readSeats } from './etcd-seats.js';
+import { EtcdSource } from './etcd-source.js';
 
+/** The settings of a source; a `MeshCacheConfig` has them all. */
 export interface SourceSettings {
   readonly discoveryPort: number;
+  readonly maxMasters: number;
+  readonly etcdUser: string | undefined;
+  readonly etcdPassword: string | undefined;
+  readonly etcdCaFile: string | undefined;
+  readonly etcdCertFile: string | undefined;
+  readonly etcdKeyFile: string | undefined;
   discoveryAddress(): DiscoveryAddress;
 }
 
-/** The source of addresses that a configuration names; undefined: it lists the addresses itself. */
-export function openSource(config: SourceSettings, env: Environment): AddressSource | undefined {
+/** A source, and how many of its first addresses are listed. */
+export interface OpenedSource {
+  readonly source: AddressSource;
+  readonly seats: number;
+}
+
+/** The source of addresses that a configuration names; undefined: it lists the addresses itself. Reads files; throws `ConfigError`. */
+export function openSource(config: SourceSettings, nodeId: string, env: Environment): OpenedSource | undefined {
   const address = config.discoveryAddress();
+  const { maxMasters: seats } = config;
   switch (address.kind) {
     case 'list':
       return undefined;
     case 'dns':
-      return new DnsSource({ address, port: config.discoveryPort, env });
+      return { source: new DnsSource({ address, port: config.discoveryPort, env }), seats };
+    case 'etcd': {
+      const client = clientOf(address, config, env);
+      // Everything in etcd is the address of a master.
+      return { source: new EtcdSource({ address, client, seats, nodeId, env }), seats: DISCOVERY_MASTERS_MAX_COUNT };
+    }
   }
 }
 
@@ -28,5 +53,40 @@ export async function askOnce(config: SourceSettings, env: Environment): Promise
       return address.endpoints;
     case 'dns':
       return (await lookUpAll({ address, port: config.discoveryPort, env })).endpoints;
+    case 'etcd': {
+      const client = clientOf(address, config, env);
+      try {
+        return (await readSeats(client, address.name)).seats.map(({ endpoint }) => endpoint);
+      } finally {
+        client.close();
+      }
+    }
   }
+}
+
+function clientOf(
+  { endpoints, isTls }: Extract<DiscoveryAddress, { readonly kind: 'etcd' }>,
+  config: SourceSettings,
+  env: Environment,
+): EtcdClient {
+  const { etcdUser: user, etcdPassword: password } = config;
+  return new EtcdClient({ endpoints, tls: isTls ? tlsOf(config, env) : undefined, user, password, env });
+}
+
+function tlsOf({ etcdCaFile, etcdCertFile, etcdKeyFile }: SourceSettings, { files }: Environment): HttpTls {
+  const read = (key: string, path: string | undefined): string | undefined => {
+    if (path === undefined) return undefined;
+    try {
+      return files.readFileSync(path).toString();
+    } catch (cause) {
+      const { code } = cause as NodeJS.ErrnoException;
+      const text = `configuration key "${key}": ${path} cannot be read (${code}); it must be a PEM file that this process may read`;
+      throw new ConfigError(text, { cause });
+    }
+  };
+  return {
+    ca: read('etcd_ca_file', etcdCaFile),
+    cert: read('etcd_cert_file', etcdCertFile),
+    key: read('etcd_key_file', etcdKeyFile),
+  };
 }

@@ -2,12 +2,12 @@ import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { DISCOVERY_LOG_INTERVAL_MS } from '../../base/limits.js';
 import { isSameEndpoints } from '../masters/masters.js';
-import type { AddressSource } from './address-source.js';
+import type { AddressSource, OwnSeat } from './address-source.js';
 import { type JoinedState, ListedAddresses } from './listed-addresses.js';
 
 /** Time between two looks at whether this node has a master. */
 const TICK_MS = 1_000;
-const ALONE = { isJoined: false, isHead: false, live: new Set<string>() };
+const ALONE = { isJoined: false, isHead: false, hasSeat: false, live: new Set<string>() };
 
 export interface RendezvousOptions {
   readonly source: AddressSource;
@@ -19,7 +19,9 @@ export interface RendezvousOptions {
 /** This node's part in the cluster, as far as it decides which addresses are tried. */
 export interface Joining {
   /** The state of the cluster now, but for the time. */
-  state(): Omit<JoinedState, 'nowMs'>;
+  state(): Omit<JoinedState, 'nowMs'> & Pick<OwnSeat, 'hasSeat'>;
+  /** `host:port` of the master that this node's host has when it has a seat. */
+  readonly ownAddr: string;
   /** Called when other addresses are listed. */
   onListed(listed: readonly Endpoint[]): void;
 }
@@ -41,6 +43,7 @@ export class Rendezvous {
   readonly #addresses: ListedAddresses;
   #joining: Joining | undefined;
   #listed: readonly Endpoint[] = [];
+  #hasAnswer = false;
   #found = 0;
   #failure: string | undefined;
   #saidFailureMs: number | undefined;
@@ -54,7 +57,7 @@ export class Rendezvous {
     this.#env = env;
     this.#addresses = new ListedAddresses(seats);
     env.metrics.setGaugeProvider('meshcache_discovery_source_answers', () =>
-      Number(this.#found > 0 && this.#failure === undefined),
+      Number(this.#hasAnswer && this.#failure === undefined),
     );
   }
 
@@ -106,6 +109,7 @@ export class Rendezvous {
     }
     this.#saidFailureMs = undefined;
     this.#failure = undefined;
+    this.#hasAnswer = true;
     this.#found = endpoints.length;
     this.#addresses.answered(endpoints);
     this.#update();
@@ -130,7 +134,9 @@ export class Rendezvous {
 
   #update(): void {
     const state = this.#joining?.state() ?? ALONE;
-    this.#source.setUrgent(!state.isJoined);
+    const { isJoined, hasSeat } = state;
+    this.#source.setUrgent(!isJoined);
+    if (this.#joining !== undefined) this.#source.setOwn?.({ addr: this.#joining.ownAddr, hasSeat, isJoined });
     const listed = this.#addresses.listed({ nowMs: this.#env.clock.nowMs(), ...state });
     if (this.#isFollowing === (this.#joining !== undefined) && isSameEndpoints(listed, this.#listed)) return;
     this.#isFollowing = this.#joining !== undefined;

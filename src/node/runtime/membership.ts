@@ -30,8 +30,9 @@ export class Membership {
   readonly discovery: DiscoveryClient;
   readonly rendezvous: Rendezvous | undefined;
   readonly #env: Environment;
-  #live: ReadonlySet<string> = new Set();
-  #liveOf: ReadonlyMap<string, NodeInfo> | undefined;
+  readonly #ownAddr: string;
+  /** What was seen of the present members; undefined: they have changed. */
+  #seen: { readonly live: ReadonlySet<string>; readonly hasSeat: boolean } | undefined;
 
   constructor({ config, self, host, listed, rendezvous, listener, env }: MembershipParts) {
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
@@ -43,13 +44,14 @@ export class Membership {
       env,
     });
     this.#env = env;
+    this.#ownAddr = self.masterAddr;
     this.master = master;
     this.rendezvous = rendezvous;
     this.discovery = new DiscoveryClient(rendezvous === undefined ? config.discoveryAddr : listed, self, {
       ...timing,
       ...listener,
       onMembers: (members, changed, left) => {
-        this.#liveOf = undefined;
+        this.#seen = undefined;
         listener.onMembers(members, changed, left);
       },
       onUnreachable: () => void master.tryTakeOver(),
@@ -67,8 +69,9 @@ export class Membership {
       state: () => ({
         isJoined: this.discovery.isReachable,
         isHead: this.master.isHead,
-        live: this.#liveMasters(),
+        ...this.#live(),
       }),
+      ownAddr: this.#ownAddr,
       onListed: (listed) => {
         void this.master.setListed(listed);
         this.discovery.setListed(listed);
@@ -77,16 +80,17 @@ export class Membership {
     await this.discovery.start();
   }
 
-  /** `host:port` of the masters that the hosts of members have when they have a seat. */
-  #liveMasters(): ReadonlySet<string> {
-    if (this.#liveOf === undefined) {
-      this.#liveOf = this.discovery.members();
-      this.#live = new Set([...this.#liveOf.values()].map(({ masterAddr }) => masterAddr));
-    }
-    return this.#live;
+  /** `host:port` of the masters that the hosts of members have when they have a seat, and whether this host has one. */
+  #live(): { readonly live: ReadonlySet<string>; readonly hasSeat: boolean } {
+    this.#seen ??= {
+      live: new Set([...this.discovery.members().values()].map(({ masterAddr }) => masterAddr)),
+      hasSeat: this.discovery.seats().some((endpoint) => formatEndpoint(endpoint) === this.#ownAddr),
+    };
+    return this.#seen;
   }
 
   #mastersChanged(masters: readonly Endpoint[]): void {
+    this.#seen = undefined;
     const seats = this.discovery.seats().map(formatEndpoint).join(', ');
     this.#env.log.log('info', 'discovery masters changed', { seats });
     void this.master.mastersChanged(masters);

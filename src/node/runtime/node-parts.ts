@@ -62,7 +62,7 @@ interface NodeNetwork {
 export async function openNodeParts(options: NodePartsOptions): Promise<NodeParts> {
   const { config, identity, metricsEndpoint: metrics, env, stops } = options;
   const { nodeId } = identity;
-  const { rendezvous, listed, host: foundHost } = await openDiscovery(config, env, stops);
+  const { rendezvous, listed, host: foundHost } = await openDiscovery(config, { nodeId, env, stops });
   const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options, foundHost);
   const { transport } = chosen;
   const masterSeat = await masterSeatOf(host, { listed, port: masterPortOf(config, listed) }, env);

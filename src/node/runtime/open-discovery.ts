@@ -20,24 +20,31 @@ export interface OpenDiscovery {
   readonly host: string;
 }
 
+export interface OpenDiscoveryOptions {
+  readonly nodeId: string;
+  readonly env: Environment;
+  /** Receives the function that stops the source. */
+  readonly stops: (() => Promise<void>)[];
+}
+
 /**
  * Opens the source of discovery addresses, if there is one. Without an answer a node starts all the same and goes on asking, provided that
  * it knows its own address: from `local_hostname`, or from the route to the source. Throws `ConfigError`.
  */
 export async function openDiscovery(
   config: MeshCacheConfig,
-  env: Environment,
-  stops: (() => Promise<void>)[],
+  { nodeId, env, stops }: OpenDiscoveryOptions,
 ): Promise<OpenDiscovery> {
   const { localHostname } = config;
-  const source = openSource(config, env);
-  if (source === undefined) {
+  const opened = openSource(config, nodeId, env);
+  if (opened === undefined) {
     const listed = config.discoveryEndpoints();
     env.metrics.setGaugeProvider('meshcache_discovery_source_answers', () => 1);
     const host = localHostname ?? (await ownAddressTowards(listed[0] as Endpoint, env.host));
     return { listed, rendezvous: undefined, host };
   }
-  const rendezvous = new Rendezvous({ source, seats: config.maxMasters, env });
+  const { source } = opened;
+  const rendezvous = new Rendezvous({ ...opened, env });
   stops.push(() => rendezvous.stop());
   const isAddressKnown = localHostname !== undefined || source.server !== undefined;
   const listed = await rendezvous.open(isAddressKnown ? DISCOVERY_START_TIMEOUT_MS : OWN_ADDRESS_TIMEOUT_MS);
@@ -55,6 +62,6 @@ export async function openDiscovery(
 /** The port of a master on a host that is not listed: that of the first listed address, or what the configuration says for a source. */
 export function masterPortOf(config: MeshCacheConfig, listed: readonly Endpoint[]): number {
   const address = config.discoveryAddress();
-  const isFixed = address.kind === 'dns' && address.port !== undefined;
-  return isFixed ? (address.port as number) : (listed[0]?.port ?? config.discoveryPort);
+  if (address.kind === 'dns' && address.port !== undefined) return address.port;
+  return address.kind === 'etcd' ? config.discoveryPort : (listed[0]?.port ?? config.discoveryPort);
 }

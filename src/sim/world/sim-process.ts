@@ -81,6 +81,7 @@ export class SimProcess implements NetworkProcess {
       threads: inlineThreads(this.clock),
       host: host.seenBy(this),
       names: world.names.seenBy(this),
+      http: world.etcd.seenBy(this),
       log: { log: (level, message, fields) => world.journal.add(this, level, message, fields) },
       metrics: this.metrics,
     };

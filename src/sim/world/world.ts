@@ -4,6 +4,7 @@ import { EventLog } from './kernel/event-log.js';
 import { type RunEnd, type RunLimits, Scheduler, SimulatedFailure } from './kernel/scheduler.js';
 import { Fabric } from './network/fabric.js';
 import { NETWORK_SHAPE, type NetworkShape } from './network/link.js';
+import { SimEtcd } from './sim-etcd.js';
 import { type HostOptions, SimHost } from './sim-host.js';
 import { SimNames } from './sim-names.js';
 
@@ -57,6 +58,8 @@ export class World {
   readonly fabric: Fabric;
   /** The name service of all hosts. */
   readonly names = new SimNames();
+  /** The etcd of all hosts. */
+  readonly etcd = new SimEtcd(this);
   /** Log records of all processes. */
   readonly journal: Journal;
   /** @internal Number of active faults of one kind on the same hosts. */

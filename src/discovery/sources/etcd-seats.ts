@@ -1,0 +1,82 @@
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
+import { DISCOVERY_MASTERS_MAX_COUNT, NODE_ENDPOINT_MAX_CHARACTERS } from '../../base/limits.js';
+import type { EtcdClient, EtcdObject } from './etcd-client.js';
+
+/*
+ * What is in etcd: one key for each node that runs a master, `/NAME/masters/NUMBER` with the numbers 00 to 15. Its value is
+ * `{"addr":"host:port","node_id":"…"}`, and its lease that of the node. Other keys and other values are passed over.
+ */
+
+/** One key of a master. */
+export interface EtcdSeat {
+  readonly key: string;
+  readonly endpoint: Endpoint;
+  /** Id of the lease that the key ends with; '0': none. */
+  readonly lease: string;
+}
+
+/** All keys of masters, in the order of their numbers, and the revision that they are of. */
+export interface EtcdSeats {
+  readonly seats: readonly EtcdSeat[];
+  readonly revision: number;
+}
+
+/** The range of all keys of a cluster's masters, for calls of etcd. */
+export function seatRange(name: string): { readonly key: string; readonly range_end: string } {
+  // The byte after the slash ends the range.
+  return { key: base64(`/${name}/masters/`), range_end: base64(`/${name}/masters0`) };
+}
+
+/** Reads all keys of masters. Rejects as `EtcdClient.call` does. */
+export async function readSeats(client: EtcdClient, name: string): Promise<EtcdSeats> {
+  const answer = await client.call('kv/range', { ...seatRange(name), limit: 2 * DISCOVERY_MASTERS_MAX_COUNT });
+  const records = Array.isArray(answer.kvs) ? (answer.kvs as EtcdObject[]) : [];
+  const revision = Number((answer.header as EtcdObject | undefined)?.revision ?? 0);
+  return { seats: records.flatMap((record) => parseSeat(record) ?? []), revision };
+}
+
+/** Takes the first free number with a lease; resolves with the key, or undefined if another node was faster or none is free. */
+export async function takeSeat(
+  client: EtcdClient,
+  name: string,
+  seat: { readonly seats: readonly EtcdSeat[]; readonly addr: string; readonly nodeId: string; readonly lease: string },
+): Promise<string | undefined> {
+  const taken = new Set(seat.seats.map(({ key }) => key));
+  const keys = Array.from({ length: DISCOVERY_MASTERS_MAX_COUNT }, (_, i) => keyOf(name, i));
+  const key = keys.find((each) => !taken.has(each));
+  if (key === undefined) return undefined;
+  const value = base64(JSON.stringify({ addr: seat.addr, node_id: seat.nodeId }));
+  const answer = await client.call('kv/txn', {
+    compare: [{ key: base64(key), target: 'CREATE', result: 'EQUAL', create_revision: '0' }],
+    success: [{ request_put: { key: base64(key), value, lease: seat.lease } }],
+  });
+  return answer.succeeded === true ? key : undefined;
+}
+
+function keyOf(name: string, number: number): string {
+  return `/${name}/masters/${String(number).padStart(2, '0')}`;
+}
+
+function parseSeat({ key, value, lease = '0' }: EtcdObject): EtcdSeat | undefined {
+  if (typeof key !== 'string' || typeof value !== 'string' || value.length > 2 * NODE_ENDPOINT_MAX_CHARACTERS + 1024) {
+    return undefined;
+  }
+  try {
+    const { addr } = JSON.parse(Buffer.from(value, 'base64').toString()) as { readonly addr?: unknown };
+    const endpoint =
+      typeof addr === 'string' && addr.length <= NODE_ENDPOINT_MAX_CHARACTERS ? parseEndpoint(addr) : undefined;
+    if (endpoint === undefined || endpoint.port === 0) return undefined;
+    return { key: Buffer.from(key, 'base64').toString(), endpoint, lease: String(lease) };
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether one of the keys is for the master at this address. */
+export function hasAddress(seats: readonly EtcdSeat[], addr: string): boolean {
+  return seats.some(({ endpoint }) => formatEndpoint(endpoint) === addr);
+}
+
+function base64(text: string): string {
+  return Buffer.from(text).toString('base64');
+}
