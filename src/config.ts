@@ -322,7 +322,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
     return address.kind === 'list' ? address.endpoints : [];
   }
 
-  /** What `discoveryAddr` says. */
+  /** @internal What `discoveryAddr` says. */
   discoveryAddress(): DiscoveryAddress {
     return parseDiscoveryAddress(this.discoveryAddr) as DiscoveryAddress;
   }

@@ -9,7 +9,9 @@ export type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 export type { Environment } from '../base/environment/environment.js';
 export type { Files, OpenFile, OpenOptions } from '../base/environment/files.js';
 export type { Host, HostAddress } from '../base/environment/host.js';
+export type { HttpClient, HttpListener, HttpPost } from '../base/environment/http-client.js';
 export type { Labels, MetricsSink } from '../base/environment/metrics-sink.js';
+export type { NameService } from '../base/environment/name-service.js';
 export type {
   Connection,
   ConnectionEvent,

@@ -5,6 +5,8 @@
  */
 export type { FileStatus } from '../base/environment/files.js';
 export type { HostMemory, LoopObservation } from '../base/environment/host.js';
+export type { HttpTls } from '../base/environment/http-client.js';
+export type { NameAnswer, NameQuery } from '../base/environment/name-service.js';
 export type { ReceiveInto } from '../base/environment/network.js';
 export type { MessageEnd } from '../base/environment/threads.js';
 export type { TlsTexts } from '../base/environment/tls-identity.js';

@@ -64,6 +64,8 @@ export { formatJournalLine, type Journal, type JournalLine } from './world/journ
 export type { EventPlan } from './world/kernel/event-heap.js';
 export type { RunEnd, RunLimits } from './world/kernel/scheduler.js';
 export { NETWORK_SHAPE, type NetworkShape } from './world/network/link.js';
+export type { EtcdEntry, EtcdLease, EtcdSnapshot, EtcdState, SimEtcd } from './world/sim-etcd.js';
 export type { HostOptions, SimHost } from './world/sim-host.js';
+export type { NamesState, SimNames } from './world/sim-names.js';
 export type { ProcessCounts, SimProcess } from './world/sim-process.js';
 export { SimulatedFailure, World, type WorldOptions } from './world/world.js';

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findProgram } from '../../processes/find-program.js';
@@ -28,8 +28,8 @@ export class Authority {
     }
   }
 
-  /** Issues a node's key and certificate. With a negative `validDays` the certificate has expired. */
-  issue(name: string, validDays = 30): CertificateFiles {
+  /** Issues a key and a certificate. With a negative `validDays` the certificate has expired. `address`: the IP address that it is valid for. */
+  issue(name: string, validDays = 30, address?: string): CertificateFiles {
     const [key, request, cert] = ['key', 'csr', 'pem'].map((end) => join(this.folder, `${name}.${end}`)) as [
       string,
       string,
@@ -37,7 +37,10 @@ export class Authority {
     ];
     this.#openssl('req', ...this.#newKey(key), '-out', request, '-subj', `/CN=${name}`);
     const by = ['-CA', this.#caFile, '-CAkey', this.#caKeyFile, '-CAcreateserial'];
-    this.#openssl('x509', '-req', '-in', request, ...by, '-days', String(validDays), '-out', cert);
+    const extension = join(this.folder, `${name}.ext`);
+    if (address !== undefined) writeFileSync(extension, `subjectAltName=IP:${address}\n`);
+    const more = address === undefined ? [] : ['-extfile', extension];
+    this.#openssl('x509', '-req', '-in', request, ...by, '-days', String(validDays), ...more, '-out', cert);
     return { tlsCertFile: cert, tlsKeyFile: key, tlsCaFile: this.#caFile };
   }
 

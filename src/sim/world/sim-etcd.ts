@@ -7,12 +7,14 @@ const ANSWER_MS = 1;
 /** `up`: it answers; `down`: its port refuses; `silent`: it stands still. */
 export type EtcdState = 'up' | 'down' | 'silent';
 
-interface Entry {
+/** A key's value, and the lease that it ends with. */
+export interface EtcdEntry {
   readonly value: string;
   readonly lease: string;
 }
 
-interface Lease {
+/** A lease, with the virtual time of its end. */
+export interface EtcdLease {
   readonly ttlS: number;
   endMs: number;
 }
@@ -26,8 +28,8 @@ interface Watcher {
 
 /** What an etcd has on its disk. */
 export interface EtcdSnapshot {
-  readonly entries: ReadonlyMap<string, Entry>;
-  readonly leases: ReadonlyMap<string, Lease>;
+  readonly entries: ReadonlyMap<string, EtcdEntry>;
+  readonly leases: ReadonlyMap<string, EtcdLease>;
   readonly revision: number;
 }
 
@@ -50,8 +52,8 @@ export class SimEtcd {
   readonly counts = new Map<string, number>();
   readonly #world: { readonly nowMs: number; at(atMs: number, fn: () => void): void };
   #state: EtcdState = 'up';
-  #entries = new Map<string, Entry>();
-  #leases = new Map<string, Lease>();
+  #entries = new Map<string, EtcdEntry>();
+  #leases = new Map<string, EtcdLease>();
   #watchers = new Set<Watcher>();
   #revision = 1;
   #lastLease = 1000;
@@ -161,7 +163,7 @@ export class SimEtcd {
     return () => this.#watchers.delete(watcher);
   }
 
-  #change(name: string, entry: Entry | undefined): void {
+  #change(name: string, entry: EtcdEntry | undefined): void {
     if (entry === undefined) this.#entries.delete(name);
     else this.#entries.set(name, { value: entry.value, lease: entry.lease });
     this.#revision++;

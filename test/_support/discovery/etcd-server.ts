@@ -1,0 +1,135 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import type { ExecutionContext } from 'ava';
+import { findProgram } from '../../../src/processes/find-program.js';
+import { freePort, until } from '../support.js';
+
+const PROGRAM = await findProgram('etcd');
+const CONTROL = await findProgram('etcdctl');
+export const hasEtcd = PROGRAM !== undefined && CONTROL !== undefined;
+
+/** Certificates of a server, PEM files. */
+export interface EtcdTls {
+  readonly ca: string;
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** An etcd of a test, on loopback, with its data in a folder of its own. */
+export class EtcdServer {
+  readonly port: number;
+  /** `name:password` for etcdctl, once users are asked for. */
+  user: string | undefined;
+  readonly #peerPort: number;
+  readonly #folder: string;
+  readonly #tls: EtcdTls | undefined;
+  #data = 0;
+  #process: ChildProcess | undefined;
+
+  private constructor(port: number, peerPort: number, tls: EtcdTls | undefined) {
+    this.port = port;
+    this.#peerPort = peerPort;
+    this.#tls = tls;
+    this.#folder = mkdtempSync(join(tmpdir(), 'meshcache-etcd-'));
+  }
+
+  /** Starts one, which ends with the test. With `tls` it talks only to those who show a certificate of the same authority. */
+  static async start(t: ExecutionContext, tls?: EtcdTls): Promise<EtcdServer> {
+    const server = new EtcdServer(await freePort(), await freePort(), tls);
+    t.teardown(async () => {
+      await server.stop();
+      rmSync(server.#folder, { recursive: true, force: true });
+    });
+    await server.up();
+    return server;
+  }
+
+  get addr(): string {
+    return `${this.#tls === undefined ? 'etcd' : 'etcds'}://127.0.0.1:${this.port}`;
+  }
+
+  /** Starts it again with the data that it has; resolves when it answers. */
+  async up(): Promise<void> {
+    const client = `${this.#tls === undefined ? 'http' : 'https'}://127.0.0.1:${this.port}`;
+    const peer = `http://127.0.0.1:${this.#peerPort}`;
+    const { ca, cert, key } = this.#tls ?? {};
+    const secured =
+      this.#tls === undefined
+        ? []
+        : [`--cert-file=${cert}`, `--key-file=${key}`, `--trusted-ca-file=${ca}`, '--client-cert-auth'];
+    const urls = [`--listen-client-urls=${client}`, `--advertise-client-urls=${client}`];
+    const peers = [`--listen-peer-urls=${peer}`, `--initial-advertise-peer-urls=${peer}`];
+    const args = [
+      `--data-dir=${this.#folderOfData}`,
+      ...urls,
+      ...peers,
+      `--initial-cluster=default=${peer}`,
+      ...secured,
+    ];
+    this.#process = spawn(PROGRAM as string, args, { stdio: 'ignore' });
+    await until(() =>
+      this.control('endpoint', 'health').then(
+        () => true,
+        () => false,
+      ),
+    );
+  }
+
+  /** Runs etcdctl; resolves with what it prints. */
+  async control(...args: string[]): Promise<string> {
+    const { ca, cert, key } = this.#tls ?? {};
+    const secured = this.#tls === undefined ? [] : [`--cacert=${ca}`, `--cert=${cert}`, `--key=${key}`];
+    const env = { ...process.env, ETCDCTL_API: '3', ...(this.user === undefined ? {} : { ETCDCTL_USER: this.user }) };
+    const place = [`--endpoints=127.0.0.1:${this.port}`, '--command-timeout=2s', ...secured];
+    return (await promisify(execFile)(CONTROL as string, [...place, ...args], { env })).stdout;
+  }
+
+  freeze(): void {
+    this.#process?.kill('SIGSTOP');
+  }
+
+  thaw(): void {
+    this.#process?.kill('SIGCONT');
+  }
+
+  /** Kills it; its data stay. */
+  async stop(): Promise<void> {
+    const process = this.#process;
+    this.#process = undefined;
+    if (process === undefined || process.exitCode !== null) return;
+    const ended = new Promise((resolve) => process.once('close', resolve));
+    process.kill('SIGKILL');
+    await ended;
+  }
+
+  /** Starts it again without any data. */
+  async wipe(): Promise<void> {
+    await this.stop();
+    this.#data++;
+    await this.up();
+  }
+
+  /** Saves a snapshot, and returns the path of its file. */
+  async save(): Promise<string> {
+    const path = join(this.#folder, 'snapshot');
+    await this.control('snapshot', 'save', path);
+    return path;
+  }
+
+  /** Starts it again with the data of a snapshot. */
+  async restore(path: string): Promise<void> {
+    await this.stop();
+    this.#data++;
+    const peer = `http://127.0.0.1:${this.#peerPort}`;
+    const member = [`--initial-cluster=default=${peer}`, `--initial-advertise-peer-urls=${peer}`];
+    await this.control('snapshot', 'restore', path, `--data-dir=${this.#folderOfData}`, ...member);
+    await this.up();
+  }
+
+  get #folderOfData(): string {
+    return join(this.#folder, `data-${this.#data}`);
+  }
+}

@@ -1,0 +1,174 @@
+import test, { type ExecutionContext } from 'ava';
+import { MeshCacheConfig } from '../../src/config.js';
+import { EtcdClient, type EtcdClientOptions, type EtcdObject } from '../../src/discovery/sources/etcd-client.js';
+import { readSeats, seatRange, takeSeat } from '../../src/discovery/sources/etcd-seats.js';
+import { askOnce } from '../../src/discovery/sources/open-source.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { Authority, noCertificates } from '../_support/certificates.js';
+import { EtcdServer, hasEtcd } from '../_support/discovery/etcd-server.js';
+import { freePort, until } from '../_support/support.js';
+
+const withEtcd = hasEtcd ? test : test.skip;
+const withTls = hasEtcd && noCertificates === '' ? test : test.skip;
+const env = systemEnvironment();
+const base64 = (text: string): string => Buffer.from(text).toString('base64');
+
+function clientOf(t: ExecutionContext, port: number, options: Partial<EtcdClientOptions> = {}): EtcdClient {
+  const client = new EtcdClient({ endpoints: [{ host: '127.0.0.1', port }], env, ...options });
+  t.teardown(() => client.close());
+  return client;
+}
+
+const put = (client: EtcdClient, key: string, value: string) =>
+  client.call('kv/put', { key: base64(key), value: base64(value) });
+
+withEtcd('etcd client: seats are taken once each, and values that are none are passed over', async (t) => {
+  const etcd = await EtcdServer.start(t);
+  const client = clientOf(t, etcd.port);
+  const seat = { addr: '10.0.0.1:31990', nodeId: 'a', lease: '0' };
+  t.deepEqual((await readSeats(client, 'c')).seats, []);
+  t.is(await takeSeat(client, 'c', { ...seat, seats: [] }), '/c/masters/00');
+  t.is(await takeSeat(client, 'c', { ...seat, seats: [] }), undefined, 'another node was faster');
+  const { seats } = await readSeats(client, 'c');
+  t.deepEqual(seats, [{ key: '/c/masters/00', endpoint: { host: '10.0.0.1', port: 31990 }, lease: '0' }]);
+  t.is(await takeSeat(client, 'c', { ...seat, seats }), '/c/masters/01');
+  await put(client, '/c/masters/02', '{"addr":"nowhere"}');
+  await put(client, '/c/masters/03', 'no JSON');
+  await put(client, '/c/masters/04', JSON.stringify({ addr: `${'h'.repeat(400)}:1` }));
+  await put(client, '/c/other', '{"addr":"10.0.0.9:1"}');
+  await put(client, '/d/masters/00', '{"addr":"10.0.0.9:1"}');
+  t.is((await readSeats(client, 'c')).seats.length, 2);
+});
+
+withEtcd('etcd client: a watch tells of changes, and of a revision that is gone', async (t) => {
+  const etcd = await EtcdServer.start(t);
+  const client = clientOf(t, etcd.port);
+  const { revision } = await readSeats(client, 'c');
+  const messages: EtcdObject[] = [];
+  let ends = 0;
+  const watch = (from: number): (() => void) =>
+    client.stream(
+      'watch',
+      { create_request: { ...seatRange('c'), start_revision: String(from) } },
+      { onMessage: (message) => messages.push(message.result as EtcdObject), onEnd: () => ends++ },
+    );
+  const end = watch(revision + 1);
+  await until(() => messages.length === 1);
+  await put(client, '/c/masters/00', 'x');
+  await put(client, '/d/masters/00', 'x');
+  await until(() => messages.some(({ events }) => events !== undefined));
+  end();
+  await put(client, '/c/masters/00', 'y');
+  const { revision: last } = await readSeats(client, 'c');
+  await client.call('kv/compaction', { revision: String(last) });
+  messages.length = 0;
+  t.teardown(watch(1));
+  await until(() => messages.some(({ canceled }) => canceled === true));
+  t.is(ends, 0);
+  await etcd.stop();
+  await until(() => ends === 1);
+});
+
+withEtcd(
+  'etcd client: servers that are gone or frozen are left for the next one, and no call outlasts its time',
+  async (t) => {
+    const [frozen, live] = await Promise.all([EtcdServer.start(t), EtcdServer.start(t)]);
+    const endpoints = [await freePort(), frozen.port, live.port].map((port) => ({ host: '127.0.0.1', port }));
+    const client = clientOf(t, live.port, { endpoints });
+    frozen.freeze();
+    const fromMs = performance.now();
+    await readSeats(client, 'c');
+    t.true(performance.now() - fromMs < 4_000);
+    const thenMs = performance.now();
+    await readSeats(client, 'c');
+    t.true(performance.now() - thenMs < 1_500, 'it stays with the server that answers');
+    live.freeze();
+    await t.throwsAsync(readSeats(client, 'c'), { message: /no answer within 2 s/ });
+    const waiting = t.throwsAsync(readSeats(clientOf(t, live.port, { endpoints: endpoints.slice(2) }), 'c'));
+    client.close();
+    await t.throwsAsync(readSeats(client, 'c'), { message: /not asked any more/ });
+    await waiting;
+  },
+);
+
+withEtcd('etcd client: a user is asked for, a wrong password is told, and a token is renewed', async (t) => {
+  const etcd = await EtcdServer.start(t);
+  await etcd.control('user', 'add', 'root:root-password');
+  await etcd.control('user', 'grant-role', 'root', 'root').catch(async () => {
+    await etcd.control('role', 'add', 'root');
+    await etcd.control('user', 'grant-role', 'root', 'root');
+  });
+  await etcd.control('user', 'add', 'node:node-password');
+  await etcd.control('role', 'add', 'nodes');
+  await etcd.control('role', 'grant-permission', 'nodes', 'readwrite', '--prefix=true', '/c/');
+  await etcd.control('user', 'grant-role', 'node', 'nodes');
+  await etcd.control('auth', 'enable');
+  etcd.user = 'root:root-password';
+  await t.throwsAsync(readSeats(clientOf(t, etcd.port), 'c'), { name: 'EtcdError', message: /user name is empty/ });
+  const wrong = clientOf(t, etcd.port, { user: 'node', password: 'wrong' });
+  await t.throwsAsync(readSeats(wrong, 'c'), { name: 'EtcdError', message: /invalid user ID or password/ });
+  const client = clientOf(t, etcd.port, { user: 'node', password: 'node-password' });
+  const lease = String((await client.call('lease/grant', { TTL: 10 })).ID);
+  t.is(await takeSeat(client, 'c', { addr: 'h:1', nodeId: 'a', lease, seats: [] }), '/c/masters/00');
+  t.is((await readSeats(client, 'c')).seats.length, 1);
+  t.is(Number((await client.call('lease/keepalive', { ID: lease })).TTL), 10);
+  await t.throwsAsync(readSeats(client, 'd'), { message: /permission denied/ });
+  // Tokens live in the memory of the server.
+  await etcd.stop();
+  await etcd.up();
+  await until(() =>
+    readSeats(client, 'c').then(
+      ({ seats }) => seats.length === 1,
+      () => false,
+    ),
+  );
+});
+
+withTls('etcd client: TLS with certificates of an authority, and not without', async (t) => {
+  const authority = new Authority();
+  t.teardown(() => authority.remove());
+  const server = authority.issue('etcd', 30, '127.0.0.1');
+  const node = authority.issue('node');
+  const etcd = await EtcdServer.start(t, { ca: server.tlsCaFile, cert: server.tlsCertFile, key: server.tlsKeyFile });
+  const ask = (keys: Readonly<Record<string, string>>) =>
+    askOnce(MeshCacheConfig.fromExtraConfig({ discovery_addr: etcd.addr, ...keys }), env);
+  const files = { etcd_ca_file: node.tlsCaFile, etcd_cert_file: node.tlsCertFile, etcd_key_file: node.tlsKeyFile };
+  t.deepEqual(await ask(files), []);
+  await t.throwsAsync(ask({}), { message: /self.signed certificate|unable to/ });
+  await t.throwsAsync(ask({ etcd_ca_file: node.tlsCaFile }), { message: /certificate|ECONNRESET|socket/ });
+  await t.throwsAsync(ask({ etcd_ca_file: '/nowhere/ca.pem' }), {
+    code: 'ERR_CONFIG',
+    message: /"etcd_ca_file": \/nowhere\/ca\.pem cannot be read \(ENOENT\)/,
+  });
+  const plain = MeshCacheConfig.fromExtraConfig({ discovery_addr: `etcd://127.0.0.1:${etcd.port}` });
+  await t.throwsAsync(askOnce(plain, env));
+});
+
+test('etcd client: keys that belong together, and files without TLS, are refused', (t) => {
+  const refused: [Readonly<Record<string, string>>, RegExp][] = [
+    [{ etcd_user: 'a' }, /"etcd_user" and "etcd_password": give both/],
+    [{ etcd_cert_file: 'a' }, /"etcd_cert_file" and "etcd_key_file": give both/],
+    [{ etcd_ca_file: 'a' }, /"etcd_ca_file": discovery_addr begins with etcd:\/\/, which is not encrypted/],
+    [{ discovery_addr: 'etcd://a:hush@h:1' }, /a user or a password, which logs would show; set etcd_user/],
+    [{ discovery_addr: 'etcd://h:1,dns://x' }, /several sources/],
+    [{ discovery_addr: 'etcd://h:1/a/b' }, /allowed is/],
+    [{ discovery_addr: 'etcd://h/a' }, /allowed is/],
+  ];
+  for (const [keys, message] of refused) {
+    const error = t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: 'etcd://h:2379', ...keys }));
+    t.regex(error?.message ?? '', message);
+    t.notRegex(error?.message ?? '', /hush/);
+  }
+  const config = MeshCacheConfig.fromExtraConfig({
+    discovery_addr: 'etcd://h:1',
+    etcd_user: 'u',
+    etcd_password: 'hush',
+  });
+  t.false(JSON.stringify(config).includes('hush'));
+  t.deepEqual(config.discoveryAddress(), {
+    kind: 'etcd',
+    endpoints: [{ host: 'h', port: 1 }],
+    isTls: false,
+    name: 'meshcache',
+  });
+});
