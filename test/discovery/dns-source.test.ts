@@ -1,4 +1,5 @@
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { applyFault } from '../../src/sim/world/faults.js';
 import { startStore } from '../_support/node/simulated-stores.js';
 import { simulated, type TestWorld } from '../_support/simulated.js';
 

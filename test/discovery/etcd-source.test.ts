@@ -1,4 +1,5 @@
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { applyFault } from '../../src/sim/world/faults.js';
 import { type SimStore, startStore } from '../_support/node/simulated-stores.js';
 import { simulated, type TestWorld } from '../_support/simulated.js';
 
@@ -42,17 +43,15 @@ simulated('etcd: nodes meet, those with a master register it, and a key ends wit
 
 const troubles: Record<string, (world: TestWorld) => Promise<void>> = {
   'stopped for a minute': async (world) => {
-    world.etcd.setState('down');
-    await world.sleep(60_000);
-    world.etcd.setState('up');
+    applyFault(world, { kind: 'etcd-down', atMs: world.nowMs, targets: [], durationMs: 60_000 });
+    await world.sleep(60_001);
   },
   'frozen for a minute': async (world) => {
-    world.etcd.setState('silent');
-    await world.sleep(60_000);
-    world.etcd.setState('up');
+    applyFault(world, { kind: 'etcd-silent', atMs: world.nowMs, targets: [], durationMs: 60_000 });
+    await world.sleep(60_001);
   },
   wiped: async (world) => {
-    world.etcd.restart();
+    applyFault(world, { kind: 'etcd-wipe', atMs: world.nowMs, targets: [] });
   },
   'bereft of all leases': async (world) => {
     world.etcd.dropLeases();

@@ -1,8 +1,8 @@
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { type CommandContext, printResult, untilInterrupted } from '../../command/context.js';
 import { jsonOption, listOf, wholeNumber } from '../../command/options.js';
 import { formatTable } from '../../command/table.js';
-import { Growth, type GrowthPhase } from '../../sim/growth/growth.js';
+import { GROWTH_DISCOVERY, Growth, type GrowthDiscovery, type GrowthPhase } from '../../sim/growth/growth.js';
 import { systemClock } from '../../system/system-clock.js';
 import { hasLargeHeap, largeHeap, runSelf } from './own-process.js';
 
@@ -15,6 +15,7 @@ interface SimGrowthOptions {
   readonly nodes: readonly number[];
   readonly pages: number;
   readonly named: boolean;
+  readonly discovery: GrowthDiscovery;
   readonly seed: number;
   readonly rest: number;
   readonly json: boolean;
@@ -25,6 +26,7 @@ export interface SimGrowthResult {
   readonly seed: number;
   readonly pages_per_node: number;
   readonly named: boolean;
+  readonly discovery: GrowthDiscovery;
   readonly clusters: readonly {
     readonly nodes: number;
     readonly hash: string;
@@ -40,6 +42,9 @@ export function simGrowthCommand(context: CommandContext): Command {
     .option('--nodes <counts>', 'numbers of nodes, comma-separated', listOf(wholeNumber(4, NODES_MAX_COUNT)), [10, 100])
     .option('--pages <count>', 'pages that each node sets', wholeNumber(1, 65_536), 64)
     .option('--named', 'set named entries, of one content each, instead of computed pages', false)
+    .addOption(
+      new Option('--discovery <kind>', 'where nodes find each other').choices(GROWTH_DISCOVERY).default('list'),
+    )
     .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
     .option('--rest <seconds>', 'idle phase in virtual seconds', wholeNumber(1, 86_400), 60)
     .addOption(jsonOption())
@@ -68,6 +73,7 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
           seed: options.seed,
           pagesPerNode: options.pages,
           isNamed: options.named,
+          discovery: options.discovery,
           restS: options.rest,
         };
         const onPhase = ({ name, realS }: GrowthPhase) =>
@@ -80,10 +86,19 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
         seed: options.seed,
         pages_per_node: options.pages,
         named: options.named,
+        discovery: options.discovery,
         clusters,
       };
       printResult(context, result, { json: options.json, asText: formatGrowth });
     });
+}
+
+/** Requests to the source by all nodes together; no columns with a list of addresses. */
+function sourceColumns({ source }: GrowthPhase): Record<string, number> {
+  const { event, ...requests } = source;
+  const asked = Object.values(requests).reduce((sum, count) => sum + count, 0);
+  if (asked === 0) return {};
+  return event === undefined ? { 'source asked': asked } : { 'source asked': asked, 'source told': event };
 }
 
 function formatGrowth({ clusters }: SimGrowthResult): string {
@@ -99,6 +114,7 @@ function formatGrowth({ clusters }: SimGrowthResult): string {
       most: Math.round(phase.messages.most),
       'KB/node': Math.round(phase.bytes.perNode / 1000),
       'KB most': Math.round(phase.bytes.most / 1000),
+      ...sourceColumns(phase),
       'events/node': Math.round(phase.eventsPerNode),
       'heap MB/node': phase.heapMbPerNode.toFixed(2),
       'real s': phase.realS.toFixed(1),

@@ -5,6 +5,8 @@ import type { SimProcess } from '../world/sim-process.js';
 
 const MASTER_PORT = 6000;
 const MASTERS_COUNT = 3;
+/** Name whose addresses are those of all nodes. */
+export const GROWTH_NAME = 'nodes.test';
 /** Bytes of a page: few, as the control plane, which is measured, does not see pages. */
 const PAGE_BYTES = 64;
 
@@ -13,6 +15,8 @@ export interface GrowthNodeOptions {
   readonly pages: number;
   /** Whether its pages are named entries; else they are computed. */
   readonly isNamed: boolean;
+  /** Where it finds the others. */
+  readonly discovery: 'list' | 'dns' | 'etcd';
 }
 
 /** One node of a cluster whose growth is measured: a store with its pages, on a host of its own. */
@@ -21,13 +25,15 @@ export class GrowthNode {
   readonly keys: readonly string[];
   readonly host: SimHost;
   readonly #isNamed: boolean;
+  readonly #discovery: GrowthNodeOptions['discovery'];
   #process: SimProcess | undefined;
   #store: MeshCacheStore | undefined;
 
-  constructor(host: SimHost, { number, pages, isNamed }: GrowthNodeOptions) {
+  constructor(host: SimHost, { number, pages, isNamed, discovery }: GrowthNodeOptions) {
     this.host = host;
     this.number = number;
     this.#isNamed = isNamed;
+    this.#discovery = discovery;
     this.keys = Array.from({ length: pages }, (_, i) => `page ${i} of node ${number}`.padEnd(64, '.'));
   }
 
@@ -104,11 +110,17 @@ export class GrowthNode {
 
   #config() {
     const masters = Array.from({ length: MASTERS_COUNT }, (_, i) => `${hostNameOf(i + 1)}:${MASTER_PORT}`);
+    const addr = {
+      list: masters.join(','),
+      dns: `dns://${GROWTH_NAME}:${MASTER_PORT}`,
+      etcd: 'etcd://10.255.0.1:2379',
+    }[this.#discovery];
     const extraConfig = {
       protocol: 'tcp',
-      discovery_addr: masters.join(','),
+      discovery_addr: addr,
+      discovery_port: MASTER_PORT,
       node_id: `node-${this.number}`,
-      local_hostname: this.host.name,
+      local_hostname: this.#discovery === 'list' ? this.host.name : this.host.address,
       control_port: 7000,
       tcp_port: 8000,
       global_segment_size: Math.max(64, 2 * this.keys.length) * PAGE_BYTES,

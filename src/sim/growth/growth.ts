@@ -1,6 +1,6 @@
 import { forkedRandom, fraction } from '../world/kernel/seeds.js';
 import { World } from '../world/world.js';
-import { GrowthNode, hostNameOf } from './growth-node.js';
+import { GROWTH_NAME, GrowthNode, hostNameOf } from './growth-node.js';
 
 export interface GrowthOptions {
   readonly nodes: number;
@@ -9,11 +9,17 @@ export interface GrowthOptions {
   readonly pagesPerNode: number;
   /** Whether the pages are named entries, of one content each; default: computed pages. */
   readonly isNamed?: boolean | undefined;
+  /** Where nodes find each other; default: by a list of three addresses. */
+  readonly discovery?: GrowthDiscovery | undefined;
   /** Virtual seconds of the phase in which nothing happens. */
   readonly restS: number;
   /** Called when a phase is over. */
   readonly onPhase?: ((phase: GrowthPhase) => void) | undefined;
 }
+
+/** Where the nodes of a growing cluster find each other. */
+export const GROWTH_DISCOVERY = ['list', 'dns', 'etcd'] as const;
+export type GrowthDiscovery = (typeof GROWTH_DISCOVERY)[number];
 
 /** Resources of the real machine that the simulation uses; only the report reads them. */
 export interface Machine {
@@ -32,6 +38,8 @@ export interface GrowthPhase {
   /** Values for each node: the mean, and the largest of one node, which is a master. */
   readonly messages: Share;
   readonly bytes: Share;
+  /** Requests to DNS or etcd by all nodes together, by method, and changes that etcd has told watchers (`event`). */
+  readonly source: Readonly<Record<string, number>>;
   /** Events of the simulated world for each node: messages, timers, ticks of its event loop. */
   readonly eventsPerNode: number;
   /** Heap of this process, with all simulated nodes, at the end of the phase, for each node. */
@@ -73,8 +81,13 @@ export class Growth {
     this.#world = new World({ seed: options.seed, logLevel: 'error' });
     this.#nodes = Array.from({ length: options.nodes }, (_, i) => {
       const host = this.#world.host({ name: hostNameOf(i + 1), memoryBytes: 64 * 2 ** 30 });
-      return new GrowthNode(host, { number: i + 1, pages: options.pagesPerNode, isNamed: options.isNamed === true });
+      const { pagesPerNode: pages, isNamed = false, discovery = 'list' } = options;
+      return new GrowthNode(host, { number: i + 1, pages, isNamed, discovery });
     });
+    this.#world.names.set(
+      GROWTH_NAME,
+      this.#nodes.map(({ host }) => host.address),
+    );
   }
 
   /** Hash of all events so far. */
@@ -103,6 +116,9 @@ export class Growth {
     const realMs = this.#machine.realMs();
     const events = this.#world.eventsCount;
     const before = this.#nodes.map((node) => trafficOf(node));
+    const { etcd, names } = this.#world;
+    const asked = new Map(etcd.counts);
+    const questions = names.questions;
     await this.#world.complete(change(), 24 * 3_600_000);
     const changedMs = this.#world.nowMs;
     const knownMs = await this.#until(() => this.#isKnown());
@@ -116,6 +132,10 @@ export class Growth {
       foundS: foundMs === null ? null : Math.max(0, foundMs - changedMs) / 1000,
       messages: shareOf(spent.map(({ messages }) => messages)),
       bytes: shareOf(spent.map(({ bytes }) => bytes)),
+      source: {
+        ...(names.questions > questions ? { dns: names.questions - questions } : {}),
+        ...Object.fromEntries([...etcd.counts].map(([method, count]) => [method, count - (asked.get(method) ?? 0)])),
+      },
       eventsPerNode: (this.#world.eventsCount - events) / nodes,
       heapMbPerNode: this.#machine.heapBytes() / nodes / 2 ** 20,
       realS: (this.#machine.realMs() - realMs) / 1000,

@@ -69,6 +69,14 @@ export const FAULT_KINDS = {
   'disk-rot': 'bits (8)',
   /** No more memory than this for pages. */
   memory: 'bytes (0)',
+  /** The name service answers with an error, or not at all, whatever the targets. */
+  'names-down': '',
+  'names-silent': '',
+  /** The port of etcd refuses, or etcd stands still, whatever the targets. */
+  'etcd-down': '',
+  'etcd-silent': '',
+  /** The data of etcd are gone. */
+  'etcd-wipe': '',
 } as const;
 
 export type FaultKind = keyof typeof FAULT_KINDS;
@@ -85,6 +93,14 @@ type Effect = (scene: Scene, amount: number | undefined) => (() => void) | undef
 const MEBIBYTE = 2 ** 20;
 
 const EFFECTS: Readonly<Record<FaultKind, Effect>> = {
+  'names-down': ({ world: { names } }) => names.fail('down'),
+  'names-silent': ({ world: { names } }) => names.fail('silent'),
+  'etcd-down': ({ world: { etcd } }) => etcd.fail('down'),
+  'etcd-silent': ({ world: { etcd } }) => etcd.fail('silent'),
+  'etcd-wipe': ({ world: { etcd } }) => {
+    etcd.restart();
+    return undefined;
+  },
   kill: ({ hosts }) => {
     for (const host of hosts) host.killAll();
     return () => {

@@ -80,6 +80,12 @@ export class SimEtcd {
     if (state === 'up') this.#expire();
   }
 
+  /** Begins an outage; the result ends it. */
+  fail(state: EtcdState): () => void {
+    this.setState(state);
+    return () => this.setState('up');
+  }
+
   /** What it has on its disk now. */
   snapshot(): EtcdSnapshot {
     return { entries: new Map(this.#entries), leases: new Map(this.#leases), revision: this.#revision };

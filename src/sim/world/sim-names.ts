@@ -27,6 +27,14 @@ export class SimNames {
     else this.#views.set(host, new Map(this.#views.get(host)).set(name, endpoints));
   }
 
+  /** Begins an outage; the result ends it. */
+  fail(state: NamesState): () => void {
+    this.state = state;
+    return () => {
+      this.state = 'up';
+    };
+  }
+
   /** From now on every host gets the same answers. */
   showAllTheSame(): void {
     this.#views.clear();
