@@ -28,9 +28,8 @@ for (const state of ['silent', 'down'] as const) {
       world.names.set(NAME, hostsOf(4));
       const stores = await startAll(world, hostsOf(4));
       await world.until(() => membersOf(...stores) === '4,4,4,4');
-      world.names.state = state;
-      await world.sleep(60_000);
-      world.names.state = 'up';
+      applyFault(world, { kind: `names-${state}`, atMs: world.nowMs, targets: [], durationMs: 60_000 });
+      await world.sleep(60_001);
       for (const wrong of [[], ['10.9.9.9'], ['10.0.0.4'], ['10.9.9.1', '10.9.9.2', '10.9.9.3', '10.9.9.4']]) {
         world.names.set(NAME, wrong);
         await world.sleep(30_000);
