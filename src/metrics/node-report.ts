@@ -104,6 +104,26 @@ export interface RedisReport {
   readonly commands: number;
 }
 
+/** What the pages of a namespace tag take of a tier, and its quota there. Bytes of pages are with their padding. */
+export interface QuotaUse {
+  readonly entries: number;
+  readonly used_bytes: number;
+  /** Bytes that the pages of other tags leave it. */
+  readonly min_bytes: number;
+  /** Most bytes that it takes. */
+  readonly max_bytes: number;
+  /** Pages of the tag that were evicted since the node's start. */
+  readonly evictions: number;
+}
+
+/** A namespace tag with a quota on a node, or `other`: all tags without one. */
+export interface QuotaReport {
+  readonly namespace: string;
+  readonly pool: QuotaUse;
+  /** Disk tier; null without one. */
+  readonly disk: QuotaUse | null;
+}
+
 /** What a node did in the last seconds, so that nodes can be compared; null where there is nothing to measure. */
 export interface RecentReport {
   /** Seconds that the figures cover, but for the page lifetime. */
@@ -187,6 +207,8 @@ export interface NodeReport extends MetricsReport {
   readonly clients?: ClientsReport;
   /** Door for Redis clients; absent without one. */
   readonly redis?: RedisReport;
+  /** Quotas by namespace, `other` first; absent without any. */
+  readonly quotas?: readonly QuotaReport[];
   readonly rss_bytes: number;
   /** The most recent events, oldest first; at most NODE_EVENTS_MAX_COUNT. */
   readonly events: readonly NodeEvent[];

@@ -154,7 +154,7 @@ export class MeshCacheStore extends NodeNamespace {
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start();
       doors = await openDoors(config, doorParts(made, keyEncoders, env));
-      reporting.running(runtime, storeReporter({ ...made, ...doors, events: eventSource(made, keyEncoders) }));
+      reporting.running(runtime, storeReporter({ ...made, ...doors, tenants, events: eventSource(made, keyEncoders) }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
       return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns });

@@ -219,3 +219,40 @@ test('status: doors for Redis clients have a table of their own, where there are
     t.false(isStatus({ node_id: 'x', redis: other }), JSON.stringify(other));
   }
 });
+
+test('status: quotas have a table of their own, where there are any', (t) => {
+  const use = { entries: 1200, used_bytes: 2 ** 30, min_bytes: 2 ** 29, max_bytes: 2 ** 31, evictions: 3456 };
+  const quotas = [
+    { namespace: 'other', pool: { ...use, min_bytes: 0 }, disk: null },
+    { namespace: 'a\u001b[2J', pool: use, disk: { ...use, entries: 7 } },
+  ];
+  const nodes = [rowOf('node-1', report('node-1', { quotas })), rowOf('node-2', report('node-2'))];
+  nodes.push(rowOf('node-3', { error: 'gone' }));
+  const text = formatStatus(resultOf(nodes), { columns: 140 });
+  t.regex(text, /^node +namespace +tier +pages +used +min +max +evictions$/m);
+  t.regex(text, /^node-1 +other +pool +1,200 +1 GiB +0 B +2 GiB +3,456$/m);
+  t.regex(text, /^node-1 +a\?\[2J +pool +1,200 +1 GiB +512 MiB +2 GiB +3,456$/m);
+  t.regex(text, /^node-1 +a\?\[2J +disk +7 +1 GiB +512 MiB +2 GiB +3,456$/m);
+  t.notRegex(formatStatus(resultOf(nodes.slice(1)), { columns: 140 }), /namespace/);
+  t.notRegex(formatStatus(resultOf(nodes), { columns: 140, isBrief: true }), /namespace/);
+  for (const line of formatStatus(resultOf(nodes), { columns: 60 }).split('\n')) t.true(line.length <= 60, line);
+  t.deepEqual(JSON.parse(JSON.stringify(resultOf(nodes))).nodes[0].quotas, quotas);
+  t.true(isStatus({ node_id: 'x', quotas }));
+  t.true(isStatus({ node_id: 'x', quotas: [] }));
+  const [other] = quotas;
+  const { evictions: _, ...fewer } = use;
+  for (const wrong of [
+    null,
+    'quotas',
+    {},
+    [null],
+    [{}],
+    [{ ...other, namespace: 1 }],
+    [{ ...other, pool: null }],
+    [{ ...other, pool: fewer }],
+    [{ ...other, disk: undefined }],
+    [{ ...other, disk: fewer }],
+  ]) {
+    t.false(isStatus({ node_id: 'x', quotas: wrong }), JSON.stringify(wrong));
+  }
+});

@@ -109,6 +109,34 @@ simulated('quotas: other quotas after a restart hold from the start', async (t, 
   t.is(await readAll(second, 'noisy', 128), 32, 'the newest ones');
 });
 
+simulated('quotas: the report of a node has each tag with a quota, and all others together', async (t, world) => {
+  const store = await startStore(world, { config: settings('lru', DISK) });
+  await setAll(world, store, 'quiet', 8);
+  await setAll(world, store, 'noisy', 40);
+  const { quotas } = await store.runtime.report();
+  const evictions = 0;
+  const none = { entries: 0, used_bytes: 0, min_bytes: 0, evictions };
+  t.deepEqual(quotas, [
+    {
+      namespace: 'other',
+      pool: { ...none, max_bytes: 64 * PAGE },
+      disk: { ...none, max_bytes: DISK_PAGES * PAGE },
+    },
+    {
+      namespace: 'quiet',
+      pool: { entries: 8, used_bytes: 8 * PAGE, min_bytes: 16 * PAGE, max_bytes: 16 * PAGE, evictions },
+      disk: { entries: 8, used_bytes: 8 * PAGE, min_bytes: 64 * PAGE, max_bytes: 64 * PAGE, evictions },
+    },
+    {
+      namespace: 'noisy',
+      pool: { entries: 32, used_bytes: 32 * PAGE, min_bytes: 0, max_bytes: 32 * PAGE, evictions: 8 },
+      disk: { entries: 40, used_bytes: 40 * PAGE, min_bytes: 0, max_bytes: 128 * PAGE, evictions },
+    },
+  ]);
+  const plain = await startStore(world, { host: '10.0.0.2', config: settings('lru', { namespace_quotas: {} }) });
+  t.false('quotas' in (await plain.runtime.report()));
+});
+
 simulated('quotas: without the file of namespaces, pages are those of their tag once it is used', async (t, world) => {
   const config = settings('lru', DISK);
   const first = await startStore(world, { host: '10.0.0.1', config: { ...config, namespace_quotas: {} } });

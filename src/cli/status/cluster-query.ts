@@ -121,7 +121,7 @@ const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_que
 export function isStatus(answer: unknown): answer is NodeStatus {
   // With a field `error`, the status would be mistaken for the reason why there is none.
   if (!isReportLike(answer) || 'error' in (answer as object)) return false;
-  const { pool, reads, disk, directory, clients, redis, rss_bytes } = answer as Record<string, unknown>;
+  const { pool, reads, disk, directory, clients, redis, quotas, rss_bytes } = answer as Record<string, unknown>;
   return (
     hasNumbers(pool, ['entries', 'used_bytes', 'capacity_bytes', 'evictions']) &&
     hasNumbers(reads, ['local', 'remote', 'disk', 'misses']) &&
@@ -129,6 +129,7 @@ export function isStatus(answer: unknown): answer is NodeStatus {
     hasNumbers(directory, ['keys']) &&
     hasClients(clients) &&
     hasRedis(redis) &&
+    hasQuotas(quotas) &&
     (rss_bytes === undefined || typeof rss_bytes === 'number')
   );
 }
@@ -138,6 +139,18 @@ function hasRedis(redis: unknown): boolean {
   const { addresses } = (redis ?? {}) as { readonly addresses?: unknown };
   const areTexts = Array.isArray(addresses) && addresses.every((address) => typeof address === 'string');
   return areTexts && hasNumbers(redis, ['connections', 'commands']);
+}
+
+const QUOTA_USE = ['entries', 'used_bytes', 'min_bytes', 'max_bytes', 'evictions'] as const;
+
+function hasQuotas(quotas: unknown): boolean {
+  if (quotas === undefined) return true;
+  if (!Array.isArray(quotas)) return false;
+  return quotas.every((quota: unknown) => {
+    const { namespace, pool, disk } = (quota ?? {}) as Record<string, unknown>;
+    const isUsed = hasNumbers(pool ?? null, QUOTA_USE) && (disk === null || hasNumbers(disk ?? null, QUOTA_USE));
+    return typeof namespace === 'string' && isUsed;
+  });
 }
 
 function hasClients(clients: unknown): boolean {

@@ -27,6 +27,7 @@ export type NodeRow = {
       readonly error: string;
       readonly pool?: undefined;
       readonly clients?: undefined;
+      readonly quotas?: undefined;
     }
 );
 

@@ -14,6 +14,7 @@ import {
 import { type Paint, plainPaint, type Tone } from '../../command/terminal.js';
 import type { DepartedNode } from '../../metrics/node-report.js';
 import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
+import { QUOTA_COLUMNS, quotaRows } from './quotas-table.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
 
 /** Width of what is not printed to a terminal, or to one that does not know its width. */
@@ -54,7 +55,7 @@ const REDIS_COLUMNS = { rightColumns: new Set(['connections', 'commands']) };
 interface StatusStyle {
   readonly columns?: number | undefined;
   readonly paint?: Paint;
-  /** Leaves out what hardly changes, for a view that is refreshed: addresses and attached clients. */
+  /** Leaves out what hardly changes, for a view that is refreshed: addresses, quotas and attached clients. */
   readonly isBrief?: boolean;
 }
 
@@ -68,6 +69,8 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   if (nodes.length > 0 && !isBrief) parts.push(fitTable(nodes.map(addressRow), columns));
   const doors = isBrief ? [] : nodes.flatMap(redisRow);
   if (doors.length > 0) parts.push(fitTable(doors, columns, REDIS_COLUMNS));
+  const quotas = isBrief ? [] : quotaRows(nodes);
+  if (quotas.length > 0) parts.push(fitTable(quotas, columns, QUOTA_COLUMNS));
   const clients = isBrief ? [] : clientRows(nodes);
   if (clients.length > 0) parts.push(fitTable(clients, columns, CLIENT_COLUMNS));
   const namesOf = (nodeIds: readonly string[]): string =>

@@ -4,12 +4,15 @@ import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageEventSource } from '../../metrics/event-stream.js';
 import type { ClientReport, ClientsReport, NodeReport, RedisReport } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
+import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import type { RespServer } from '../../resp/resp-server.js';
 import type { StoreReporter } from './node-reporting.js';
+import { quotaReports } from './quota-reporting.js';
 
 export interface StoreReporterParts {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
+  readonly tenants: Pick<NamespaceTenants, 'names'>;
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
   /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
@@ -19,9 +22,11 @@ export interface StoreReporterParts {
 }
 
 /** Makes the part of a node's report that is about its store. */
-export function storeReporter({ pool, disk, leaving, clients, resp, events }: StoreReporterParts): StoreReporter {
+export function storeReporter(parts: StoreReporterParts): StoreReporter {
+  const { pool, disk, tenants, leaving, clients, resp, events } = parts;
   return {
     report() {
+      const quotas = quotaReports(tenants.names, pool, disk);
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
       return {
         pool: {
@@ -34,6 +39,7 @@ export function storeReporter({ pool, disk, leaving, clients, resp, events }: St
         disk: disk === null ? null : diskStatus(disk.info()),
         ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
         ...(resp === undefined ? {} : { redis: redisReport(resp) }),
+        ...(quotas === undefined ? {} : { quotas }),
       };
     },
     events,
