@@ -17,6 +17,7 @@ import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/di
 import {
   choice,
   decimal,
+  describeValue,
   discoveryAddress,
   type Field,
   flag,
@@ -344,7 +345,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
 
 function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string, unknown> {
   if (typeof mapping !== 'object' || mapping === null || Array.isArray(mapping)) {
-    throw new ConfigError(`the configuration must be a mapping of keys to values, got ${describe(mapping)}`);
+    throw new ConfigError(`the configuration must be a mapping of keys to values, got ${describeValue(mapping)}`);
   }
   const spell = spellingOf(mapping);
   const given = new Map<string, unknown>();
@@ -381,10 +382,9 @@ export function spellingOf(mapping: Readonly<Record<string, unknown>>): Spelling
 function parseField(key: string, field: Field, value: unknown, spell: Spelling): unknown {
   const parsed = field.parse(value);
   if (parsed !== undefined) return parsed;
-  const fault = field.fault?.(value);
-  if (fault !== undefined) throw new ConfigError(`configuration key "${spell(key)}": ${fault}`);
-  const shown = SECRET_KEYS.has(key) ? 'a value that is not shown' : describe(value);
-  throw new ConfigError(`configuration key "${spell(key)}": got ${shown}, allowed is ${field.allowed}`);
+  const shown = SECRET_KEYS.has(key) ? 'a value that is not shown' : describeValue(value);
+  const fault = field.fault?.(value) ?? `got ${shown}, allowed is ${field.allowed}`;
+  throw new ConfigError(`configuration key "${spell(key)}": ${fault}`);
 }
 
 /** When one of the two intervals is not given, it follows the other one. */
@@ -444,11 +444,6 @@ function checkRedisDoor(config: MeshCacheConfig, spell: Spelling): void {
     `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
       `set ${spell('resp_password')}, ${spell('resp_password_file')} or ${spell('cluster_secret')}, or listen on 127.0.0.1`,
   );
-}
-
-function describe(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value);
-  return Array.isArray(value) ? 'a list' : typeof value === 'object' ? 'an object' : String(value);
 }
 
 function nearestKey(name: string): string {

@@ -254,29 +254,45 @@ test('config: quotas by namespace are a mapping or its JSON, with shares of the 
   );
 });
 
-for (const wrong of [
-  'none',
-  '[]',
-  1,
-  { '': {} },
-  { ' ': {} },
-  { other: {} },
-  { ['x'.repeat(129)]: {} },
-  { a: 0.5 },
-  { a: { share: 0.5 } },
-  { a: { min: -0.1 } },
-  { a: { max: 1.1 } },
-  { a: { max: '0.5' } },
-  { a: { min: 0.6, max: 0.5 } },
-  { a: { max: 0.5, min_disk: 0.6 } },
-  { a: { max_disk: 0.5, maxDisk: 0.5 } },
-  { a: { min: 0.6 }, b: { min: 0.5 } },
-  { a: { min_disk: 0.6 }, b: { min_disk: 0.5 } },
-  Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`tag-${i}`, {}])),
-]) {
-  test(`config: quotas that cannot be are refused: ${JSON.stringify(wrong).slice(0, 60)}`, (t) => {
+for (const [wrong, says] of [
+  ['none', /: got "none", allowed is a mapping/],
+  ['[]', /: got "\[\]", allowed is a mapping/],
+  [1, /: got 1, allowed is a mapping/],
+  [{ '': {} }, /: got a namespace tag "", allowed are 1 to 128 characters/],
+  [{ ' ': {} }, /: got a namespace tag " ", allowed are 1 to 128 characters/],
+  [{ other: {} }, /: got a namespace tag "other", allowed are .* not "other"/],
+  [{ ['x'.repeat(129)]: {} }, /: got a namespace tag of 129 characters, allowed are 1 to 128/],
+  [{ a: 0.5 }, /: tag "a": got 0\.5, allowed is a mapping, for example \{"min"/],
+  [{ b: {}, a: null }, /: tag "a": got null, allowed is a mapping/],
+  [{ a: { share: 0.5 } }, /: tag "a": got the key "share", allowed are min, max, min_disk and max_disk$/],
+  [{ b: { min: 0 }, a: { min: -0.1 } }, /: tag "a", key "min": got -0\.1, allowed is a number of 0 to 1$/],
+  [{ a: { max: 1.1 } }, /: tag "a", key "max": got 1\.1, allowed is a number of 0 to 1$/],
+  [{ a: { maxDisk: '0.5' } }, /: tag "a", key "maxDisk": got "0\.5", allowed is a number of 0 to 1$/],
+  ['{"a": {"min": null}}', /: tag "a", key "min": got null, allowed is a number of 0 to 1$/],
+  [{ a: { min: 0.6, max: 0.5 } }, /: tag "a", key "min": got 0\.6, allowed is at most its max, 0\.5$/],
+  [
+    { a: { max: 0.5, min_disk: 0.6 } },
+    /: tag "a", key "min_disk": got 0\.6, allowed is at most its max_disk, 0\.5 \(as max\)$/,
+  ],
+  [
+    { a: { min: 0.5, max_disk: 0.4 } },
+    /: tag "a", key "min_disk": got 0\.5 \(as min\), allowed is at most its max_disk, 0\.4$/,
+  ],
+  [{ a: { max_disk: 0.5, maxDisk: 0.5 } }, /: tag "a": the key "maxDisk" is given twice$/],
+  [
+    { a: { min: 0.5 }, b: { min: 0.6 } },
+    /: all min together: got 1\.1, allowed is at most 1; the largest is that of tag "b", 0\.6$/,
+  ],
+  [{ a: { min_disk: 0.6 }, b: { min_disk: 0.5 } }, /: all min_disk together: got 1\.1, .* of tag "a", 0\.6$/],
+  [
+    Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`tag-${i}`, {}])),
+    /: got 65 namespace tags, allowed are at most 64$/,
+  ],
+] as const) {
+  test(`config: quotas that cannot be are refused, with the place: ${JSON.stringify(wrong).slice(0, 60)}`, (t) => {
     const error = t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, namespace_quotas: wrong }));
     t.true(error instanceof ConfigError);
-    t.regex(error?.message ?? '', /"namespace_quotas": got .* allowed is a mapping/);
+    t.regex(error?.message ?? '', /^configuration key "namespace_quotas": /);
+    t.regex(error?.message ?? '', says);
   });
 }

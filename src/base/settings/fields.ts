@@ -9,9 +9,18 @@ export interface Field {
   /** The value, or undefined when it is not allowed. */
   readonly parse: (value: unknown) => unknown;
   readonly allowed: string;
-  /** Says what was given and is allowed, instead of the value and `allowed`, where the value is not to be shown or where there is more to say. */
-  readonly fault?: (value: unknown) => string | undefined;
   readonly byDefault: unknown;
+  /**
+   * Says what was given and what is allowed where there is more to say than the value and `allowed`: which of several parts is wrong, or that a
+   * part must not be shown. Undefined: there is not.
+   */
+  readonly fault?: (value: unknown) => string | undefined;
+}
+
+/** A wrong value as messages show it. */
+export function describeValue(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value);
+  return Array.isArray(value) ? 'a list' : typeof value === 'object' && value !== null ? 'an object' : String(value);
 }
 
 /** Text that matches `test`, without spaces around it. */

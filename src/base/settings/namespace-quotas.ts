@@ -1,5 +1,5 @@
 import { NAMESPACE_QUOTAS_MAX_COUNT } from '../limits.js';
-import type { Field } from './fields.js';
+import { describeValue, type Field } from './fields.js';
 
 /** What the pages of a namespace tag may take of a node, as shares of 0 to 1 of its pool and of its disk tier. */
 export interface NamespaceQuota {
@@ -28,30 +28,53 @@ const NAMES: ReadonlyMap<string, keyof NamespaceQuota> = new Map([
   ['max_disk', 'maxDisk'],
   ['maxDisk', 'maxDisk'],
 ]);
+const TIERS = [
+  { min: 'min', max: 'max', spelled: ['min', 'max'] },
+  { min: 'minDisk', max: 'maxDisk', spelled: ['min_disk', 'max_disk'] },
+] as const;
+/** Sums of shares in decimal fractions are above 1 by rounding alone. */
+const ROUNDING = 1e-9;
 
 /** Quotas by namespace tag, as a mapping or as its JSON. The shares of the disk are those of the pool unless given. */
 export function namespaceQuotas(): Field {
   return {
-    parse: quotasOf,
+    parse(value) {
+      const quotas = quotasOf(value);
+      return quotas instanceof Fault ? undefined : quotas;
+    },
     allowed:
       `a mapping of at most ${NAMESPACE_QUOTAS_MAX_COUNT} namespace tags, none of them empty or "${OTHER_NAMESPACES}", to shares of 0 to 1 with min at most max, ` +
       'or its JSON, for example {"team-a": {"min": 0.2, "max": 0.5}}; also min_disk and max_disk; all min together are at most 1, and so are all min_disk',
     byDefault: Object.freeze({}),
+    fault(value) {
+      const quotas = quotasOf(value);
+      return quotas instanceof Fault ? quotas.text : undefined;
+    },
   };
 }
 
-function quotasOf(value: unknown): NamespaceQuotas | undefined {
-  const mapping = typeof value === 'string' ? jsonOf(value) : value;
-  const entries = entriesOf(mapping);
-  if (entries === undefined || entries.length > NAMESPACE_QUOTAS_MAX_COUNT) return undefined;
+/** Which part of the setting is wrong, what was given and what is allowed; without a text, the whole of it. */
+class Fault {
+  readonly text: string | undefined;
+
+  constructor(text?: string) {
+    this.text = text;
+  }
+}
+
+function quotasOf(value: unknown): NamespaceQuotas | Fault {
+  const entries = entriesOf(typeof value === 'string' ? jsonOf(value) : value);
+  if (entries === undefined) return new Fault();
+  if (entries.length > NAMESPACE_QUOTAS_MAX_COUNT) {
+    return new Fault(`got ${entries.length} namespace tags, allowed are at most ${NAMESPACE_QUOTAS_MAX_COUNT}`);
+  }
   const quotas: [string, NamespaceQuota][] = [];
   for (const [tag, shares] of entries) {
-    const quota = isTag(tag) ? quotaOf(shares) : undefined;
-    if (quota === undefined) return undefined;
+    const quota = isTag(tag) ? quotaOf(tag, shares) : wrongTag(tag);
+    if (quota instanceof Fault) return quota;
     quotas.push([tag, quota]);
   }
-  const isWithin = (name: 'min' | 'minDisk') => quotas.reduce((sum, [, quota]) => sum + quota[name], 0) <= 1 + 1e-9;
-  return isWithin('min') && isWithin('minDisk') ? Object.freeze(Object.fromEntries(quotas)) : undefined;
+  return sumFault(quotas) ?? Object.freeze(Object.fromEntries(quotas));
 }
 
 function isTag(tag: string): boolean {
@@ -60,17 +83,61 @@ function isTag(tag: string): boolean {
   return isText && tag !== OTHER_NAMESPACES && tag !== '__proto__';
 }
 
-function quotaOf(value: unknown): NamespaceQuota | undefined {
+function wrongTag(tag: string): Fault {
+  const shown = tag.length > TAG_MAX_CHARACTERS ? `of ${tag.length} characters` : JSON.stringify(tag);
+  return new Fault(
+    `got a namespace tag ${shown}, allowed are 1 to ${TAG_MAX_CHARACTERS} characters, not only spaces, and not "${OTHER_NAMESPACES}" or "__proto__"`,
+  );
+}
+
+function quotaOf(tag: string, value: unknown): NamespaceQuota | Fault {
+  const ofTag = `tag ${JSON.stringify(tag)}`;
+  const entries = entriesOf(value);
+  if (entries === undefined) {
+    return new Fault(
+      `${ofTag}: got ${describeValue(value)}, allowed is a mapping, for example {"min": 0.2, "max": 0.5}`,
+    );
+  }
   const shares: { -readonly [K in keyof NamespaceQuota]?: number } = {};
-  for (const [name, share] of entriesOf(value) ?? [['', undefined]]) {
+  for (const [name, share] of entries) {
     const field = NAMES.get(name);
-    if (field === undefined || shares[field] !== undefined) return undefined;
-    if (typeof share !== 'number' || !(share >= 0 && share <= 1)) return undefined;
+    if (field === undefined) {
+      return new Fault(`${ofTag}: got the key ${JSON.stringify(name)}, allowed are min, max, min_disk and max_disk`);
+    }
+    if (shares[field] !== undefined) return new Fault(`${ofTag}: the key "${name}" is given twice`);
+    if (typeof share !== 'number' || !(share >= 0 && share <= 1)) {
+      return new Fault(`${ofTag}, key "${name}": got ${describeValue(share)}, allowed is a number of 0 to 1`);
+    }
     shares[field] = share;
   }
   const { min = 0, max = 1 } = shares;
   const { minDisk = min, maxDisk = max } = shares;
-  return min <= max && minDisk <= maxDisk ? Object.freeze({ min, max, minDisk, maxDisk }) : undefined;
+  const quota = { min, max, minDisk, maxDisk };
+  const wrong = TIERS.find((tier) => quota[tier.min] > quota[tier.max]);
+  if (wrong === undefined) return Object.freeze(quota);
+  const [least, most] = wrong.spelled;
+  // A share of the disk that is not given is that of the pool.
+  const [as, asMost] = wrong.min === 'min' ? ['', ''] : [givenAs(shares, 'min'), givenAs(shares, 'max')];
+  return new Fault(
+    `${ofTag}, key "${least}": got ${quota[wrong.min]}${as}, allowed is at most its ${most}, ${quota[wrong.max]}${asMost}`,
+  );
+}
+
+/** Says that a share of the disk was not given. */
+function givenAs(shares: Partial<NamespaceQuota>, name: 'min' | 'max'): string {
+  return shares[`${name}Disk`] === undefined ? ` (as ${name})` : '';
+}
+
+function sumFault(quotas: readonly (readonly [string, NamespaceQuota])[]): Fault | undefined {
+  for (const { min, spelled } of TIERS) {
+    const sum = quotas.reduce((before, [, quota]) => before + quota[min], 0);
+    if (sum <= 1 + ROUNDING) continue;
+    const [tag, quota] = quotas.reduce((largest, each) => (each[1][min] > largest[1][min] ? each : largest));
+    return new Fault(
+      `all ${spelled[0]} together: got ${Number(sum.toFixed(6))}, allowed is at most 1; the largest is that of tag ${JSON.stringify(tag)}, ${quota[min]}`,
+    );
+  }
+  return undefined;
 }
 
 function entriesOf(value: unknown): [string, unknown][] | undefined {
