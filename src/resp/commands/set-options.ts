@@ -11,8 +11,8 @@ const EXPIRIES: ReadonlyMap<string, ExpiryUnit> = new Map([
 ]);
 /** Options of SET that Redis has and meshcache has not. */
 const REFUSED: ReadonlySet<string> = new Set(['keepttl', 'nx', 'xx', 'get']);
-/** A whole number of 64 bits has at most 19 digits. */
-const WHOLE_NUMBER = /^-?\d{1,19}$/;
+/** A whole number as Redis takes it, without leading zeros, a plus sign or spaces. One of 64 bits has at most 19 digits. */
+const WHOLE_NUMBER = /^(?:0|-?[1-9]\d{0,18})$/;
 const INTEGER_MAX = 2n ** 63n - 1n;
 
 /** How an option states an expiry. */
