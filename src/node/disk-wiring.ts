@@ -6,6 +6,7 @@ import { reportDisk } from '../disk/disk-metrics.js';
 import { DiskStore } from '../disk/disk-store.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
+import type { PageLimits } from '../pool/tenants/page-limits.js';
 import { reportTenants } from '../pool/tenants/tenant-metrics.js';
 import { DiskTier } from '../store/disk/disk-tier.js';
 import { Promoter } from '../store/disk/promoter.js';
@@ -52,6 +53,7 @@ export function diskTierOf(
   parts: {
     readonly disk: DiskStore;
     readonly pool: PublishedPool;
+    readonly limits: PageLimits;
     readonly onWrittenLate: (keys: readonly string[]) => void;
   },
   config: MeshCacheConfig,

@@ -7,6 +7,7 @@ import type { Metrics } from '../metrics/metrics.js';
 import { type CopyThreads, copyThreadsOf } from '../pool/copy-threads.js';
 import { PublishedPool } from '../pool/published-pool.js';
 import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
+import { PageLimits } from '../pool/tenants/page-limits.js';
 import { reportTenants } from '../pool/tenants/tenant-metrics.js';
 import { HotReads } from '../store/copies/hot-reads.js';
 import { RemoteCopies } from '../store/copies/remote-copies.js';
@@ -151,7 +152,7 @@ function publishedPoolOf(
 
 /** The ingredients that the page store and the copies of other nodes' pages have in common. */
 function pageStoreParts(
-  { config, env, metrics, runtime, disk, evicted }: StoreGround,
+  { config, env, metrics, runtime, disk, tenants, evicted }: StoreGround,
   made: {
     readonly pool: PublishedPool;
     readonly earlier: EarlierPages;
@@ -160,9 +161,11 @@ function pageStoreParts(
   },
 ): PageStoreParts {
   const { pool, earlier, remoteHits } = made;
+  const limits = new PageLimits(pool, tenants);
   return {
     pool,
-    disk: disk === null ? undefined : diskTierOf({ disk, pool, onWrittenLate: evicted.tell }, config, env),
+    limits,
+    disk: disk === null ? undefined : diskTierOf({ disk, pool, limits, onWrittenLate: evicted.tell }, config, env),
     promotions: runtime.promotions,
     directory: runtime.directory,
     transport: runtime.transport,

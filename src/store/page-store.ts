@@ -12,6 +12,7 @@ import type { LocationNode } from '../directory/messages/location-columns.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PublishedPool, ServedPage } from '../pool/published-pool.js';
+import type { PageLimits } from '../pool/tenants/page-limits.js';
 import type { Transport } from '../transport/contract/transport.js';
 import type { EntryKind } from '../types.js';
 import { inTime, type MissReason, orAbort, timedOut, type WaitOptions } from './call/call-options.js';
@@ -29,6 +30,8 @@ import type { Promotions } from './remote/remote-reads.js';
 
 export interface PageStoreParts {
   readonly pool: PublishedPool;
+  /** Lengths of the longest pages that the pool takes; default: those of a pool without quotas. */
+  readonly limits?: PageLimits;
   /** Disk from which pages that the pool has evicted are read. */
   readonly disk?: DiskTier | undefined;
   /** Asks other nodes for pages on their disks. */

@@ -5,6 +5,7 @@ import type { Logger } from '../base/environment/log.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import { PageLimits } from '../pool/tenants/page-limits.js';
 import type { EntryKind } from '../types.js';
 import { endedBy, type Reasons, type RefusalReason } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
@@ -16,6 +17,8 @@ import { SkippedWrites } from './skipped-writes.js';
 
 export interface PageWritesParts {
   readonly pool: PublishedPool;
+  /** Default: those of a pool without quotas. */
+  readonly limits?: PageLimits | undefined;
   readonly disk?: DiskTier | undefined;
   readonly statements: PageStatements;
   readonly calls: RequestCalls;
@@ -39,7 +42,7 @@ export class PageWrites {
 
   constructor(parts: PageWritesParts) {
     this.#parts = parts;
-    this.#skipped = new SkippedWrites(parts);
+    this.#skipped = new SkippedWrites({ ...parts, limits: parts.limits ?? new PageLimits(parts.pool) });
   }
 
   /** Pages written since the store was created, and their bytes. */
@@ -71,7 +74,8 @@ export class PageWrites {
       onTakenBack: (gone) => this.#parts.onDropped(gone),
       onPublished: ({ start }, published, sliceKeys) => {
         if (this.#closed) return;
-        if (published.includes(null)) this.#skipped.noteUnpublished(start, { pages, published, refusals });
+        if (published.includes(null))
+          this.#skipped.noteUnpublished(start, { keys: sliceKeys, pages, published, refusals });
         this.#parts.onSet?.(stringsOf(sliceKeys));
         const outdated = this.#parts.disk?.writeThrough(sliceKeys, published, request.disk);
         if (outdated !== undefined) announcements.push(outdated);

@@ -1,4 +1,5 @@
 import test from 'ava';
+import type { Logger } from '../../src/base/environment/log.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
@@ -108,6 +109,39 @@ simulated('quotas: other quotas after a restart hold from the start', async (t, 
   t.is(await readAll(second, 'quiet', 64), 64);
   t.is(await readAll(second, 'noisy', 128), 32, 'the newest ones');
 });
+
+for (const [tiers, extra] of [
+  ['a pool', {}],
+  ['a pool before a disk', DISK],
+] as const) {
+  simulated(`quotas: a page above the maximum of its tag is too large at once, ${tiers}`, async (t, world) => {
+    const lines: string[] = [];
+    const log: Logger = {
+      log: (_level, message, fields) => {
+        if (message.startsWith('pages not')) lines.push(`${message} ${JSON.stringify(fields)}`);
+      },
+    };
+    const config = settings('lru', { ...extra, reuse_quarantine_ms: 5_000 });
+    const store = await startStore(world, { config, env: { log } });
+    // Ranges in quarantine let a page wait for room that will come.
+    for (let i = 0; i < 4; i++) await of(store, 'quiet').set('k', content(i, PAGE));
+    const startMs = world.nowMs;
+    const tooLarge = { isSet: false, reason: 'too_large' } as const;
+    t.deepEqual(await of(store, 'quiet').setDetailed('k', content(1, 16 * PAGE + 1)), tooLarge);
+    t.deepEqual(await of(store, 'noisy').setDetailed('k', content(1, 32 * PAGE + 1)), tooLarge);
+    t.deepEqual(await of(store, 'noisy').setDetailed('k', content(1, 64 * PAGE + 1)), tooLarge);
+    t.true(world.nowMs - startMs < 500, `${world.nowMs - startMs} ms`);
+    t.is(await store.metric('meshcache_skipped_writes_total', { reason: 'too_large' }), 3);
+    t.is(await store.metric('meshcache_skipped_writes_total', { reason: 'no_room' }), 0);
+    t.deepEqual(lines, [
+      `pages not set {"reason":"too_large","pages":1,"namespace":"quiet","max_bytes":${16 * PAGE}}`,
+      `pages not set {"reason":"too_large","pages":1,"namespace":"noisy","max_bytes":${32 * PAGE}}`,
+      'pages not set {"reason":"too_large","pages":1}',
+    ]);
+    t.deepEqual(await of(store, 'noisy').setDetailed('l', content(1, 32 * PAGE)), { isSet: true });
+    t.deepEqual(await of(store, 'unnamed').setDetailed('k', content(1, 24 * PAGE)), { isSet: true });
+  });
+}
 
 simulated('quotas: the report of a node has each tag with a quota, and all others together', async (t, world) => {
   const store = await startStore(world, { config: settings('lru', DISK) });

@@ -3,6 +3,7 @@ import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { NO_ORIGIN, type PageBytes, type PublishedPage } from '../../src/pool/published-pool.js';
+import { PageLimits } from '../../src/pool/tenants/page-limits.js';
 import { RequestParts } from '../../src/store/call/request-calls.js';
 import { PacedPublishing } from '../../src/store/disk/paced-publishing.js';
 import { ManualClock } from '../_support/clock.js';
@@ -31,7 +32,7 @@ function newCall(t: { teardown(fn: () => void): void }, signal?: AbortSignal) {
     stallsInMs: () => 10_000,
     letGo() {},
   };
-  const paced = new PacedPublishing({ pool, backlog, clock, metrics: noMetrics });
+  const paced = new PacedPublishing({ pool, limits: new PageLimits(pool), backlog, clock, metrics: noMetrics });
   const told: (PublishedPage | null)[] = [];
   const takenBack: string[] = [];
   const publish = (keys: readonly string[], pages: readonly PageBytes[], by: AbortSignal | undefined) =>

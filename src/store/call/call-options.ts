@@ -37,7 +37,7 @@ export type MissReason =
 
 /** Why a page has not been set. */
 export type RefusalReason =
-  /** The page is larger than a pool takes. */
+  /** The page is larger than a pool takes, or than the maximum of its namespace. */
   | 'too_large'
   /** The pool is full of pages that cannot be evicted now. */
   | 'no_room'

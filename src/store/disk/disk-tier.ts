@@ -7,6 +7,7 @@ import type { RequestOptions } from '../../core/index.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageBytes } from '../../pool/page-batch.js';
 import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import { PageLimits } from '../../pool/tenants/page-limits.js';
 import type { RequestParts } from '../call/request-calls.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
@@ -41,6 +42,8 @@ export type TierDisk = Pick<
 export interface DiskTierParts {
   readonly disk: TierDisk;
   readonly pool: PublishedPool;
+  /** Lengths of the longest pages that the pool takes; default: those of a pool without quotas. */
+  readonly limits?: PageLimits;
   /**
    * What publishing does when too many bytes wait for the disk: it waits, or it goes on, so that pages evicted before
    * their write are not on disk.
@@ -100,13 +103,15 @@ export class DiskTier implements Backlog {
   #onNoneWaiting: () => void = () => {};
   #isClosed = false;
 
-  constructor({ disk, pool, whenBehind, onWrittenLate = () => {}, clock, metrics }: DiskTierParts) {
+  constructor(parts: DiskTierParts) {
+    const { disk, pool, limits = new PageLimits(pool), whenBehind, onWrittenLate = () => {}, clock, metrics } = parts;
     this.#disk = disk;
     this.#pool = pool;
     this.#clock = clock;
     this.#onWrittenLate = onWrittenLate;
     this.maxBytes = pool.capacity * DISK_HELD_POOL_FRACTION;
-    this.#paced = whenBehind === 'wait' ? new PacedPublishing({ pool, backlog: this, clock, metrics }) : undefined;
+    this.#paced =
+      whenBehind === 'wait' ? new PacedPublishing({ pool, limits, backlog: this, clock, metrics }) : undefined;
   }
 
   /** Publishes pages in the pool; the caller must call {@link writeThrough} with each slice that it is told of. */

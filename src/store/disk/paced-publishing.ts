@@ -12,6 +12,7 @@ import {
 import { sliceKeys, stringsOf } from '../../core/binding/key-batch.js';
 import { isWhole } from '../../pool/page-batch.js';
 import type { PageBytes, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import type { PageLimits } from '../../pool/tenants/page-limits.js';
 import type { Slice } from '../call/page-slices.js';
 import type { Publishing } from './publishing.js';
 
@@ -32,7 +33,8 @@ export interface Backlog {
 }
 
 export interface PacedPublishingParts {
-  readonly pool: Pick<PublishedPool, 'capacity' | 'publishPages' | 'lease' | 'unlease' | 'remove' | 'stats'>;
+  readonly pool: Pick<PublishedPool, 'publishPages' | 'lease' | 'unlease' | 'remove' | 'stats'>;
+  readonly limits: PageLimits;
   readonly backlog: Backlog;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
@@ -143,10 +145,11 @@ export class PacedPublishing {
   }
 
   async #roomInBacklog({ start, end }: Slice, call: Call): Promise<void> {
-    const { backlog, pool, clock } = this.#parts;
+    const { backlog, limits, clock } = this.#parts;
+    const keys = stringsOf(sliceKeys(call.keys, start, end));
     let bytes = 0;
-    for (const { length } of call.pages.slice(start, end)) {
-      if (length <= pool.capacity && backlog.fits(length)) bytes += length;
+    for (const [i, { length }] of call.pages.slice(start, end).entries()) {
+      if (!limits.isTooLarge(keys[i] as string, length) && backlog.fits(length)) bytes += length;
     }
     while (bytes > 0 && !backlog.hasRoomFor(bytes) && this.#mayWait(call)) {
       await this.#pause(Math.min(call.untilMs - clock.nowMs(), backlog.stallsInMs()), call.signal);
@@ -179,7 +182,10 @@ export class PacedPublishing {
         if (page?.alreadyPresent === false) call.untold.add(keys[i] as string);
       });
       const refused = pages.findIndex(
-        (page, i) => leases[i] === null && this.#mayFindRoom(page, published[i] ?? null, attempt, call),
+        (page, i) =>
+          leases[i] === null &&
+          !this.#parts.limits.isTooLarge(keys[i] as string, page.length) &&
+          this.#mayFindRoom(page, published[i] ?? null, attempt, call),
       );
       const count = refused < 0 ? keys.length : refused;
       try {
@@ -216,7 +222,7 @@ export class PacedPublishing {
   /** Whether it is worth trying again to publish a page that is not in the pool. */
   #mayFindRoom(page: PageBytes, published: PublishedPage | null, attempt: number, call: Call): boolean {
     const { pool } = this.#parts;
-    if (page.length > pool.capacity || !isWhole(page) || !this.#mayWait(call)) return false;
+    if (!isWhole(page) || !this.#mayWait(call)) return false;
     // The page was in the pool and was evicted for another one at once.
     if (published !== null) return true;
     const { pinned, quarantinedBytes } = pool.stats();
