@@ -38,6 +38,7 @@ import {
   RequestType,
   Status,
 } from '../../../src/clients/wire/messages.js';
+import { decodePin, encodePin } from '../../../src/clients/wire/pin-messages.js';
 import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
@@ -52,6 +53,7 @@ import { inPieces, piecesOf } from '../pieces.js';
 const NAMESPACE = { modelName: 'm', tag: 't', tpRank: 1, tpSize: 2, ppRank: 0, ppSize: 1, isMlaModel: false };
 const HELLO = encodeHello({ minVersion: 1, maxVersion: 1, name: 'fuzz', pid: 1 });
 const EVENTS = encodeEvents({ position: '', pools: ['', 'mamba'] });
+const PIN = encodePin({ pool: 'kv', forMs: 60_000, keys: ['a', 'ü', ''] });
 const pieces = { pieceCount: 2, offsets: [0, 8, 16, 24], lengths: [8, 8, 8, 8], regionIds: [0, 1, 0, 1] };
 const BODIES: readonly Buffer[] = [
   HELLO,
@@ -72,6 +74,7 @@ const BODIES: readonly Buffer[] = [
     length: 4096,
   }),
   EVENTS,
+  PIN,
   encodeEventsAnswer({
     kind: 'changed',
     position: '1-1',
@@ -105,6 +108,7 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice(decodeDescriptorRequest, encodeDescriptorRequest),
   twice(decodeEvents, encodeEvents),
   twice((body) => decodeEventsAnswer(body, 2), encodeEventsAnswer),
+  twice((body) => decodePin(body, 64), encodePin),
 ];
 
 function twice<T>(decode: (body: Buffer) => T, encode: (value: T) => Buffer) {
@@ -222,6 +226,8 @@ export const clientConnection: Fuzzer = {
       [RequestType.unregion, Buffer.from([1, 0, 0, 0])],
       [RequestType.ping, Buffer.alloc(0)],
       [RequestType.events, EVENTS],
+      [RequestType.pin, PIN],
+      [RequestType.unpin, BODIES[5] as Buffer],
       [RequestType.stats, Buffer.alloc(0)],
     ]);
     const frames = [...bodyOf].map(([type, body], i) => frame(type, i + 2, body));
