@@ -1,5 +1,5 @@
 import { seededRandom } from '../../src/base/environment/random.js';
-import { EVENTS_KEPT_MS } from '../../src/base/limits.js';
+import { EVENTS_KEPT_MS, EXPIRY_SWEEP_INTERVAL_MS } from '../../src/base/limits.js';
 import { FollowedPages, linesOf } from '../../src/sim/check/followed-pages.js';
 import { below as randomBelow } from '../../src/sim/world/kernel/seeds.js';
 import { PAGE_BYTES, type SimStore, startStore } from '../_support/node/simulated-stores.js';
@@ -48,6 +48,24 @@ simulated('page events: a page that moves to the disk tier and back is told with
   t.is(followed.pages.size, keys.length);
   t.deepEqual([...new Set(followed.pages.values())].toSorted(), ['disk', 'memory']);
   for (const [i, key] of keys.entries()) t.deepEqual(await store.get(key), content(i, PAGE_BYTES - 64));
+  await agree(world, followed, store);
+  await followed.end();
+});
+
+simulated('page events: an expired page on disk whose successor finds no room is told to be gone', async (t, world) => {
+  const poolBytes = 4 * PAGE_BYTES;
+  const config = { global_segment_size: poolBytes, disk_enabled: true, disk_path: '/disk', disk_size: '16mb' };
+  const store = await startStore(world, { config });
+  const followed = new FollowedPages();
+  followed.follow(store);
+  t.true(await store.set('key', content(0, PAGE_BYTES), { expiresInMs: 2_000 }));
+  const expiresMs = world.nowMs + 2_000;
+  for (let i = 0; i < 8; i++) t.true(await store.set(`other ${i}`, content(i, PAGE_BYTES - 64)));
+  await agree(world, followed, store);
+  t.is([...followed.pages].find(([key]) => key.endsWith('/key'))?.[1], 'disk');
+  await world.sleep(expiresMs + 1 - world.nowMs);
+  t.false(await store.set('key', content(1, poolBytes + 1)));
+  await world.sleep(EXPIRY_SWEEP_INTERVAL_MS + 100);
   await agree(world, followed, store);
   await followed.end();
 });

@@ -2,7 +2,7 @@ import { assert, assertEqual } from '../../base/assert.js';
 import { type Clock, within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../../base/limits.js';
-import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
+import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RequestOptions } from '../../core/index.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageBytes } from '../../pool/page-batch.js';
@@ -167,10 +167,13 @@ export class DiskTier implements Backlog {
     const strings = stringsOf(keys);
     // Asked once for all keys: within this call the disk gets no pages but these.
     const isStored = this.#disk.hasBatch(keys);
-    // Pages that have expired are not stored, and would be in the way.
-    this.#disk.dropExpired(keys);
-    this.#pool.lease(keys).forEach((lease, i) => {
-      const page = lease?.page ?? published[i] ?? null;
+    const leases = this.#pool.lease(keys);
+    const pages = leases.map((lease, i) => lease?.page ?? published[i] ?? null);
+    // Pages that have expired are not stored, and would be in the way. Where no new page has come, they stay until their removal is told.
+    const come = pages.flatMap((page, i) => (page === null ? [] : [i]));
+    this.#disk.dropExpired(come.length === pages.length ? keys : pickKeys(keys, come));
+    leases.forEach((lease, i) => {
+      const page = pages[i] ?? null;
       const isNew = isStored[i] === 0;
       // The removal comes first: the new page may find no room, or be gone already, and then the old one must not be
       // read.
