@@ -112,6 +112,33 @@ test('shard: liveness is that of the start which stated the location', (t) => {
   t.is(getOne(shard, 'key')?.incarnation, 2);
 });
 
+test('shard: after a clock was set back, the start that is a member counts, whatever its former start says late', (t) => {
+  let live = 9;
+  const shard = new DirectoryShard({ isLive: (_, incarnation) => incarnation === live });
+  t.true(putOne(shard, 'told', { incarnation: 9, generation: 7 }));
+  live = 3;
+  shard.dropNode('n1', 9, 3);
+  // What the former start has sent arrives only now, at a key with a page of the present start and at others.
+  t.true(putOne(shard, 'told', { incarnation: 3, generation: 1 }));
+  t.false(putOne(shard, 'told', { incarnation: 9, generation: 8 }));
+  t.is(getOne(shard, 'told')?.incarnation, 3);
+  t.true(putOne(shard, 'late', { incarnation: 9, generation: 8 }));
+  t.true(putOne(shard, 'late', { incarnation: 3, generation: 2 }));
+  t.is(getOne(shard, 'late')?.incarnation, 3);
+  shard.verify();
+});
+
+test('shard: a new start that is no member here yet is not replaced by what its former start says late', (t) => {
+  let live = 1;
+  const shard = new DirectoryShard({ isLive: (_, incarnation) => incarnation === live });
+  t.true(putOne(shard, 'key', { incarnation: 2, generation: 1 }));
+  t.false(putOne(shard, 'key', { incarnation: 1, generation: 8 }));
+  live = 2;
+  shard.dropNode('n1', 1, 2);
+  t.is(getOne(shard, 'key')?.incarnation, 2);
+  t.true(putOne(shard, 'key', { incarnation: 3, generation: 1 }), 'the next one may be new as well');
+});
+
 test('shard: every node that holds a page is listed, and told of what becomes of it', (t) => {
   // Cause: of more than four holders one was forgotten, and read what had been set anew or cleared for as long as it had it.
   const displaced: Displaced[] = [];

@@ -16,6 +16,7 @@ import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
 import { Removals } from './removals.js';
 import { verifyLocations } from './shard-invariants.js';
+import { StartOrder } from './start-order.js';
 
 /** Whether this start of a node is a member now; called once for each node in a call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
@@ -64,7 +65,7 @@ const SWEEP_KEYS_PER_PUT = 64;
  * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
  *
  * Each node that holds a page has one location; an unlisted node would not learn of a newer content, a deletion or a
- * clear. A node's statements about a key are ordered by (incarnation, generation): newer replaces older, never the
+ * clear. A node's statements about a key are ordered by (start, generation), see `StartOrder`: newer replaces older, never the
  * other way round. The shard is synchronous, without I/O, and its only clock is the one by which locations expire.
  *
  * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by
@@ -79,6 +80,7 @@ export class DirectoryShard {
   readonly #lists = new LocationLists();
   readonly #versions: DirectoryShardOptions['versions'];
   readonly #choice: LocationChoice;
+  readonly #starts: StartOrder;
   #refusedKeys = 0;
   #lengthConflicts = 0;
   readonly #removals = new Removals(REMOVALS_MAX_KEYS);
@@ -98,6 +100,7 @@ export class DirectoryShard {
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
     this.#versions = options.versions;
+    this.#starts = new StartOrder(isLive);
     this.#choice = new LocationChoice(this.#lists, isLive, () => options.versions?.now() ?? 0);
   }
 
@@ -207,6 +210,7 @@ export class DirectoryShard {
    * `current`); later statements count as usual. It takes no time: later calls of `put` and `sweep` free the space.
    */
   dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY, current?: number): void {
+    this.#starts.ended(nodeId, incarnation);
     this.dropNodes((node) => node.nodeId !== nodeId || node.incarnation > incarnation || node.incarnation === current);
   }
 
@@ -411,11 +415,9 @@ export class DirectoryShard {
         // A dropped named location is not reused here: its version is noted when it is swept.
         if ((this.#lists.slab.flagsOf(slot) & NAMED) === 0) dropped = slot;
       } else if (other.nodeId === record.nodeId) {
-        if (other.incarnation > record.incarnation) return false;
-        const isOlder =
-          other.incarnation === record.incarnation &&
-          this.#lists.slab.generationOf(slot) > (locations.generation[i] as number);
-        if (isOlder) return false;
+        if (this.#starts.isBefore(record, other)) return false;
+        const isSameStart = other.incarnation === record.incarnation;
+        if (isSameStart && this.#lists.slab.generationOf(slot) > (locations.generation[i] as number)) return false;
         const { slab } = this.#lists;
         const named = (slab.flagsOf(slot) & NAMED) === 0 ? 0 : slab.versionOf(slot);
         this.#lists.replace(slot, locations, i, recordIndex);
@@ -482,6 +484,7 @@ export class DirectoryShard {
    */
   verify(): void {
     this.#lists.verify();
+    this.#starts.verify();
     this.#removals.verify();
     this.#copyRemovals.verify();
     assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
