@@ -72,6 +72,7 @@ export class PageWrites {
       signal,
       mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
       onTakenBack: (gone) => this.#parts.onDropped(gone),
+      onLeft: (left) => this.#stateLeft(left),
       onPublished: ({ start }, published, sliceKeys) => {
         if (this.#closed) return;
         if (published.includes(null))
@@ -109,6 +110,12 @@ export class PageWrites {
   /** Stops: calls under way publish nothing more. */
   close(): void {
     this.#closed = true;
+  }
+
+  #stateLeft(keys: readonly string[]): void {
+    this.#parts.statements.restate(keys).catch((error: unknown) => {
+      this.#parts.log.log('error', 'announcing pages that were not set failed', { error: String(error) });
+    });
   }
 
   #mayPublish(pagesLeft: number): boolean {

@@ -91,6 +91,7 @@ async function newTier(
       request: new RequestParts({}),
       mayGoOn: () => switches.mayGoOn,
       onTakenBack() {},
+      onLeft() {},
       onPublished({ start, end }, published) {
         for (const [i, page] of published.entries()) results[start + i] = page !== null;
         tier.writeThrough(keys.slice(start, end), published);
@@ -326,6 +327,7 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
       request: new RequestParts({}),
       mayGoOn: () => true,
       onTakenBack() {},
+      onLeft() {},
       onPublished: (_, published) => void tier.writeThrough(['k2'], published),
     });
   for (let i = 0; i < 50; i++) await publish(content(100 + i, PAGE));

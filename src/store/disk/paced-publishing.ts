@@ -46,8 +46,11 @@ interface Call extends Publishing {
   readonly untilMs: number;
   /** Number of clears before the call. */
   readonly clears: number;
-  /** Keys of pages that the call has put into the pool and not reported yet, because an earlier page found no room. */
-  readonly untold: Set<string>;
+  /**
+   * Pages of the call that are in the pool and were not reported yet, because an earlier page found no room: by key, as the call first found
+   * them there or put them.
+   */
+  readonly untold: Map<string, PublishedPage>;
 }
 
 /**
@@ -79,14 +82,13 @@ export class PacedPublishing {
 
   publish(publishing: Publishing): Promise<void> {
     const untilMs = this.#parts.clock.nowMs() + DISK_WRITE_WAIT_MAX_MS;
-    const call: Call = { ...publishing, untilMs, clears: this.#clears, untold: new Set() };
+    const call: Call = { ...publishing, untilMs, clears: this.#clears, untold: new Map() };
     let hasTurn = false;
     const turn = this.#turns.run(async () => {
       if (call.signal?.aborted) return;
       hasTurn = true;
       await this.#publish(call);
-      // Unreported pages are removed: no reader would find them, and if set again they would be taken for announced.
-      this.#takeBack([...call.untold], call);
+      this.#takeBack(call);
     });
     return call.signal === undefined ? turn : unlessAborted(turn, call.signal).then(() => (hasTurn ? turn : undefined));
   }
@@ -169,18 +171,16 @@ export class PacedPublishing {
       const pages = call.pages.slice(start, last);
       const published = await pool.publishPages(batch, pages, call.origin, call.request.next());
       if (this.#isClosed) return last - start;
+      published.forEach((page, i) => {
+        const key = keys[i] as string;
+        if (page !== null && (!page.alreadyPresent || !call.untold.has(key))) call.untold.set(key, page);
+      });
       if (call.clears !== this.#clears) {
         // The clear came before these pages were published, so they are taken back, as far as it has not removed them.
-        this.#takeBack(
-          keys.filter((_, i) => published[i]?.alreadyPresent === false),
-          call,
-        );
+        this.#takeBack(call);
         return last - start;
       }
       const leases = pool.lease(batch);
-      published.forEach((page, i) => {
-        if (page?.alreadyPresent === false) call.untold.add(keys[i] as string);
-      });
       const refused = pages.findIndex(
         (page, i) =>
           leases[i] === null &&
@@ -205,17 +205,31 @@ export class PacedPublishing {
     }
   }
 
-  #takeBack(keys: readonly string[], { onTakenBack }: Call): void {
+  /**
+   * Removes the unreported pages that the call has put into the pool: no reader would find them, and if set again they would be taken for
+   * announced. Computed pages that were there before stay, and are announced as the call has left them.
+   */
+  #takeBack({ untold, origin, onTakenBack, onLeft }: Call): void {
+    const pages = [...untold];
+    untold.clear();
     if (this.#isClosed) return;
-    const gone = keys.filter((key) => this.#parts.pool.remove(key));
+    const gone = pages.flatMap(([key, first]) => (!first.alreadyPresent && this.#parts.pool.remove(key) ? [key] : []));
     if (gone.length > 0) onTakenBack(gone);
+    const left = origin.kind === 'named' ? [] : pages.flatMap(([key, first]) => (first.alreadyPresent ? [key] : []));
+    if (left.length > 0) onLeft(left);
   }
 
-  /** Marks pages that were published at an earlier attempt as new for the report, which is their first. */
+  /**
+   * Marks pages that were published at an earlier attempt as new for the report, which is their first. So is a copy that this call has made
+   * a page of this node, or a page that it has given a later expiry: both are reported as copies, which have to be announced.
+   */
   #told(keys: readonly string[], published: readonly (PublishedPage | null)[], { untold }: Call) {
     return published.map((page, i) => {
-      const isNew = untold.delete(keys[i] as string);
-      return isNew && page !== null ? { ...page, alreadyPresent: false } : page;
+      const first = untold.get(keys[i] as string);
+      untold.delete(keys[i] as string);
+      if (page === null || first === undefined) return page;
+      const isCopy = first.isCopy || first.expires !== page.expires;
+      return { ...page, alreadyPresent: first.alreadyPresent, isCopy };
     });
   }
 
