@@ -1,3 +1,4 @@
+import { isExpired } from '../../base/expiry.js';
 import { KEY_PREFIX_BYTES } from '../../base/limits.js';
 import { KeyEncoder } from '../../core/index.js';
 import { wholeNamespace } from '../../store/namespace/whole-namespace.js';
@@ -26,14 +27,19 @@ export class Survivors {
     this.#isStated = isStated;
   }
 
-  /** Pages by scope, key and length: a key may have pages of several lengths. */
+  /**
+   * Pages by scope, key and length: a key may have pages of several lengths. Pages that are expired by the clock of any of the nodes are left
+   * out: nodes whose clocks differ see a page end at different times, and those that are ahead do not find it any more.
+   */
   of(nodes: readonly SimNode[]): Map<string, Survivor> {
     const found = new Map<string, Survivor>();
+    const present = Math.max(0, ...nodes.map(({ store }) => store?.runtime.versions.now() ?? 0));
     for (const node of nodes) {
       const { store } = node;
       if (store === undefined) continue;
       this.#scopeByPrefix ??= this.#prefixes(store.keyEncoder);
-      for (const [objectKey, { length, tier, version }] of store.holdings()) {
+      for (const [objectKey, { length, tier, version, expires }] of store.holdings()) {
+        if (isExpired(expires, present)) continue;
         const scope = this.#scopeByPrefix.get(objectKey.slice(0, KEY_PREFIX_BYTES));
         if (scope === undefined) continue;
         const key = objectKey.slice(KEY_PREFIX_BYTES);
