@@ -41,6 +41,12 @@ export class Reading {
     }
   }
 
+  /** Adds pages one after the other, see {@link add}. */
+  addAll(targets: readonly PageBytes[], viewsOf: (page: PublishedPage) => readonly Uint8Array[]): this {
+    for (const target of targets) this.add(target, viewsOf);
+    return this;
+  }
+
   /** Takes the checksums of the hits; returns the indices of the damaged ones. */
   finish(sums: Uint32Array): number[] {
     if (!this.#isVerified) return [];

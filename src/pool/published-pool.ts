@@ -436,14 +436,15 @@ export class PublishedPool {
     found: readonly (PublishedPage | null)[],
     isVerified: boolean,
   ): LocalRead[] {
-    const reading = this.#reading(targets, found, isVerified);
+    const reading = new Reading(found, isVerified).addAll(targets, (page) => this.viewsOf(page));
     for (const i of reading.finish(reading.copies.run())) this.remove(stringsOf(keys)[i] as string);
     return reading.outcomes;
   }
 
   async #readOffThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
     // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
-    const reading = this.#reading(targets, this.unconfirmed.without(keys, this.peekBatch(keys)), isVerified);
+    const found = this.unconfirmed.without(keys, this.peekBatch(keys));
+    const reading = new Reading(found, isVerified).addAll(targets, (page) => this.viewsOf(page));
     const strings = stringsOf(keys);
     const hitKeys = pickKeys(keys, reading.hits);
     this.#index.hold(hitKeys);
@@ -455,12 +456,6 @@ export class PublishedPool {
     } finally {
       if (!this.#index.isFreed) this.#index.release(hitKeys);
     }
-  }
-
-  #reading(targets: readonly PageBytes[], found: readonly (PublishedPage | null)[], isVerified: boolean): Reading {
-    const reading = new Reading(found, isVerified);
-    for (const target of targets) reading.add(target, (page) => this.viewsOf(page));
-    return reading;
   }
 
   #isForThreads(pages: readonly PageBytes[]): boolean {
