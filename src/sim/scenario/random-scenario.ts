@@ -21,9 +21,9 @@ export interface RandomScenarioOptions {
  * no time to notice.
  */
 const QUIET_MS = 500;
-/** Makes the seed of the quotas another one than that of the rest. */
 /** Pages of a pool that quotas leave to namespaces without one. */
 const OTHERS_POOL_PAGES = 2;
+/** Makes the seed of the quotas another one than that of the rest. */
 const QUOTAS_SEED = 0x5eed_0001;
 /** Milliseconds that a node which was down gets to recover before the next fault of the group. */
 const RETURN_MS = 2_500;
