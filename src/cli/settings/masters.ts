@@ -40,7 +40,8 @@ export async function mastersOf(configuration: Configuration): Promise<readonly 
 /** A configuration of the keys alone that say where the masters are. Throws {@link CommandFailure} with status 2. */
 export function sourceConfig(configuration: Configuration): MeshCacheConfig {
   const { mapping, origins } = configuration;
-  checkAddress(String(mapping.discovery_addr), origins.get('discovery_addr') ?? 'discovery_addr');
+  const { discovery_addr: address } = mapping;
+  if (typeof address === 'string') checkAddress(address, origins.get('discovery_addr') ?? 'discovery_addr');
   const given = SOURCE_KEYS.flatMap((key) => (mapping[key] === undefined ? [] : [[key, mapping[key]] as const]));
   try {
     return MeshCacheConfig.fromExtraConfig(Object.fromEntries(given));

@@ -60,6 +60,8 @@ export const configFiles: Fuzzer = {
   seeds: () => [
     valueInput({ discovery_addr: 'h:1', metrics_token: SECRET }),
     valueInput({ discoveryAddr: 'h:1', cluster_secret: SECRET, disk_enabled: true, disk_path: '/d', vnodes: null }),
+    // Cause: the address was made text before it was checked.
+    valueInput({ discovery_addr: { toString: '' } }),
   ],
   async run(input) {
     const path = scratch.write('node.json', input);
