@@ -191,6 +191,16 @@ test('fuzz: what nodes say of themselves does not steer the terminal', (t) => {
   }
 });
 
+// Nodes of other versions may leave out any field, and sums were made of one within another.
+test('fuzz: a status whose recent figures lack lookups is shown without them', (t) => {
+  const status = { node_id: 'n', recent: {}, lookups: { asked: 4, found: 1 } };
+  t.true(isStatus(status));
+  const row = nodeRow(OTHER, status as never, { ringShare: 1, isHere: true });
+  const result = statusResult([row], { discoveryAddr: 'h:1', timeMs: 0 });
+  t.is(result.totals.recent_lookups.asked, 0);
+  t.regex(formatStatus(result, { columns: 10_000 }), /25%|25\.0 ?%|25 %/);
+});
+
 // Two fields were looked at: the counts were printed whatever they were, and words for a state were looked up in an object,
 // which has inherited names too.
 test('fuzz: what is no progress of a drained node is not shown as one', (t) => {

@@ -132,8 +132,8 @@ function totalsOf(nodes: readonly NodeRow[], departed: readonly DepartedNode[]):
     left,
     window_s: windows.length === 0 ? null : Math.max(...windows),
     recent_lookups: {
-      asked: sum(({ recent }) => recent?.lookups.asked),
-      found: sum(({ recent }) => recent?.lookups.found),
+      asked: sum(({ recent }) => recent?.lookups?.asked),
+      found: sum(({ recent }) => recent?.lookups?.found),
     },
     lookups: { asked: sum(({ lookups }) => lookups?.asked), found: sum(({ lookups }) => lookups?.found) },
     read_bytes_per_s: sum(({ recent }) => recent?.read_bytes_per_s),

@@ -221,7 +221,7 @@ function remarksOf(node: NodeRow): string[] {
 
 /** Part of the pages asked for that a prefix had: in the last seconds, else since the node started. */
 function prefixHits({ recent, lookups }: NodeRow & { readonly state: 'up' }): string {
-  const { asked, found } = (amountOf(recent?.lookups.asked) ? recent?.lookups : lookups) ?? {};
+  const { asked, found } = (amountOf(recent?.lookups?.asked) ? recent?.lookups : lookups) ?? {};
   return formatShare(amountOf(found) ?? 0, amountOf(asked) ?? 0);
 }
 
