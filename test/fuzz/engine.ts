@@ -72,7 +72,7 @@ export class Engine {
         failure === undefined && performance.now() < endMs && this.#executions < executions;
       ) {
         const [batchMs, known] = [performance.now(), this.#found.length];
-        failure = await this.#runBatch(count);
+        failure = await this.#runBatch(Math.min(count, executions - this.#executions));
         // Large ones while nothing is found.
         const isShort = performance.now() - batchMs < BATCH_MS;
         count = isShort && this.#found.length === known ? count * 2 : count / 2;
