@@ -71,6 +71,7 @@ export class SimEtcd {
     return this.#entries.size;
   }
 
+  /** From now on it is in this state: watches end when it goes down, and keys whose lease is over go when it is back. */
   setState(state: EtcdState): void {
     this.#state = state;
     if (state === 'down') {
