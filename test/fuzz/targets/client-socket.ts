@@ -139,8 +139,8 @@ const env = memoryEnvironment();
 const store = {
   exists: async (keys: Keys) => stringsOf(keys).map(() => true),
   get: async (keys: Keys) => stringsOf(keys).map(() => true),
-  set: async (keys: readonly string[]) => keys.map(() => true),
-  delete: async (keys: readonly string[]) => keys.map(() => true),
+  set: async (keys: Keys) => stringsOf(keys).map(() => true),
+  delete: async (keys: Keys) => stringsOf(keys).map(() => true),
   clear: async () => {},
   getCopyWithin: async () => new Uint8Array(3),
 } as unknown as PageStore;
