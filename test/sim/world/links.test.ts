@@ -3,6 +3,7 @@ import { type Connection, type ListenOptions, listenAt } from '../../../src/base
 import { type FaultKind, scheduleFaults } from '../../../src/sim/world/faults.js';
 import { below, forkedRandom } from '../../../src/sim/world/kernel/seeds.js';
 import type { NetworkShape } from '../../../src/sim/world/network/link.js';
+import type { SimConnection } from '../../../src/sim/world/network/sim-connection.js';
 import type { SimHost } from '../../../src/sim/world/sim-host.js';
 import { World } from '../../../src/sim/world/world.js';
 import { randomFaults } from '../../_support/sim/world/random-faults.js';
@@ -135,6 +136,17 @@ test.serial('links: latency has a tail', async (t) => {
   t.true((delays[0] as number) >= 10);
   t.true((delays[900] as number) <= 12.1);
   t.true((delays[990] as number) >= 100);
+  t.true((delays[999] as number) <= 512, 'what takes longer is a fault');
+});
+
+test.serial('links: nothing arrives behind the byte at which a connection is cut', async (t) => {
+  // Cause: of each message that was under way behind it, as many bytes arrived again, and a reader took a page for damaged.
+  const { world, connect, received } = await begin({ chunkBytes: 1_000 });
+  const connection = await connect('a', 'b');
+  (connection as unknown as SimConnection).outgoing?.cutAfter(2_500);
+  connection.write(new Uint8Array(10_000));
+  await world.runFor(1_000);
+  t.is(received('b').bytes, 2_500);
 });
 
 test.serial('links: a message that is faster than the one before it waits for that, and is not lost', async (t) => {

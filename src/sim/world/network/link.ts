@@ -2,6 +2,9 @@ import { Lane } from '../kernel/lane.js';
 import { chance, fraction } from '../kernel/seeds.js';
 import type { HostNetwork } from './host-network.js';
 
+/** Longest time that a message of a healthy network takes, unless its latency alone is longer; peers that answer later count as silent. */
+const TAIL_MAX_MS = 500;
+
 /** Properties of a healthy network. */
 export interface NetworkShape {
   /** Milliseconds from one host to another, one way; may depend on the pair, by names and racks. */
@@ -10,7 +13,7 @@ export interface NetworkShape {
   readonly jitter: number;
   /**
    * Probability that a message takes longer: at least `tailFactor` times, and ten times that in one case of ten, up to
-   * 100 times.
+   * 100 times, and to TAIL_MAX_MS: what takes longer in a real network is a fault.
    */
   readonly tailProbability: number;
   readonly tailFactor: number;
@@ -130,7 +133,8 @@ export class Link {
     const { random } = this.from;
     let latencyMs = this.latencyMs * (1 + jitter * fraction(random));
     if (chance(random, tailProbability)) {
-      latencyMs *= tailFactor * Math.min(100, 1 / (1 - fraction(random)));
+      const tailMs = latencyMs * tailFactor * Math.min(100, 1 / (1 - fraction(random)));
+      latencyMs = Math.max(latencyMs, Math.min(tailMs, TAIL_MAX_MS));
     }
     if (chance(random, this.#lossProbability)) latencyMs += RESEND_MS + 2 * this.latencyMs;
     return latencyMs;

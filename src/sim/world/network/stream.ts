@@ -300,6 +300,8 @@ export class Stream implements TurnEnd {
 
   #cutWithin(burst: Burst): void {
     burst.lengthBytes = this.#cutAfterBytes;
+    // Bursts behind it may arrive before the receiver has noticed.
+    this.#cutAfterBytes = 0;
     burst.isEnd = false;
     if (burst.lengthBytes > 0) {
       this.inbox.push(burst);
