@@ -50,7 +50,7 @@ export interface DirectoryClientOptions {
   /**
    * Resolves when the holders of pages that the own shard has displaced have been told; see `DirectoryServerOptions`.
    */
-  readonly displacedTold?: () => Promise<void>;
+  readonly displacedTold?: (keys: readonly string[]) => Promise<void>;
   /**
    * Called with keys whose statement an owner has not acknowledged; the caller must tell that owner again what holds by
    * then. `withCopies`: see {@link DirectoryClient.delete}.

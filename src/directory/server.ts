@@ -9,16 +9,16 @@ import { DirectoryShard } from './shard/shard.js';
 export interface DirectoryServerOptions {
   readonly shard?: DirectoryShard;
   /**
-   * Resolves when the holders of pages that the shard has displaced so far have been told, or when a wait for that has
-   * been long enough.
+   * Resolves when the holders of pages that the shard has displaced so far under these keys have been told, or when a
+   * wait for that has been long enough.
    */
-  readonly displacedTold?: () => Promise<void>;
+  readonly displacedTold?: (keys: readonly string[]) => Promise<void>;
 }
 
 /** Answers the directory's calls from one shard. A malformed request is refused as a whole, and counted. */
 export class DirectoryServer {
   readonly #shard: DirectoryShard;
-  readonly #displacedTold: () => Promise<void>;
+  readonly #displacedTold: (keys: readonly string[]) => Promise<void>;
 
   /** Creates a server. Default shard: a new one that treats every node as live. */
   constructor({ shard = new DirectoryShard(), displacedTold = async () => {} }: DirectoryServerOptions = {}) {
@@ -40,7 +40,7 @@ export class DirectoryServer {
     const keys = readKeys(fields, true);
     const locations = readLocations(fields, keys.length);
     const taken = this.#shard.put(keys, locations, { unlessHeld: fields.unless_held === true });
-    await this.#displacedTold();
+    await this.#displacedTold(keys);
     return { taken, newest_version: this.#shard.newestVersion };
   }
 
@@ -57,8 +57,9 @@ export class DirectoryServer {
   async #delete(fields: Fields): Promise<unknown> {
     const said = readStatements(fields);
     const withCopies = fields.with_copies === true;
-    this.#shard.delete(readKeys(fields, withCopies), said, { withCopies });
-    if (withCopies) await this.#displacedTold();
+    const keys = readKeys(fields, withCopies);
+    this.#shard.delete(keys, said, { withCopies });
+    if (withCopies) await this.#displacedTold(keys);
     return {};
   }
 

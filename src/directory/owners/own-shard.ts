@@ -9,7 +9,7 @@ export interface OwnShardParts {
   readonly nodeId: string;
   readonly shard: DirectoryShard;
   /** Resolves when the holders of displaced pages have been told; see `DirectoryServerOptions`. */
-  readonly displacedTold: () => Promise<void>;
+  readonly displacedTold: (keys: readonly string[]) => Promise<void>;
 }
 
 /** The directory shard of this node, which is asked without a socket. */
@@ -32,15 +32,16 @@ export class OwnShard implements DirectoryOwner {
   async put(keys: Keys, columns: LocationColumns, unlessHeld = false): Promise<PutAnswer> {
     const { shard, displacedTold } = this.#parts;
     // The shard keeps its keys: the key column turns them into strings that share no memory with the caller's.
-    const taken = shard.put(decodeKeys(columnOf(keys), true), columns, { unlessHeld });
-    await displacedTold();
+    const own = decodeKeys(columnOf(keys), true);
+    const taken = shard.put(own, columns, { unlessHeld });
+    await displacedTold(own);
     return { taken, newestVersion: shard.newestVersion };
   }
 
   async delete(keys: Keys, dropped: Dropped): Promise<boolean> {
     const { shard, displacedTold } = this.#parts;
     shard.delete(stringsOf(keys), dropped, dropped);
-    if (dropped.withCopies) await displacedTold();
+    if (dropped.withCopies) await displacedTold(stringsOf(keys));
     return true;
   }
 

@@ -19,7 +19,7 @@ export interface OwnerChannelsOptions {
   /**
    * Resolves when the holders of pages that the own shard has displaced have been told; see `DirectoryServerOptions`.
    */
-  readonly displacedTold: () => Promise<void>;
+  readonly displacedTold: (keys: readonly string[]) => Promise<void>;
   readonly resolveControl: ResolveControl;
   /** RPC client that is used and not closed; undefined: a new one. */
   readonly rpc: RpcClient | undefined;

@@ -87,7 +87,7 @@ export class NodeDirectory {
       // Former owners forget after the delay: they count it by their own clocks, from when the change reached them.
       formerRingMs: 2 * settleMs,
       versions: this.versions,
-      displacedTold: () => this.drops.told(),
+      displacedTold: (keys) => this.drops.told(keys),
       onOwed: this.owed.tell,
       onOutdated: this.outdated.tell,
       env,
@@ -111,7 +111,7 @@ export class NodeDirectory {
 
   /** Answers other nodes' requests to this node's shard. */
   attach(server: RpcServer): void {
-    new DirectoryServer({ shard: this.#shard, displacedTold: () => this.drops.told() }).attach(server);
+    new DirectoryServer({ shard: this.#shard, displacedTold: (keys) => this.drops.told(keys) }).attach(server);
     LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
     ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
   }
@@ -214,7 +214,7 @@ export class NodeDirectory {
     const tell = async (voidBelow: number): Promise<void> => {
       const drops = keys.map((key) => ({ key, voidBelow, reason: 'deleted' as const, onNewer }));
       for (const nodeId of members) this.drops.tell(nodeId, drops);
-      await this.drops.told(RPC_CALL_TIMEOUT_MS);
+      await this.drops.told(keys, RPC_CALL_TIMEOUT_MS);
     };
     await tell(version);
     if (newest > 0) {

@@ -130,15 +130,16 @@ export class PageDrops {
   }
 
   /**
-   * Resolves when the nodes that {@link tell} was called for since the last call of this have answered or failed to, after `waitMs` at the
-   * latest. Later orders are not waited for, and neither are nodes whose last attempt has failed.
+   * Resolves when the nodes that {@link tell} was called for since the last call of this, and those that were told earlier to drop one of these
+   * keys, have answered or failed to, after `waitMs` at the latest. Later orders are not waited for, and neither are nodes whose last attempt has
+   * failed.
    */
-  async told(waitMs = DROP_WAIT_MAX_MS): Promise<void> {
-    if (this.#fresh.size === 0) return;
-    const answers = [...this.#fresh].flatMap((nodeId) => {
-      const owed = this.#owed.get(nodeId);
-      return owed?.failures === 0 ? new Promise<void>((resolve) => owed.waiting.push(resolve)) : [];
-    });
+  async told(keys: readonly string[], waitMs = DROP_WAIT_MAX_MS): Promise<void> {
+    const answers: Promise<void>[] = [];
+    for (const [nodeId, owed] of this.#owed) {
+      if (owed.failures > 0 || !(this.#fresh.has(nodeId) || owesAny(owed, keys))) continue;
+      answers.push(new Promise((resolve) => owed.waiting.push(resolve)));
+    }
     this.#fresh.clear();
     if (answers.length > 0) await within(this.#options.env.clock, waitMs, Promise.all(answers));
   }
@@ -272,6 +273,10 @@ export class PageDrops {
 /** Identifies an order by reason and key, so that orders for different reasons do not replace each other. */
 function idOf(reason: DropReason, key: string): string {
   return `${REASONS.indexOf(reason)}${key}`;
+}
+
+function owesAny({ drops }: Owed, keys: readonly string[]): boolean {
+  return keys.some((key) => REASONS.some((reason) => drops.has(idOf(reason, key))));
 }
 
 function wake(waiting: (() => void)[]): void {
