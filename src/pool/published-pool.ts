@@ -41,7 +41,7 @@ export class PublishedPool {
   readonly capacity: number;
   readonly rkey: number;
   readonly #memory: PoolMemory;
-  /** @internal Copies that are here, and that no reader of this class finds yet. */
+  /** Copies that are here, and that no reader of this class finds yet. */
   readonly unconfirmed = new UnconfirmedCopies((key) => this.peekBatch([key])[0]);
   readonly #index: PageIndex;
   readonly #stamps: PageStamps | undefined;
