@@ -120,14 +120,19 @@ export class PageStatements {
 
   /**
    * Drops pages that are older than the version given for their key; with `isCopy` only copies of other nodes' pages.
-   * Resolves when a crash cannot bring them back.
+   * With `isTie` another content of the version before has been set at the same time, and can be read. Resolves when a
+   * crash cannot bring them back.
    */
-  async drop(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): Promise<void> {
+  async drop(
+    keys: readonly string[],
+    voidBelow: readonly number[],
+    { isCopy = false, isTie = false } = {},
+  ): Promise<void> {
     if (this.#closed) return;
     const { pool, disk, versions } = this.#parts;
     keys.forEach((key, i) => {
       versions.see(voidBelow[i] as number);
-      (isCopy ? this.#droppedCopies : this.#voids).note(key, voidBelow[i] as number);
+      (isCopy ? this.#droppedCopies : this.#voids).note(key, (voidBelow[i] as number) - (isTie ? 1 : 0));
     });
     const gone = pool.removeOlder(keys, voidBelow, { isCopy });
     for (const key of gone) this.#unannounced.delete(key);

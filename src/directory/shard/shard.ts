@@ -21,12 +21,16 @@ import { StartOrder } from './start-order.js';
 /** Whether this start of a node is a member now; called once for each node in a call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
-/** A page that its holder, live or not yet known, must drop if it is older; with `isCopy` only if it is a copy. */
+/**
+ * A page that its holder, live or not yet known, must drop if it is older; with `isCopy` only if it is a copy. `isTie`:
+ * another content of the version before `voidBelow` has won, which the holder may read.
+ */
 export interface Displaced {
   readonly nodeId: string;
   readonly key: string;
   readonly voidBelow: number;
   readonly isCopy: boolean;
+  readonly isTie?: boolean;
 }
 
 /** Options of a {@link DirectoryShard}. */
@@ -379,9 +383,8 @@ export class DirectoryShard {
     if (hasOlder) {
       this.#unlinkAndNote(key, (record, slot) => {
         if (record.nodeId === nodeId || !conflicts(this.#lists.slab, slot, locations, i)) return false;
-        // If possible the version itself stays valid: the holder may copy the page of that version later.
-        const isEven = this.#lists.slab.versionOf(slot) === version;
-        this.#displace(key, record, { voidBelow: isEven ? version + 1 : version, isCopy: false });
+        const isTie = this.#lists.slab.versionOf(slot) === version;
+        this.#displace(key, record, { voidBelow: isTie ? version + 1 : version, isCopy: false, isTie });
         return true;
       });
     }
@@ -398,7 +401,7 @@ export class DirectoryShard {
     });
   }
 
-  #displace(key: string, record: NodeRecord, how: Pick<Displaced, 'voidBelow' | 'isCopy'>): void {
+  #displace(key: string, record: NodeRecord, how: Omit<Displaced, 'nodeId' | 'key'>): void {
     // Liveness does not count here: a node that has just joined announces its pages before all others know of it, and
     // would never hear.
     if (!record.dropped) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });

@@ -24,7 +24,11 @@ export interface Publications {
   /** The location of each page; null for pages that are gone. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
   /** Drops the pages that are older than these versions; see `PageStatements.drop`. */
-  drop(keys: readonly string[], voidBelow: readonly number[], options?: { readonly isCopy?: boolean }): Promise<void>;
+  drop(
+    keys: readonly string[],
+    voidBelow: readonly number[],
+    options?: { readonly isCopy?: boolean; readonly isTie?: boolean },
+  ): Promise<void>;
   /** Keys whose pages below a version are void, as far as this node knows: it has set newer ones, or was told to drop them. */
   voids(): Iterable<readonly [key: string, voidBelow: number]>;
 }

@@ -74,8 +74,9 @@ export class NodeDirectory {
     this.#shard = new DirectoryShard({
       isLive,
       versions: this.versions,
-      onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy }) => {
-        this.drops.tell(holder, [{ key, voidBelow, reason: isCopy ? 'copy' : 'superseded' }]);
+      onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy, isTie = false }) => {
+        const reason = isCopy ? 'copy' : isTie ? 'tied' : 'superseded';
+        this.drops.tell(holder, [{ key, voidBelow, reason }]);
       },
       onLengthConflict: (key) => this.#lengthsDiffer(key),
     });

@@ -20,14 +20,17 @@ export interface PageDrop {
   readonly key: string;
   /** The page is void if it is older than this version. */
   readonly voidBelow: number;
-  /** `copy`: drop the page only if it is a copy of another node's page. `deleted`: make the directory's shard forget the key, too. */
+  /**
+   * `copy`: drop the page only if it is a copy of another node's page. `deleted`: make the directory's shard forget the key, too. `tied`: another
+   * node has set another content with the version before `voidBelow`, at the same time; that one is not void.
+   */
   readonly reason: DropReason;
   /** Called with a version, not older than `voidBelow`, of a page that the node still has or knows of, when it has answered so. */
   readonly onNewer?: (version: number) => void;
 }
 
 /** The reasons, in the order of their numbers on the wire. */
-const REASONS = ['superseded', 'copy', 'deleted'] as const;
+const REASONS = ['superseded', 'copy', 'deleted', 'tied'] as const;
 export type DropReason = (typeof REASONS)[number];
 
 /**

@@ -75,7 +75,7 @@ export const nodeCalls: Fuzzer = {
       handlers.asServer(),
       async (keys, voidBelow, reason) => {
         check(voidBelow.length === keys.length && voidBelow.every(isVersion), 'no versions');
-        check(['superseded', 'copy', 'deleted'].includes(reason), `reason ${reason}`);
+        check(['superseded', 'copy', 'deleted', 'tied'].includes(reason), `reason ${reason}`);
         told.push(keys);
         return 0;
       },
