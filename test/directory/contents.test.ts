@@ -76,8 +76,8 @@ test('contents: an older content is outdated, and the holders of the replaced on
   t.is(put(named('c', 11, 2)), Taken.outdated);
   t.is(put(named('c', 13, 2)), Taken.taken);
   t.deepEqual(displaced, [
-    { nodeId: 'a', key: 'k', voidBelow: 13, isCopy: false },
-    { nodeId: 'b', key: 'k', voidBelow: 13, isCopy: false },
+    { nodeId: 'a', key: 'k', voidBelow: 13, isCopy: false, isTie: false },
+    { nodeId: 'b', key: 'k', voidBelow: 13, isCopy: false, isTie: false },
   ]);
   t.is(shard.newestVersion, 13);
   t.is(getOne(shard, 'k')?.nodeId, 'c');

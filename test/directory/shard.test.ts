@@ -319,9 +319,9 @@ test('shard: the holder of an older content is told to drop what is older than t
   const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
   putOne(shard, 'k', { nodeId: 'a', kind: 'named', version: 10, checksum: 1 });
   putOne(shard, 'k', { nodeId: 'b', kind: 'named', version: 20, checksum: 2 });
-  t.deepEqual(displaced.splice(0), [{ nodeId: 'a', key: 'k', voidBelow: 20, isCopy: false }]);
+  t.deepEqual(displaced.splice(0), [{ nodeId: 'a', key: 'k', voidBelow: 20, isCopy: false, isTie: false }]);
   // Two of one version: one of them goes, the same one everywhere.
   putOne(shard, 'k', { nodeId: 'c', kind: 'named', version: 20, checksum: 3 });
-  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 21, isCopy: false }]);
+  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 21, isCopy: false, isTie: true }]);
   t.is(getOne(shard, 'k')?.nodeId, 'c');
 });

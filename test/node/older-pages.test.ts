@@ -1,3 +1,4 @@
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { PageStatements } from '../../src/store/page-statements.js';
@@ -32,6 +33,25 @@ simulated(
     await world.until(async () => (await holder.get('key')) === null);
   },
 );
+
+// Cause: the node of the content that lost was told that pages below the next version are void, and so was the other content to it.
+simulated('reads: of two contents of one version every node reads the same one, and it stays', async (t, world) => {
+  const stores = (await startCluster(world, 2)) as SimStore[];
+  const nodeIdOf = (store: SimStore): string => store.runtime.nodeId;
+  const [loser, winner] = stores.toSorted((a, b) => (nodeIdOf(a) < nodeIdOf(b) ? -1 : 1)) as [SimStore, SimStore];
+  const { next } = HybridClock.prototype;
+  const version = loser.runtime.versions.next();
+  HybridClock.prototype.next = () => version;
+  t.true(await loser.set('key', content(1, PAGE_BYTES)));
+  t.true(await winner.set('key', content(2, PAGE_BYTES)));
+  HybridClock.prototype.next = next;
+  for (let round = 0; round < 3; round++) {
+    for (const store of stores) t.deepEqual(await store.get('key'), content(2, PAGE_BYTES));
+    await world.sleep(1_000);
+  }
+  t.true(await loser.set('key', content(3, PAGE_BYTES)));
+  for (const store of stores) t.deepEqual(await store.get('key'), content(3, PAGE_BYTES));
+});
 
 // Cause: the owners of some keys were all away; nobody that they asked knew of anything newer.
 simulated(
