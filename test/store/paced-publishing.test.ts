@@ -61,12 +61,8 @@ function newCall(t: { teardown(fn: () => void): void }, { signal, here, expires 
   return { pool, paced, clock, told, takenBack, left, done, publishLater };
 }
 
-test('paced publishing: a page behind one that has found no room is new to those who are told of it', async (t) => {
-  // Cause: it was in the pool already, and taken for one that had been announced.
-  const { pool, clock, told, done } = newCall(t);
-  await settled();
-  t.deepEqual(told, []);
-  t.true(pool.has('behind'));
+/** Lets time pass until the call has ended. */
+async function ended(done: Promise<unknown>, clock: ManualClock): Promise<void> {
   let isDone = false;
   void done.then(() => {
     isDone = true;
@@ -75,6 +71,15 @@ test('paced publishing: a page behind one that has found no room is new to those
     clock.advance(100);
     await settled();
   }
+}
+
+test('paced publishing: a page behind one that has found no room is new to those who are told of it', async (t) => {
+  // Cause: it was in the pool already, and taken for one that had been announced.
+  const { pool, clock, told, done } = newCall(t);
+  await settled();
+  t.deepEqual(told, []);
+  t.true(pool.has('behind'));
+  await ended(done, clock);
   t.deepEqual(
     told.map((page) => page?.alreadyPresent),
     [false, false],
@@ -91,14 +96,7 @@ for (const [what, here, expires] of [
     const { pool, clock, told, left, done } = newCall(t, { here, expires });
     await settled();
     t.deepEqual(told, []);
-    let isDone = false;
-    void done.then(() => {
-      isDone = true;
-    });
-    while (!isDone) {
-      clock.advance(100);
-      await settled();
-    }
+    await ended(done, clock);
     const [, behind] = told;
     t.deepEqual([behind?.alreadyPresent, behind?.isCopy, behind?.expires], [true, true, expires]);
     t.deepEqual([left, pool.peekBatch(['behind'])[0]?.isCopy], [[], false]);
