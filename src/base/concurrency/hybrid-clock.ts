@@ -3,8 +3,8 @@ import type { Clock } from '../environment/clock.js';
 /** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;
 /**
- * Distance between versions that a node gives out behind the latest one: nodes that have seen the same version mostly give out different ones.
- * A longer distance would make the versions of busy nodes run ahead of the wall clock.
+ * Distance between versions that a node gives out in a row while the wall clock is not ahead of them: nodes that have seen the same version mostly
+ * give out different ones. A longer distance would make the versions of busy nodes run ahead of the wall clock.
  */
 const OWN_STEP = 32;
 /** The largest version that is accepted: far beyond honest clocks, and far enough below 2^53 that later versions are exact numbers. */
@@ -12,8 +12,8 @@ const VERSION_MAX = 2 ** 53 - 2 ** 45;
 
 /**
  * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the wall clock in milliseconds
- * times 2^11, and a number of the node's own below 2^10, or, when that is not later, the next of the node's own numbers modulo OWN_STEP behind the latest version that this
- * node has given out or seen. So whatever a node sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks
+ * times 2^11, plus a number of the node's own below 2^10. When that is not later than the latest version that this node has given out or seen, it is
+ * the first later version with the same remainder modulo OWN_STEP as the node's own number. So whatever a node sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks
  * in step, versions of different nodes are in the order of real time. Nodes may give out the same version, but seldom. Whole numbers, exact until the year 2109.
  */
 export class HybridClock {
@@ -34,9 +34,9 @@ export class HybridClock {
 
   /** A new version, later than every version given out or seen. */
   next(): number {
-    const ahead = (this.#firstOfMs - this.#latest - 1) % OWN_STEP;
-    const behindLatest = this.#latest + 1 + (ahead < 0 ? ahead + OWN_STEP : ahead);
-    this.#latest = Math.max(behindLatest, this.#wallVersion() + this.#firstOfMs);
+    const later = this.#latest + OWN_STEP;
+    const own = later - ((later - this.#firstOfMs) % OWN_STEP);
+    this.#latest = Math.max(own, this.#wallVersion() + this.#firstOfMs);
     return this.#latest;
   }
 
