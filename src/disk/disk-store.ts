@@ -359,10 +359,13 @@ export class DiskStore {
     this.#folder.journal.update({ key, offset: page.offset, length, checksum, ...origin });
   }
 
-  /** Resolves when no crash can bring back removed pages: the removals are written, or the whole index was discarded. */
+  /**
+   * Resolves when no crash and no loss of power can bring back removed pages: the removals are on the medium, or the whole index was
+   * discarded. On a disk that allows neither, it resolves nevertheless, and discarding is tried again.
+   */
   async removalsWritten(): Promise<void> {
-    // A journal that cannot be written has deleted its file.
-    await this.#writer.flushJournal().catch(() => {});
+    // The journal has logged the failure.
+    await this.#folder.journal.sync().catch(() => {});
   }
 
   /** Removes all pages, including waiting ones; returns the keys of those that were written. */
@@ -465,7 +468,7 @@ export class DiskStore {
   #removeWritten(key: string): boolean {
     if (!this.#index.remove(key)) return false;
     this.#folder.journal.remove(key);
-    void this.removalsWritten();
+    this.#writer.flushJournal().catch(() => {});
     return true;
   }
 

@@ -6,16 +6,37 @@ import type { Files, OpenFile } from '../../src/base/environment/files.js';
 import { systemFiles } from '../../src/system/system-files.js';
 import { entriesIn, entryOf, journalEnv, Twin, testFolder } from '../_support/disk/journals.js';
 
+const BAD = Object.assign(new Error('EIO: planted'), { code: 'EIO' });
+
 /** The system's files, whose writes fail for which `isBad` holds; each is asked about once. */
 class FailingFiles {
   isBad: (bytes: Uint8Array) => boolean = () => false;
-  readonly env = { ...journalEnv, files: { ...systemFiles, open: (...args: OpenArguments) => this.#open(...args) } };
+  /** Whether files can be flushed to the medium, and deleted. */
+  canSync = true;
+  canDelete = true;
+  syncs = 0;
+  readonly env = {
+    ...journalEnv,
+    files: {
+      ...systemFiles,
+      open: (...args: OpenArguments) => this.#open(...args),
+      rm: async (...args: Parameters<Files['rm']>) => {
+        if (!this.canDelete) throw BAD;
+        return systemFiles.rm(...args);
+      },
+    },
+  };
 
   async #open(...args: OpenArguments): Promise<OpenFile> {
     const file = await systemFiles.open(...args);
-    const { write } = file;
+    const { write, datasync } = file;
+    file.datasync = async () => {
+      this.syncs++;
+      if (!this.canSync) throw BAD;
+      return datasync.call(file);
+    };
     file.write = async (views, position) => {
-      if (this.isBad(Buffer.concat(views))) throw Object.assign(new Error('EIO: planted'), { code: 'EIO' });
+      if (this.isBad(Buffer.concat(views))) throw BAD;
       return write.call(file, views, position);
     };
     return file;
@@ -49,6 +70,77 @@ test('journal: a failed write breaks it until it is rewritten; what was said mea
   await twin.journal.flush();
   t.is(twin.journal.stats().entries, 4);
   t.deepEqual(await entriesIn(folder, readFileSync(path)), twin.model.entries);
+  await twin.journal.close();
+});
+
+test('journal: removals that are synced are on the medium; calls during one share the next', async (t) => {
+  const path = join(testFolder(t), 'index');
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env });
+  twin.put(entryOf(1));
+  twin.put(entryOf(2));
+  await twin.journal.sync();
+  const before = files.syncs;
+  twin.remove('page-1');
+  const first = twin.journal.sync();
+  await Promise.resolve();
+  twin.remove('page-2');
+  await Promise.all([first, ...Array.from({ length: 50 }, () => twin.journal.sync())]);
+  t.true(files.syncs > before && files.syncs <= before + 2, `${files.syncs - before} syncs`);
+  t.deepEqual(await entriesIn(testFolder(t), readFileSync(path)), []);
+  await twin.journal.close();
+  await t.notThrowsAsync(twin.journal.sync());
+});
+
+test('journal: if a removal cannot be flushed to the medium, the file is deleted, and a rewriting mends it', async (t) => {
+  const path = join(testFolder(t), 'index');
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env });
+  twin.put(entryOf(1));
+  twin.put(entryOf(2));
+  await twin.journal.sync();
+  files.canSync = false;
+  twin.remove('page-1');
+  await t.throwsAsync(twin.journal.sync(), { code: 'EIO' }, 'the name may still be on the medium');
+  t.false(existsSync(path));
+  t.true(twin.journal.isBroken);
+  files.canSync = true;
+  await twin.journal.rewrite();
+  await twin.journal.sync();
+  t.false(twin.journal.isBroken);
+  t.deepEqual(await entriesIn(testFolder(t), readFileSync(path)), [entryOf(2)]);
+  await twin.journal.close();
+});
+
+test('journal: a file with removed pages that cannot be deleted is tried again until it can', async (t) => {
+  const path = join(testFolder(t), 'index');
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env });
+  twin.put(entryOf(1));
+  await twin.journal.sync();
+  Object.assign(files, { canSync: false, canDelete: false });
+  twin.remove('page-1');
+  await t.throwsAsync(twin.journal.sync(), { code: 'EIO' });
+  t.true(existsSync(path));
+  Object.assign(files, { canSync: true, canDelete: true });
+  while (existsSync(path)) await new Promise((resolve) => setTimeout(resolve, 20));
+  await t.throwsAsync(twin.journal.close(), { code: 'EIO' });
+});
+
+test('journal: removals that cannot be flushed while it is rewritten wait for that', async (t) => {
+  const path = join(testFolder(t), 'index');
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env });
+  for (let page = 0; page < 2000; page++) twin.put(entryOf(page));
+  await twin.journal.sync();
+  const rewriting = twin.journal.rewrite();
+  let failures = 1;
+  files.isBad = (bytes) => Buffer.from(bytes).includes('page-7777') && failures-- > 0;
+  twin.put(entryOf(7777));
+  twin.remove('page-5');
+  await twin.journal.sync();
+  await rewriting;
+  t.deepEqual(await entriesIn(testFolder(t), readFileSync(path)), twin.model.entries);
   await twin.journal.close();
 });
 

@@ -1,6 +1,6 @@
 import { dirname, join } from 'node:path';
 import type { Environment } from '../../base/environment/environment.js';
-import type { Files, OpenOptions } from '../../base/environment/files.js';
+import type { Files } from '../../base/environment/files.js';
 import { DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -12,6 +12,7 @@ import {
 } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import { formatSize } from '../../base/sizes.js';
+import { flush, flushNames } from '../flushing.js';
 import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from '../journal/journal.js';
 import { alignedUp } from '../page-file/alignment.js';
 import { PageFile } from '../page-file/page-file.js';
@@ -23,8 +24,6 @@ const INDEX_FILE = 'index';
 const PAGES_FILE = 'pages';
 /** Folder for an index that could not be used, without its pages; only the latest one is kept. */
 const SET_ASIDE = 'set-aside';
-/** Error codes of file systems that cannot flush directories. */
-const CANNOT_FLUSH: ReadonlySet<string> = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP']);
 
 export interface DiskFolderOptions {
   readonly path: string;
@@ -232,22 +231,6 @@ async function writeStoreFile(path: string, storeId: string, files: Files): Prom
   await flush(temporary, files, { write: true });
   await files.rename(temporary, join(path, STORE_FILE));
   await flushNames(path, files);
-}
-
-/** Flushes the names of the files in a directory. File systems that cannot do that (CIFS, FUSE) write them at a time of their own. */
-async function flushNames(path: string, files: Files): Promise<void> {
-  await flush(path, files, { directory: true }).catch((error: NodeJS.ErrnoException) => {
-    if (!CANNOT_FLUSH.has(error.code ?? '')) throw error;
-  });
-}
-
-async function flush(path: string, files: Files, options: OpenOptions): Promise<void> {
-  const file = await files.open(path, options);
-  try {
-    await file.datasync();
-  } finally {
-    await file.close();
-  }
 }
 
 /** Sets a store aside and deletes its pages, which are useless without their index and would take the space of the new store. */

@@ -1,9 +1,11 @@
+import { dirname } from 'node:path';
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
+  DISK_RETRY_AFTER_MS,
   JOURNAL_BLOCK_MAX_BYTES,
   JOURNAL_LIVE_FRACTION,
   JOURNAL_MIN_BYTES,
@@ -11,6 +13,7 @@ import {
   JOURNAL_USE_DELAY_MS,
   JOURNAL_USES_MAX_COUNT,
 } from '../../base/limits.js';
+import { flushNames } from '../flushing.js';
 import { JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
 import { JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
@@ -67,9 +70,15 @@ export class Journal {
   #failure: { readonly error: unknown } | undefined;
   /** Whether the file still lists a removed page. */
   #hasRemovals = false;
-  #givingUp: Promise<void> | undefined;
+  #givingUp: Promise<void> = Promise.resolve();
+  #isDeleting = false;
+  #cancelRetry: (() => void) | undefined;
   #writing: Promise<void> = Promise.resolve();
   #nextFlush: Promise<void> | undefined;
+  #syncing: Promise<void> = Promise.resolve();
+  #nextSync: Promise<void> | undefined;
+  /** Whether the name of the file on the medium may still lead to an earlier one. */
+  #isNameNew = false;
   #cancelTimer: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
@@ -173,6 +182,21 @@ export class Journal {
     return this.#closing === undefined ? this.#flush() : Promise.reject(new ClosedError('the index of the disk'));
   }
 
+  /**
+   * Resolves when no loss of power can undo the removals so far: they are on the medium, or the file has been deleted because it could
+   * not be written. Rejects if neither is possible; the file is deleted as soon as it is.
+   */
+  sync(): Promise<void> {
+    if (this.#closing !== undefined) return this.#closing;
+    this.#nextSync ??= this.#syncing.then(() => {
+      const sync = this.#sync();
+      this.#nextSync = undefined;
+      this.#syncing = sync.catch(() => {});
+      return sync;
+    });
+    return this.#nextSync;
+  }
+
   /** Replaces the file by one without outdated records, which repairs a broken journal. Rejects with the system's error. */
   rewrite(): Promise<void> {
     if (this.#closing !== undefined) return Promise.reject(new ClosedError('the index of the disk'));
@@ -183,6 +207,11 @@ export class Journal {
   close(): Promise<void> {
     this.#closing ??= this.#close(this.#flush());
     return this.#closing;
+  }
+
+  /** Whether changes are kept only by a {@link rewrite}, because the file could not be written. */
+  get isBroken(): boolean {
+    return this.#failure !== undefined;
   }
 
   stats(): { bytes: number; entries: number; rewrites: number } {
@@ -240,7 +269,7 @@ export class Journal {
   async #writeAll(): Promise<void> {
     this.#stopTimer();
     if (this.#failure !== undefined) {
-      await this.#givingUp;
+      await this.#givingUp.catch(() => {});
       throw this.#failure.error;
     }
     this.#recordUses();
@@ -257,28 +286,73 @@ export class Journal {
     }
   }
 
+  /** Brings all changes to the medium. If that fails, a rewriting in progress has them too; without one, the file is deleted. */
+  async #sync(): Promise<void> {
+    try {
+      await this.#flush();
+      await this.#mutex.run(() => this.#syncFile().catch((error: unknown) => this.#fail(error, [], true)));
+    } catch {
+      await this.#rewritten.catch(() => {});
+      if (this.#failure === undefined) return this.#sync();
+      await this.#givingUp;
+    }
+  }
+
+  async #syncFile(): Promise<void> {
+    await this.#file.sync();
+    if (!this.#isNameNew) return;
+    await flushNames(dirname(this.#path), this.#env.files);
+    this.#isNameNew = false;
+  }
+
   /** Handles a failed write; its changes are in a rewriting in progress, or in the snapshot of a later one. */
-  async #fail(error: unknown, blocks: readonly Buffer[], hadRemovals: boolean): Promise<never> {
+  #fail(error: unknown, blocks: readonly Buffer[], hadRemovals: boolean): never {
     this.#failure = { error };
     this.#env.log.log('warn', 'disk tier: the index cannot be written', { path: this.#path, error: String(error) });
     if (hadRemovals) this.#hasRemovals = true;
-    if (this.#rewriting === undefined) await this.#giveUp();
+    if (this.#rewriting === undefined) this.#giveUp();
     else for (const block of blocks) this.#rewriting.add(block);
     throw error;
   }
 
   /** Breaks the journal: changes are not kept until it is rewritten, and the file is deleted if it lists removed pages. */
-  async #giveUp(): Promise<void> {
+  #giveUp(): void {
     this.#forgetRecords();
-    if (!this.#hasRemovals) return;
+    if (!this.#hasRemovals || this.#isDeleting) return;
+    this.#isDeleting = true;
+    const deleting = this.#mutex.run(() => this.#delete());
+    this.#givingUp = deleting.finally(() => {
+      this.#isDeleting = false;
+    });
+    this.#givingUp.catch(() => {});
+  }
+
+  /** Deletes a broken file that lists removed pages; if that fails, it is tried again. */
+  async #delete(): Promise<void> {
+    if (this.#failure === undefined) return;
     this.#hasRemovals = false;
-    this.#givingUp = this.#env.files.rm(this.#path, { force: true }).catch(() => {});
-    await this.#givingUp;
+    try {
+      await this.#env.files.rm(this.#path, { force: true });
+      await flushNames(dirname(this.#path), this.#env.files);
+    } catch (error) {
+      this.#hasRemovals = true;
+      const what =
+        'disk tier: the index lists removed pages and cannot be deleted; delete it before this node starts again';
+      this.#env.log.log('error', what, { path: this.#path, error: String(error) });
+      this.#cancelRetry?.();
+      if (this.#closing === undefined)
+        this.#cancelRetry = this.#env.clock.after(DISK_RETRY_AFTER_MS, () => this.#retryDeleting());
+      throw error;
+    }
+  }
+
+  #retryDeleting(): void {
+    if (this.#failure !== undefined && this.#rewriting === undefined) this.#giveUp();
   }
 
   #removed(): void {
     this.#hasRemovals = true;
-    if (!this.#isRecording) void this.#giveUp();
+    if (!this.#isRecording) this.#giveUp();
   }
 
   #forgetRecords(): void {
@@ -327,7 +401,8 @@ export class Journal {
       this.#rewriting = undefined;
       this.#recount();
       // The rewriting was to repair an earlier failure.
-      if (this.#failure !== undefined) await this.#giveUp();
+      if (this.#failure !== undefined) this.#giveUp();
+      await this.#givingUp.catch(() => {});
       throw error;
     }
   }
@@ -352,6 +427,7 @@ export class Journal {
     const file = await rewriting.replace(this.#path);
     const old = this.#file;
     this.#file = file;
+    this.#isNameNew = true;
     this.#rewriting = undefined;
     this.#failure = undefined;
     this.#rewrites++;
@@ -368,10 +444,14 @@ export class Journal {
       await flush;
     } finally {
       this.#stopTimer();
+      this.#cancelRetry?.();
       this.#rewriting?.stop();
       await this.#rewritten.catch(() => {});
+      this.#retryDeleting();
+      await this.#givingUp.catch(() => {});
+      await this.#syncing;
       try {
-        await this.#file.sync();
+        await this.#syncFile();
       } finally {
         await this.#file.close();
       }

@@ -49,8 +49,6 @@ export class PageWriter {
   #tellAtMs = Number.NEGATIVE_INFINITY;
   /** The last failure; undefined if a write has succeeded since. */
   #failure: { readonly atMs: number; readonly message: string } | undefined;
-  /** Whether the journal is broken, so that its changes are not in its file until it is rewritten. */
-  #isJournalBroken = false;
 
   constructor(parts: PageWriterParts) {
     this.#parts = parts;
@@ -102,13 +100,8 @@ export class PageWriter {
   }
 
   /** Resolves when all changes are in the journal file. */
-  async flushJournal(): Promise<void> {
-    try {
-      await this.#parts.folder.journal.flush();
-    } catch (error) {
-      this.#isJournalBroken = true;
-      throw error;
-    }
+  flushJournal(): Promise<void> {
+    return this.#parts.folder.journal.flush();
   }
 
   /** Handles a failed read or write: counts it, logs it at most once in DISK_LOG_INTERVAL_MS, and pauses writing. */
@@ -167,7 +160,8 @@ export class PageWriter {
 
   /** Writes pages at their places, and adds those that succeeded to `written`; their places stay unfilled and held. */
   async #writeAll(entries: readonly QueuedPage[], written: Map<QueuedPage, Vacancy>): Promise<void> {
-    if (this.#isJournalBroken) await this.#mendJournal();
+    const { journal } = this.#parts.folder;
+    if (journal.isBroken) await journal.rewrite();
     const placed = await this.#place(entries);
     const ends = await Promise.allSettled(
       contiguousRuns(placed).map(async (run) => {
@@ -253,11 +247,6 @@ export class PageWriter {
     const listed = index.fillHeld(vacancy, page.length, checksum);
     if (listed !== null) index.setOrigin(listed, origin);
     this.#writtenPages++;
-  }
-
-  async #mendJournal(): Promise<void> {
-    await this.#parts.folder.journal.rewrite();
-    this.#isJournalBroken = false;
   }
 
   /** Handles pages that the index has evicted by itself. */
