@@ -72,6 +72,7 @@ export class Journal {
   #hasRemovals = false;
   #givingUp: Promise<void> = Promise.resolve();
   #isDeleting = false;
+  #isUndeletedTold = false;
   #cancelRetry: (() => void) | undefined;
   #writing: Promise<void> = Promise.resolve();
   #nextFlush: Promise<void> | undefined;
@@ -334,16 +335,24 @@ export class Journal {
     try {
       await this.#env.files.rm(this.#path, { force: true });
       await flushNames(dirname(this.#path), this.#env.files);
+      this.#isUndeletedTold = false;
     } catch (error) {
       this.#hasRemovals = true;
-      const what =
-        'disk tier: the index lists removed pages and cannot be deleted; delete it before this node starts again';
-      this.#env.log.log('error', what, { path: this.#path, error: String(error) });
+      this.#tellUndeleted(error);
       this.#cancelRetry?.();
       if (this.#closing === undefined)
         this.#cancelRetry = this.#env.clock.after(DISK_RETRY_AFTER_MS, () => this.#retryDeleting());
       throw error;
     }
+  }
+
+  /** Logs that a file with removed pages stays, once until it is gone. */
+  #tellUndeleted(error: unknown): void {
+    if (this.#isUndeletedTold) return;
+    this.#isUndeletedTold = true;
+    const what =
+      'disk tier: the index lists removed pages and cannot be deleted; delete it before this node starts again';
+    this.#env.log.log('warn', what, { path: this.#path, error: String(error) });
   }
 
   #retryDeleting(): void {
