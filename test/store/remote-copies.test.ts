@@ -8,16 +8,19 @@ import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
+import type { PublishedPage } from '../../src/pool/published-pool.js';
 import { RemoteCopies } from '../../src/store/copies/remote-copies.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
-import { DataLocation } from '../../src/types.js';
+import { DataLocation, type EntryKind } from '../../src/types.js';
 import { assertFound, losing } from '../_support/planted.js';
 import { HeldCopies, settled } from '../_support/pool/held-copies.js';
 import { pageBytes } from '../_support/pool/page-bytes.js';
 import { content, until } from '../_support/support.js';
 
 const PAGE = 4096;
+/** Version of all pages at their owner. */
+const VERSION = 5;
 
 /** Copies into a pool of `poolPages` pages from an owner whose pages are `keys`, content {@link content} of their numbers. */
 function newCopies(
@@ -26,6 +29,7 @@ function newCopies(
     poolPages = 64,
     keys = ['k0'],
     lengthOf = (_key: string): number => PAGE,
+    kindOf = (_key: string): EntryKind => 'computed',
     copyThreads = nativeCopyThreads as CopyThreads,
   } = {},
 ) {
@@ -35,12 +39,22 @@ function newCopies(
   const dropped = new Set<string>();
   const untaken = new Set<string>();
   const forgotten: string[] = [];
+  const onDisk = new Map<string, PublishedPage>();
   const atOwner = new Map(keys.map((key, i) => [key, content(i, lengthOf(key))]));
   const locationOf = (key: string): DataLocation | null => {
     const bytes = atOwner.get(key);
     if (bytes === undefined) return null;
     const [remoteAddr, length, checksum] = [BigInt(keys.indexOf(key)), lengthOf(key), crc32(bytes)];
-    return new DataLocation({ nodeId: 'owner', rdmaEndpoint: '', remoteAddr, rkey: 1, length, checksum });
+    return new DataLocation({
+      nodeId: 'owner',
+      rdmaEndpoint: '',
+      remoteAddr,
+      rkey: 1,
+      length,
+      checksum,
+      version: VERSION,
+      kind: kindOf(key),
+    });
   };
   /** What happens between a read, or an announcement, and its end. */
   const hooks = { onRead() {}, onAnnounce: async () => {} };
@@ -77,6 +91,10 @@ function newCopies(
         );
       },
     },
+    disk: {
+      peekBatch: (some) => stringsOf(some).map((key) => onDisk.get(key) ?? null),
+      removeOlder: async () => {},
+    },
     pages: {
       forget: (some) => void forgotten.push(...some),
       statements: {
@@ -105,7 +123,7 @@ function newCopies(
     const [page] = pool.peekBatch([key]);
     return page ? pageBytes(pool, page) : null;
   };
-  return { copies, pool, hooks, announced, dropped, untaken, forgotten, atOwner, bytesAt };
+  return { copies, pool, hooks, announced, dropped, untaken, forgotten, onDisk, atOwner, bytesAt };
 }
 
 test('copies: a page is read, checked, published and announced; asked again, it is here', async (t) => {
@@ -187,6 +205,32 @@ test('copies: a page that this node is told to drop after it was read, and befor
   t.deepEqual(announced, []);
 });
 
+test('copies: an older content than the own disk has is not copied', async (t) => {
+  // Cause: a page that was set while its directory owner was cut off lay on the disk behind such a copy, and the directory listed the copy.
+  const keys = ['older', 'same', 'newer', 'computed'];
+  const kindOf = (key: string) => (key === 'computed' ? 'computed' : 'named');
+  const { copies, onDisk, announced } = newCopies(t, { keys, kindOf });
+  const ofDisk = (version: number, kind: EntryKind): PublishedPage => {
+    return {
+      offset: 0,
+      length: PAGE,
+      checksum: 0,
+      slot: 0,
+      alreadyPresent: true,
+      version,
+      kind,
+      isCopy: false,
+      expires: 0,
+    };
+  };
+  onDisk.set('older', ofDisk(VERSION + 1, 'named'));
+  onDisk.set('same', ofDisk(VERSION, 'named'));
+  onDisk.set('newer', ofDisk(VERSION - 1, 'named'));
+  onDisk.set('computed', ofDisk(VERSION + 1, 'computed'));
+  t.deepEqual([...(await copies.copy(keys, 'hot'))], [0, 1, 1, 1]);
+  t.deepEqual(announced, ['same', 'newer', 'computed']);
+});
+
 test('copies: until the owners have answered, nobody reads a copy here, and a request to drop it finds it', async (t) => {
   // Cause: the page had been set anew while it was copied, and the copy was read until the owners' answer had come.
   const { copies, pool, hooks, bytesAt } = newCopies(t, { keys: ['k0', 'k1', 'k2'] });
@@ -204,7 +248,7 @@ test('copies: until the owners have answered, nobody reads a copy here, and a re
     const own = { views: [content(9, PAGE)], length: PAGE };
     pool.publishBatch(['k1'], [own]);
     t.deepEqual((await read('k1')).slice(0, 2), [true, 'read'], 'what the program has set');
-    t.deepEqual(pool.removeOlder(['k2'], [1], { isCopy: true }), ['k2']);
+    t.deepEqual(pool.removeOlder(['k2'], [VERSION + 1], { isCopy: true }), ['k2']);
   };
   t.deepEqual([...(await copies.copy(['k0', 'k1', 'k2'], 'hot'))], [1, 1, 0]);
   t.deepEqual(await read('k0'), [true, 'read', true]);

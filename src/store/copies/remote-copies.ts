@@ -14,6 +14,7 @@ import { HostRegion } from '../../memory/host-region.js';
 import { PageCopies } from '../../memory/page-copies.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageBytes, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
+import { isAsGood } from '../../pool/slots/page-origin.js';
 import { type CallerPage, RegionPage } from '../call/caller-page.js';
 import { slicesOf } from '../call/page-slices.js';
 import type { DiskTier } from '../disk/disk-tier.js';
@@ -30,7 +31,7 @@ export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
     PublishedPool,
     'capacity' | 'hasBatch' | 'fillPages' | 'unconfirmed' | 'unlease' | 'remove' | 'removeOlder'
   >;
-  readonly disk?: Pick<DiskTier, 'removeOlder'> | undefined;
+  readonly disk?: Pick<DiskTier, 'peekBatch' | 'removeOlder'> | undefined;
   readonly pages: Pick<PageStore, 'forget'> & {
     readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
   };
@@ -229,7 +230,8 @@ export class RemoteCopies {
 
   /**
    * Publishes copies; true for each page that is now in the pool. False: it found no room, the program has set it
-   * meanwhile, or this node was told to drop it since it was read.
+   * meanwhile, this node was told to drop it since it was read, or it has a newer content of its own on the disk: the
+   * copy would hide that from the directory.
    */
   async #publish(
     keys: readonly string[],
@@ -241,8 +243,12 @@ export class RemoteCopies {
     const lengths = sources.map(({ length }) => length);
     const fill = (targets: readonly (PageBytes | null)[]) => {
       // From here on, a request to drop these pages finds them in the pool.
+      const onDisk = this.#parts.disk?.peekBatch(keys);
       const wanted = targets.map((target, i) => {
-        return pages.statements.isVoid(keys[i] as string, (origins[i] as PageOrigin).version) ? null : target;
+        const origin = origins[i] as PageOrigin;
+        return pages.statements.isVoid(keys[i] as string, origin.version) || isNewer(onDisk?.[i], origin)
+          ? null
+          : target;
       });
       isVacant = wanted.map((target) => target !== null);
       pool.unconfirmed.add(keys.filter((_, i) => isVacant[i]));
@@ -327,6 +333,11 @@ async function copyInto(
     results[i] = sums[j] as number;
   });
   return results;
+}
+
+/** Whether the own disk has a later content than the one that was copied. */
+function isNewer(onDisk: PageOrigin | null | undefined, copied: PageOrigin): boolean {
+  return onDisk != null && onDisk.version > copied.version && !isAsGood(onDisk, copied);
 }
 
 function targetsIn(region: HostRegion, batch: readonly Wanted[]): CallerPage[] {
