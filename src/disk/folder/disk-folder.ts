@@ -12,7 +12,7 @@ import {
 } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import { formatSize } from '../../base/sizes.js';
-import { flush, flushNames } from '../flushing.js';
+import { flush, flushNames } from '../journal/flushing.js';
 import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from '../journal/journal.js';
 import { alignedUp } from '../page-file/alignment.js';
 import { PageFile } from '../page-file/page-file.js';

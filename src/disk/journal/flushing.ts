@@ -1,4 +1,4 @@
-import type { Files, OpenOptions } from '../base/environment/files.js';
+import type { Files, OpenOptions } from '../../base/environment/files.js';
 
 /** Error codes of file systems that cannot flush directories. */
 const CANNOT_FLUSH: ReadonlySet<string> = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP']);
