@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
@@ -165,13 +165,22 @@ function sizeOf(path: string): number {
   return stats === undefined ? 0 : Math.max(stats.size, stats.blocks * 512);
 }
 
-/** The files that a crash would leave. */
+/** The files that a crash would leave; a second file may be renamed to the first one while they are read. */
 export interface CrashedFiles {
   readonly index: Uint8Array;
   readonly rewritten: Uint8Array | undefined;
 }
 
 export function crashedFiles(path: string): CrashedFiles {
-  const index = readFileSync(path);
-  return { index, rewritten: existsSync(`${path}.new`) ? readFileSync(`${path}.new`) : undefined };
+  return { index: readFileSync(path), rewritten: contentOf(`${path}.new`) };
+}
+
+/** The bytes of a file, undefined if it is not there. */
+function contentOf(path: string): Uint8Array | undefined {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
 }
