@@ -180,7 +180,7 @@ export class DiscoveryClient {
 
   /** The masters that have a seat now, as far as this node knows. */
   seats(): Endpoint[] {
-    return seatsOf(this.#members.values(), this.#rule, this.#lost.dead);
+    return [...(this.#choice.seatsOf(this.#members) ?? seatsOf(this.#members.values(), this.#rule, this.#lost.dead))];
   }
 
   /** Masters that refuse this node, by `host:port`. */

@@ -2,6 +2,9 @@ import http from 'node:http';
 import https from 'node:https';
 import type { HttpClient } from '../base/environment/http-client.js';
 
+/** Silence of a connection after which the system looks whether the other side is there. */
+const KEEP_ALIVE_MS = 10_000;
+
 /** HTTP from this machine, with a connection for each request, so that none is left behind. */
 export const systemHttp: HttpClient = {
   post({ endpoint: { host, port }, path, body, headers, tls }, listener) {
@@ -28,6 +31,8 @@ export const systemHttp: HttpClient = {
       response.on('close', () => end(new Error('the connection has ended before the answer')));
     });
     request.on('error', end);
+    // An answer that goes on for days must not outlive a connection that has died silently.
+    request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
     request.end(bytes);
     return () => {
       isOver = true;

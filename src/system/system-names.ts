@@ -15,14 +15,21 @@ const NOTHING = new Set(['ENOTFOUND', 'ENODATA']);
 
 /** The name servers of this machine. */
 export const systemNames: NameService = {
-  async lookUp(query) {
+  async lookUp(query, signal) {
     const resolver = new Resolver({ timeout: SERVER_TIMEOUT_MS, tries: 2 });
-    if (query.server !== undefined) resolver.setServers([await addressOf(query.server)]);
-    for (const name of query.server === undefined ? searchedNames(query.name, readResolverFile()) : [query.name]) {
-      const answer = await ask(resolver, { ...query, name });
-      if (answer.endpoints.length > 0) return answer;
+    const cancel = (): void => resolver.cancel();
+    signal?.addEventListener('abort', cancel);
+    try {
+      if (query.server !== undefined) resolver.setServers([await addressOf(query.server)]);
+      for (const name of query.server === undefined ? searchedNames(query.name, readResolverFile()) : [query.name]) {
+        if (signal?.aborted) break;
+        const answer = await ask(resolver, { ...query, name });
+        if (answer.endpoints.length > 0) return answer;
+      }
+      return { endpoints: [], ttlS: undefined };
+    } finally {
+      signal?.removeEventListener('abort', cancel);
     }
-    return { endpoints: [], ttlS: undefined };
   },
 };
 
@@ -56,13 +63,17 @@ async function addresses(resolver: Resolver, name: string): Promise<NameAnswer> 
 async function services(resolver: Resolver, name: string): Promise<NameAnswer> {
   const records = await orNothing(resolver.resolveSrv(name));
   records.sort((a, b) => a.priority - b.priority || (a.name < b.name ? -1 : 1) || a.port - b.port);
-  const resolved = await Promise.all(
+  const resolved = await Promise.allSettled(
     records.slice(0, TARGETS_MAX_COUNT).map(async ({ name: target, port }) => {
       const { endpoints } = await addresses(resolver, target);
       return endpoints.map(({ host }) => ({ host, port }));
     }),
   );
-  return { endpoints: resolved.flat(), ttlS: undefined };
+  const endpoints = resolved.flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
+  const failed = resolved.find((one) => one.status === 'rejected');
+  // A target whose name server is silent does not hide the others.
+  if (endpoints.length === 0 && failed !== undefined) throw failed.reason;
+  return { endpoints, ttlS: undefined };
 }
 
 async function orNothing<T>(records: Promise<T[]>): Promise<T[]> {

@@ -1,7 +1,8 @@
+import { execFileSync } from 'node:child_process';
 import test, { type ExecutionContext } from 'ava';
 import { MeshCacheConfig } from '../../src/config.js';
 import { EtcdClient, type EtcdClientOptions, type EtcdObject } from '../../src/discovery/sources/etcd-client.js';
-import { readSeats, seatRange, takeSeat } from '../../src/discovery/sources/etcd-seats.js';
+import { afterEvents, checkRights, readSeats, seatRange, takeSeat } from '../../src/discovery/sources/etcd-seats.js';
 import { askOnce } from '../../src/discovery/sources/open-source.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { Authority, noCertificates } from '../_support/certificates.js';
@@ -69,6 +70,50 @@ withEtcd('etcd client: a watch tells of changes, and of a revision that is gone'
   await until(() => ends === 1);
 });
 
+withEtcd('etcd client: what a watch tells is what a list says, in whatever order both come', async (t) => {
+  const etcd = await EtcdServer.start(t);
+  const client = clientOf(t, etcd.port);
+  const empty = await readSeats(client, 'c');
+  let told = empty;
+  const batches: unknown[] = [];
+  t.teardown(
+    client.stream(
+      'watch',
+      { create_request: { ...seatRange('c'), start_revision: String(empty.revision + 1) } },
+      {
+        onMessage: ({ result }) => {
+          const { events } = (result ?? {}) as EtcdObject;
+          if (events === undefined) return;
+          batches.push(events);
+          told = afterEvents(told, events);
+        },
+        onEnd: () => {},
+      },
+    ),
+  );
+  const lease = String((await client.call('lease/grant', { TTL: 10 })).ID);
+  await takeSeat(client, 'c', { addr: '10.0.0.1:1', nodeId: 'a', lease, seats: [] });
+  await put(client, '/c/masters/01', JSON.stringify({ addr: '10.0.0.2:1' }));
+  await put(client, '/c/masters/02', JSON.stringify({ addr: '10.0.0.3:1' }));
+  await put(client, '/c/masters/02', 'no JSON');
+  const between = await readSeats(client, 'c');
+  t.is(between.seats.length, 2);
+  await until(() => told.revision === between.revision);
+  t.deepEqual(told, between);
+  await client.call('lease/revoke', { ID: lease });
+  await client.call('kv/deleterange', { key: base64('/c/masters/01') });
+  const last = await readSeats(client, 'c');
+  t.deepEqual(last.seats, []);
+  await until(() => told.revision === last.revision);
+  t.deepEqual(told, last);
+  // Changes that the list has already are told late, or again.
+  t.is(batches.reduce(afterEvents, last), last);
+  t.deepEqual(batches.reduce(afterEvents, between), last);
+  for (const events of [undefined, {}, [undefined], [{ kv: { key: 5, mod_revision: '999' } }]]) {
+    t.is(afterEvents(last, events), last);
+  }
+});
+
 withEtcd(
   'etcd client: servers that are gone or frozen are left for the next one, and no call outlasts its time',
   async (t) => {
@@ -93,17 +138,7 @@ withEtcd(
 
 withEtcd('etcd client: a user is asked for, a wrong password is told, and a token is renewed', async (t) => {
   const etcd = await EtcdServer.start(t);
-  await etcd.control('user', 'add', 'root:root-password');
-  await etcd.control('user', 'grant-role', 'root', 'root').catch(async () => {
-    await etcd.control('role', 'add', 'root');
-    await etcd.control('user', 'grant-role', 'root', 'root');
-  });
-  await etcd.control('user', 'add', 'node:node-password');
-  await etcd.control('role', 'add', 'nodes');
-  await etcd.control('role', 'grant-permission', 'nodes', 'readwrite', '--prefix=true', '/c/');
-  await etcd.control('user', 'grant-role', 'node', 'nodes');
-  await etcd.control('auth', 'enable');
-  etcd.user = 'root:root-password';
+  await etcd.addUser('/c/');
   await t.throwsAsync(readSeats(clientOf(t, etcd.port), 'c'), { name: 'EtcdError', message: /user name is empty/ });
   const wrong = clientOf(t, etcd.port, { user: 'node', password: 'wrong' });
   await t.throwsAsync(readSeats(wrong, 'c'), { name: 'EtcdError', message: /invalid user ID or password/ });
@@ -113,6 +148,9 @@ withEtcd('etcd client: a user is asked for, a wrong password is told, and a toke
   t.is((await readSeats(client, 'c')).seats.length, 1);
   t.is(Number((await client.call('lease/keepalive', { ID: lease })).TTL), 10);
   await t.throwsAsync(readSeats(client, 'd'), { message: /permission denied/ });
+  await checkRights(client, 'c');
+  await t.throwsAsync(checkRights(client, 'd'), { message: /permission denied/ });
+  t.is((await readSeats(client, 'c')).seats.length, 1, 'looking at the rights writes nothing');
   // Tokens live in the memory of the server.
   await etcd.stop();
   await etcd.up();
@@ -122,6 +160,69 @@ withEtcd('etcd client: a user is asked for, a wrong password is told, and a toke
       () => false,
     ),
   );
+});
+
+withEtcd('etcd client: a user is no obstacle where there are none, as after a loss of all data', async (t) => {
+  const etcd = await EtcdServer.start(t);
+  const client = clientOf(t, etcd.port, { user: 'node', password: 'node-password' });
+  t.deepEqual((await readSeats(client, 'c')).seats, []);
+  t.is(await takeSeat(client, 'c', { addr: 'h:1', nodeId: 'a', lease: '0', seats: [] }), '/c/masters/00');
+});
+
+withTls('etcd client: a token that has expired is renewed', async (t) => {
+  const authority = new Authority();
+  t.teardown(() => authority.remove());
+  const { tlsCertFile, tlsKeyFile } = authority.issue('token');
+  const isRsa = /RSA/.test(
+    execFileSync('openssl', ['pkey', '-in', tlsKeyFile, '-text', '-noout'], { encoding: 'utf8' }),
+  );
+  const files = `pub-key=${tlsCertFile},priv-key=${tlsKeyFile}`;
+  const etcd = await EtcdServer.start(t, undefined, [
+    `--auth-token=jwt,${files},sign-method=${isRsa ? 'RS256' : 'ES256'},ttl=1s`,
+  ]);
+  await etcd.addUser('/c/');
+  let authenticated = 0;
+  const http: typeof env.http = {
+    post(request, listener) {
+      if (request.path.endsWith('/authenticate')) authenticated++;
+      return env.http.post(request, listener);
+    },
+  };
+  const client = clientOf(t, etcd.port, { user: 'node', password: 'node-password', env: { ...env, http } });
+  const fromMs = performance.now();
+  await until(async () => {
+    t.deepEqual((await readSeats(client, 'c')).seats, []);
+    return performance.now() - fromMs > 2_500;
+  });
+  t.true(authenticated >= 2 && authenticated <= 5, `${authenticated} times authenticated`);
+});
+
+withEtcd('etcd client: of three servers one may fail, and nothing is lost with it', async (t) => {
+  const servers = await EtcdServer.startCluster(t, 3);
+  const endpoints = servers.map(({ port }) => ({ host: '127.0.0.1', port }));
+  const clients = endpoints.map((_, first) => clientOf(t, 0, { endpoints, first }));
+  const [client] = clients as [EtcdClient];
+  const lease = String((await client.call('lease/grant', { TTL: 30 })).ID);
+  await takeSeat(client, 'c', { addr: 'h:1', nodeId: 'a', lease, seats: [] });
+  await servers[0]?.stop();
+  for (const each of clients) {
+    // The others may have to choose a leader first.
+    await until(() =>
+      readSeats(each, 'c').then(
+        ({ seats }) => seats.length === 1,
+        () => false,
+      ),
+    );
+  }
+  t.is(Number((await client.call('lease/keepalive', { ID: lease })).TTL), 30);
+  // Calls that fail at the same time do not send each other past the servers that are left.
+  const fresh = clientOf(t, 0, { endpoints: [...endpoints].slice(0, 2) });
+  const seats = await Promise.all(Array.from({ length: 8 }, () => readSeats(fresh, 'c')));
+  t.deepEqual([...new Set(seats.map((one) => one.seats.length))], [1]);
+  servers[1]?.freeze();
+  const fromMs = performance.now();
+  await t.throwsAsync(readSeats(client, 'c'), undefined, 'one of three is no majority');
+  t.true(performance.now() - fromMs < 9_000);
 });
 
 withTls('etcd client: TLS with certificates of an authority, and not without', async (t) => {

@@ -1,3 +1,4 @@
+import type { NodeReport } from '../../src/metrics/node-report.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { applyFault } from '../../src/sim/world/faults.js';
 import { type SimStore, startStore } from '../_support/node/simulated-stores.js';
@@ -107,13 +108,74 @@ simulated('etcd: nodes that start while it is down are one cluster 5 s after its
   t.true(world.nowMs - sinceMs < 5_000, `${world.nowMs - sinceMs} ms`);
 });
 
-simulated('etcd: at rest, only nodes with a master ask it more than twice a minute', async (t, world) => {
+simulated('etcd: at rest, only nodes with a master ask it more than once in minutes', async (t, world) => {
   const stores = await settled(world, 8);
   world.etcd.counts.clear();
-  await world.sleep(60_000);
+  await world.sleep(300_000);
   const { counts } = world.etcd;
   t.is(mastersOf(...stores), 3);
-  t.true((counts.get('kv/range') ?? 0) <= 8 * 3, JSON.stringify([...counts]));
-  t.true((counts.get('lease/keepalive') ?? 0) <= 3 * 21, JSON.stringify([...counts]));
+  t.true((counts.get('kv/range') ?? 0) <= 3 * 13 + 5 * 2, JSON.stringify([...counts]));
+  t.true((counts.get('lease/keepalive') ?? 0) <= 3 * 101, JSON.stringify([...counts]));
   t.deepEqual([...counts.keys()].sort(), ['kv/range', 'lease/keepalive']);
 });
+
+simulated('etcd: masters that come and go cost the other nodes no request', async (t, world) => {
+  const stores = await settled(world, 9);
+  const master = stores.find(({ runtime }) => runtime.isMeta) as SimStore;
+  const others = stores.filter((store) => store !== master);
+  world.etcd.counts.clear();
+  await master.close();
+  await world.until(() => membersOf(...others) === all(8) && world.etcd.keysCount === 3);
+  await world.sleep(20_000);
+  const { event = 0, ...requests } = Object.fromEntries(world.etcd.counts);
+  t.true(event >= 2 * others.length - 2, 'all are told of both changes');
+  const { 'lease/keepalive': _, ...asked } = requests;
+  const sum = Object.values(asked).reduce((total, count) => total + count, 0);
+  t.true(sum <= 20, JSON.stringify(requests));
+});
+
+simulated(
+  'etcd: of many nodes that wait for its return, few register, and they do not ask all at once',
+  async (t, world) => {
+    const count = 40;
+    world.etcd.setState('down');
+    const stores = await startAll(world, hostsOf(count));
+    await world.sleep(60_000);
+    world.etcd.counts.clear();
+    await world.sleep(10_000);
+    const waiting = world.etcd.counts.get('kv/range') ?? 0;
+    t.true(waiting <= count * 11, `${waiting} requests in 10 s while it is down`);
+    world.etcd.setState('up');
+    world.etcd.counts.clear();
+    const sinceMs = world.nowMs;
+    await world.until(() => membersOf(...stores) === all(count));
+    t.true(world.nowMs - sinceMs < 5_000, `${world.nowMs - sinceMs} ms`);
+    t.true((world.etcd.counts.get('lease/grant') ?? 0) <= 6, JSON.stringify([...world.etcd.counts]));
+    await world.sleep(30_000);
+    world.etcd.setState('down');
+    await world.sleep(60_000);
+    world.etcd.counts.clear();
+    await world.sleep(60_000);
+    const patient = world.etcd.counts.get('kv/range') ?? 0;
+    t.true(patient <= 3 * 65 + (count - 3) * 5, `${patient} requests a minute while it is down`);
+    t.is(await lostBy(stores), 0);
+  },
+);
+
+simulated(
+  'etcd: a lone node that cannot register says so, and is a cluster all the same when it can',
+  async (t, world) => {
+    const [store] = (await startAll(world, hostsOf(1))) as [SimStore];
+    await world.until(() => world.etcd.keysCount === 1);
+    const { discovery } = (await store.runtime.report()) as NodeReport;
+    t.like(discovery, { source: `${ADDR}/meshcache`, found: 1, trouble: '' });
+    world.etcd.setState('silent');
+    await world.sleep(60_000);
+    const report = await store.runtime.report();
+    t.regex(report.discovery?.trouble ?? '', /no answer within 2 s/);
+    t.true((report.discovery?.answered_ago_s ?? 0) >= 20);
+    t.deepEqual(store.runtime.troubles(), [], 'a silent source is no trouble of a node that runs');
+    world.etcd.setState('up');
+    await world.until(async () => (await store.runtime.report()).discovery?.trouble === '');
+  },
+);

@@ -4,13 +4,16 @@ import { type JoinedState, ListedAddresses } from '../../src/discovery/sources/l
 
 const of = (...hosts: number[]): Endpoint[] => hosts.map((host) => ({ host: `h${host}`, port: 1 }));
 const range = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
-const live = (...hosts: number[]): ReadonlySet<string> => new Set(hosts.map((host) => `h${host}:1`));
+const live = (...hosts: number[]) => {
+  const names = new Set(hosts.map((host) => `h${host}:1`));
+  return (): ReadonlySet<string> => names;
+};
 const shown = (endpoints: readonly Endpoint[]): string => endpoints.map(({ host }) => host.slice(1)).join();
 
 function listing(seats = 3) {
-  const addresses = new ListedAddresses(seats);
+  const addresses = new ListedAddresses({ seats, keptMs: 300_000 });
   const at = (nowMs: number, state: Partial<JoinedState> = {}): string => {
-    const listed = addresses.listed({ nowMs, isJoined: true, isHead: false, live: new Set(), ...state });
+    const listed = addresses.listed({ nowMs, isJoined: true, isHead: false, live: live(), ...state });
     addresses.verify();
     return shown(listed);
   };

@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../concurrency/cancellation.js';
 import type { Endpoint } from './network.js';
 
 /** What a {@link NameService} is asked. */
@@ -20,6 +21,9 @@ export interface NameAnswer {
 
 /** The domain name system, as a program of this machine sees it. */
 export interface NameService {
-  /** Resolves with an empty answer if the name does not exist. Rejects within some seconds if no name server answers, or if it cannot answer. */
-  lookUp(query: NameQuery): Promise<NameAnswer>;
+  /**
+   * Resolves with an empty answer if the name does not exist. Rejects within some seconds if no name server answers, or if it cannot answer,
+   * and at once when the answer is no longer wanted.
+   */
+  lookUp(query: NameQuery, signal?: CancelSignal): Promise<NameAnswer>;
 }

@@ -76,8 +76,10 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
           discovery: options.discovery,
           restS: options.rest,
         };
-        const onPhase = ({ name, realS }: GrowthPhase) =>
-          context.tell(`${nodes} nodes, ${name}: simulated in ${realS.toFixed(1)} s`);
+        const onPhase = (phase: GrowthPhase) => {
+          const columns = Object.entries(sourceColumns(phase)).map(([name, count]) => `, ${name} ${count} times`);
+          context.tell(`${nodes} nodes, ${phase.name}: simulated in ${phase.realS.toFixed(1)} s${columns.join('')}`);
+        };
         const growth = new Growth({ ...parts, onPhase }, machine);
         const phases = await untilInterrupted(growth.run(), context);
         clusters.push({ nodes, hash: growth.hash, phases });

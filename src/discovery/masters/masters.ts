@@ -82,6 +82,11 @@ export class MasterChoice {
     this.#masters = rule.listed;
   }
 
+  /** The seats as {@link follow} has last found them; undefined if it has not for these members, or some masters count as dead. */
+  seatsOf(members: ReadonlyMap<string, NodeInfo>): readonly Endpoint[] | undefined {
+    return members === this.#members ? this.#seats?.endpoints : undefined;
+  }
+
   /** Takes other listed addresses, from the next call of {@link follow} on. */
   setRule(rule: MasterRule): void {
     this.#rule = rule;

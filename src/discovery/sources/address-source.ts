@@ -6,6 +6,8 @@ export interface SourceListener {
   onFound(endpoints: readonly Endpoint[]): void;
   /** Called when the source does not answer, or with an error. */
   onFailure(reason: string): void;
+  /** Called when the source has taken what this node says of its own master, and with a reason when it has not. */
+  onRegistered(failure: string | undefined): void;
 }
 
 /** This node's own master, which a source may name to others. */

@@ -1,3 +1,4 @@
+import { Cancellation, type CancelSignal } from '../../base/concurrency/cancellation.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { NameAnswer } from '../../base/environment/name-service.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
@@ -33,7 +34,7 @@ export class DnsSource implements AddressSource {
   #isUrgent = false;
   #isAsking = false;
   #cancel: (() => void) | undefined;
-  #stopped = false;
+  readonly #stopping = new Cancellation();
 
   constructor(options: DnsSourceOptions) {
     this.#options = options;
@@ -52,7 +53,7 @@ export class DnsSource implements AddressSource {
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#stopping.abort();
     this.#cancel?.();
   }
 
@@ -60,18 +61,35 @@ export class DnsSource implements AddressSource {
     this.#isAsking = true;
     let pauseMs = RETRY_MS;
     try {
-      const { endpoints, ttlS } = await inTime(this.#options.env, lookUpAll(this.#options));
-      if (this.#stopped) return;
+      const { endpoints, ttlS } = await this.#lookUp();
+      if (this.#stopping.aborted) return;
       if (endpoints.length > 0) pauseMs = this.#pauseMs(ttlS);
       if (endpoints.length > 0) this.#listener?.onFound(endpoints);
       else this.#listener?.onFailure(`the name ${this.#options.address.name} has no A, AAAA or SRV records`);
     } catch (error) {
-      if (this.#stopped) return;
+      if (this.#stopping.aborted) return;
       this.#listener?.onFailure((error as Error).message);
     } finally {
       this.#isAsking = false;
     }
     this.#askAfter(this.#isUrgent ? RETRY_MS : pauseMs);
+  }
+
+  /** Asks once, for at most `TIMEOUT_MS`, and until the source is stopped. */
+  async #lookUp(): Promise<NameAnswer> {
+    const { clock } = this.#options.env;
+    const given = new Cancellation();
+    const giveUp = (): void => given.abort();
+    this.#stopping.addEventListener('abort', giveUp);
+    const cancel = clock.after(TIMEOUT_MS, giveUp);
+    try {
+      return await lookUpAll(this.#options, given);
+    } catch (error) {
+      throw given.aborted ? new Error(`no answer within ${TIMEOUT_MS / 1000} s`) : error;
+    } finally {
+      cancel();
+      this.#stopping.removeEventListener('abort', giveUp);
+    }
   }
 
   /** Nodes that have started together do not ask together for long. */
@@ -83,20 +101,20 @@ export class DnsSource implements AddressSource {
 
   #askAfter(delayMs: number): void {
     this.#cancel?.();
-    if (!this.#stopped) this.#cancel = this.#options.env.clock.after(delayMs, () => void this.#ask());
+    if (!this.#stopping.aborted) this.#cancel = this.#options.env.clock.after(delayMs, () => void this.#ask());
   }
 }
 
 /** Asks once. Rejects if no name server answers. */
-export async function lookUpAll({ address, port, env }: DnsSourceOptions): Promise<NameAnswer> {
+export async function lookUpAll({ address, port, env }: DnsSourceOptions, signal?: CancelSignal): Promise<NameAnswer> {
   const { name, port: givenPort, server } = address;
   const isService = name.startsWith('_');
   if (givenPort === undefined || isService) {
     const service = isService ? name : `${SERVICE}.${name}`;
-    const answer = await env.names.lookUp({ name: service, kind: 'services', server });
+    const answer = await env.names.lookUp({ name: service, kind: 'services', server }, signal);
     if (answer.endpoints.length > 0 || isService) return { ...answer, endpoints: distinct(answer.endpoints) };
   }
-  const { endpoints, ttlS } = await env.names.lookUp({ name, kind: 'addresses', server });
+  const { endpoints, ttlS } = await env.names.lookUp({ name, kind: 'addresses', server }, signal);
   const withPort = endpoints.map(({ host }) => ({ host, port: givenPort ?? port }));
   const sorted = withPort.sort((a, b) => (formatEndpoint(a) < formatEndpoint(b) ? -1 : 1));
   return { endpoints: distinct(sorted), ttlS };
@@ -105,12 +123,4 @@ export async function lookUpAll({ address, port, env }: DnsSourceOptions): Promi
 function distinct(endpoints: readonly Endpoint[]): Endpoint[] {
   const known = new Map(endpoints.map((endpoint) => [formatEndpoint(endpoint), endpoint]));
   return [...known.values()].slice(0, MEMBERS_MAX_COUNT);
-}
-
-/** The outcome of `work`, or an error after `TIMEOUT_MS`. */
-function inTime<T>({ clock }: Pick<Environment, 'clock'>, work: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const cancel = clock.after(TIMEOUT_MS, () => reject(new Error(`no answer within ${TIMEOUT_MS / 1000} s`)));
-    work.then(resolve, reject).finally(cancel);
-  });
 }

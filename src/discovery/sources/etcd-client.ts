@@ -6,10 +6,14 @@ import { type Endpoint, formatEndpoint } from '../../base/environment/network.js
 const CALL_TIMEOUT_MS = 2_000;
 /** Longest answer, and longest message of a stream. */
 const ANSWER_MAX_CHARACTERS = 2 ** 20;
+/** Codes of etcd for what another server may do better: too late, too much to do, and no leader. */
+const SERVER_CODES = new Set([4, 8, 14]);
 /** Code of etcd for a token that it does not know, or that has expired. */
 const UNAUTHENTICATED = 16;
 /** What etcd says when users have changed since the token was made. */
 const OLD_TOKEN = /revision in header is old|invalid auth token/;
+/** What etcd says when it has no users, or has lost them with all its data. It takes calls without a token then. */
+const NO_USERS = /authentication is not enabled/;
 
 /** An object of etcd's JSON interface. */
 export type EtcdObject = Readonly<Record<string, unknown>>;
@@ -17,6 +21,8 @@ export type EtcdObject = Readonly<Record<string, unknown>>;
 export interface EtcdClientOptions {
   /** Addresses of the servers, at least one. */
   readonly endpoints: readonly Endpoint[];
+  /** Index of the server that is asked first; default: 0. */
+  readonly first?: number;
   readonly tls?: HttpTls | undefined;
   readonly user?: string | undefined;
   readonly password?: string | undefined;
@@ -41,26 +47,31 @@ export class EtcdError extends Error {
 export class EtcdClient {
   readonly #options: EtcdClientOptions;
   /** Index of the server that answered last. */
-  #current = 0;
+  #current: number;
   #token: string | undefined;
   readonly #cancels = new Set<() => void>();
   #isClosed = false;
 
   constructor(options: EtcdClientOptions) {
     this.#options = options;
+    this.#current = options.first ?? 0;
   }
 
   /** Calls a method such as `kv/range`. Rejects with `EtcdError` if etcd refuses, or with another error if no server answers. */
   async call(method: string, params: object): Promise<EtcdObject> {
     const { endpoints } = this.#options;
+    const first = this.#current;
     let failure: Error | undefined;
     for (let tries = 0; tries < endpoints.length && !this.#isClosed; tries++) {
+      // Calls at the same time try the servers each in its own turn.
+      const server = (first + tries) % endpoints.length;
       try {
-        return await this.#authenticated(() => this.#post(method, params));
+        const answer = await this.#authenticated(server, () => this.#post(server, method, params));
+        this.#current = server;
+        return answer;
       } catch (error) {
-        if (error instanceof EtcdError && error.code !== 14) throw error;
+        if (error instanceof EtcdError && !SERVER_CODES.has(error.code)) throw error;
         failure = error as Error;
-        this.#current = (this.#current + 1) % endpoints.length;
       }
     }
     throw failure ?? new Error('etcd is not asked any more');
@@ -83,7 +94,7 @@ export class EtcdClient {
       cancel();
       onEnd();
     };
-    const stop = this.#options.env.http.post(this.#request(method, params), {
+    const stop = this.#options.env.http.post(this.#request(this.#current, method, params), {
       onHead: (status) => void (status === 200 || end()),
       onData: (bytes) => {
         text += decoder.decode(bytes, { stream: true });
@@ -113,31 +124,35 @@ export class EtcdClient {
     this.#cancels.clear();
   }
 
-  async #authenticated(call: () => Promise<EtcdObject>): Promise<EtcdObject> {
+  async #authenticated(server: number, call: () => Promise<EtcdObject>): Promise<EtcdObject> {
     const { user: name, password } = this.#options;
     if (name === undefined) return call();
     const isFresh = this.#token === undefined;
-    if (isFresh) await this.#authenticate(name, password ?? '');
+    if (isFresh) await this.#authenticate(server, { name, password: password ?? '' });
     try {
       return await call();
     } catch (error) {
       const isOld = error instanceof EtcdError && (error.code === UNAUTHENTICATED || OLD_TOKEN.test(error.message));
       if (!isOld || isFresh) throw error;
-      await this.#authenticate(name, password ?? '');
+      await this.#authenticate(server, { name, password: password ?? '' });
       return call();
     }
   }
 
-  async #authenticate(name: string, password: string): Promise<void> {
+  async #authenticate(server: number, user: { readonly name: string; readonly password: string }): Promise<void> {
     this.#token = undefined;
-    const { token } = await this.#post('auth/authenticate', { name, password });
-    if (typeof token !== 'string' || !/^[\x21-\x7e]{1,8192}$/.test(token)) throw new Error('etcd gives no token');
-    this.#token = token;
+    try {
+      const { token } = await this.#post(server, 'auth/authenticate', user);
+      if (typeof token !== 'string' || !/^[\x21-\x7e]{1,8192}$/.test(token)) throw new Error('etcd gives no token');
+      this.#token = token;
+    } catch (error) {
+      if (!(error instanceof EtcdError && NO_USERS.test(error.message))) throw error;
+    }
   }
 
-  #post(method: string, params: object): Promise<EtcdObject> {
+  #post(server: number, method: string, params: object): Promise<EtcdObject> {
     const { clock, http } = this.#options.env;
-    const request = this.#request(method, params);
+    const request = this.#request(server, method, params);
     const where = formatEndpoint(request.endpoint);
     return new Promise((resolve, reject) => {
       let text = '';
@@ -170,10 +185,10 @@ export class EtcdClient {
     });
   }
 
-  #request(method: string, params: object) {
+  #request(server: number, method: string, params: object) {
     const { endpoints, tls } = this.#options;
     return {
-      endpoint: endpoints[this.#current] as Endpoint,
+      endpoint: endpoints[server] as Endpoint,
       path: `/v3/${method}`,
       body: JSON.stringify(params),
       ...(this.#token === undefined ? {} : { headers: { authorization: this.#token } }),

@@ -7,6 +7,9 @@ import type { EtcdClient, EtcdObject } from './etcd-client.js';
  * `{"addr":"host:port","node_id":"…"}`, and its lease that of the node. Other keys and other values are passed over.
  */
 
+/** Keys that are read, at most; there are more only if others have written there. */
+const KEYS_MAX_COUNT = 2 * DISCOVERY_MASTERS_MAX_COUNT;
+
 /** One key of a master. */
 export interface EtcdSeat {
   readonly key: string;
@@ -29,10 +32,31 @@ export function seatRange(name: string): { readonly key: string; readonly range_
 
 /** Reads all keys of masters. Rejects as `EtcdClient.call` does. */
 export async function readSeats(client: EtcdClient, name: string): Promise<EtcdSeats> {
-  const answer = await client.call('kv/range', { ...seatRange(name), limit: 2 * DISCOVERY_MASTERS_MAX_COUNT });
+  const answer = await client.call('kv/range', { ...seatRange(name), limit: KEYS_MAX_COUNT });
   const records = Array.isArray(answer.kvs) ? (answer.kvs as EtcdObject[]) : [];
   const revision = Number((answer.header as EtcdObject | undefined)?.revision ?? 0);
   return { seats: records.flatMap((record) => parseSeat(record) ?? []), revision };
+}
+
+/**
+ * The keys after the events of a watch. Events that are not newer than `known` are in it already: a list and a watch are two connections, and
+ * tell the same change at different times.
+ */
+export function afterEvents(known: EtcdSeats, events: unknown): EtcdSeats {
+  if (!Array.isArray(events)) return known;
+  const byKey = new Map(known.seats.map((seat) => [seat.key, seat]));
+  let { revision } = known;
+  for (const event of events as readonly EtcdObject[]) {
+    const record = (event?.kv ?? {}) as EtcdObject;
+    const eventRevision = Number(record.mod_revision ?? 0);
+    if (!(eventRevision > known.revision) || typeof record.key !== 'string') continue;
+    revision = Math.max(revision, eventRevision);
+    const seat = event.type === 'DELETE' ? undefined : parseSeat(record);
+    if (seat === undefined) byKey.delete(Buffer.from(record.key, 'base64').toString());
+    else if (byKey.size < KEYS_MAX_COUNT || byKey.has(seat.key)) byKey.set(seat.key, seat);
+  }
+  if (revision === known.revision) return known;
+  return { seats: [...byKey.values()].sort((a, b) => (a.key < b.key ? -1 : 1)), revision };
 }
 
 /** Takes the first free number with a lease; resolves with the key, or undefined if another node was faster or none is free. */
@@ -51,6 +75,13 @@ export async function takeSeat(
     success: [{ request_put: { key: base64(key), value, lease: seat.lease } }],
   });
   return answer.succeeded === true ? key : undefined;
+}
+
+/** Rejects if this user may not write keys of masters: etcd checks the rights of a transaction, also of one that does nothing. */
+export async function checkRights(client: EtcdClient, name: string): Promise<void> {
+  const key = base64(keyOf(name, 0));
+  const compare = [{ key, target: 'VERSION', result: 'LESS', version: '0' }];
+  await client.call('kv/txn', { compare, success: [{ request_put: { key, value: base64('{}') } }] });
 }
 
 function keyOf(name: string, number: number): string {

@@ -4,17 +4,25 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import { type DiscoveryAddress, formatDiscoveryAddress } from '../../base/settings/discovery-address.js';
 import type { AddressSource, OwnSeat, SourceListener } from './address-source.js';
-import type { EtcdClient } from './etcd-client.js';
-import { type EtcdSeat, hasAddress, readSeats, seatRange, takeSeat } from './etcd-seats.js';
+import type { EtcdClient, EtcdObject } from './etcd-client.js';
+import { afterEvents, type EtcdSeats, hasAddress, readSeats, seatRange, takeSeat } from './etcd-seats.js';
 
-/** Pause between two lists while this node has no master, and after a failure. */
+/** Pause between two lists while this node has no master: its watch tells of changes, the list tells that etcd answers. */
+const URGENT_MS = 5_000;
+/** Pause between two lists of a node that has a key, or wants one, and of all others: what a watch may have missed. */
+const MASTER_INTERVAL_MS = 30_000;
+const INTERVAL_MS = 300_000;
+/** Pause after a first failure. It doubles up to the longest one: a short one for nodes that are waited for, and without a master. */
 const RETRY_MS = 1_000;
-/** Pause between two lists otherwise: the watch tells of changes, and the list of those that a watch has missed. */
-const INTERVAL_MS = 30_000;
+const RETRY_PRESSING_MAX_MS = 2_000;
+const RETRY_MAX_MS = 30_000;
+/** Longest time in which a node that is not waited for begins to watch again when its watch has ended. */
+const REWATCH_MS = 10_000;
 /** Time after which a key ends whose node does not keep its lease alive, and the pause between two signs of life. */
 const LEASE_TTL_S = 10;
 const KEEP_ALIVE_MS = 3_000;
-/** Time for which a node holds a key after it has lost its seat. */
+/** Time for which a seat is held before it is registered beside others, and for which a key is kept without one: seats move while nodes join. */
+const SETTLE_MS = 2_000;
 const RELEASE_MS = 10_000;
 /** Time after which a node without a master registers its own: at random, where there is none; later, where none answers. */
 const FOUND_MS = 1_000;
@@ -30,8 +38,8 @@ export interface EtcdSourceOptions {
 }
 
 /**
- * Addresses from etcd, where each node that runs a master registers it, with a lease. The other nodes only read: they list the keys, watch
- * them, and list them again from time to time and after each change. So the load on etcd follows the masters and not the nodes.
+ * Addresses from etcd, where each node that runs a master registers it, with a lease. All nodes list the keys once and watch them; what a
+ * watch tells is taken as it is told. So requests follow the masters and the starts of nodes, and neither the nodes nor the changes.
  */
 export class EtcdSource implements AddressSource {
   readonly name: string;
@@ -39,15 +47,20 @@ export class EtcdSource implements AddressSource {
   #listener: SourceListener | undefined;
   #isUrgent = false;
   #own: OwnSeat | undefined;
-  #seats: readonly EtcdSeat[] = [];
+  #known: EtcdSeats = { seats: [], revision: 0 };
   #isAsking = false;
   /** Whether something has changed since the list was asked for. */
   #isStale = false;
   #cancelAsk: (() => void) | undefined;
   #endWatch: (() => void) | undefined;
+  /** Lists that have failed since the last one that was answered, and the time since which lists are answered. */
+  #failures = 0;
+  #answersSinceMs: number | undefined;
   /** This node's lease, while it has one. */
   #lease: string | undefined;
   #cancelKeepAlive: (() => void) | undefined;
+  /** Since when this node has a seat; has a key without a seat; is without a master. */
+  #seatSinceMs: number | undefined;
   #withoutSeatSinceMs: number | undefined;
   #loneSinceMs: number | undefined;
   readonly #graceMs: number;
@@ -56,7 +69,7 @@ export class EtcdSource implements AddressSource {
   constructor(options: EtcdSourceOptions) {
     this.#options = options;
     this.name = formatDiscoveryAddress(options.address);
-    this.#graceMs = FOUND_MS * (0.2 + (0.8 * options.env.random.u32()) / 2 ** 32);
+    this.#graceMs = FOUND_MS * this.#between(0.2, 1);
   }
 
   get server(): Endpoint {
@@ -75,10 +88,11 @@ export class EtcdSource implements AddressSource {
   }
 
   setOwn(own: OwnSeat): void {
-    const wasSeat = this.#own?.hasSeat;
+    const before = this.#own;
     this.#own = own;
-    // A seat that is new is registered at once.
-    if (own.hasSeat !== wasSeat && this.#listener !== undefined) this.#askAfter(0);
+    if (own.hasSeat === before?.hasSeat && own.isJoined === before.isJoined) return;
+    this.#note(own);
+    if (this.#listener !== undefined) this.#reconsider();
   }
 
   /** Takes the own key out of etcd, so that nobody waits for its lease to end. */
@@ -96,31 +110,45 @@ export class EtcdSource implements AddressSource {
       this.#isStale = true;
       return;
     }
+    this.#cancelAsk?.();
     this.#isAsking = true;
     this.#isStale = false;
-    let isAnswered = false;
+    let isListed = false;
     try {
-      const { seats, revision } = await readSeats(this.#options.client, this.#options.address.name);
-      isAnswered = true;
+      const known = await readSeats(this.#options.client, this.#options.address.name);
       if (this.#stopped) return;
-      this.#seats = seats;
-      this.#watch(revision);
-      this.#listener?.onFound(seats.map(({ endpoint }) => endpoint));
+      isListed = true;
+      this.#listed(known);
       await this.#register();
+      this.#failures = 0;
+      this.#listener?.onRegistered(undefined);
     } catch (error) {
       if (this.#stopped) return;
-      // A watch on a server that does not answer tells nothing.
-      this.#endWatch?.();
-      this.#endWatch = undefined;
-      this.#listener?.onFailure((error as Error).message);
+      this.#failures++;
+      const { message } = error as Error;
+      if (isListed) this.#listener?.onRegistered(message);
+      else this.#silent(message);
     } finally {
       this.#isAsking = false;
     }
-    const { random } = this.#options.env;
-    const intervalMs = INTERVAL_MS * (0.9 + (0.2 * random.u32()) / 2 ** 32);
-    const isWaiting = this.#isUrgent || this.#withoutSeatSinceMs !== undefined;
-    if (this.#isStale) this.#askAfter(0);
-    else this.#askAfter(isAnswered && !isWaiting ? intervalMs : RETRY_MS);
+    this.#askAfter(this.#pauseMs());
+  }
+
+  /** Takes a list, and watches from there on. */
+  #listed(known: EtcdSeats): void {
+    // Older than what the watch has told: it has been overtaken, or etcd has lost data. A watch from here on tells either.
+    if (known.revision < this.#known.revision) this.#dropWatch();
+    this.#known = known;
+    this.#answersSinceMs ??= this.#nowMs;
+    this.#watch();
+    this.#listener?.onFound(known.seats.map(({ endpoint }) => endpoint));
+  }
+
+  /** A watch on a server that does not answer tells nothing. */
+  #silent(reason: string): void {
+    this.#dropWatch();
+    this.#answersSinceMs = undefined;
+    this.#listener?.onFailure(reason);
   }
 
   #askAfter(delayMs: number): void {
@@ -128,70 +156,121 @@ export class EtcdSource implements AddressSource {
     if (!this.#stopped) this.#cancelAsk = this.#options.env.clock.after(delayMs, () => void this.#ask());
   }
 
-  /** Waits for changes after `revision`, unless a watch is under way. Each change is a reason to list the keys again. */
-  #watch(revision: number): void {
-    if (this.#endWatch !== undefined) return;
-    const { client, address, env } = this.#options;
-    const params = { create_request: { ...seatRange(address.name), start_revision: String(revision + 1) } };
-    this.#endWatch = client.stream('watch', params, {
-      onMessage: (message) => {
-        const { events, canceled } = (message.result ?? {}) as {
-          readonly events?: unknown;
-          readonly canceled?: unknown;
-        };
-        // The revision may be gone, or this user may not read the keys any more: the next list says which.
-        if (canceled === true) this.#watchEnded();
-        else if (events !== undefined) void this.#ask();
-      },
-      // Many nodes see the end of a server at the same moment.
-      onEnd: () => {
-        this.#endWatch = undefined;
-        this.#askAfter(RETRY_MS * (0.5 + env.random.u32() / 2 ** 33));
-      },
-    });
+  /** Whether the cluster, or this node, waits for what etcd says. */
+  get #isPressing(): boolean {
+    return this.#isUrgent || this.#lease !== undefined || this.#own?.hasSeat === true;
   }
 
-  #watchEnded(): void {
-    this.#endWatch?.();
+  /** The pause after a list. Nodes that have begun together do not ask together for long. */
+  #pauseMs(): number {
+    if (this.#isStale) return 0;
+    if (this.#failures > 0) {
+      const longestMs = this.#isPressing ? RETRY_PRESSING_MAX_MS : RETRY_MAX_MS;
+      return Math.min(longestMs, RETRY_MS * 2 ** (this.#failures - 1)) * this.#between(0.5, 1);
+    }
+    const dueInMs = (this.#dueMs() ?? 0) - this.#nowMs;
+    if (dueInMs > 0) return dueInMs;
+    if (this.#isUrgent) return URGENT_MS * this.#between(0.8, 1);
+    return (this.#isPressing ? MASTER_INTERVAL_MS : INTERVAL_MS) * this.#between(0.8, 1);
+  }
+
+  /** Plans the next list anew. It is asked for at once if the own key is to be written or removed: a list decides that. */
+  #reconsider(): void {
+    if ((this.#dueMs() ?? Number.POSITIVE_INFINITY) <= this.#nowMs) void this.#ask();
+    else if (!this.#isAsking) this.#askAfter(this.#pauseMs());
+  }
+
+  /** Time at which the own key is to be written or removed unless something changes before; undefined: never. */
+  #dueMs(): number | undefined {
+    if (this.#withoutSeatSinceMs !== undefined) return this.#withoutSeatSinceMs + RELEASE_MS;
+    const isRegistered = this.#own === undefined || hasAddress(this.#known.seats, this.#own.addr);
+    return isRegistered ? undefined : this.#wantedAtMs();
+  }
+
+  /** Waits for changes after the list, unless a watch is under way. */
+  #watch(): void {
+    if (this.#endWatch !== undefined) return;
+    const { client, address } = this.#options;
+    const start_revision = String(this.#known.revision + 1);
+    const end = client.stream(
+      'watch',
+      { create_request: { ...seatRange(address.name), start_revision } },
+      {
+        onMessage: (message) => {
+          const { events, canceled } = (message.result ?? {}) as EtcdObject;
+          // The revision may be gone, or this user may not read the keys any more: the next list says which.
+          if (canceled === true) this.#watchEnded(end);
+          else if (events !== undefined) this.#heard(events);
+        },
+        onEnd: () => this.#watchEnded(end),
+      },
+    );
+    this.#endWatch = end;
+  }
+
+  #heard(events: unknown): void {
+    const known = afterEvents(this.#known, events);
+    if (this.#stopped || known === this.#known) return;
+    this.#known = known;
+    this.#listener?.onFound(known.seats.map(({ endpoint }) => endpoint));
+    this.#reconsider();
+  }
+
+  #watchEnded(end: () => void): void {
+    if (this.#stopped || this.#endWatch !== end) return;
+    this.#dropWatch();
+    this.#askAfter(this.#isPressing ? RETRY_MS * this.#between(0.5, 1) : REWATCH_MS * this.#between(0, 1));
+  }
+
+  #dropWatch(): void {
+    const end = this.#endWatch;
     this.#endWatch = undefined;
-    this.#askAfter(RETRY_MS);
+    end?.();
   }
 
   /** Brings the own key in line with whether this node has a seat. */
   async #register(): Promise<void> {
-    const { clock } = this.#options.env;
     const own = this.#own;
     if (own === undefined) return;
-    const isHeld = this.#lease !== undefined && this.#seats.some(({ lease }) => lease === this.#lease);
+    this.#note(own);
+    const isHeld = this.#lease !== undefined && this.#known.seats.some(({ lease }) => lease === this.#lease);
     // A list without the own key is the truth, whatever became of the lease.
     if (this.#lease !== undefined && !isHeld) this.#forgetLease();
-    if (this.#isWanted(own)) {
-      this.#withoutSeatSinceMs = undefined;
-      if (!isHeld && !hasAddress(this.#seats, own.addr)) await this.#take(own);
-    } else if (isHeld) {
-      this.#withoutSeatSinceMs ??= clock.nowMs();
-      if (clock.nowMs() - this.#withoutSeatSinceMs >= RELEASE_MS) await this.#release();
-    } else {
-      this.#withoutSeatSinceMs = undefined;
+    const { seats } = this.#known;
+    if (isHeld) {
+      if (this.#nowMs - (this.#withoutSeatSinceMs ?? this.#nowMs) >= RELEASE_MS) await this.#release();
+    } else if (this.#nowMs >= (this.#wantedAtMs() ?? Number.POSITIVE_INFINITY) && !hasAddress(seats, own.addr)) {
+      await this.#take(own);
     }
   }
 
-  /** Whether this node should be found at its master: it has a seat, or it has waited long enough for another master. */
-  #isWanted({ hasSeat, isJoined }: OwnSeat): boolean {
-    const nowMs = this.#options.env.clock.nowMs();
-    if (isJoined) this.#loneSinceMs = undefined;
-    else this.#loneSinceMs ??= nowMs;
-    if (this.#loneSinceMs === undefined) return hasSeat;
-    const loneMs = nowMs - this.#loneSinceMs;
-    if (this.#seats.length === 0) return loneMs >= this.#graceMs;
-    return loneMs >= SILENT_MS + this.#graceMs && this.#seats.length < this.#options.seats;
+  /** Notes since when the own state has been what it is. A node with a key keeps it while it has a seat, or no master. */
+  #note({ hasSeat, isJoined }: OwnSeat): void {
+    const since = (isSo: boolean, beforeMs: number | undefined) => (isSo ? (beforeMs ?? this.#nowMs) : undefined);
+    this.#loneSinceMs = since(!isJoined, this.#loneSinceMs);
+    this.#seatSinceMs = since(isJoined && hasSeat, this.#seatSinceMs);
+    const isReleasing = this.#lease !== undefined && isJoined && !hasSeat;
+    this.#withoutSeatSinceMs = since(isReleasing, this.#withoutSeatSinceMs);
+  }
+
+  /**
+   * Time from which on this node is to be found at its master: it has a seat, or has waited long enough for another master. Time in which
+   * etcd did not answer does not count, or all nodes would register when it is back. Undefined: never.
+   */
+  #wantedAtMs(): number | undefined {
+    const { seats } = this.#known;
+    if (this.#seatSinceMs !== undefined) return seats.length === 0 ? this.#seatSinceMs : this.#seatSinceMs + SETTLE_MS;
+    if (this.#loneSinceMs === undefined) return undefined;
+    const loneSinceMs = Math.max(this.#loneSinceMs, this.#answersSinceMs ?? 0) + this.#graceMs;
+    if (seats.length === 0) return loneSinceMs;
+    return seats.length < this.#options.seats ? loneSinceMs + SILENT_MS : undefined;
   }
 
   async #take({ addr }: OwnSeat): Promise<void> {
     const { client, address, nodeId } = this.#options;
-    if (this.#seats.length >= DISCOVERY_MASTERS_MAX_COUNT) return;
+    if (this.#known.seats.length >= DISCOVERY_MASTERS_MAX_COUNT) return;
     const lease = String((await client.call('lease/grant', { TTL: LEASE_TTL_S })).ID);
-    const parts = { seats: this.#seats, addr, nodeId, lease };
+    const parts = { seats: this.#known.seats, addr, nodeId, lease };
     const key = this.#stopped ? undefined : await takeSeat(client, address.name, parts);
     if (key === undefined || this.#stopped) {
       await client.call('lease/revoke', { ID: lease }).catch(() => {});
@@ -226,13 +305,22 @@ export class EtcdSource implements AddressSource {
 
   #forgetLease(): void {
     this.#lease = undefined;
+    this.#withoutSeatSinceMs = undefined;
     this.#cancelKeepAlive?.();
   }
 
   async #release(): Promise<void> {
     const lease = this.#lease;
     this.#forgetLease();
-    this.#withoutSeatSinceMs = undefined;
     if (lease !== undefined) await this.#options.client.call('lease/revoke', { ID: lease }).catch(() => {});
+  }
+
+  get #nowMs(): number {
+    return this.#options.env.clock.nowMs();
+  }
+
+  /** A random number. */
+  #between(least: number, most: number): number {
+    return least + ((most - least) * this.#options.env.random.u32()) / 2 ** 32;
   }
 }

@@ -2,8 +2,6 @@ import { assertAtMost } from '../../base/assert.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 
-/** Time for which an address stays listed that the source no longer names among the first. */
-const KEPT_MS = 300_000;
 /** Time after which a node without a master widens its search. */
 const WIDEN_MS = 2_000;
 
@@ -18,7 +16,14 @@ export interface JoinedState {
   /** Whether this node runs a master. */
   readonly isHead: boolean;
   /** `host:port` of the masters that the hosts of the members have when they have a seat. */
-  readonly live: ReadonlySet<string>;
+  live(): ReadonlySet<string>;
+}
+
+export interface ListedOptions {
+  /** How many of the first addresses are listed. */
+  readonly seats: number;
+  /** Milliseconds for which an address stays listed that the source no longer names among the first. */
+  readonly keptMs: number;
 }
 
 interface Found {
@@ -37,19 +42,20 @@ interface Kept extends Found {
  * there, and the nodes there run one.
  *
  * Listed are the first few addresses, so that nodes with the same answer choose the same; and, for the case that some of them are dead, the
- * first few of live members. An address that was among them stays for some minutes, because sources show different parts to different nodes
+ * first few of live members. An address that was among them stays for a while, because sources show different parts to different nodes
  * or at different times. A node without a master tries further addresses, more from time to time, in case that the first ones are dead.
  * A node with a master tries one after the other those that belong to no member: another part of the cluster may have begun there.
  */
 export class ListedAddresses {
   readonly #seats: number;
+  readonly #keptMs: number;
   #found: readonly Found[] = [];
   readonly #kept = new Map<string, Kept>();
   #loneSinceMs: number | undefined;
 
-  /** `seats`: how many of the first addresses are listed. */
-  constructor(seats: number) {
+  constructor({ seats, keptMs }: ListedOptions) {
     this.#seats = Math.min(seats, DISCOVERY_MASTERS_MAX_COUNT);
+    this.#keptMs = keptMs;
   }
 
   /** Takes an answer. An empty one changes nothing. */
@@ -62,10 +68,10 @@ export class ListedAddresses {
     if (isJoined) this.#loneSinceMs = undefined;
     else this.#loneSinceMs ??= nowMs;
     const first = this.#found.slice(0, this.#seats);
-    const alive = isJoined ? firstOf(this.#found, this.#seats, live) : [];
+    const alive = isJoined && this.#found.length > this.#seats ? firstOf(this.#found, this.#seats, live()) : [];
     this.#keep([...first, ...alive], nowMs);
     const further = this.#loneSinceMs === undefined ? [] : this.#widened(nowMs - this.#loneSinceMs);
-    const stranger = isJoined && isHead ? this.#stranger(nowMs, live) : [];
+    const stranger = isJoined && isHead ? this.#stranger(nowMs, live()) : [];
     const all = [...first, ...alive, ...further, ...stranger, ...this.#kept.values()];
     const distinct = new Map(all.map(({ name, endpoint }) => [name, endpoint]));
     return [...distinct.values()].slice(0, DISCOVERY_MASTERS_MAX_COUNT);
@@ -76,7 +82,7 @@ export class ListedAddresses {
     for (const [name, kept] of this.#kept) {
       if (names.has(name)) continue;
       kept.missingSinceMs ??= nowMs;
-      if (nowMs - kept.missingSinceMs >= KEPT_MS) this.#kept.delete(name);
+      if (nowMs - kept.missingSinceMs >= this.#keptMs) this.#kept.delete(name);
     }
     for (const found of wanted) {
       // The latest one is the last.

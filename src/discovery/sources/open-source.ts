@@ -7,8 +7,9 @@ import type { DiscoveryAddress } from '../../base/settings/discovery-address.js'
 import type { AddressSource } from './address-source.js';
 import { DnsSource, lookUpAll } from './dns-source.js';
 import { EtcdClient } from './etcd-client.js';
-import { readSeats } from './etcd-seats.js';
+import { checkRights, readSeats } from './etcd-seats.js';
 import { EtcdSource } from './etcd-source.js';
+import type { ListedOptions } from './listed-addresses.js';
 
 /** The settings of a source; a `MeshCacheConfig` has them all. */
 export interface SourceSettings {
@@ -22,11 +23,15 @@ export interface SourceSettings {
   discoveryAddress(): DiscoveryAddress;
 }
 
-/** A source, and how many of its first addresses are listed. */
-export interface OpenedSource {
+/** A source, and how its addresses are listed. */
+export interface OpenedSource extends ListedOptions {
   readonly source: AddressSource;
-  readonly seats: number;
 }
+
+/** A name may have other records in a moment, for this node or for all. */
+const DNS_KEPT_MS = 300_000;
+/** A key comes back sooner than that whose lease has ended by mistake. */
+const ETCD_KEPT_MS = 15_000;
 
 /** The source of addresses that a configuration names; undefined: it lists the addresses itself. Reads files; throws `ConfigError`. */
 export function openSource(config: SourceSettings, nodeId: string, env: Environment): OpenedSource | undefined {
@@ -36,11 +41,12 @@ export function openSource(config: SourceSettings, nodeId: string, env: Environm
     case 'list':
       return undefined;
     case 'dns':
-      return { source: new DnsSource({ address, port: config.discoveryPort, env }), seats };
+      return { source: new DnsSource({ address, port: config.discoveryPort, env }), seats, keptMs: DNS_KEPT_MS };
     case 'etcd': {
       const client = clientOf(address, config, env);
+      const source = new EtcdSource({ address, client, seats, nodeId, env });
       // Everything in etcd is the address of a master.
-      return { source: new EtcdSource({ address, client, seats, nodeId, env }), seats: DISCOVERY_MASTERS_MAX_COUNT };
+      return { source, seats: DISCOVERY_MASTERS_MAX_COUNT, keptMs: ETCD_KEPT_MS };
     }
   }
 }
@@ -64,13 +70,30 @@ export async function askOnce(config: SourceSettings, env: Environment): Promise
   }
 }
 
+/** The addresses of {@link askOnce}. Rejects, too, if this node could not register its master there. Changes nothing. */
+export async function examineSource(config: SourceSettings, env: Environment): Promise<readonly Endpoint[]> {
+  const address = config.discoveryAddress();
+  if (address.kind !== 'etcd') return askOnce(config, env);
+  const client = clientOf(address, config, env);
+  try {
+    const { seats } = await readSeats(client, address.name);
+    await checkRights(client, address.name);
+    return seats.map(({ endpoint }) => endpoint);
+  } finally {
+    client.close();
+  }
+}
+
 function clientOf(
   { endpoints, isTls }: Extract<DiscoveryAddress, { readonly kind: 'etcd' }>,
   config: SourceSettings,
   env: Environment,
 ): EtcdClient {
   const { etcdUser: user, etcdPassword: password } = config;
-  return new EtcdClient({ endpoints, tls: isTls ? tlsOf(config, env) : undefined, user, password, env });
+  const tls = isTls ? tlsOf(config, env) : undefined;
+  // Nodes spread over the servers.
+  const first = env.random.u32() % endpoints.length;
+  return new EtcdClient({ endpoints, first, tls, user, password, env });
 }
 
 function tlsOf({ etcdCaFile, etcdCertFile, etcdKeyFile }: SourceSettings, { files }: Environment): HttpTls {

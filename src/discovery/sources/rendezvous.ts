@@ -4,15 +4,13 @@ import { DISCOVERY_LOG_INTERVAL_MS } from '../../base/limits.js';
 import { isSameEndpoints } from '../masters/masters.js';
 import type { AddressSource, OwnSeat } from './address-source.js';
 import { type JoinedState, ListedAddresses } from './listed-addresses.js';
+import type { OpenedSource } from './open-source.js';
 
 /** Time between two looks at whether this node has a master. */
 const TICK_MS = 1_000;
-const ALONE = { isJoined: false, isHead: false, hasSeat: false, live: new Set<string>() };
+const ALONE = { isJoined: false, isHead: false, hasSeat: false, live: () => new Set<string>() };
 
-export interface RendezvousOptions {
-  readonly source: AddressSource;
-  /** How many of the first addresses are listed. */
-  readonly seats: number;
+export interface RendezvousOptions extends OpenedSource {
   readonly env: Environment;
 }
 
@@ -32,7 +30,9 @@ export interface SourceState {
   readonly source: string;
   /** Addresses of its last answer that had any. */
   readonly found: number;
-  /** Why its last answer could not be used; undefined: it could. */
+  /** Milliseconds since its last answer that could be used; undefined: there was none. */
+  readonly answeredAgoMs: number | undefined;
+  /** Why it does not answer, or does not take what this node says of its own master; undefined: it does. */
   readonly failure: string | undefined;
 }
 
@@ -43,21 +43,23 @@ export class Rendezvous {
   readonly #addresses: ListedAddresses;
   #joining: Joining | undefined;
   #listed: readonly Endpoint[] = [];
-  #hasAnswer = false;
+  #answeredMs: number | undefined;
   #found = 0;
   #failure: string | undefined;
   #saidFailureMs: number | undefined;
+  #unregistered: string | undefined;
+  #saidUnregisteredMs: number | undefined;
   #cancelTick: (() => void) | undefined;
   #onFirst: (() => void) | undefined;
   #isFollowing = false;
   #stopped = false;
 
-  constructor({ source, seats, env }: RendezvousOptions) {
+  constructor({ source, env, ...listing }: RendezvousOptions) {
     this.#source = source;
     this.#env = env;
-    this.#addresses = new ListedAddresses(seats);
+    this.#addresses = new ListedAddresses(listing);
     env.metrics.setGaugeProvider('meshcache_discovery_source_answers', () =>
-      Number(this.#hasAnswer && this.#failure === undefined),
+      Number(this.#answeredMs !== undefined && this.#failure === undefined),
     );
   }
 
@@ -79,6 +81,7 @@ export class Rendezvous {
     this.#source.start({
       onFound: (endpoints) => this.#answered(endpoints),
       onFailure: (reason) => this.#failed(reason),
+      onRegistered: (failure) => this.#registered(failure),
     });
     await first;
     return this.#listed;
@@ -91,7 +94,9 @@ export class Rendezvous {
   }
 
   state(): SourceState {
-    return { source: this.#source.name, found: this.#found, failure: this.#failure };
+    const answeredAgoMs = this.#answeredMs === undefined ? undefined : this.#env.clock.nowMs() - this.#answeredMs;
+    const failure = this.#failure ?? this.#unregistered;
+    return { source: this.#source.name, found: this.#found, answeredAgoMs, failure };
   }
 
   /** Idempotent. */
@@ -109,7 +114,7 @@ export class Rendezvous {
     }
     this.#saidFailureMs = undefined;
     this.#failure = undefined;
-    this.#hasAnswer = true;
+    this.#answeredMs = this.#env.clock.nowMs();
     this.#found = endpoints.length;
     this.#addresses.answered(endpoints);
     this.#update();
@@ -124,6 +129,18 @@ export class Rendezvous {
     this.#saidFailureMs = nowMs;
     const message = 'discovery source does not answer; this node keeps the addresses that it knows, and asks again';
     this.#env.log.log('warn', message, { source: this.#source.name, addresses: this.#found, reason });
+  }
+
+  #registered(failure: string | undefined): void {
+    if (this.#stopped) return;
+    const nowMs = this.#env.clock.nowMs();
+    const isSaid =
+      this.#saidUnregisteredMs !== undefined && nowMs - this.#saidUnregisteredMs < DISCOVERY_LOG_INTERVAL_MS;
+    this.#unregistered = failure;
+    if (failure === undefined || isSaid) return;
+    this.#saidUnregisteredMs = nowMs;
+    const message = 'discovery source does not take the address of the master on this node; it is offered again';
+    this.#env.log.log('warn', message, { source: this.#source.name, reason: failure });
   }
 
   #tick(): void {

@@ -32,7 +32,8 @@ export class Membership {
   readonly #env: Environment;
   readonly #ownAddr: string;
   /** What was seen of the present members; undefined: they have changed. */
-  #seen: { readonly live: ReadonlySet<string>; readonly hasSeat: boolean } | undefined;
+  #liveSeen: ReadonlySet<string> | undefined;
+  #seatSeen: boolean | undefined;
 
   constructor({ config, self, host, listed, rendezvous, listener, env }: MembershipParts) {
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
@@ -51,7 +52,7 @@ export class Membership {
       ...timing,
       ...listener,
       onMembers: (members, changed, left) => {
-        this.#seen = undefined;
+        this.#forgetSeen();
         listener.onMembers(members, changed, left);
       },
       onUnreachable: () => void master.tryTakeOver(),
@@ -69,7 +70,8 @@ export class Membership {
       state: () => ({
         isJoined: this.discovery.isReachable,
         isHead: this.master.isHead,
-        ...this.#live(),
+        hasSeat: this.#hasSeat(),
+        live: () => this.#live(),
       }),
       ownAddr: this.#ownAddr,
       onListed: (listed) => {
@@ -80,17 +82,25 @@ export class Membership {
     await this.discovery.start();
   }
 
-  /** `host:port` of the masters that the hosts of members have when they have a seat, and whether this host has one. */
-  #live(): { readonly live: ReadonlySet<string>; readonly hasSeat: boolean } {
-    this.#seen ??= {
-      live: new Set([...this.discovery.members().values()].map(({ masterAddr }) => masterAddr)),
-      hasSeat: this.discovery.seats().some((endpoint) => formatEndpoint(endpoint) === this.#ownAddr),
-    };
-    return this.#seen;
+  /** `host:port` of the masters that the hosts of members have when they have a seat. */
+  #live(): ReadonlySet<string> {
+    this.#liveSeen ??= new Set([...this.discovery.members().values()].map(({ masterAddr }) => masterAddr));
+    return this.#liveSeen;
+  }
+
+  /** Whether this host has a seat. */
+  #hasSeat(): boolean {
+    this.#seatSeen ??= this.discovery.seats().some((endpoint) => formatEndpoint(endpoint) === this.#ownAddr);
+    return this.#seatSeen;
+  }
+
+  #forgetSeen(): void {
+    this.#liveSeen = undefined;
+    this.#seatSeen = undefined;
   }
 
   #mastersChanged(masters: readonly Endpoint[]): void {
-    this.#seen = undefined;
+    this.#forgetSeen();
     const seats = this.discovery.seats().map(formatEndpoint).join(', ');
     this.#env.log.log('info', 'discovery masters changed', { seats });
     void this.master.mastersChanged(masters);

@@ -30,7 +30,7 @@ export interface Machine {
 /** Cost of one change of a cluster, until every node knew it and found every page again. */
 export interface GrowthPhase {
   readonly nodes: number;
-  readonly name: 'join' | 'rest' | 'kill' | 'return' | 'rolling restart';
+  readonly name: 'join' | 'rest' | 'outage' | 'kill' | 'return' | 'rolling restart';
   /** Virtual seconds: of the phase, until all live nodes knew each other, and until all their pages were found. */
   readonly seconds: number;
   readonly knownS: number | null;
@@ -55,6 +55,8 @@ export interface Share {
 
 /** Nodes that start within this time start at once. */
 const START_STRETCH_MS = 1_000;
+/** Time for which the source of addresses is down, and for which it is looked at afterwards. */
+const OUTAGE_MS = 60_000;
 const LOOK_EVERY_MS = 250;
 const LOOK_MAX_MS = 300_000;
 /** Nodes that look for pages, and nodes whose pages they look for. */
@@ -66,7 +68,7 @@ const WAVE_PAUSE_MS = 1_000;
 
 /**
  * A cluster of many nodes on virtual time: all join at once, rest, a tenth is killed and comes back, all are restarted
- * in waves.
+ * in waves. A source of addresses is down for a while before that.
  */
 export class Growth {
   readonly #options: GrowthOptions;
@@ -100,6 +102,9 @@ export class Growth {
     const tenth = this.#nodes.filter((node) => node.number > 3 && node.number % 10 === 0);
     await this.#phase('join', () => this.#startAll(this.#nodes, random));
     await this.#phase('rest', () => this.#sleep(this.#options.restS * 1000));
+    if (this.#options.discovery !== undefined && this.#options.discovery !== 'list') {
+      await this.#phase('outage', () => this.#outage());
+    }
     await this.#phase('kill', async () => {
       for (const node of tenth) node.kill();
     });
@@ -142,6 +147,14 @@ export class Growth {
     };
     this.#phases.push(phase);
     onPhase?.(phase);
+  }
+
+  async #outage(): Promise<void> {
+    const { etcd, names } = this.#world;
+    const ends = [etcd.fail('down'), names.fail('down')];
+    await this.#sleep(OUTAGE_MS);
+    for (const end of ends) end();
+    await this.#sleep(OUTAGE_MS);
   }
 
   async #startAll(nodes: readonly GrowthNode[], random: ReturnType<typeof forkedRandom>): Promise<void> {

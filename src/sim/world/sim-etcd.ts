@@ -3,6 +3,8 @@ import type { SimProcess } from './sim-process.js';
 
 /** Milliseconds until a request is answered. */
 const ANSWER_MS = 1;
+/** Changes that watches may begin in front of; earlier ones are compacted. */
+const HISTORY_MAX_COUNT = 1_000;
 
 /** `up`: it answers; `down`: its port refuses; `silent`: it stands still. */
 export type EtcdState = 'up' | 'down' | 'silent';
@@ -17,6 +19,13 @@ export interface EtcdEntry {
 export interface EtcdLease {
   readonly ttlS: number;
   endMs: number;
+}
+
+interface Change {
+  readonly name: string;
+  readonly revision: number;
+  /** Undefined: the key has ended. */
+  readonly entry: EtcdEntry | undefined;
 }
 
 interface Watcher {
@@ -40,7 +49,7 @@ interface Params {
   readonly ID?: string;
   readonly compare?: readonly { readonly key: string }[];
   readonly success?: readonly { readonly request_put: { key: string; value: string; lease: string } }[];
-  readonly create_request?: { readonly key: string; readonly range_end: string };
+  readonly create_request?: { readonly key: string; readonly range_end: string; readonly start_revision?: string };
 }
 
 /**
@@ -56,6 +65,7 @@ export class SimEtcd {
   #leases = new Map<string, EtcdLease>();
   #watchers = new Set<Watcher>();
   #revision = 1;
+  #history: Change[] = [];
   #lastLease = 1000;
 
   constructor(world: { readonly nowMs: number; at(atMs: number, fn: () => void): void }) {
@@ -98,6 +108,7 @@ export class SimEtcd {
     this.#entries = new Map(entries);
     this.#leases = new Map();
     this.#revision = revision;
+    this.#history = [];
     for (const [id, { ttlS }] of leases) this.#renew(id, ttlS);
     this.setState('up');
   }
@@ -164,24 +175,38 @@ export class SimEtcd {
 
   #watch(process: SimProcess, { create_request: range }: Params, listener: HttpListener): () => void {
     const watcher = { process, listener, from: plain(range?.key ?? ''), to: plain(range?.range_end ?? '') };
-    this.#watchers.add(watcher);
+    const from = Number(range?.start_revision ?? this.#revision + 1);
     listener.onHead(200);
+    const missed = this.#history.filter(({ revision }) => revision >= from);
+    if (from + missed.length <= this.#revision) {
+      listener.onData(Buffer.from(`{"result":{"canceled":true,"compact_revision":"${this.#revision}"}}\n`));
+      return () => {};
+    }
+    this.#watchers.add(watcher);
     listener.onData(Buffer.from('{"result":{"created":true}}\n'));
+    for (const change of missed) this.#tell(watcher, change);
     return () => this.#watchers.delete(watcher);
   }
 
   #change(name: string, entry: EtcdEntry | undefined): void {
     if (entry === undefined) this.#entries.delete(name);
     else this.#entries.set(name, { value: entry.value, lease: entry.lease });
-    this.#revision++;
+    const change = { name, revision: ++this.#revision, entry };
+    this.#history.push(change);
+    if (this.#history.length > HISTORY_MAX_COUNT) this.#history.shift();
     for (const watcher of this.#watchers) {
       if (!watcher.process.isAlive) this.#watchers.delete(watcher);
-      else if (name >= watcher.from && name < watcher.to) {
-        this.#count('event');
-        const line = Buffer.from(`{"result":{"events":[{"kv":{"key":"${encoded(name)}"}}]}}\n`);
-        later(watcher.process, () => this.#watchers.has(watcher) && watcher.listener.onData(line));
-      }
+      else this.#tell(watcher, change);
     }
+  }
+
+  #tell(watcher: Watcher, { name, revision, entry }: Change): void {
+    if (name < watcher.from || name >= watcher.to) return;
+    this.#count('event');
+    const kv = { key: encoded(name), mod_revision: String(revision), ...entry };
+    const event = { ...(entry === undefined ? { type: 'DELETE' } : {}), kv };
+    const line = Buffer.from(`${JSON.stringify({ result: { events: [event] } })}\n`);
+    later(watcher.process, () => this.#watchers.has(watcher) && watcher.listener.onData(line));
   }
 
   #renew(id: string, ttlS: number): void {

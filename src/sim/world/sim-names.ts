@@ -43,11 +43,17 @@ export class SimNames {
   /** @internal The name service as a process sees it. */
   seenBy(process: SimProcess): NameService {
     return {
-      lookUp: (query) =>
+      lookUp: (query, signal) =>
         new Promise((resolve, reject) => {
           this.questions++;
           const delayMs = this.state === 'silent' ? TIMEOUT_MS : ANSWER_MS;
-          process.clock.after(delayMs, () => {
+          const abort = (): void => {
+            cancel();
+            reject(new Error('cancelled'));
+          };
+          signal?.addEventListener('abort', abort);
+          const cancel = process.clock.after(delayMs, () => {
+            signal?.removeEventListener('abort', abort);
             if (this.state === 'up' && delayMs === ANSWER_MS) resolve(this.#answer(query, process.host.name));
             else reject(new Error(this.state === 'down' ? 'query refused' : 'no name server answers'));
           });

@@ -26,25 +26,51 @@ export class EtcdServer {
   readonly #peerPort: number;
   readonly #folder: string;
   readonly #tls: EtcdTls | undefined;
+  readonly #more: readonly string[];
+  /** `name=peer` of all servers of its cluster, comma-separated. */
+  #cluster: string;
   #data = 0;
   #process: ChildProcess | undefined;
 
-  private constructor(port: number, peerPort: number, tls: EtcdTls | undefined) {
+  private constructor(
+    port: number,
+    peerPort: number,
+    { tls, more = [] }: { tls?: EtcdTls | undefined; more?: readonly string[] },
+  ) {
     this.port = port;
     this.#peerPort = peerPort;
     this.#tls = tls;
+    this.#more = more;
+    this.#cluster = this.#member;
     this.#folder = mkdtempSync(join(tmpdir(), 'meshcache-etcd-'));
   }
 
   /** Starts one, which ends with the test. With `tls` it talks only to those who show a certificate of the same authority. */
-  static async start(t: ExecutionContext, tls?: EtcdTls): Promise<EtcdServer> {
-    const server = new EtcdServer(await freePort(), await freePort(), tls);
-    t.teardown(async () => {
-      await server.stop();
-      rmSync(server.#folder, { recursive: true, force: true });
-    });
+  static async start(t: ExecutionContext, tls?: EtcdTls, more: readonly string[] = []): Promise<EtcdServer> {
+    const server = new EtcdServer(await freePort(), await freePort(), { tls, more });
+    server.#endWith(t);
     await server.up();
     return server;
+  }
+
+  /** Starts a cluster of several, which end with the test. */
+  static async startCluster(t: ExecutionContext, count: number): Promise<EtcdServer[]> {
+    const servers: EtcdServer[] = [];
+    for (let i = 0; i < count; i++) servers.push(new EtcdServer(await freePort(), await freePort(), {}));
+    const cluster = servers.map((server) => server.#member).join();
+    for (const server of servers) {
+      server.#cluster = cluster;
+      server.#endWith(t);
+    }
+    await Promise.all(servers.map((server) => server.up()));
+    return servers;
+  }
+
+  #endWith(t: ExecutionContext): void {
+    t.teardown(async () => {
+      await this.stop();
+      rmSync(this.#folder, { recursive: true, force: true });
+    });
   }
 
   get addr(): string {
@@ -66,8 +92,10 @@ export class EtcdServer {
       `--data-dir=${this.#folderOfData}`,
       ...urls,
       ...peers,
-      `--initial-cluster=default=${peer}`,
+      `--name=${this.#name}`,
+      `--initial-cluster=${this.#cluster}`,
       ...secured,
+      ...this.#more,
     ];
     this.#process = spawn(PROGRAM as string, args, { stdio: 'ignore' });
     await until(() =>
@@ -85,6 +113,21 @@ export class EtcdServer {
     const env = { ...process.env, ETCDCTL_API: '3', ...(this.user === undefined ? {} : { ETCDCTL_USER: this.user }) };
     const place = [`--endpoints=127.0.0.1:${this.port}`, '--command-timeout=2s', ...secured];
     return (await promisify(execFile)(CONTROL as string, [...place, ...args], { env })).stdout;
+  }
+
+  /** Has it ask for users from now on: `node` with the password `node-password` may read and write below `prefix`. */
+  async addUser(prefix: string): Promise<void> {
+    await this.control('user', 'add', 'root:root-password');
+    await this.control('user', 'grant-role', 'root', 'root').catch(async () => {
+      await this.control('role', 'add', 'root');
+      await this.control('user', 'grant-role', 'root', 'root');
+    });
+    await this.control('user', 'add', 'node:node-password');
+    await this.control('role', 'add', 'nodes');
+    await this.control('role', 'grant-permission', 'nodes', 'readwrite', '--prefix=true', prefix);
+    await this.control('user', 'grant-role', 'node', 'nodes');
+    await this.control('auth', 'enable');
+    this.user = 'root:root-password';
   }
 
   freeze(): void {
@@ -124,9 +167,21 @@ export class EtcdServer {
     await this.stop();
     this.#data++;
     const peer = `http://127.0.0.1:${this.#peerPort}`;
-    const member = [`--initial-cluster=default=${peer}`, `--initial-advertise-peer-urls=${peer}`];
+    const member = [
+      `--name=${this.#name}`,
+      `--initial-cluster=${this.#member}`,
+      `--initial-advertise-peer-urls=${peer}`,
+    ];
     await this.control('snapshot', 'restore', path, `--data-dir=${this.#folderOfData}`, ...member);
     await this.up();
+  }
+
+  get #name(): string {
+    return `etcd-${this.port}`;
+  }
+
+  get #member(): string {
+    return `${this.#name}=http://127.0.0.1:${this.#peerPort}`;
   }
 
   get #folderOfData(): string {
