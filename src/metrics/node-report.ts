@@ -139,6 +139,18 @@ export interface RecentReport {
   readonly page_lifetime_s: number | null;
 }
 
+/** Where a node learns at which addresses the others are. */
+export interface DiscoveryReport {
+  /** The source, as `discovery_addr` names it. */
+  readonly source: string;
+  /** Number of addresses in its last answer. */
+  readonly found: number;
+  /** Seconds since its last answer; null if it has not answered yet. */
+  readonly answered_ago_s: number | null;
+  /** Why it does not answer, or does not take what this node registers; empty if it does. */
+  readonly trouble: string;
+}
+
 /** A node that was a member and is none now. */
 export interface DepartedNode {
   readonly node_id: string;
@@ -181,6 +193,8 @@ export interface NodeReport extends MetricsReport {
   readonly transport: { readonly wanted: string; readonly reason: string };
   /** `host:port` of the metrics server; empty if there is none. */
   readonly metrics_endpoint: string;
+  /** DNS or etcd, where this node finds the others; absent with a list of addresses. */
+  readonly discovery?: DiscoveryReport;
   /** Live nodes that this one knows, itself included. */
   readonly members: number;
   readonly health: HealthReport;

@@ -86,6 +86,7 @@ const isMemberEvent: Check = (value) =>
 const REPORT: Shape = {
   vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
   masters: isListOf(isText),
+  discovery: isMapWith({ source: isText, found: isNumber, answered_ago_s: isAmount, trouble: isText }),
   control_endpoint: isText,
   data_endpoint: isText,
   data_protocol: isText,

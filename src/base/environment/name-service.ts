@@ -1,4 +1,3 @@
-import type { CancelSignal } from '../concurrency/cancellation.js';
 import type { Endpoint } from './network.js';
 
 /** What a {@link NameService} is asked. */
@@ -19,11 +18,18 @@ export interface NameAnswer {
   readonly ttlS: number | undefined;
 }
 
+/** Tells when an answer is no longer wanted; every `CancelSignal` is one. */
+export interface LookUpSignal {
+  readonly aborted: boolean;
+  addEventListener(type: 'abort', listener: () => void): void;
+  removeEventListener(type: 'abort', listener: () => void): void;
+}
+
 /** The domain name system, as a program of this machine sees it. */
 export interface NameService {
   /**
    * Resolves with an empty answer if the name does not exist. Rejects within some seconds if no name server answers, or if it cannot answer,
    * and at once when the answer is no longer wanted.
    */
-  lookUp(query: NameQuery, signal?: CancelSignal): Promise<NameAnswer>;
+  lookUp(query: NameQuery, signal?: LookUpSignal): Promise<NameAnswer>;
 }

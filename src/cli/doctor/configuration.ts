@@ -87,8 +87,10 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   return [{ subject, state: 'ok', detail }, ...findings.flat(), ...(await checkClashes(config))];
 }
 
-/** An address on the way to discovery. Throws if a source names none. */
+/** An address on the way to discovery, as a node chooses it. Throws if a source names none. */
 async function discoveryTarget(config: MeshCacheConfig): Promise<Endpoint> {
+  const address = config.discoveryAddress();
+  if (address.kind === 'etcd') return address.endpoints[0] as Endpoint;
   const [first] = await askOnce(config, systemEnvironment());
   if (first !== undefined) return first;
   throw new Error(

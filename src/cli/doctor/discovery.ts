@@ -2,9 +2,9 @@ import { type Endpoint, formatEndpoint } from '../../base/environment/network.js
 import { type DiscoveryAddress, parseDiscoveryAddress } from '../../base/settings/discovery-address.js';
 import type { NodeInfo } from '../../types.js';
 import { type Configuration, securityOf } from '../settings/configuration.js';
-import { mastersOf } from '../settings/masters.js';
 import { ClusterQuery, NoMasterFailure } from '../status/cluster-query.js';
 import { checkSilentDiscovery, unauthenticatedAtDiscovery } from './configuration.js';
+import { askSource } from './discovery-source.js';
 import type { Check, Finding } from './finding.js';
 
 /** Addresses of a source that are tried. */
@@ -24,20 +24,14 @@ export function discoveryChecks(configuration: Configuration): [string, Check][]
 }
 
 /** Asks the source, and the masters at its first addresses. */
-async function checkSource({ kind }: DiscoveryAddress, configuration: Configuration): Promise<Finding[]> {
-  const subject = 'discovery source';
-  let found: readonly Endpoint[];
-  try {
-    found = (await mastersOf(configuration)) ?? [];
-  } catch (error) {
-    const advice = `a node starts without an answer of ${kind} only if it knows its own address (local_hostname), and waits for the others`;
-    return [{ subject, state: 'problem', detail: (error as Error).message, advice }];
-  }
-  const first = found.slice(0, TRIED_MAX_COUNT);
-  const more = found.length > first.length ? `, and ${found.length - first.length} or more others` : '';
-  const detail = `${kind} names ${first.map(formatEndpoint).join(', ')}${more}`;
-  const answers = await Promise.all(first.map((endpoint) => checkDiscovery(endpoint, configuration)));
-  return [{ subject, state: 'ok', detail }, ...answers.flat()];
+async function checkSource(
+  address: Exclude<DiscoveryAddress, { readonly kind: 'list' }>,
+  configuration: Configuration,
+): Promise<Finding[]> {
+  const { found, findings } = await askSource(address, configuration);
+  const tried = found.slice(0, TRIED_MAX_COUNT);
+  const answers = await Promise.all(tried.map((endpoint) => checkDiscovery(endpoint, configuration)));
+  return [...findings, ...answers.flat()];
 }
 
 async function checkDiscovery(endpoint: Endpoint, configuration: Configuration): Promise<Finding[]> {

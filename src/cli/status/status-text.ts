@@ -12,7 +12,7 @@ import {
   wrapText,
 } from '../../command/table.js';
 import { type Paint, plainPaint, type Tone } from '../../command/terminal.js';
-import type { DepartedNode } from '../../metrics/node-report.js';
+import type { DepartedNode, DiscoveryReport } from '../../metrics/node-report.js';
 import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
 import { QUOTA_COLUMNS, quotaRows } from './quotas-table.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
@@ -115,6 +115,7 @@ function formatTotals({ totals, departed, nodes, time_ms }: StatusResult, column
   if (disk !== null) pairs.push(['disk', formatUse(disk)]);
   const masters = nodes.flatMap((node) => (node.state === 'up' ? (node.masters ?? []) : []));
   if (masters.length > 0) pairs.push(['masters', printable([...new Set(masters)].join(', '))]);
+  for (const source of sourcesOf(nodes)) pairs.push(['found by', printable(source)]);
   const lines = formatPairs(pairs, columns).split('\n');
   return lines
     .map((line) => (totals.lost > 0 && line.startsWith('  lost nodes') ? paint('bad', line) : line))
@@ -213,10 +214,25 @@ function remarks(nodes: readonly NodeRow[]): Map<string, string[]> {
 
 function remarksOf(node: NodeRow): string[] {
   if (node.state === 'unreachable') return [`unreachable: ${node.error}`];
-  const { health, transport, data_protocol } = node;
+  const { health, transport, data_protocol, discovery } = node;
   const fellBack = transport?.wanted !== data_protocol && transport?.reason;
   const reads = fellBack ? [`reads over ${data_protocol}, not ${transport.wanted}: ${transport.reason}`] : [];
-  return [...(health?.reasons ?? []), ...reads];
+  const source = discovery?.trouble ? [`${discovery.source} does not answer: ${discovery.trouble}`] : [];
+  return [...(health?.reasons ?? []), ...source, ...reads];
+}
+
+/** A line about each source by which nodes find each other. */
+function sourcesOf(nodes: readonly NodeRow[]): string[] {
+  const reports = nodes.flatMap((node) => (node.state === 'up' && node.discovery ? [node.discovery] : []));
+  const bySource = new Map<string, DiscoveryReport[]>();
+  for (const report of reports) bySource.set(report.source, [...(bySource.get(report.source) ?? []), report]);
+  return [...bySource].map(([source, all]) => {
+    const answering = all.filter(({ trouble }) => trouble === '').length;
+    const ages = all.flatMap(({ answered_ago_s }) => amountOf(answered_ago_s) ?? []);
+    const last = ages.length === 0 ? 'never' : `${formatAge(Math.min(...ages))} ago`;
+    const found = Math.max(...all.map((one) => one.found));
+    return `${source}: ${found} address${found === 1 ? '' : 'es'}, answers ${answering} of ${all.length} nodes, last ${last}`;
+  });
 }
 
 /** Part of the pages asked for that a prefix had: in the last seconds, else since the node started. */

@@ -1,3 +1,4 @@
+import type { DiscoveryReport } from '../../metrics/node-report.js';
 import { amount } from '../data/loose.js';
 import type { MemberLine } from '../data/member-lines.js';
 import { memberLine } from '../data/member-lines.js';
@@ -26,6 +27,7 @@ const FACTS: readonly Fact[] = [
     'Reads over',
     (_, { protocol, fallback }) => (protocol === null ? null : fallback === '' ? protocol : `${protocol}, ${fallback}`),
   ],
+  ['Finds others by', ({ report }) => foundBy(report?.discovery)],
   ['Ring share', (_, { ringShare }) => (ringShare === null ? null : formatShare(ringShare))],
   [
     'Keys in its directory',
@@ -36,6 +38,12 @@ const FACTS: readonly Fact[] = [
   ['Evicted', (_, { evictionsPerS }) => (evictionsPerS === null ? null : formatPageRate(evictionsPerS))],
   ['Clients', (_, { clients }) => (clients === null ? null : formatCount(clients))],
 ];
+
+/** The source of the addresses of other nodes, and its trouble. */
+function foundBy({ source, trouble }: Partial<DiscoveryReport> = {}): string | null {
+  if (source === undefined) return null;
+  return trouble ? `${source}, which does not answer: ${trouble}` : source;
+}
 
 /** What one node is: shown when one is chosen. */
 export class NodeFactsView {

@@ -2,6 +2,8 @@ import type { Environment } from '../../base/environment/environment.js';
 import { formatEndpoint } from '../../base/environment/network.js';
 import type { DiscoveryClient } from '../../discovery/client.js';
 import type { EmbeddedMaster } from '../../discovery/embedded-master.js';
+import type { SourceState } from '../../discovery/sources/rendezvous.js';
+import type { DiscoveryReport } from '../../metrics/node-report.js';
 import type { ChosenTransport } from '../../transport/create-transport.js';
 import type { NodeInfo } from '../../types.js';
 import type { MemberEvents } from './member-events.js';
@@ -13,6 +15,8 @@ export interface OwnReportParts {
   readonly chosen: ChosenTransport;
   readonly master: Pick<EmbeddedMaster, 'isHead'>;
   readonly discovery: Pick<DiscoveryClient, 'seats'>;
+  /** What the source of discovery addresses says; undefined with a list of them. */
+  readonly source: SourceState | undefined;
   readonly members: ReadonlyMap<string, NodeInfo>;
   readonly memberEvents: Pick<MemberEvents, 'departed' | 'list'>;
   /** Keys in this node's shard of the directory. */
@@ -39,10 +43,16 @@ export function ownReport(parts: OwnReportParts): Record<string, unknown> {
     metrics_endpoint: self?.metricsPort ? formatEndpoint({ host: self.metricsHost, port: self.metricsPort }) : '',
     is_meta: parts.master.isHead,
     masters: parts.discovery.seats().map(formatEndpoint),
+    ...(parts.source === undefined ? {} : { discovery: discoveryReport(parts.source) }),
     members: members.size,
     directory: { keys: parts.directoryKeys },
     rss_bytes: env.host.residentBytes(),
     departed: parts.memberEvents.departed(),
     member_events: parts.memberEvents.list(),
   };
+}
+
+function discoveryReport({ source, found, answeredAgoMs, failure }: SourceState): DiscoveryReport {
+  const answered_ago_s = answeredAgoMs === undefined ? null : answeredAgoMs / 1000;
+  return { source, found, answered_ago_s, trouble: failure ?? '' };
 }

@@ -324,13 +324,14 @@ export class NodeRuntime {
   }
 
   #ownReport({ chosen, membership, members, memberEvents, directory }: NodeParts): Record<string, unknown> {
-    const { master, discovery } = membership;
+    const { master, discovery, rendezvous } = membership;
     return ownReport({
       identity: this.#identity,
       vnodes: this.config.vnodes,
       chosen,
       master,
       discovery,
+      source: rendezvous?.state(),
       members: members.byId,
       memberEvents,
       directoryKeys: directory.keys,
