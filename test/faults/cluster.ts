@@ -5,11 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { type FaultNetwork, hostOf, isSuite, PORTS } from './network.js';
+import { type FaultNetwork, HUB_HOST, hostOf, isSuite, PORTS } from './network.js';
 import { NodeProcess } from './node-process.js';
 import type { Canary, Violation } from './protocol.js';
 import type { ProxyMode } from './proxy.js';
 import type { Schedule } from './schedule.js';
+import { SourceServer } from './source.js';
 
 const PROXY_PROGRAM = fileURLToPath(new URL('./faults-proxy-program.js', import.meta.url));
 const FOLDER = /^meshcache-faults-(\d+)$/;
@@ -42,11 +43,17 @@ export class FaultCluster {
   readonly #clockOffsetsMs = new Map<number, number>();
   readonly #unheard = new Map<number, Set<number>>();
   readonly #lossPercent = new Map<number, number>();
+  /** Where the nodes find each other; undefined: by a list of addresses. */
+  readonly source: SourceServer | undefined;
   isWorking = false;
 
   constructor(schedule: Schedule, options: ClusterOptions) {
     this.#schedule = schedule;
     this.#options = options;
+    const { source: kind, nodes } = schedule;
+    const place = { namespace: options.network.hub, host: HUB_HOST, folder: join(this.folder, 'source') };
+    const hosts = Array.from({ length: nodes }, (_, i) => hostOf(i + 1));
+    this.source = kind && new SourceServer({ kind, ...place, nodes: hosts, masterPort: PORTS.discovery });
   }
 
   /** Nodes that run now, stopped ones included. */
@@ -64,6 +71,7 @@ export class FaultCluster {
     mkdirSync(this.folder, { recursive: true });
     for (const node of this.#schedule.disks) this.#mountDisk(node);
     network.heal();
+    await this.source?.start();
     network.setProxied(this.#schedule.proxied);
     await Promise.all(this.#schedule.proxied.map((node) => this.#startProxy(node)));
     await Promise.all(Array.from({ length: this.#schedule.nodes }, (_, i) => this.startNode(i + 1)));
@@ -165,6 +173,7 @@ export class FaultCluster {
   async end(): Promise<void> {
     for (const process of this.running()) await process.kill();
     for (const proxy of this.#proxies.values()) proxy.kill('SIGKILL');
+    await this.source?.stop();
     this.#options.network.heal();
     removeFolder(this.folder);
   }
@@ -178,7 +187,8 @@ export class FaultCluster {
     const { listedMasters, replicas, evictionPolicy, isAuthenticated, promotesHotReads, disks } = this.#schedule;
     const masters = Array.from({ length: listedMasters }, (_, i) => `${hostOf(i + 1)}:${PORTS.discovery}`);
     return {
-      discovery_addr: masters.join(),
+      discovery_addr: this.source?.addr ?? masters.join(),
+      discovery_port: PORTS.discovery,
       protocol: 'tcp',
       local_hostname: hostOf(node),
       node_id: nodeId(node),

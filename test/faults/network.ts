@@ -6,6 +6,8 @@ const SUBNET = '10.89.0';
 /** Ports of a node's servers; the proxy of a node listens {@link PROXY_OFFSET} further on. */
 export const PORTS = { discovery: 31990, control: 31001, data: 31002 } as const;
 export const PROXY_OFFSET = 10_000;
+/** Address of servers beside the nodes. */
+export const HUB_HOST = `${SUBNET}.254`;
 
 /** What a node does not let in. */
 export interface Barrier {
@@ -61,6 +63,11 @@ export class FaultNetwork {
     return this.#name(String(node));
   }
 
+  /** The namespace with the bridge, where servers beside the nodes run, at {@link HUB_HOST}. */
+  get hub(): string {
+    return this.#name('hub');
+  }
+
   /** Cuts and joins the node's link. */
   setLink(node: number, isUp: boolean): void {
     ip('-n', this.#name('hub'), 'link', 'set', `n${node}`, isUp ? 'up' : 'down');
@@ -106,7 +113,8 @@ export class FaultNetwork {
     const hub = this.#name('hub');
     ip('netns', 'add', hub);
     ip('-n', hub, 'link', 'add', 'br0', 'type', 'bridge');
-    ip('-n', hub, 'link', 'set', 'br0', 'up');
+    ip('-n', hub, 'addr', 'add', `${HUB_HOST}/24`, 'dev', 'br0');
+    for (const device of ['lo', 'br0']) ip('-n', hub, 'link', 'set', device, 'up');
     for (let node = 1; node <= this.#nodes; node++) {
       const name = this.nameOf(node);
       ip('netns', 'add', name);

@@ -11,6 +11,7 @@ import type { Canary, Violation } from './protocol.js';
 import { type Outcome, runScenario } from './scenario.js';
 import { FAULT_KINDS, type FaultKind, type Schedule, type ScheduleOptions, scheduleOf } from './schedule.js';
 import { SoakSamples } from './soak.js';
+import { type SourceKind, whyNoSource } from './source.js';
 
 const HELP = `node build/test/faults-run.js [options]
 
@@ -19,17 +20,18 @@ const HELP = `node build/test/faults-run.js [options]
   --seconds N      time for faults in each run (30)
   --nodes N        (5)
   --faults K,...   ${FAULT_KINDS.join(', ')} (all)
+  --source S,...   list, dns, etcd: where nodes find each other (each run by its seed: half of them list)
   --gap MS         mean time between two faults (900)
   --schedule FILE  one run by a schedule that an earlier run has written
   --canary         plants faults in the suite's own nodes: each must be found
-  --ci             two fixed seeds and two by chance, 8 s each, and the canaries
+  --ci             two fixed seeds, and two by chance with DNS and with etcd, 8 s each, and the canaries
   --soak MINUTES   one run with few faults; what the processes take must not grow
 
 Schedules, logs and the nodes' output: build/faults/SEED/. Exit status 0: nothing was found.
 `;
 
 const OUTPUT = fileURLToPath(new URL('./', import.meta.url));
-const CI = { seeds: [1, 2], byChance: 2, seconds: 8 };
+const CI = { seeds: [1, 2], byChance: ['dns', 'etcd'], seconds: 8 } as const;
 const SOAK_GAP_MS = 12_000;
 
 const { values: options } = parseArgs({
@@ -40,6 +42,7 @@ const { values: options } = parseArgs({
     nodes: { type: 'string', default: '5' },
     faults: { type: 'string' },
     gap: { type: 'string', default: '900' },
+    source: { type: 'string' },
     schedule: { type: 'string' },
     canary: { type: 'boolean', default: false },
     ci: { type: 'boolean', default: false },
@@ -65,28 +68,62 @@ function kinds(): FaultKind[] {
 
 function seeds(): number[] {
   const byChance = (count: number) => Array.from({ length: count }, () => systemRandom.u32());
-  if (options.ci) return [...CI.seeds, ...byChance(CI.byChance)];
+  if (options.ci) return [...CI.seeds];
   if (options.seed === undefined) return byChance(whole('runs', 1));
   const given = options.seed.split(',').map(Number);
   if (given.every((seed) => Number.isSafeInteger(seed) && seed >= 0 && seed < 2 ** 32)) return given;
   throw new Error(`--seed: whole numbers below 2^32, comma-separated, got ${options.seed}`);
 }
 
+/** Where the nodes of a run may find each other. */
+function sources(): readonly ('list' | SourceKind)[] {
+  if (options.source === undefined) return options.ci ? ['list'] : ['list', 'dns', 'list', 'etcd'];
+  const names = options.source.split(',').filter(Boolean);
+  for (const name of names) {
+    if (!['list', 'dns', 'etcd'].includes(name)) throw new Error(`--source: list, dns or etcd, got ${name}`);
+  }
+  return names as ('list' | SourceKind)[];
+}
+
 function schedules(): Schedule[] {
   if (options.schedule !== undefined) return [JSON.parse(readFileSync(options.schedule, 'utf8')) as Schedule];
   const seconds = options.ci ? CI.seconds : whole('seconds', 1);
   const common = { seconds, nodes: whole('nodes', 3), kinds: kinds(), gapMs: whole('gap', 1) };
-  return seeds().map((seed) => scheduleOf(seed, common));
+  const possible = sources();
+  const all = seeds().map((seed) => {
+    const source = possible[seed % possible.length];
+    return scheduleOf(seed, { ...common, source: source === 'list' ? undefined : source });
+  });
+  const ofSources = options.ci ? CI.byChance : [];
+  return [...all, ...ofSources.map((source) => scheduleOf(systemRandom.u32(), { ...common, source }))];
+}
+
+/** Why the server of a schedule's source cannot run here; undefined: it can, or none is needed. */
+function refusalOf({ source }: Schedule): string | undefined {
+  return source && whyNoSource(source);
 }
 
 function report(outcome: Outcome, took: string): void {
-  const { seed, faults, counts, calls, longestMs, survivors, recoveryMs, readsJudged, starvedMs, violations } = outcome;
+  const {
+    seed,
+    faults,
+    counts,
+    calls,
+    longestMs,
+    survivors,
+    recoveryMs,
+    readsJudged,
+    joinedMs,
+    starvedMs,
+    violations,
+  } = outcome;
   const { pagesSet, hits, misses, remoteHits, diskHits, checksumFailures } = counts;
   console.log(
     `seed ${seed}: ${took}, ${faults} faults, ${calls} calls, ${pagesSet} pages set, ${hits} read ` +
       `(${remoteHits} remote, ${diskHits} disk) and checked, ${misses} misses, ${checksumFailures} caught by checksum; ` +
       `longest set ${longestMs.set}, get ${longestMs.get}, exists ${longestMs.exists}, clear ${longestMs.clear}, delete ${longestMs.delete} ms; ` +
       `${readsJudged} reads in order; ${survivors} pages found everywhere after ${recoveryMs} ms; ` +
+      `${joinedMs > 0 ? `joined at most ${joinedMs} ms after the return of the source; ` : ''}` +
       `waited for a processor ${(starvedMs / 1000).toFixed(1)} s; violations: ${violations.length}`,
   );
   for (const violation of violations) console.log(`  ${inWords(violation)}`);
@@ -102,8 +139,15 @@ function inWords({ kind, node, detail }: Violation): string {
 async function runAll(all: readonly Schedule[]): Promise<boolean> {
   const outcomes: Outcome[] = [];
   for (const schedule of all) {
-    const { seed, nodes, seconds, faults } = schedule;
-    console.log(`seed ${seed}: ${nodes} nodes, ${faults.length} faults in ${seconds} s`);
+    const { seed, nodes, seconds, faults, source, sourceFaults = [] } = schedule;
+    const refusal = refusalOf(schedule);
+    if (refusal !== undefined) {
+      console.log(`seed ${seed}: SKIPPED: ${refusal}`);
+      if (options.ci) return false;
+      continue;
+    }
+    const by = source === undefined ? '' : `, by ${source} with ${sourceFaults.length} troubles`;
+    console.log(`seed ${seed}: ${nodes} nodes, ${faults.length} faults in ${seconds} s${by}`);
     const startMs = performance.now();
     const outputFolder = join(OUTPUT, String(seed));
     const outcome = await inNetwork(nodes, (network) => runScenario(schedule, { network, outputFolder }));

@@ -6,11 +6,12 @@ import { FaultCluster } from './cluster.js';
 import type { FaultNetwork } from './network.js';
 import type { NodeProcess } from './node-process.js';
 import { disagreements, ORDER_BOUND_MS, OrderJudge, orderEvents, sharedMs } from './order.js';
+import { sourceOutages } from './outages.js';
 import { ownStalls } from './own-stalls.js';
 import { keyName, keyText, NAMED, NAMED_KEYS_COUNT, OWN_KEYS_COUNT } from './pages.js';
 import type { CallKind, Canary, Progress, Survivor, Violation } from './protocol.js';
 import type { ProxyMode } from './proxy.js';
-import type { Fault, FaultKind, Schedule } from './schedule.js';
+import type { Fault, FaultKind, Schedule, SourceFault } from './schedule.js';
 
 /**
  * From the end of the last fault on, until every node has found every page. What the machine lets the node that fares worst wait
@@ -42,6 +43,8 @@ export interface Outcome {
     'pagesSet' | 'setFailures' | 'hits' | 'misses' | 'remoteHits' | 'diskHits' | 'checksumFailures'
   >;
   readonly calls: number;
+  /** Longest time until a node had joined after its source of addresses was back; 0 without a source. */
+  readonly joinedMs: number;
   /** For so long the nodes waited for a processor, all together: what a busy machine has of a run's times. */
   readonly starvedMs: number;
   readonly longestMs: Readonly<Record<CallKind, number>>;
@@ -111,9 +114,19 @@ class Scenario {
     const readAgainMs = await this.#readAgain(boundMs);
     await this.#count();
     cluster.isWorking = false;
+    const joinedMs = await this.#outages();
     await Promise.all(cluster.running().map((process) => process.close()));
     const readsJudged = this.#judgeOrder(readAgainMs, boundMs);
-    return this.#outcome({ survivors, recoveryMs, readsJudged });
+    return this.#outcome({ survivors, recoveryMs, readsJudged, joinedMs });
+  }
+
+  #outages(): Promise<number> {
+    return sourceOutages({
+      cluster: this.#cluster,
+      nodes: this.#schedule.nodes,
+      onViolation: (violation) => this.#violated(violation),
+      onEvent: (what, fields) => this.#log(what, fields),
+    });
   }
 
   async end(): Promise<void> {
@@ -123,10 +136,11 @@ class Scenario {
   /** Each fault from its time on for its duration; resolves when the last has ended and every node runs. */
   async #injectAll(): Promise<void> {
     const startMs = performance.now();
-    const faults = this.#schedule.faults.map(async (fault) => {
-      await sleep(Math.max(0, startMs + fault.atMs - performance.now()));
-      await this.#inject(fault);
-    });
+    const at = (atMs: number) => sleep(Math.max(0, startMs + atMs - performance.now()));
+    const faults = [
+      ...this.#schedule.faults.map((fault) => at(fault.atMs).then(() => this.#inject(fault))),
+      this.#troubleSource(at),
+    ];
     const endMs = startMs + this.#schedule.seconds * 1000;
     const ending = Promise.all([sleep(endMs - startMs), ...faults]).then(() => true);
     for (;;) {
@@ -134,6 +148,18 @@ class Scenario {
       await this.#options.onTurn?.(this.#cluster, performance.now() - startMs);
       const isOver = await Promise.race([ending, sleep(1_000, false)]);
       if (isOver) return;
+    }
+  }
+
+  /** The troubles of the source of addresses, one after the other. */
+  async #troubleSource(at: (atMs: number) => Promise<unknown>): Promise<void> {
+    for (const { trouble, atMs, durationMs } of this.#schedule.sourceFaults ?? []) {
+      await at(atMs);
+      this.#log('begin', { trouble, durationMs } satisfies Partial<SourceFault>);
+      const end = await this.#cluster.source?.trouble(trouble);
+      await sleep(durationMs);
+      await end?.();
+      this.#log('end', { trouble });
     }
   }
 
@@ -318,7 +344,7 @@ class Scenario {
     await Promise.all(this.#cluster.running().map(({ node }) => this.#take(node)));
   }
 
-  #outcome(results: Pick<Outcome, 'survivors' | 'recoveryMs' | 'readsJudged'>): Outcome {
+  #outcome(results: Pick<Outcome, 'survivors' | 'recoveryMs' | 'readsJudged' | 'joinedMs'>): Outcome {
     const all = [...this.#progress.values()];
     const sum = (pick: (progress: Progress) => number) => all.reduce((total, each) => total + pick(each), 0);
     const counts = {

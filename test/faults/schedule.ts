@@ -1,5 +1,6 @@
 import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from '../../src/config.js';
+import { SOURCE_TROUBLES, type SourceKind, type SourceTrouble } from './source.js';
 
 /** What a fault needs of the node that it happens to. */
 interface Kind {
@@ -13,7 +14,7 @@ interface Kind {
   readonly needs?: 'proxy' | 'disk';
 }
 
-/** All faults; `amount` is in the unit that the comment names. */
+/** Faults of nodes; `amount` is in the unit that the comment names. */
 export const KINDS = {
   /** SIGKILL; started again with the same id and ports. */
   kill: { group: 'process', weight: 4, durationMs: [200, 8_000] },
@@ -48,6 +49,13 @@ export const KINDS = {
 export type FaultKind = keyof typeof KINDS;
 export const FAULT_KINDS = Object.keys(KINDS) as readonly FaultKind[];
 
+/** A time in which the source of addresses has a trouble, or is at the end of it what it was at its beginning. */
+export interface SourceFault {
+  readonly trouble: SourceTrouble;
+  readonly atMs: number;
+  readonly durationMs: number;
+}
+
 export interface Fault {
   readonly kind: FaultKind;
   readonly atMs: number;
@@ -76,6 +84,9 @@ export interface Schedule {
   /** Nodes with a disk tier. */
   readonly disks: readonly number[];
   readonly faults: readonly Fault[];
+  /** Where nodes find each other; undefined: by the list of discovery addresses. */
+  readonly source?: SourceKind;
+  readonly sourceFaults?: readonly SourceFault[];
 }
 
 export interface ScheduleOptions {
@@ -86,12 +97,18 @@ export interface ScheduleOptions {
   readonly gapMs: number;
   /** Nodes with faults of the group `process`; all when left out. */
   readonly mortal?: readonly number[];
+  /** Where nodes find each other; default: by a list. */
+  readonly source?: SourceKind | undefined;
 }
 
 /** Without faults in the first and the last moments of a run, which has nothing to lose and no time to notice then. */
 const QUIET_MS = 500;
 /** A node that was down has so long to be itself again before it gets the next fault of the group. */
 const RETURN_MS = 2_500;
+/** Least and longest time of a trouble of the source, and of the pause before it. */
+const SOURCE_TIMES_MS = [500, 6_000] as const;
+/** Makes the seed of the source's troubles another one than that of the rest. */
+const SOURCE_SEED = 0x5eed_0002;
 
 export function scheduleOf(seed: number, options: ScheduleOptions): Schedule {
   const random = seededRandom(seed);
@@ -116,7 +133,24 @@ export function scheduleOf(seed: number, options: ScheduleOptions): Schedule {
     const fault = draw(random, { atMs, endMs, all, cluster, options, before: faults });
     if (fault !== undefined) faults.push(fault);
   }
-  return { seed, seconds, nodes, ...cluster, faults };
+  const schedule = { seed, seconds, nodes, ...cluster, faults };
+  const { source } = options;
+  return source === undefined ? schedule : { ...schedule, source, sourceFaults: sourceFaults(seed, endMs) };
+}
+
+/** Troubles one after the other, drawn apart, so that all else of a seed is the same without them. */
+function sourceFaults(seed: number, endMs: number): SourceFault[] {
+  const random = seededRandom(seed ^ SOURCE_SEED);
+  random.u32();
+  const faults: SourceFault[] = [];
+  for (let atMs = QUIET_MS; ; ) {
+    atMs += Math.round(between(random, SOURCE_TIMES_MS));
+    const durationMs = Math.min(Math.round(between(random, SOURCE_TIMES_MS)), endMs - atMs);
+    if (durationMs < SOURCE_TIMES_MS[0]) return faults;
+    const trouble = SOURCE_TROUBLES[random.u32() % SOURCE_TROUBLES.length] as SourceTrouble;
+    faults.push({ trouble, atMs, durationMs });
+    atMs += durationMs;
+  }
 }
 
 interface Draw {

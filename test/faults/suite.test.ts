@@ -31,6 +31,7 @@ import {
 import { TcpProxy } from './proxy.js';
 import { FAULT_KINDS, KINDS, scheduleOf } from './schedule.js';
 import { SoakSamples } from './soak.js';
+import { SOURCE_TROUBLES } from './source.js';
 
 const OPTIONS = { seconds: 600, nodes: 5, kinds: FAULT_KINDS, gapMs: 500 };
 
@@ -369,10 +370,25 @@ test('faults: the program refuses options that it does not understand', (t) => {
     [['--faults', 'flood'], /there is no flood/],
     [['--seed', '-1'], /--seed/],
     [['--nodes', '2'], /--nodes/],
+    [['--source', 'zookeeper'], /--source: list, dns or etcd/],
   ] as const) {
     const { status, stderr, stdout } = spawnSync(process.execPath, [program, ...args], { encoding: 'utf8' });
     if (stdout.includes('SKIPPED')) return t.pass();
     t.not(status, 0);
     t.regex(stderr, message);
+  }
+});
+
+test('faults: a source of addresses has troubles one after the other, and changes nothing else of a seed', (t) => {
+  const plain = scheduleOf(3, OPTIONS);
+  const { source, sourceFaults = [], ...others } = scheduleOf(3, { ...OPTIONS, source: 'etcd' });
+  t.is(source, 'etcd');
+  t.deepEqual(others, plain);
+  t.deepEqual([...new Set(sourceFaults.map(({ trouble }) => trouble))].sort(), [...SOURCE_TROUBLES].sort());
+  let freeMs = 0;
+  for (const { atMs, durationMs } of sourceFaults) {
+    t.true(atMs > freeMs);
+    freeMs = atMs + durationMs;
+    t.true(freeMs <= OPTIONS.seconds * 1000);
   }
 });

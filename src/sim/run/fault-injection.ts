@@ -1,12 +1,15 @@
 import type { Checker } from '../check/checker.js';
 import { type Fault, type FaultKind, RESTARTS } from '../scenario/faults.js';
+import type { Scenario } from '../scenario/scenario.js';
 import { applyFault, type FaultKind as HostFaultKind } from '../world/faults.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { World } from '../world/world.js';
+import { SOURCE_NAME } from './node-settings.js';
 import type { SimNode } from './sim-node.js';
 
 export interface FaultInjectionParts {
   readonly world: World;
+  readonly scenario: Pick<Scenario, 'shape'>;
   readonly nodes: readonly SimNode[];
   readonly checker: Checker;
   /** Drains a node as an operator does. Resolves when the node has left, or cannot. */
@@ -41,6 +44,9 @@ const OF_HOSTS: Partial<
   clockdrift: (amount) => [{ kind: 'clock-drift', amount }],
   clockstop: () => [{ kind: 'clock-stop' }],
 };
+
+/** Addresses without a host. */
+const DEAD_ADDRESSES = ['10.254.0.1', '10.254.0.2', '10.254.0.3', '10.254.0.4'];
 
 /** Injects faults into a running cluster. */
 export class FaultInjection {
@@ -99,9 +105,34 @@ export class FaultInjection {
         // A supervisor starts nodes that have ended.
         for (const node of nodes) void node.start();
         return () => {};
+      case 'sourcedown':
+      case 'sourcesilent':
+        return this.#source.fail(fault.kind === 'sourcedown' ? 'down' : 'silent');
+      case 'sourcewipe':
+      case 'sourceold':
+        return this.#loseData(fault.kind === 'sourcewipe');
       default:
         return this.#apply(fault, hosts);
     }
+  }
+
+  get #source() {
+    const { world, scenario } = this.#parts;
+    return scenario.shape.discovery === 'etcd' ? world.etcd : world.names;
+  }
+
+  /** The source loses its data, or has old ones; the result ends that. */
+  #loseData(isAll: boolean): () => void {
+    const { world, nodes } = this.#parts;
+    const { etcd, names } = world;
+    if (this.#source === etcd) {
+      const snapshot = etcd.snapshot();
+      if (isAll) etcd.restart();
+      return isAll ? () => {} : () => etcd.restart(snapshot);
+    }
+    names.set(SOURCE_NAME, isAll ? [] : DEAD_ADDRESSES);
+    const addresses = new Set(nodes.map(({ host }) => host.address));
+    return () => names.set(SOURCE_NAME, [...addresses]);
   }
 
   /** Applies a fault to hosts; the result ends it. */

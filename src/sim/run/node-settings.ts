@@ -5,6 +5,9 @@ import { hasDisk, hostOf, type Scenario } from '../scenario/scenario.js';
 const MASTER_PORT = 6000;
 const CONTROL_PORT = 7000;
 const DATA_PORT = 8000;
+/** Name whose records are the addresses of all hosts. */
+export const SOURCE_NAME = 'nodes.test';
+const SOURCES = { dns: `dns://${SOURCE_NAME}:${MASTER_PORT}`, etcd: 'etcd://10.255.0.1:2379' } as const;
 
 export function hostName(host: number): string {
   return `host-${host}`;
@@ -12,6 +15,11 @@ export function hostName(host: number): string {
 
 export function nodeName(node: number): string {
   return `node-${node}`;
+}
+
+/** Address of a host. */
+export function hostAddress(host: number): string {
+  return `10.${(host >> 16) & 255}.${(host >> 8) & 255}.${host & 255}`;
 }
 
 /** Control port of a node on its host. */
@@ -27,14 +35,16 @@ export function diskPath(node: number): string {
 /** Configuration of a node's store. */
 export function storageConfig(scenario: Scenario, node: number): StorageConfig {
   const { shape } = scenario;
+  const { discovery = 'list' } = shape;
   const masters = Array.from({ length: Math.min(shape.listedMasters, scenario.nodes) }, (_, i) => {
     return `${hostName(hostOf(scenario, i + 1))}:${MASTER_PORT + rankOf(scenario, i + 1)}`;
   });
   const extraConfig: Record<string, unknown> = {
     protocol: 'tcp',
-    discovery_addr: masters.join(','),
+    discovery_addr: discovery === 'list' ? masters.join(',') : SOURCES[discovery],
+    ...(discovery === 'list' ? {} : { discovery_port: MASTER_PORT }),
     node_id: nodeName(node),
-    local_hostname: hostName(hostOf(scenario, node)),
+    local_hostname: discovery === 'list' ? hostName(hostOf(scenario, node)) : hostAddress(hostOf(scenario, node)),
     control_port: controlPort(scenario, node),
     tcp_port: DATA_PORT + rankOf(scenario, node),
     global_segment_size: shape.poolPages * shape.pageBytes,

@@ -1,7 +1,7 @@
 import { ConfigError } from '../../base/errors.js';
 import { likeness, type Violation } from '../check/violations.js';
 import type { Fault } from '../scenario/faults.js';
-import { SCENARIO, type Scenario } from '../scenario/scenario.js';
+import { hasSource, SCENARIO, type Scenario } from '../scenario/scenario.js';
 import type { MixedWorkload } from '../scenario/workload.js';
 import { type RunOptions, runScenario, type ScenarioResult } from './run-scenario.js';
 
@@ -111,6 +111,7 @@ const STEPS: readonly Step[] = [
     workload.pauseMaxMs < 1_000 ? { ...workload, pauseMaxMs: workload.pauseMaxMs * 2 } : undefined,
   ),
   (scenario) => (scenario.shape.diskPages === null ? undefined : ofShape(scenario, { diskPages: null })),
+  (scenario) => (hasSource(scenario) ? ofShape(scenario, { discovery: 'list' }) : undefined),
   (scenario) => (isUsualNetwork(scenario) ? undefined : { ...scenario, network: SCENARIO.network }),
 ];
 
@@ -121,7 +122,8 @@ function fewerNodes(scenario: Scenario): Scenario | undefined {
   const left = (some: readonly number[]) => some.filter((node) => node <= nodes);
   const faults = scenario.faults.flatMap((fault): Fault[] => {
     const peers = left(fault.peers);
-    const isEmpty = left(fault.nodes).length === 0 || (fault.peers.length > 0 && peers.length === 0);
+    const isEmpty =
+      (fault.nodes.length > 0 && left(fault.nodes).length === 0) || (fault.peers.length > 0 && peers.length === 0);
     return isEmpty ? [] : [{ ...fault, nodes: left(fault.nodes), peers }];
   });
   const joins = scenario.joins

@@ -13,7 +13,7 @@ import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';
-import { hostName } from './node-settings.js';
+import { hostAddress, hostName, SOURCE_NAME } from './node-settings.js';
 import { Operator } from './operator.js';
 import { promotingMs } from './reading-time.js';
 import { Series } from './series.js';
@@ -78,6 +78,10 @@ export class SimCluster {
       callBoundsMs: callBounds(scenario),
     });
     const hosts = this.#hosts();
+    world.names.set(
+      SOURCE_NAME,
+      hosts.map(({ address }) => address),
+    );
     const keys = workload.kind === 'mixed' ? new MixedKeys(workload, scenario.shape) : undefined;
     this.nodes = Array.from({ length: scenario.nodes }, (_, i) => {
       const host = hosts[hostOf(scenario, i + 1) - 1] as SimHost;
@@ -87,6 +91,7 @@ export class SimCluster {
     const operator = new Operator(world, scenario);
     this.faults = new FaultInjection({
       world,
+      scenario,
       nodes: this.nodes,
       checker: this.checker,
       drain: (node, timeoutMs) => operator.drain(node, timeoutMs),
@@ -143,7 +148,7 @@ export class SimCluster {
   #hosts(): SimHost[] {
     const { nodes } = this.#scenario;
     return Array.from({ length: hostOf(this.#scenario, nodes) }, (_, i) => {
-      return this.#world.host({ name: hostName(i + 1) });
+      return this.#world.host({ name: hostName(i + 1), address: hostAddress(i + 1) });
     });
   }
 

@@ -1,7 +1,7 @@
 /** Requirements of a kind of fault, and how random scenarios draw it. */
 interface FaultKindShape {
-  /** Group of the kind; a node has at most one fault of each group at a time. */
-  readonly group: 'process' | 'network' | 'disk' | 'clock';
+  /** Group of the kind; a node has at most one fault of each group at a time, and so has the source of addresses, which is no node. */
+  readonly group: 'process' | 'network' | 'disk' | 'clock' | 'source';
   /** Relative frequency with which it is drawn. */
   readonly weight: number;
   readonly durationMs: readonly [least: number, most: number];
@@ -9,7 +9,7 @@ interface FaultKindShape {
   readonly amount?: readonly [least: number, most: number];
   /** Whether the fault is between `nodes` and `peers`, or between a node and all others. */
   readonly peers?: 'others' | 'some';
-  readonly needs?: 'disk';
+  readonly needs?: 'disk' | 'source';
 }
 
 /** All kinds of faults. Each comment names the unit of `amount`. */
@@ -70,6 +70,14 @@ export const FAULT_KINDS = {
   clockdrift: { group: 'clock', weight: 1, durationMs: [2_000, 20_000], amount: [10, 50_000] },
   /** The wall clock stands still. */
   clockstop: { group: 'clock', weight: 1, durationMs: [500, 10_000] },
+  /** DNS answers with an error; the port of etcd refuses, and its watches end. */
+  sourcedown: { group: 'source', weight: 3, durationMs: [500, 12_000], needs: 'source' },
+  /** DNS or etcd does not answer. */
+  sourcesilent: { group: 'source', weight: 3, durationMs: [500, 12_000], needs: 'source' },
+  /** DNS knows no records; etcd has lost all its data at the beginning. */
+  sourcewipe: { group: 'source', weight: 2, durationMs: [500, 8_000], needs: 'source' },
+  /** DNS has records of dead hosts only; at the end, etcd is restarted with the data that it had at the beginning. */
+  sourceold: { group: 'source', weight: 2, durationMs: [500, 12_000], needs: 'source' },
 } as const satisfies Record<string, FaultKindShape>;
 
 /** Name of a kind of fault. */
@@ -79,6 +87,11 @@ export type FaultKind = keyof typeof FAULT_KINDS;
 export function shapeOf(kind: FaultKind): FaultKindShape {
   return FAULT_KINDS[kind];
 }
+
+/** Kinds of faults of nodes and their hosts. */
+export const NODE_FAULT_KINDS = (Object.keys(FAULT_KINDS) as FaultKind[]).filter(
+  (kind) => shapeOf(kind).group !== 'source',
+);
 
 /** Faults after which a node is another process. */
 export const RESTARTS: ReadonlySet<FaultKind> = new Set([
@@ -91,7 +104,7 @@ export const RESTARTS: ReadonlySet<FaultKind> = new Set([
   'memory',
 ]);
 
-/** A fault of nodes from `atMs` on. Nodes are numbers from 1; a fault of hosts affects the nodes' hosts. */
+/** A fault of nodes from `atMs` on. Nodes are numbers from 1; a fault of hosts affects the nodes' hosts, and one of the source has none. */
 export interface Fault {
   readonly kind: FaultKind;
   readonly atMs: number;

@@ -2,8 +2,8 @@ import { type RandomSource, seededRandom } from '../../base/environment/random.j
 import { EVICTION_POLICIES } from '../../config.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
 import { below, forkedRandom, fraction } from '../world/kernel/seeds.js';
-import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './faults.js';
-import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
+import { FAULT_KINDS, type Fault, type FaultKind, type Join, NODE_FAULT_KINDS, shapeOf } from './faults.js';
+import { hasSource, hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
 
 /** Properties that are given and not drawn. */
@@ -25,6 +25,8 @@ const QUIET_MS = 500;
 const OTHERS_POOL_PAGES = 2;
 /** Makes the seed of the quotas another one than that of the rest. */
 const QUOTAS_SEED = 0x5eed_0001;
+/** Makes the seed of where nodes find each other another one than that of the rest. */
+const SOURCE_SEED = 0x5eed_0002;
 /** Milliseconds that a node which was down gets to recover before the next fault of the group. */
 const RETURN_MS = 2_500;
 
@@ -40,7 +42,19 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const before = { seed, nodes, ranksPerHost, shape, network: drawNetwork(draw, shape), durationMs, workload };
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
-  return withPins({ ...scenario, faults: drawFaults(draw, scenario, options.kinds ?? drawKinds(draw)) });
+  const kinds = options.kinds?.filter((kind) => shapeOf(kind).group !== 'source') ?? drawKinds(draw);
+  const whole = withPins({ ...scenario, faults: drawFaults(draw, scenario, kinds) });
+  return withSource(whole, options.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[]));
+}
+
+/** The scenario, for some seeds with nodes that find each other by DNS or etcd, which have faults of their own. Drawn apart, so that all else stays. */
+function withSource(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
+  const draw = new Draw(scenario.seed ^ SOURCE_SEED);
+  if (!draw.oneIn(5)) return scenario;
+  const shape = { ...scenario.shape, discovery: draw.of(['dns', 'etcd', 'etcd'] as const) };
+  const chosen = draw.oneIn(6) ? [] : kinds.filter((kind) => shapeOf(kind).group === 'source');
+  const faults = [...scenario.faults, ...drawFaults(draw, { ...scenario, shape }, chosen)];
+  return { ...scenario, shape, faults: faults.sort((a, b) => a.atMs - b.atMs) };
 }
 
 /** The scenario, half of the time with calls that pin pages. They are drawn apart from all else, which stays as it was without them. */
@@ -188,15 +202,15 @@ function drawJoins(draw: Draw, nodes: number, durationMs: number): Join[] {
 }
 
 /** All of the kinds, or a few: many faults of one kind strain what many kinds would only touch. */
-function drawKinds(draw: Draw): FaultKind[] {
-  const all = Object.keys(FAULT_KINDS) as FaultKind[];
+function drawKinds(draw: Draw): readonly FaultKind[] {
   if (draw.oneIn(10)) return [];
-  return draw.oneIn(2) ? all : draw.some(all, 1 + draw.below(4));
+  return draw.oneIn(2) ? NODE_FAULT_KINDS : draw.some(NODE_FAULT_KINDS, 1 + draw.below(4));
 }
 
 function drawFaults(draw: Draw, scenario: Scenario, kinds: readonly FaultKind[]): Fault[] {
   const { nodes, shape, durationMs } = scenario;
-  const able = kinds.filter((kind) => shapeOf(kind).needs !== 'disk' || shape.diskPages !== null);
+  const has = { disk: shape.diskPages !== null, source: hasSource(scenario) };
+  const able = kinds.filter((kind) => has[shapeOf(kind).needs ?? 'disk'] || shapeOf(kind).needs === undefined);
   if (able.length === 0) return [];
   const faults: Fault[] = [];
   const endMs = durationMs - QUIET_MS;
@@ -228,7 +242,8 @@ function drawFault(
   const amount = amounts === undefined ? 0 : sign * Math.round(draw.between(amounts));
   const { diskNodes = all } = scenario.shape;
   const many = kind === 'partition' || kind === 'rack' ? 1 + draw.below(Math.ceil(all.length / 2)) : 1;
-  const nodes = draw.some(needs === 'disk' ? diskNodes : all, many).sort((a, b) => a - b);
+  const affected = needs === 'source' ? [] : needs === 'disk' ? diskNodes : all;
+  const nodes = draw.some(affected, many).sort((a, b) => a - b);
   const others = all.filter((node) => !nodes.some((each) => hostOf(scenario, each) === hostOf(scenario, node)));
   const peers =
     kind === 'oneway' ? draw.some(others, 1 + draw.below(others.length)) : between === 'others' ? others : [];
@@ -247,10 +262,11 @@ function drawKind(draw: Draw, kinds: readonly FaultKind[]): FaultKind {
 /** Whether one of the hosts has a fault that excludes this one. */
 function isBusy(scenario: Scenario, fault: Fault, before: readonly Fault[]): boolean {
   const hosts = new Set(fault.nodes.map((node) => hostOf(scenario, node)));
+  const isOfSource = shapeOf(fault.kind).group === 'source';
   return before.some(
     ({ kind, atMs, durationMs, nodes }) =>
       atMs + durationMs + RETURN_MS >= fault.atMs &&
-      nodes.some((node) => hosts.has(hostOf(scenario, node))) &&
+      (isOfSource || nodes.some((node) => hosts.has(hostOf(scenario, node)))) &&
       excludes(kind, fault.kind),
   );
 }

@@ -15,6 +15,7 @@ const WORKLOADS: { readonly [Kind in Workload['kind']]: Workload } = {
 };
 
 const FAULT_NAMES = ['kind', 'atMs', 'durationMs', 'nodes', 'peers', 'amount'];
+const DISCOVERIES = ['list', 'dns', 'etcd'];
 const JOIN_NAMES = ['atMs', 'nodes'];
 /** Settings that follow from other parts of a scenario. */
 const OWN_SETTINGS = [
@@ -53,13 +54,14 @@ export function checkNames(part: string, given: unknown, known: readonly string[
 }
 
 function checkShape(shape: Scenario['shape'], nodes: number): void {
-  const { poolPages, pageBytes, diskPages, diskNodes = [], listedMasters, config } = shape;
+  const { poolPages, pageBytes, diskPages, diskNodes = [], listedMasters, discovery = 'list', config } = shape;
   checkWhole('shape.poolPages', poolPages, 1);
   const isPage = Number.isSafeInteger(pageBytes) && pageBytes >= PAGE_MIN_BYTES && pageBytes % 8 === 0;
   check('shape.pageBytes', pageBytes, isPage, `a multiple of 8 from ${PAGE_MIN_BYTES} on`);
   if (diskPages !== null) checkWhole('shape.diskPages', diskPages, 1);
   checkNodes('shape.diskNodes', diskNodes, nodes);
   checkWhole('shape.listedMasters', listedMasters, 1);
+  check('shape.discovery', discovery, DISCOVERIES.includes(discovery), DISCOVERIES.join(', '));
   check('shape.config', config, typeof config === 'object' && config !== null, 'settings by their keys');
   for (const name of Object.keys(config)) {
     check('shape.config', name, !OWN_SETTINGS.includes(name), `any setting but ${OWN_SETTINGS.join(', ')}`);
@@ -100,7 +102,8 @@ function checkFault(fault: Fault, nodes: number): void {
   checkNumber('faults: atMs', fault.atMs);
   checkNumber('faults: durationMs', fault.durationMs);
   checkNodes('faults: nodes', fault.nodes, nodes);
-  check('faults: nodes', fault.nodes, fault.nodes.length > 0, `nodes of 1 to ${nodes}`);
+  const hasNodes = fault.nodes.length > 0 || shapeOf(kind).group === 'source';
+  check('faults: nodes', fault.nodes, hasNodes, `nodes of 1 to ${nodes}`);
   checkNodes('faults: peers', fault.peers, nodes);
   check('faults: amount', amount, isNumber(amount), 'a number');
   const isEffective = shapeOf(kind).amount === undefined || amount !== 0;

@@ -15,6 +15,8 @@ export interface Shape {
   readonly config: Readonly<Record<string, string | number | boolean>>;
   /** Number of nodes that are listed as discovery addresses, from the first on. */
   readonly listedMasters: number;
+  /** Where nodes find each other; default: `list`, the addresses of the listed masters. */
+  readonly discovery?: 'list' | 'dns' | 'etcd';
 }
 
 /** The network between the hosts. */
@@ -65,7 +67,7 @@ export const SCENARIO: Scenario = {
 /** A whole scenario from the given parts. Throws `ArgumentError` for invalid values and unknown names. */
 export function scenarioOf(given: ScenarioInit): Scenario {
   checkNames('keys', given, Object.keys(SCENARIO));
-  checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), 'diskNodes']);
+  checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), 'diskNodes', 'discovery']);
   checkNames('keys of network', given.network ?? {}, Object.keys(SCENARIO.network));
   const scenario: Scenario = {
     ...SCENARIO,
@@ -100,6 +102,11 @@ export function nodesOfHosts(scenario: Scenario, nodes: readonly number[]): numb
 /** Whether a node has a disk tier. */
 export function hasDisk({ shape }: Pick<Scenario, 'shape'>, node: number): boolean {
   return shape.diskPages !== null && (shape.diskNodes?.includes(node) ?? true);
+}
+
+/** Whether nodes find each other by a name service or a registry. */
+export function hasSource({ shape }: Pick<Scenario, 'shape'>): boolean {
+  return (shape.discovery ?? 'list') !== 'list';
 }
 
 /** Whether wall clocks are wrong at times. */
