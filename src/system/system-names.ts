@@ -22,7 +22,7 @@ export const systemNames: NameService = {
     try {
       if (query.server !== undefined) resolver.setServers([await addressOf(query.server)]);
       for (const name of query.server === undefined ? searchedNames(query.name, readResolverFile()) : [query.name]) {
-        if (signal?.aborted) break;
+        if (signal?.aborted) throw new Error('the answer is no longer wanted');
         const answer = await ask(resolver, { ...query, name });
         if (answer.endpoints.length > 0) return answer;
       }

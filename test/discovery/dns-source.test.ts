@@ -125,3 +125,36 @@ simulated('dns: SRV records give the ports', async (t, world) => {
   await world.until(() => membersOf(...stores) === '3,3,3');
   t.pass();
 });
+
+simulated('dns: nodes whose records appear late, one after the other, become one cluster', async (t, world) => {
+  const hosts = hostsOf(4);
+  const stores = await startAll(world, hosts);
+  await world.sleep(20_000);
+  t.is(membersOf(...stores), '1,1,1,1');
+  for (let count = 1; count <= hosts.length; count++) {
+    world.names.set(NAME, hosts.slice(hosts.length - count));
+    await world.sleep(2_000);
+  }
+  const sinceMs = world.nowMs;
+  await world.until(() => membersOf(...stores) === '4,4,4,4');
+  t.true(world.nowMs - sinceMs < 5_000, `${world.nowMs - sinceMs} ms`);
+});
+
+simulated('dns: answers that hold for no time are asked for every five seconds at most', async (t, world) => {
+  world.names.ttlS = 0;
+  world.names.set(NAME, hostsOf(3));
+  const stores = await startAll(world, hostsOf(3));
+  await world.until(() => membersOf(...stores) === '3,3,3');
+  const before = world.names.questions;
+  await world.sleep(60_000);
+  const asked = world.names.questions - before;
+  t.true(asked >= 3 * 10 && asked <= 3 * 14, `${asked} questions in a minute`);
+});
+
+simulated('dns: nodes with addresses of IPv6 meet', async (t, world) => {
+  const hosts = ['fd00::1', 'fd00::2', 'fd00::3'];
+  world.names.set(NAME, hosts);
+  const stores = await startAll(world, hosts);
+  await world.until(() => membersOf(...stores) === '3,3,3');
+  t.is(mastersOf(...stores), 3);
+});

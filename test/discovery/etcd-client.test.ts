@@ -178,7 +178,7 @@ withTls('etcd client: a token that has expired is renewed', async (t) => {
   );
   const files = `pub-key=${tlsCertFile},priv-key=${tlsKeyFile}`;
   const etcd = await EtcdServer.start(t, undefined, [
-    `--auth-token=jwt,${files},sign-method=${isRsa ? 'RS256' : 'ES256'},ttl=1s`,
+    `--auth-token=jwt,${files},sign-method=${isRsa ? 'RS256' : 'ES256'},ttl=3s`,
   ]);
   await etcd.addUser('/c/');
   let authenticated = 0;
@@ -189,12 +189,17 @@ withTls('etcd client: a token that has expired is renewed', async (t) => {
     },
   };
   const client = clientOf(t, etcd.port, { user: 'node', password: 'node-password', env: { ...env, http } });
+  // Passwords are slow to check, and the machine may be busy.
+  const isAnswered = () =>
+    readSeats(client, 'c').then(
+      ({ seats }) => seats.length === 0,
+      () => false,
+    );
+  await until(isAnswered);
+  const before = authenticated;
   const fromMs = performance.now();
-  await until(async () => {
-    t.deepEqual((await readSeats(client, 'c')).seats, []);
-    return performance.now() - fromMs > 2_500;
-  });
-  t.true(authenticated >= 2 && authenticated <= 5, `${authenticated} times authenticated`);
+  await until(async () => (await isAnswered()) && performance.now() - fromMs > 4_000);
+  t.true(authenticated > before, `${authenticated} times authenticated`);
 });
 
 withEtcd('etcd client: of three servers one may fail, and nothing is lost with it', async (t) => {

@@ -50,3 +50,23 @@ withDns('names: a name server that is frozen or gone rejects within seconds', as
   t.is((await ask(dns.port)).endpoints.length, 1);
   await t.throwsAsync(ask(await freePort()), { message: /ECONNREFUSED|ETIMEOUT/ });
 });
+
+withDns('names: an answer that is too long for a datagram comes whole', async (t) => {
+  const addresses = Array.from({ length: 300 }, (_, i) => `10.2.${Math.floor(i / 200)}.${1 + (i % 200)}`);
+  const dns = await DnsServer.start(t, { addresses: { 'many.test': addresses } });
+  const server = { host: '127.0.0.1', port: dns.port };
+  const { endpoints } = await systemNames.lookUp({ name: 'many.test', kind: 'addresses', server });
+  t.deepEqual(endpoints.map(({ host }) => host).sort(), [...addresses].sort());
+});
+
+withDns('names: an answer that is no longer wanted is not waited for', async (t) => {
+  const dns = await DnsServer.start(t, { addresses: { 'one.test': ['10.1.0.1'] } });
+  dns.freeze();
+  const unwanted = new AbortController();
+  const server = { host: '127.0.0.1', port: dns.port };
+  const asked = systemNames.lookUp({ name: 'one.test', kind: 'addresses', server }, unwanted.signal);
+  const fromMs = performance.now();
+  unwanted.abort();
+  await t.throwsAsync(asked, { message: /CANCELLED|no longer wanted/ });
+  t.true(performance.now() - fromMs < 1_000);
+});
