@@ -89,13 +89,18 @@ export function ringSetNodes(ring: Ring, ids: usize, lengths: usize, count: u32)
   ring.setNodes(ids, lengths, count);
 }
 
+/** Gives the nodes of a ring that is not empty their zones, see {@link Ring.setZones}. Every zone must have a node. */
+export function ringSetZones(ring: Ring, zoneOf: usize, zones: u32): void {
+  ring.setZones(zoneOf, zones);
+}
+
 /** Node number of the key's owner, or NO_INDEX. */
 export function ringOwner(ring: Ring, key: usize, bytes: usize): u32 {
   return ring.nodes == 0 ? NONE : ring.owner(keyPosition(key, bytes));
 }
 
-/** `owners` u32 for each position: distinct nodes clockwise, then NO_INDEX. */
-export function ringOwnersBatch(ring: Ring, positions: usize, count: u32, owners: u32, out: usize): void {
+/** `owners` u32 for each position: its owners, or with `isPlain` distinct nodes clockwise whatever their zones, then NO_INDEX. */
+export function ringOwnersBatch(ring: Ring, positions: usize, count: u32, owners: u32, isPlain: u32, out: usize): void {
   const end = positions + (<usize>count << 3);
   if (owners == 1 && ring.nodes > 0) {
     for (; positions < end; positions += 8) {
@@ -105,8 +110,15 @@ export function ringOwnersBatch(ring: Ring, positions: usize, count: u32, owners
     return;
   }
   const step = <usize>owners << 2;
+  if (isPlain != 0 || ring.zones == 0) {
+    for (; positions < end; positions += 8) {
+      ring.nextOf(load<u64>(positions), owners, out);
+      out += step;
+    }
+    return;
+  }
   for (; positions < end; positions += 8) {
-    ring.ownersOf(load<u64>(positions), owners, out);
+    ring.ownersAcrossZones(load<u64>(positions), owners, out);
     out += step;
   }
 }

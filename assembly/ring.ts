@@ -7,7 +7,11 @@ import { NONE } from './records';
  * - nodes are numbered in the order of their UTF-8 ids, bytewise;
  * - point v of a node (v = 0 ... vnodes - 1) is XXH64(id, then v as u32 little endian; seed 1);
  * - points are ordered by position, equal ones by the node's number;
- * - a key stands at XXH64(key; seed 0) and belongs to the first point at or after it, else to the first of all.
+ * - a key stands at XXH64(key; seed 0) and belongs to the first point at or after it, else to the first of all;
+ * - its further owners are the next distinct nodes clockwise. Where nodes have zones, they are first those nodes clockwise whose
+ *   zone is none of the zones of the owners so far, and when all zones are taken, the other nodes clockwise.
+ *
+ * So zones never change the first owner, and a node that comes or goes changes the owners of those keys only that it owns.
  *
  * The space of positions is cut into 2^bucketBits equal ranges, the buckets, of 2.5 to 5 points each. A lookup of one
  * owner reads one cache line: the first points from the start of the key's bucket on, with the tops of their positions.
@@ -52,6 +56,12 @@ export class Ring {
   /** Per node: number of the last walk that met it. */
   private marks: usize;
   private walk: u32;
+  /** Number of zones, 0: none. Then per node: number of its zone; per zone: number of the last walk that took it. */
+  zones: u32;
+  private zoneOf: usize;
+  private zoneMarks: usize;
+  /** Number of the last walk that took zones. */
+  private zonesWalk: u32;
 
   constructor(vnodes: u32) {
     this.vnodes = vnodes;
@@ -65,6 +75,10 @@ export class Ring {
     this.lines = 0;
     this.marks = 0;
     this.walk = 0;
+    this.zones = 0;
+    this.zoneOf = 0;
+    this.zoneMarks = 0;
+    this.zonesWalk = 0;
   }
 
   /**
@@ -97,6 +111,17 @@ export class Ring {
     this.fillLines(buckets);
   }
 
+  /** Gives each node its zone, of `zones` at least; `zoneOf` holds a number below `zones` for each node, u32. Once after {@link setNodes}. */
+  setZones(zoneOf: usize, zones: u32): void {
+    this.zonesWalk = 0;
+    const bytes = <usize>this.nodes << 2;
+    this.zones = zones;
+    this.zoneOf = heap.alloc(bytes);
+    memory.copy(this.zoneOf, zoneOf, bytes);
+    this.zoneMarks = heap.alloc(<usize>zones << 2);
+    memory.fill(this.zoneMarks, 0, <usize>zones << 2);
+  }
+
   /** Node number of the owner of a key at that position; the ring must not be empty. */
   @inline
   owner(position: u64): u32 {
@@ -109,7 +134,7 @@ export class Ring {
   }
 
   /** Writes the `count` first distinct nodes clockwise as u32; NONE where there are no more. */
-  ownersOf(position: u64, count: u32, out: usize): void {
+  nextOf(position: u64, count: u32, out: usize): void {
     let found: u32 = 0;
     const wanted = min<u32>(count, this.nodes);
     if (wanted > 0) {
@@ -130,6 +155,51 @@ export class Ring {
       }
     }
     for (; found < count; found++) store<u32>(out + (<usize>found << 2), NONE);
+  }
+
+  /** Writes the `count` owners as u32, NONE where there are no more; the ring must have zones. */
+  ownersAcrossZones(position: u64, count: u32, out: usize): void {
+    const wanted = min<u32>(count, this.nodes);
+    if (++this.walk == 0) {
+      memory.fill(this.marks, 0, <usize>this.nodes << 2);
+      this.walk = 1;
+    }
+    // Walks without zones may have begun their numbers anew.
+    if (this.walk <= this.zonesWalk) memory.fill(this.zoneMarks, 0, <usize>this.zones << 2);
+    this.zonesWalk = this.walk;
+    const first = this.firstPoint(position);
+    let found = this.takeZones(first, wanted, out);
+    let point = first;
+    while (found < wanted) {
+      const node = load<u32>(this.owners + (<usize>point << 2));
+      const mark = this.marks + (<usize>node << 2);
+      if (load<u32>(mark) != this.walk) {
+        store<u32>(mark, this.walk);
+        store<u32>(out + (<usize>found << 2), node);
+        found++;
+      }
+      if (++point == this.points) point = 0;
+    }
+    for (; found < count; found++) store<u32>(out + (<usize>found << 2), NONE);
+  }
+
+  /** Writes and marks the first node clockwise of each zone, `wanted` of them at most; returns their number. */
+  private takeZones(first: u32, wanted: u32, out: usize): u32 {
+    let found: u32 = 0;
+    const end = min<u32>(wanted, this.zones);
+    let point = first;
+    while (found < end) {
+      const node = load<u32>(this.owners + (<usize>point << 2));
+      const mark = this.zoneMarks + (<usize>load<u32>(this.zoneOf + (<usize>node << 2)) << 2);
+      if (load<u32>(mark) != this.walk) {
+        store<u32>(mark, this.walk);
+        store<u32>(this.marks + (<usize>node << 2), this.walk);
+        store<u32>(out + (<usize>found << 2), node);
+        found++;
+      }
+      if (++point == this.points) point = 0;
+    }
+    return found;
   }
 
   dispose(): void {
@@ -241,6 +311,11 @@ export class Ring {
     heap.free(this.buckets);
     heap.free(this.linesMemory);
     heap.free(this.marks);
+    if (this.zones > 0) {
+      heap.free(this.zoneOf);
+      heap.free(this.zoneMarks);
+      this.zones = 0;
+    }
     this.points = 0;
     this.nodes = 0;
   }

@@ -11,6 +11,7 @@ import {
   POOL_MAX_BYTES,
   POOL_MIN_BYTES,
   VNODES_DEFAULT_COUNT,
+  ZONE_MAX_CHARACTERS,
 } from './base/limits.js';
 import { nearestName, toCamelCase, toSnakeCase } from './base/names.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
@@ -85,6 +86,8 @@ export interface MeshCacheConfigFields {
   /** Seats of discovery masters. */
   readonly maxMasters: number;
   readonly localHostname: string | undefined;
+  /** Rack or zone of this host; undefined: none. */
+  readonly zone: string | undefined;
   readonly nodeId: string | undefined;
   readonly controlPort: number;
   readonly rdmaPort: number;
@@ -164,6 +167,8 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
     | (K extends 'namespaceQuotas' ? Readonly<Record<string, Partial<NamespaceQuota>>> : never);
 };
 
+const ZONE_PATTERN = new RegExp(`^\\s*[\\w.:/-]{1,${ZONE_MAX_CHARACTERS}}\\s*$`);
+
 const SCHEMA: Readonly<Record<string, Field>> = {
   discovery_addr: discoveryAddress(),
   discovery_port: integer(1, 65535, 31990),
@@ -182,6 +187,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   directory_replicas: integer(1, 16, 2),
   max_masters: integer(1, 16, 3),
   local_hostname: ownHost(),
+  zone: text(`1 to ${ZONE_MAX_CHARACTERS} letters, digits and . _ - : /`, undefined, ZONE_PATTERN),
   node_id: text('text of 1 to 256 characters, none of them a control character', undefined, /^(?=.*\S)\P{Cc}{1,256}$/u),
   control_port: integer(0, 65535, 0),
   rdma_port: integer(0, 65535, 0),
@@ -261,6 +267,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly directoryReplicas: number;
   declare readonly maxMasters: number;
   declare readonly localHostname: string | undefined;
+  declare readonly zone: string | undefined;
   declare readonly nodeId: string | undefined;
   declare readonly controlPort: number;
   declare readonly rdmaPort: number;

@@ -148,6 +148,8 @@ export interface NodeInfoInit {
   readonly isListed?: boolean;
   /** `host:port` of the discovery master that its host has when it has a seat; empty: not said. */
   readonly masterAddr?: string;
+  /** Rack or zone of its host; empty: none; undefined: the node, or a master that has passed its record on, does not know zones. */
+  readonly zone?: string | undefined;
 }
 
 /** A member of the cluster as discovery spreads it. */
@@ -165,6 +167,7 @@ export class NodeInfo {
   readonly incarnation: number;
   readonly isListed: boolean;
   readonly masterAddr: string;
+  readonly zone: string | undefined;
 
   constructor(init: NodeInfoInit) {
     this.nodeId = init.nodeId;
@@ -180,6 +183,7 @@ export class NodeInfo {
     this.incarnation = init.incarnation ?? 0;
     this.isListed = init.isListed ?? false;
     this.masterAddr = init.masterAddr ?? '';
+    this.zone = init.zone;
   }
 
   /** A plain snake_case object that survives JSON and msgpack. */
@@ -198,6 +202,7 @@ export class NodeInfo {
       incarnation: this.incarnation,
       is_listed: this.isListed,
       master_addr: this.masterAddr,
+      ...(this.zone === undefined ? {} : { zone: this.zone }),
     };
   }
 
@@ -219,6 +224,7 @@ export class NodeInfo {
       incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),
       isListed: dict.is_listed === true,
       masterAddr: read.text('master_addr', ''),
+      zone: dict.zone === undefined || dict.zone === null ? undefined : read.text('zone'),
     });
   }
 }

@@ -223,6 +223,8 @@ export const DIRECTORY_AVOIDED_MAX_COUNT = 16;
 export const DISCARD_WAIT_MAX_MS = 100;
 /** Locations of one key among which a shard alternates; a key may have more. */
 export const DIRECTORY_CHOICE_MAX_COUNT = 16;
+/** Locations of one key among which a shard looks for the nearest to a reader. */
+export const DIRECTORY_NEAREST_MAX_COUNT = 64;
 /** Removed keys whose versions a shard remembers, so that no older content returns. There are two such sets, each kept for one to two turns. */
 export const REMOVALS_MAX_KEYS = 65_536;
 export const REMOVALS_TURN_MS = 600_000;
@@ -272,6 +274,8 @@ export const SHARD_FILLING_IN_FLIGHT_MAX_COUNT = 32;
 export const MEMBERS_MAX_COUNT = 4096;
 /** The longest `host:port` of a node; a domain name has at most 253 characters. */
 export const NODE_ENDPOINT_MAX_CHARACTERS = 320;
+/** The longest name of a rack or zone. */
+export const ZONE_MAX_CHARACTERS = 64;
 
 /** Departed nodes that a discovery master lists by name, beside the list of members. */
 export const DISCOVERY_DEPARTURES_MAX_COUNT = 1024;

@@ -4,6 +4,7 @@ import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
+import type { Distances } from '../net/distance.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { Lookups } from './lookups.js';
@@ -21,6 +22,7 @@ import {
   groupByOwner,
   keysByOwner,
   type OwnerRing,
+  ownersAndNext,
   ownersOf,
   requestsOf,
 } from './owners/owners.js';
@@ -67,6 +69,8 @@ export interface DirectoryClientOptions {
    * them out. Keys that no owner knows are also looked up at them. Former rings must stay usable (see `rings`).
    */
   readonly formerRingMs?: number;
+  /** @internal How far owners are from this node: of the owners of a key the nearest is asked first. Default: all are equally far. */
+  readonly distances?: () => Distances;
 }
 
 /**
@@ -134,6 +138,7 @@ export class DirectoryClient {
       rings: this.#rings,
       channels: this.#channels,
       ownNode: options.localShard && options.nodeId,
+      distances: options.distances ?? (() => undefined),
       timeoutMs: options.timeoutMs,
       clock: env.clock,
       metrics: env.metrics,
@@ -187,9 +192,9 @@ export class DirectoryClient {
     return this.#rings.all();
   }
 
-  /** The first owner of each key on the current ring, as an index into that ring's nodes. */
+  /** The owner of each key that is asked first, as an index into the current ring's nodes. */
   firstOwners(keys: readonly string[]): Uint32Array {
-    return ownersOf(this.#rings.current, keys, 1);
+    return this.#lookups.firstAsked(keys);
   }
 
   /**
@@ -223,22 +228,23 @@ export class DirectoryClient {
     if (this.#isSilent) return codes;
     const keys = batchOf(asked);
     const ring = this.#rings.current;
-    const replicas = byOthers ? this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
+    const next = byOthers ? this.#replicas + FORMER_OWNERS_COUNT : 0;
+    const width = this.#replicas + next;
     const unanswered = new Set<number>();
-    const owners = ownersOf(ring, keys, replicas);
+    const owners = byOthers ? ownersAndNext(ring, keys, this.#replicas, next) : ownersOf(ring, keys, width);
     const outdated = new Set<number>();
     const held = new Set<number>();
     /** Owner -> indices of pages that it has left out although their first owner has not said `held`. */
     const leftOut = new Map<string, number[]>();
     // All owners are told at once and not slice by slice, so that a delete called later cannot overtake any part.
-    await eachRequest(stringsOf(keys), groupByOwner(ring, owners, replicas), async (ownerId, request) => {
+    await eachRequest(stringsOf(keys), groupByOwner(ring, owners, width), async (ownerId, request) => {
       const picked = pickKeys(keys, request);
       const answer = await this.#put(ownerId, picked, columns.pick(request), unlessHeld);
       if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked), false);
       request.forEach((i, j) => {
         const code = answer?.taken[j];
         if (byOthers && code === undefined) unanswered.add(i);
-        const isFirst = unlessHeld && ring.nodes[owners[i * replicas] as number] === ownerId;
+        const isFirst = unlessHeld && ring.nodes[owners[i * width] as number] === ownerId;
         if (code === Taken.taken && (!byOthers || ownerId !== this.#nodeId)) codes[i] = Taken.taken;
         else if (code === Taken.outdated) outdated.add(i);
         else if (code === Taken.held && isFirst) held.add(i);

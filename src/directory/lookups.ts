@@ -2,15 +2,16 @@ import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS, RPC_CONNECT_TIMEOUT_MS } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
+import { DISTANCES, type Distances } from '../net/distance.js';
 import type { DataLocation } from '../types.js';
 import { LocatedPages } from './messages/located-pages.js';
 import type { LocationColumns } from './messages/location-columns.js';
-import { countLookups } from './owners/directory-metrics.js';
+import { countAsked, countLookups } from './owners/directory-metrics.js';
 import { checkKeys, eachSlice } from './owners/key-lists.js';
 import type { KnownRings } from './owners/known-rings.js';
 import type { OwnerChannels } from './owners/owner-channels.js';
-import { askOwners } from './owners/owner-search.js';
-import { batchOf } from './owners/owners.js';
+import { askOwners, ownersToAsk } from './owners/owner-search.js';
+import { batchOf, ownersOf } from './owners/owners.js';
 
 export interface LookupsParts {
   readonly replicas: number;
@@ -18,6 +19,8 @@ export interface LookupsParts {
   readonly channels: OwnerChannels;
   /** The node whose shard is asked without a socket; undefined: no such node. */
   readonly ownNode: string | undefined;
+  /** How far owners are from this node. */
+  readonly distances: () => Distances;
   /** Deadline of one request in milliseconds; undefined: RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs: number | undefined;
   readonly clock: Clock;
@@ -98,6 +101,23 @@ export class Lookups {
     return results;
   }
 
+  /** The owner of each key that is asked first, as an index into the current ring's nodes. */
+  firstAsked(keys: readonly string[]): Uint32Array {
+    const { rings, replicas } = this.#parts;
+    const distances = this.#distances();
+    if (distances === undefined) return ownersOf(rings.current, keys, 1);
+    return ownersToAsk(rings.current, keys, replicas, distances).filter((_, at) => at % replicas === 0);
+  }
+
+  /**
+   * How far owners are from this node; undefined: the first owner is asked first. That is so, too, while owners change: then a further
+   * owner may know what was true when it had been one before, or not know yet what the first one does.
+   */
+  #distances(): Distances {
+    const { rings, distances } = this.#parts;
+    return rings.former.length > 0 ? undefined : distances();
+  }
+
   /**
    * Runs {@link askOwners} slice by slice. `ask` gets keys and their indices among all keys, and returns the indices
    * for which it has found nothing.
@@ -113,14 +133,17 @@ export class Lookups {
       const startedMs = this.#parts.clock.nowMs();
       const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#parts.timeoutMs ?? RPC_CALL_TIMEOUT_MS);
       const batch = batchOf(slice);
+      const farOf = this.#parts.distances();
       await askOwners(batch, {
         replicas: this.#parts.replicas,
         rings: this.#parts.rings,
         isLate: () => this.#parts.clock.nowMs() - startedMs > DIRECTORY_SEARCH_LATE_MS,
         asksFormer: () => this.#parts.clock.nowMs() < formerUntilMs,
         ownNode: this.#parts.ownNode,
+        distances: this.#distances(),
         isReachable: (ownerId) => this.#parts.channels.to(ownerId).isReachable(),
         ask: async (ownerId, request) => {
+          if (farOf !== undefined) countAsked(this.#parts.metrics, DISTANCES[farOf(ownerId)], request.length);
           const asked = pickKeys(batch, request);
           if (start === 0) return ask(ownerId, asked, request);
           const missing = await ask(

@@ -1,4 +1,5 @@
 import type { Labels } from '../base/environment/metrics-sink.js';
+import { DISTANCES } from '../net/distance.js';
 import type { RpcFault } from '../rpc/server.js';
 
 /*
@@ -68,6 +69,14 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Bytes of the pages that were read',
     series: each('source', ['local', 'remote', 'disk']),
   },
+  meshcache_remote_read_pages_total: {
+    help: 'Pages that a node with a zone has read from other nodes, by where those are: on its host, in its zone, in another zone',
+    series: each('distance', DISTANCES),
+  },
+  meshcache_remote_read_bytes_total: {
+    help: 'Bytes that a node with a zone has read from other nodes, by where those are',
+    series: each('distance', DISTANCES),
+  },
   meshcache_writes_total: { help: 'Pages published', series: ALONE },
   meshcache_written_bytes_total: { help: 'Bytes of the pages published', series: ALONE },
   meshcache_duplicate_pages_total: {
@@ -127,6 +136,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   meshcache_directory_lookups_total: {
     help: 'Keys that the directory was asked for, by whether it knows a live location',
     series: each('result', ['found', 'missing']),
+  },
+  meshcache_directory_asked_keys_total: {
+    help: 'Keys that a node with a zone has asked directory owners for, by where those are; its own shard is on its host',
+    series: each('distance', DISTANCES),
   },
   meshcache_directory_failures_total: {
     help: 'Requests to directory owners that were not answered',

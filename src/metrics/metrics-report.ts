@@ -1,5 +1,5 @@
 import type { Registry } from 'prom-client';
-import type { LatencyReport, MetricsReport } from './node-report.js';
+import type { ByDistance, LatencyReport, MetricsReport } from './node-report.js';
 
 /** Upper bounds in seconds: from one small page in the own pool to a large batch over a slow network. */
 export const LATENCY_BOUNDS_S: readonly number[] = [
@@ -36,6 +36,11 @@ export async function metricsReport(
       samplesOf('meshcache_stale_reads_total'),
       samplesOf('meshcache_skipped_writes_total'),
     ]);
+  const [farPages, farBytes, farKeys] = await Promise.all([
+    samplesOf('meshcache_remote_read_pages_total'),
+    samplesOf('meshcache_remote_read_bytes_total'),
+    samplesOf('meshcache_directory_asked_keys_total'),
+  ]);
   const [readSeconds, writeSeconds] = await Promise.all([
     samplesOf('meshcache_read_seconds'),
     samplesOf('meshcache_write_seconds'),
@@ -56,12 +61,26 @@ export async function metricsReport(
     checksum_failures: sum(checksumFailures),
     stale_reads: sum(staleReads),
     skipped_writes: sum(skippedWrites),
+    ...(sum(farPages) + sum(farKeys) === 0
+      ? {}
+      : {
+          by_distance: {
+            read_pages: byDistance(farPages),
+            read_bytes: byDistance(farBytes),
+            directory_keys: byDistance(farKeys),
+          },
+        }),
     event_loop_delay: delay,
   };
 }
 
 function bySource<T>(of: (source: string) => T): { readonly local: T; readonly remote: T; readonly disk: T } {
   return { local: of('local'), remote: of('remote'), disk: of('disk') };
+}
+
+function byDistance(samples: readonly Sample[]): ByDistance {
+  const of = (distance: string): number => sum(samples, { distance });
+  return { host: of('host'), zone: of('zone'), other: of('other') };
 }
 
 function has({ labels }: Sample, wanted: Wanted): boolean {

@@ -15,6 +15,13 @@ export interface LatencyReport {
   readonly buckets: readonly number[];
 }
 
+/** Counts by where another node is: on the host of this one, in its zone, or in another zone. */
+export interface ByDistance {
+  readonly host: number;
+  readonly zone: number;
+  readonly other: number;
+}
+
 /** Counts of {@link Metrics} itself. */
 export interface MetricsReport {
   /** Pages read, by source. */
@@ -39,6 +46,12 @@ export interface MetricsReport {
   readonly stale_reads: number;
   /** Pages that were not published, as there was no room, they were too large, or no directory owner accepted them. */
   readonly skipped_writes: number;
+  /** Pages and bytes read from other nodes, and keys that directory owners were asked for; absent as long as all are 0, as on a node without a zone. */
+  readonly by_distance?: {
+    readonly read_pages: ByDistance;
+    readonly read_bytes: ByDistance;
+    readonly directory_keys: ByDistance;
+  };
   readonly event_loop_delay: { readonly p50_s: number; readonly p99_s: number; readonly max_s: number };
 }
 
@@ -179,6 +192,8 @@ export interface NodeReport extends MetricsReport {
   /** Wall-clock milliseconds of the node's start. */
   readonly incarnation: number;
   readonly uptime_s: number;
+  /** Rack or zone of the node's host; absent without one. */
+  readonly zone?: string;
   readonly vnodes: number;
   /** Whether this node runs the discovery head. */
   readonly is_meta: boolean;

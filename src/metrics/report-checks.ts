@@ -84,6 +84,8 @@ const isMemberEvent: Check = (value) =>
   });
 
 const REPORT: Shape = {
+  zone: isText,
+  by_distance: isMapOf(isMapOf(isNumber)),
   vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
   masters: isListOf(isText),
   discovery: isMapWith({ source: isText, found: isNumber, answered_ago_s: isAmount, trouble: isText }),

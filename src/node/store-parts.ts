@@ -1,9 +1,11 @@
 import type { Environment } from '../base/environment/environment.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { Signal } from '../base/signal.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
+import { DISTANCES } from '../net/distance.js';
 import { type CopyThreads, copyThreadsOf } from '../pool/copy-threads.js';
 import { PublishedPool } from '../pool/published-pool.js';
 import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
@@ -174,6 +176,10 @@ function pageStoreParts(
     deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
     isSettled: () => earlier.isSettled,
     keepsDuplicates: config.keepDuplicates,
+    onReadFrom(owner, pages, bytes) {
+      const distances = runtime.distances();
+      if (distances !== undefined) countReads(env.metrics, DISTANCES[distances(owner)], { pages, bytes });
+    },
     onRemoteHits(owner, keys, hint) {
       runtime.notices.touched(owner, keys, hint);
       remoteHits.tell(keys);
@@ -194,6 +200,16 @@ function pageStoreParts(
     log: env.log,
     metrics,
   };
+}
+
+/** Counts pages that were read from another node, by how far it is. */
+function countReads(
+  metrics: MetricsSink,
+  distance: string,
+  { pages, bytes }: { readonly pages: number; readonly bytes: number },
+): void {
+  metrics.count('meshcache_remote_read_pages_total', pages, { distance });
+  metrics.count('meshcache_remote_read_bytes_total', bytes, { distance });
 }
 
 /** The answers of a store to what other nodes ask. */

@@ -37,6 +37,8 @@ export interface PageReadsParts
   readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
   readonly locationReuseMs?: number;
+  /** Called with the numbers of pages and bytes that a call has read from another node. */
+  readonly onReadFrom?: (nodeId: string, pages: number, bytes: number) => void;
   readonly metrics: Metrics;
   readonly missLog: ReasonLog<MissReason>;
 }
@@ -307,15 +309,17 @@ export class PageReads {
     { keys, pages, results, request }: ReadingCall,
     { reads, missed }: RemoteOutcome,
   ): { readonly hits: number; readonly bytes: number } {
-    const { onRemoteHits, onRemoteFailures } = this.#parts;
+    const { onRemoteHits, onRemoteFailures, onReadFrom } = this.#parts;
     let hits = 0;
     let bytes = 0;
     for (const [nodeId, indices] of indicesByNode(reads)) {
+      const before = bytes;
       for (const index of indices) {
         results[index] = true;
         bytes += (pages[index] as CallerPage).length;
       }
       hits += indices.length;
+      onReadFrom?.(nodeId, indices.length, bytes - before);
       onRemoteHits(
         nodeId,
         indices.map((index) => keys[index] as string),

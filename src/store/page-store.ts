@@ -51,6 +51,8 @@ export interface PageStoreParts {
   readonly transport: Transport;
   /** The data endpoint of that start of a node; undefined when it is not alive. */
   readonly endpointOf: (node: LocationNode) => string | undefined;
+  /** Called with the numbers of pages and bytes that a call has read from another node. */
+  readonly onReadFrom?: (nodeId: string, pages: number, bytes: number) => void;
   /**
    * Called with the pages that a call has read from another node, in order: the owner does not notice one-sided reads.
    */

@@ -7,7 +7,7 @@ const EXPORTS = [
   'STATS_COUNT TENANTS_MAX TENANT_STATS_COUNT allocate digestBatch digestKeys hashBatch memory placeKeys poolAddTenant poolClear poolCount poolEvictNext',
   'poolEvictOverMax poolEvicted poolFree poolGiveBatch poolHasBatch poolLookupBatch poolNew poolOrder poolPinBatch',
   'poolPublishBatch poolRemoveBatch poolRenewBatch poolRestoreBatch poolSetPriorityBatch poolSetQuarantine poolStats poolTenantStats',
-  'poolTouchBatch poolUnpinBatch poolVerify release ringFree ringNew ringOwner ringOwnersBatch ringSetNodes',
+  'poolTouchBatch poolUnpinBatch poolVerify release ringFree ringNew ringOwner ringOwnersBatch ringSetNodes ringSetZones',
 ].join(' ');
 
 for (const name of BINARIES) {

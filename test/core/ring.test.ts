@@ -23,7 +23,11 @@ function ownersOf(ring: ConsistentHashRing, keys: readonly string[]): string[] {
 }
 
 /** The definition, word for word: all points in a sorted list, looked through from its start. */
-async function naiveRing(nodes: readonly string[], vnodes: number): Promise<(key: string, n: number) => string[]> {
+async function naiveRing(
+  nodes: readonly string[],
+  vnodes: number,
+  zones: ReadonlyMap<string, string> = new Map(),
+): Promise<(key: string, n: number) => string[]> {
   const pointHash = await createXXHash64(1, 0);
   const keyHash = await createXXHash64(0, 0);
   const unique = [...new Set(nodes)].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
@@ -38,9 +42,94 @@ async function naiveRing(nodes: readonly string[], vnodes: number): Promise<(key
     const position = BigInt(`0x${keyHash.init().update(Buffer.from(key)).digest()}`);
     const from = points.findIndex((point) => point.position >= position);
     const walk = from < 0 ? points : [...points.slice(from), ...points.slice(0, from)];
-    return [...new Set(walk.map((point) => point.id))].slice(0, n);
+    const clockwise = [...new Set(walk.map((point) => point.id))];
+    const firstOfZone = new Map(clockwise.toReversed().map((id) => [zones.get(id) ?? '', id]));
+    const spread = clockwise.filter((id) => firstOfZone.get(zones.get(id) ?? '') === id);
+    return [...new Set([...spread, ...clockwise])].slice(0, n);
   };
 }
+
+for (const name of BINARIES) {
+  test(`ring: further owners are in other zones as far as there are any (${name})`, async (t) => {
+    const core = freshCore(name);
+    const property = fc.asyncProperty(
+      fc.array(fc.tuple(fc.string(), fc.constantFrom('', 'a', 'b', 'c', 'ü')), { maxLength: 14 }),
+      fc.array(fc.string(), { maxLength: 20 }),
+      fc.integer({ min: 1, max: 40 }),
+      fc.integer({ min: 0, max: 16 }),
+      async (placed, keys, vnodes, n) => {
+        const nodes = placed.map(([id]) => id);
+        const zones = new Map(placed.filter(([, zone]) => zone !== ''));
+        const naive = await naiveRing(nodes, vnodes, zones);
+        const plain = await naiveRing(nodes, vnodes);
+        const ring = new ConsistentHashRing(vnodes, { core });
+        ring.setNodes(nodes, zones);
+        const next = ring.getNextNodesBatch(keys, n);
+        for (const [i, key] of keys.entries()) {
+          t.deepEqual(ring.getNodes(key, n), naive(key, n));
+          t.is(ring.getNode(key), plain(key, 1)[0]);
+          const row = Array.from(next.subarray(i * n, (i + 1) * n)).filter((index) => index !== NO_NODE);
+          t.deepEqual(
+            row.map((index) => ring.nodes[index]),
+            plain(key, n),
+          );
+        }
+        ring.free();
+      },
+    );
+    await t.notThrowsAsync(fc.assert(property, { numRuns: 100 }));
+  });
+}
+
+test('ring: a node that comes or goes changes only the owners of its own keys, with zones, too', (t) => {
+  const keys = sampleKeys(2_000);
+  const zones = new Map(nodeIds(12).map((id, i) => [id, `zone-${i % 3}`]));
+  const [before, after] = [new ConsistentHashRing(), new ConsistentHashRing()];
+  before.setNodes(nodeIds(12), zones);
+  after.setNodes(
+    nodeIds(12).filter((id) => id !== 'node-5'),
+    zones,
+  );
+  for (const key of keys) {
+    const [was, is] = [before.getNodes(key, 3), after.getNodes(key, 3)];
+    t.is(new Set(was.map((id) => zones.get(id))).size, 3);
+    if (!was.includes('node-5')) t.deepEqual(is, was);
+    else t.is(is.filter((id) => !was.includes(id)).length, 1);
+  }
+});
+
+test('ring: one zone, or none, changes nothing', (t) => {
+  const keys = sampleKeys(500);
+  const expected = ringOf(nodeIds(9)).getNodesBatch(keys, 4);
+  for (const zones of [new Map(), new Map(nodeIds(9).map((id) => [id, 'all'])), new Map([['stranger', 'a']])]) {
+    const ring = new ConsistentHashRing(160, { core: freshCore() });
+    ring.setNodes(nodeIds(9), zones);
+    t.deepEqual(ring.getNodesBatch(keys, 4), expected);
+  }
+});
+
+test('ring: rings of the same nodes with different zones share no points', (t) => {
+  const core = freshCore();
+  const [a, b, c] = [0, 1, 2].map(() => new ConsistentHashRing(8, { core })) as [
+    ConsistentHashRing,
+    ConsistentHashRing,
+    ConsistentHashRing,
+  ];
+  a.setNodes(['x', 'y', 'z'], new Map([['x', 'one']]));
+  b.setNodes(['x', 'y', 'z'], new Map([['x', 'other name of the same']]));
+  c.setNodes(['x', 'y', 'z'], new Map([['z', 'one']]));
+  t.is(core.ringPoints.count, 2);
+  for (const ring of [a, b, c]) ring.free();
+  t.is(core.ringPoints.count, 0);
+});
+
+test('ring: zones that are no map of text are refused', (t) => {
+  const ring = ringOf(nodeIds(3));
+  for (const zones of [['a'], 'zone', { node: 'zone' }, new Map([['node-0', 1]])]) {
+    t.throws(() => ring.setNodes(nodeIds(3), zones as never), { instanceOf: ArgumentError }, String(zones));
+  }
+  t.is(ring.nodes.length, 3);
+});
 
 for (const name of BINARIES) {
   test(`ring: agrees with a sorted list of points (${name})`, async (t) => {
@@ -261,7 +350,7 @@ for (const name of BINARIES) {
       const { handle } = core.ringPoints.hold(vnodes, ids);
       area.layOut(asked.length, 4, 0, 2);
       area.u32.set(new Uint32Array(BigUint64Array.from(asked).buffer), area.hashes >>> 2);
-      exports.ringOwnersBatch(handle, area.hashes, asked.length, 1, area.results);
+      exports.ringOwnersBatch(handle, area.hashes, asked.length, 1, 0, area.results);
       const start = area.results >>> 2;
       t.deepEqual(Array.from(area.u32.slice(start, start + asked.length)), expected);
     }

@@ -569,7 +569,9 @@ test('roster: rows say what maps say, in a third of the bytes', (t) => {
       metricsPort: 9,
       isListed: true,
       masterAddr: 'elsewhere:18515',
+      zone: 'rack-7',
     }),
+    nodeOf('no zone', { zone: '' }),
     nodeOf('v6', { controlHost: 'fe80::1', masterAddr: '[fe80::1]:18515', protocols: [] }),
     nodeOf('odd', { controlHost: '127.0.0.1', masterAddr: '127.0.0.1:0185', tcpPort: 65535 }),
   ];

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { MEMBERS_MAX_COUNT } from '../../src/base/limits.js';
-import { type MasterView, mergeMembers } from '../../src/discovery/masters/merge.js';
+import { type MasterView, mergeChanged, mergeMembers } from '../../src/discovery/masters/merge.js';
 import { MemberTable } from '../../src/discovery/members/member-table.js';
 import type { NodeInfo } from '../../src/types.js';
 import { nodeOf } from '../_support/discovery/masters.js';
@@ -113,6 +113,29 @@ test('merge: a young master that saw somebody leave takes that start of it away'
 test('merge: of one id the newest start counts, whoever names it', (t) => {
   const views = [viewOf(true, [nodeOf('a', { incarnation: 3 })]), viewOf(true, [nodeOf('a', { incarnation: 2 })])];
   t.is(idsOf(mergeMembers(mapOf(self, nodeOf('a')), views, self)), 'a3 self1');
+});
+
+test('merge: of one start a record with a zone counts, which a master of an earlier version leaves out', (t) => {
+  const [known, left] = [nodeOf('a', { zone: 'x' }), nodeOf('a')];
+  const later = nodeOf('a', { incarnation: 2 });
+  for (const views of [
+    [known, left].map((each) => viewOf(true, [each])),
+    [left, known].map((each) => viewOf(true, [each])),
+  ]) {
+    t.is(mergeMembers(mapOf(self), views, self).get('a')?.zone, 'x');
+    t.is(mergeChanged(mapOf(self), ['a'], { views, self }).get('a')?.zone, 'x');
+    t.is(idsOf(mergeMembers(mapOf(self), [...views, viewOf(true, [later])], self)), 'a2 self1');
+  }
+});
+
+test('members: a node that returns with another zone has changed', (t) => {
+  const table = new MemberTable(TTL_MS);
+  table.register(nodeOf('a', { zone: 'x' }), 0);
+  const { version } = table;
+  table.register(nodeOf('a', { zone: 'x' }), 1);
+  t.is(table.version, version);
+  table.register(nodeOf('a', { zone: 'y' }), 2);
+  t.not(table.version, version);
 });
 
 test('merge: without an answer nothing changes, and the own node is always in', (t) => {

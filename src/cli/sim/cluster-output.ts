@@ -30,6 +30,11 @@ export function formatSimCluster(
       `${formatCount(counts.readsChecked)} checked; ${formatShare(local, read)} local, ${formatShare(remote, read)} remote, ${formatShare(disk, read)} disk; ${formatCount(counts.misses)} misses`,
     ],
   ];
+  if (result.distances !== null) {
+    const { pages, keys } = result.distances;
+    const leaving = ({ host, zone, other }: typeof pages): string => formatShare(other, host + zone + other);
+    pairs.push(['leave their zone', `${leaving(pages)} of remote reads, ${leaving(keys)} of directory lookups`]);
+  }
   if (counts.requests.count > 0) {
     const { count, asked, found } = counts.requests;
     pairs.push(['requests', `${formatCount(count)}, prefix hit rate ${(asked === 0 ? 0 : found / asked).toFixed(4)}`]);

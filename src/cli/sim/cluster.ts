@@ -25,6 +25,7 @@ interface SimClusterOptions {
   readonly scenario?: string;
   readonly nodes?: number;
   readonly ranks: number;
+  readonly zones?: number;
   readonly duration?: number;
   readonly workload: 'mixed' | 'conversations' | 'none';
   readonly trace?: string;
@@ -75,6 +76,7 @@ const NODES_MAX_COUNT = 4096;
 /** Options that shape a scenario unless it is random. */
 const SHAPING: readonly (keyof SimClusterOptions)[] = [
   'ranks',
+  'zones',
   'workload',
   'trace',
   'requests',
@@ -121,6 +123,7 @@ export function simClusterCommand(context: CommandContext): Command {
     )
     .option('--nodes <count>', 'nodes (default: 3)', wholeNumber(1, NODES_MAX_COUNT))
     .option('--ranks <count>', 'nodes on each host', wholeNumber(1, 64), 1)
+    .option('--zones <count>', 'zones that the hosts are in (default: none)', wholeNumber(1, NODES_MAX_COUNT))
     .option('--duration <seconds>', 'virtual time of the workload (default: 30)', decimalNumber(0.1, 1e6, 'seconds'))
     .addOption(
       new Option('--workload <kind>', 'what the nodes do').choices(['mixed', 'conversations', 'none']).default('mixed'),
@@ -252,7 +255,7 @@ function byChance(seed: number, { nodes, duration, faults }: SimClusterOptions):
 async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
   if (options.scenario !== undefined) return readScenario(options.scenario);
   if (options.random) return byChance(options.seed, options);
-  const { seed, nodes = 3, ranks, duration = 30, poolPages, diskPages, latencyMs, option, faults } = options;
+  const { seed, nodes = 3, ranks, zones, duration = 30, poolPages, diskPages, latencyMs, option, faults } = options;
   const workload = await workloadFrom(options);
   const durationMs = workload.kind === 'trace' ? traceMs(workload, options) : duration * 1000;
   const scenario = scenarioOf({
@@ -265,6 +268,7 @@ async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
       poolPages,
       pageBytes: options.pageBytes,
       diskPages: diskPages ?? null,
+      ...(zones === undefined ? {} : { zones }),
       config: option,
       listedMasters: Math.min(3, nodes),
     },

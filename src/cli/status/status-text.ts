@@ -16,6 +16,7 @@ import type { DepartedNode, DiscoveryReport } from '../../metrics/node-report.js
 import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
 import { QUOTA_COLUMNS, quotaRows } from './quotas-table.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
+import { ZONE_COLUMNS, zoneRows } from './zones-table.js';
 
 /** Width of what is not printed to a terminal, or to one that does not know its width. */
 const DEFAULT_COLUMNS = 100;
@@ -69,6 +70,8 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   if (nodes.length > 0 && !isBrief) parts.push(fitTable(nodes.map(addressRow), columns));
   const doors = isBrief ? [] : nodes.flatMap(redisRow);
   if (doors.length > 0) parts.push(fitTable(doors, columns, REDIS_COLUMNS));
+  const zones = isBrief ? [] : zoneRows(nodes);
+  if (zones.length > 0) parts.push(fitTable(zones, columns, ZONE_COLUMNS));
   const quotas = isBrief ? [] : quotaRows(nodes);
   if (quotas.length > 0) parts.push(fitTable(quotas, columns, QUOTA_COLUMNS));
   const clients = isBrief ? [] : clientRows(nodes);

@@ -28,8 +28,9 @@ export interface CoreExports {
   placeKeys(keys: number, lengths: number, count: number, out: number): void;
   ringNew(vnodes: number): number;
   ringSetNodes(ring: number, ids: number, lengths: number, count: number): void;
+  ringSetZones(ring: number, zoneOf: number, zones: number): void;
   ringOwner(ring: number, key: number, bytes: number): number;
-  ringOwnersBatch(ring: number, positions: number, count: number, owners: number, out: number): void;
+  ringOwnersBatch(ring: number, positions: number, count: number, owners: number, isPlain: number, out: number): void;
   ringFree(ring: number): void;
   poolNew(capacityBytes: number, segmentBytes: number, alignmentBytes: number, policy: number): number;
   poolSetQuarantine(pool: number, quarantineMs: number, maxBytes: number, neverReuseEarly: number): void;

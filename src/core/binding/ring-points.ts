@@ -13,11 +13,13 @@ export interface RingPoints {
   readonly vnodes: number;
   readonly hash: number;
   readonly nodeIds: readonly string[];
+  /** The zone of each node, as a number; undefined: all nodes are in one. */
+  readonly zoneOf: Uint32Array | undefined;
   uses: number;
 }
 
 /**
- * Points of hash rings, shared between rings. They depend only on the vnodes and the nodes, so rings with the same ones
+ * Points of hash rings, shared between rings. They depend only on the vnodes, the nodes and their zones, so rings with the same ones
  * share them: a thousand simulated nodes in one process, or former rings beside a current one, have each set of points
  * once.
  *
@@ -42,17 +44,20 @@ export class SharedRingPoints {
 
   /**
    * Takes the points of the ring of these nodes; release them once. The ids must be well-formed, distinct and in the
-   * order of their UTF-8 bytes.
+   * order of their UTF-8 bytes. `zones`: see {@link zoneNumbers}.
    */
-  hold(vnodes: number, nodeIds: readonly string[]): RingPoints {
-    const hash = hashOf(vnodes, nodeIds);
-    const known = this.find(hash, vnodes, nodeIds);
+  hold(vnodes: number, nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): RingPoints {
+    const zoneOf = zones && zoneNumbers(nodeIds, zones);
+    const hash = hashOf(vnodes, nodeIds, zoneOf);
+    const wanted = { vnodes, nodeIds, zoneOf };
+    const known = this.byHash.get(hash)?.find((points) => isSamePoints(points, wanted));
     if (known !== undefined) {
       known.uses++;
       return known;
     }
     const handle = this.place(vnodes, nodeIds);
-    const points = { handle, vnodes, hash, nodeIds: Object.freeze([...nodeIds]), uses: 1 };
+    if (zoneOf !== undefined) this.setZones(handle, zoneOf);
+    const points = { handle, vnodes, hash, nodeIds: Object.freeze([...nodeIds]), zoneOf, uses: 1 };
     const sameHash = this.byHash.get(hash);
     if (sameHash === undefined) this.byHash.set(hash, [points]);
     else sameHash.push(points);
@@ -88,22 +93,49 @@ export class SharedRingPoints {
     return handle;
   }
 
-  private find(hash: number, vnodes: number, nodeIds: readonly string[]): RingPoints | undefined {
-    return this.byHash.get(hash)?.find((points) => points.vnodes === vnodes && isSameList(points.nodeIds, nodeIds));
+  private setZones(handle: number, zoneOf: Uint32Array): void {
+    const { area, exports } = this;
+    area.layOut(zoneOf.length, 0, 0);
+    area.u32.set(zoneOf, area.lengths >>> 2);
+    exports.ringSetZones(handle, area.lengths, zoneOf.reduce((highest, zone) => Math.max(highest, zone), 0) + 1);
   }
 }
 
-function hashOf(vnodes: number, nodeIds: readonly string[]): number {
+/**
+ * The zones of these nodes, numbered from 0 in the order of the nodes; nodes that `zones` leaves out are in one zone of their own.
+ * Undefined: there are not two.
+ */
+function zoneNumbers(nodeIds: readonly string[], zones: ReadonlyMap<string, string>): Uint32Array | undefined {
+  const numbers = new Map<string, number>();
+  const zoneOf = new Uint32Array(nodeIds.length);
+  nodeIds.forEach((nodeId, i) => {
+    const zone = zones.get(nodeId) ?? '';
+    const number = numbers.get(zone) ?? numbers.size;
+    numbers.set(zone, number);
+    zoneOf[i] = number;
+  });
+  return numbers.size > 1 ? zoneOf : undefined;
+}
+
+function hashOf(vnodes: number, nodeIds: readonly string[], zoneOf: Uint32Array | undefined): number {
   let hash = vnodes;
   for (let i = 0; i < nodeIds.length; i++) {
     const id = nodeIds[i] as string;
     for (let at = 0; at < id.length; at++) hash = Math.imul(hash ^ id.charCodeAt(at), HASH_FACTOR);
     hash = Math.imul(hash ^ id.length, HASH_FACTOR);
   }
+  if (zoneOf !== undefined) for (const zone of zoneOf) hash = Math.imul(hash ^ zone, HASH_FACTOR);
   return hash;
 }
 
-function isSameList(a: readonly string[], b: readonly string[]): boolean {
+type Placed = Pick<RingPoints, 'vnodes' | 'nodeIds' | 'zoneOf'>;
+
+function isSamePoints(a: Placed, b: Placed): boolean {
+  if (a.vnodes !== b.vnodes || !isSameList(a.nodeIds, b.nodeIds)) return false;
+  return isSameList(a.zoneOf ?? [], b.zoneOf ?? []);
+}
+
+function isSameList<T>(a: ArrayLike<T>, b: ArrayLike<T>): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;

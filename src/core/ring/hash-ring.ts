@@ -50,8 +50,13 @@ export class ConsistentHashRing {
     return this.held.points?.nodeIds ?? [];
   }
 
-  /** Replaces the nodes; order and duplicates do not matter. Throws `ArgumentError` before anything has changed. */
-  setNodes(nodeIds: readonly string[]): void {
+  /**
+   * Replaces the nodes; order and duplicates do not matter. With `zones`, zone by node id, the further owners of a key are in zones
+   * other than those of the owners before, as far as there are any; nodes that it leaves out are in one zone of their own. The first
+   * owner is the same without zones. Throws `ArgumentError` before anything has changed.
+   */
+  setNodes(nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): void {
+    if (zones !== undefined) checkZones(zones);
     const former = this.points();
     const sorted = sortedDistinct(checkNodeIds(nodeIds));
     if (sorted.length * this.vnodes > RING_MAX_POINTS) {
@@ -60,7 +65,7 @@ export class ConsistentHashRing {
       );
     }
     const { ringPoints } = this.core;
-    this.held.points = ringPoints.hold(this.vnodes, sorted);
+    this.held.points = ringPoints.hold(this.vnodes, sorted, zones);
     ringPoints.release(former);
   }
 
@@ -72,7 +77,7 @@ export class ConsistentHashRing {
     return nodeIds[this.core.exports.ringOwner(handle, area.keys, area.keyBytes)];
   }
 
-  /** Distinct nodes clockwise from the key, the owner first; at most the number of nodes. */
+  /** The owners of a key: distinct nodes clockwise, the first owner first; at most the number of nodes. */
   getNodes(key: string, n: number): string[] {
     if (typeof n !== 'number') throw new ArgumentError(`the number of nodes must be a number, got ${shown(n)}`);
     const { nodeIds } = this.points();
@@ -81,22 +86,16 @@ export class ConsistentHashRing {
   }
 
   /**
-   * For each key `n` indices into {@link nodes}, distinct and clockwise, then {@link NO_NODE}; the caller owns the
-   * array.
+   * For each key `n` indices into {@link nodes}, its owners in the order of {@link getNodes}, then {@link NO_NODE}; the caller
+   * owns the array.
    */
   getNodesBatch(keys: Keys, n: number): Uint32Array {
-    const { handle, nodeIds } = this.points();
-    if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
-      throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
-    }
-    // Owners beyond the number of nodes are NO_NODE in any case, so no WASM memory is reserved for them.
-    const asked = Math.min(n, Math.max(1, nodeIds.length));
-    const area = this.core.area;
-    area.writePositions(keys, asked * 4);
-    this.core.exports.ringOwnersBatch(handle, area.hashes, area.count, asked, area.results);
-    const start = area.results >>> 2;
-    const found = area.u32.slice(start, start + area.count * asked);
-    return asked === n ? found : widen(found, asked, n);
+    return this.ask(keys, n, 0);
+  }
+
+  /** Like {@link getNodesBatch}, but clockwise whatever the zones are. */
+  getNextNodesBatch(keys: Keys, n: number): Uint32Array {
+    return this.ask(keys, n, 1);
   }
 
   /** Frees the memory of the ring. Idempotent. Without it, the memory is freed when the object is collected. */
@@ -106,6 +105,21 @@ export class ConsistentHashRing {
     this.core.forget(this);
     this.core.ringPoints.release(points);
     this.held.points = undefined;
+  }
+
+  private ask(keys: Keys, n: number, isPlain: number): Uint32Array {
+    const { handle, nodeIds } = this.points();
+    if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
+      throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
+    }
+    // Owners beyond the number of nodes are NO_NODE in any case, so no WASM memory is reserved for them.
+    const asked = Math.min(n, Math.max(1, nodeIds.length));
+    const area = this.core.area;
+    area.writePositions(keys, asked * 4);
+    this.core.exports.ringOwnersBatch(handle, area.hashes, area.count, asked, isPlain, area.results);
+    const start = area.results >>> 2;
+    const found = area.u32.slice(start, start + area.count * asked);
+    return asked === n ? found : widen(found, asked, n);
   }
 
   private points(): RingPoints {
@@ -144,6 +158,14 @@ function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
     }
   }
   return ids;
+}
+
+function checkZones(zones: ReadonlyMap<string, string>): void {
+  if (typeof zones?.get !== 'function')
+    throw new ArgumentError(`the zones must be a map of node ids to zones, got ${shown(zones)}`);
+  for (const zone of zones.values()) {
+    if (typeof zone !== 'string') throw new ArgumentError(`a zone must be text, got ${shown(zone)}`);
+  }
 }
 
 /** Sorts the ids and removes duplicates. A list that is sorted already, like that of a former ring, is only checked. */

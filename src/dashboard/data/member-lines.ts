@@ -19,6 +19,10 @@ export interface MemberLine {
   readonly rssBytes: number | null;
   readonly ringShare: number | null;
   readonly uptimeS: number | null;
+  /** Rack or zone of its host; null without one. */
+  readonly zone: string | null;
+  /** Part of the pages read from other nodes that came from another zone. */
+  readonly farShare: number | null;
   readonly version: string | null;
   readonly protocol: string | null;
   /** Why reads go over another transport than was wanted. */
@@ -44,6 +48,8 @@ export function memberLine(member: Member): MemberLine {
     rssBytes: figure(report?.rss_bytes),
     ringShare: member.state === 'up' || member.state === 'unreachable' ? member.ringShare : null,
     uptimeS: figure(report?.uptime_s),
+    zone: report?.zone === undefined ? null : String(report.zone),
+    farShare: farShareOf(report),
     version: report?.version === undefined ? null : String(report.version),
     protocol: report?.data_protocol === undefined ? null : String(report.data_protocol),
     fallback: fallbackOf(report),
@@ -57,6 +63,7 @@ export interface Shared {
   readonly fallback: string;
   readonly hasDisk: boolean;
   readonly hasClients: boolean;
+  readonly hasZones: boolean;
 }
 
 export function sharedBy(lines: readonly MemberLine[]): Shared {
@@ -71,6 +78,7 @@ export function sharedBy(lines: readonly MemberLine[]): Shared {
     fallback: isSameTransport ? (first?.fallback ?? '') : '',
     hasDisk: lines.some(({ disk }) => disk !== null),
     hasClients: lines.some(({ clients }) => clients !== null),
+    hasZones: lines.some(({ zone }) => zone !== null),
   };
 }
 
@@ -86,6 +94,12 @@ function figure(value: unknown): number | null {
 
 function filled(fill: Fill | undefined): Fill | null {
   return fill === undefined || fillShare(fill) === null ? null : fill;
+}
+
+function farShareOf(report: LooseReport | undefined): number | null {
+  const { host, zone, other } = report?.by_distance?.read_pages ?? {};
+  const read = amount(host) + amount(zone) + amount(other);
+  return read === 0 ? null : amount(other) / read;
 }
 
 function fallbackOf(report: LooseReport | undefined): string {

@@ -59,6 +59,17 @@ export const MEMBER_COLUMNS: readonly MemberColumn[] = [
   { ...numbers('clients', 'Clients', ({ clients }) => clients, formatCount), isShown: ({ hasClients }) => hasClients },
   numbers('rss_bytes', 'Memory', ({ rssBytes }) => rssBytes, formatBytes),
   numbers('ring_share', 'Ring share', ({ ringShare }) => ringShare, formatShare),
+  {
+    key: 'zone',
+    label: 'Zone',
+    value: ({ zone }) => zone,
+    text: ({ zone }) => zone ?? '',
+    isShown: ({ hasZones }) => hasZones,
+  },
+  {
+    ...numbers('far_share', 'Read from other zones', ({ farShare }) => farShare, formatShare),
+    isShown: ({ hasZones }) => hasZones,
+  },
   numbers('uptime_s', 'Uptime', ({ uptimeS }) => uptimeS, formatDuration),
   {
     key: 'version',

@@ -15,6 +15,11 @@ export function countLookups(metrics: MetricsSink, asked: number, found: number)
   metrics.count('meshcache_directory_lookups_total', asked - found, { result: 'missing' });
 }
 
+/** Counts keys that an owner is asked for, by how far it is. */
+export function countAsked(metrics: MetricsSink, distance: string, keys: number): void {
+  metrics.count('meshcache_directory_asked_keys_total', keys, { distance });
+}
+
 /** Counts a request that its owner did not answer, or answered wrongly. */
 export function countFailure(metrics: MetricsSink, request: keyof typeof DirectoryMethod): void {
   metrics.count('meshcache_directory_failures_total', 1, { request });

@@ -1,6 +1,7 @@
 import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
+import type { Distances } from '../../net/distance.js';
 import type { KnownRings, Seniority } from './known-rings.js';
-import { addTo, eachRequest, NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
+import { addTo, eachRequest, NO_OWNER, nextNodesOf, type OwnerRing, ownersOf } from './owners.js';
 
 /**
  * Limits of a search for former owners: owners asked about one key, and former rings searched for them, the latest
@@ -17,6 +18,8 @@ export interface OwnerSearch {
   readonly rings: Pick<KnownRings, 'current' | 'former' | 'seniority'>;
   /** The node whose shard is asked without a socket; undefined: no such node. */
   readonly ownNode: string | undefined;
+  /** How far owners are from this node; undefined: all are equally far. */
+  readonly distances: Distances;
   /** Whether a former owner can still be asked. */
   isReachable(ownerId: string): boolean;
   /**
@@ -32,9 +35,31 @@ export interface OwnerSearch {
   ask(ownerId: string, request: readonly number[]): Promise<readonly number[]>;
 }
 
+/** The `replicas` owners of each key in the order in which they are asked: the nearest first, of equally near ones that of the ring. */
+export function ownersToAsk(ring: OwnerRing, keys: Keys, replicas: number, distances: Distances): Uint32Array {
+  const owners = ownersOf(ring, keys, replicas);
+  if (distances === undefined || replicas === 1) return owners;
+  const known: number[] = [];
+  const farOf = (owner: number): number => {
+    if (owner === NO_OWNER) return Number.POSITIVE_INFINITY;
+    known[owner] ??= distances(ring.nodes[owner] as string);
+    return known[owner];
+  };
+  for (let start = 0; start < owners.length; start += replicas) {
+    for (let i = start + 1; i < start + replicas; i++) {
+      const owner = owners[i] as number;
+      const far = farOf(owner);
+      let at = i;
+      for (; at > start && farOf(owners[at - 1] as number) > far; at--) owners[at] = owners[at - 1] as number;
+      owners[at] = owner;
+    }
+  }
+  return owners;
+}
+
 /**
  * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing; then all first
- * owners at once; then, rank by rank, the other owners about keys that are still missing. Keys missing after that are
+ * owners, or nearest ones, at once; then, rank by rank, the other owners about keys that are still missing. Keys missing after that are
  * asked of recent former owners: a new owner may not have been told yet, and the other replica may be on a node that
  * has just died.
  */
@@ -43,7 +68,7 @@ export async function askOwners(asked: Keys, search: OwnerSearch): Promise<void>
   const { replicas, ownNode } = search;
   const ring = search.rings.current;
   const { nodes } = ring;
-  const owners = ownersOf(ring, asked, replicas);
+  const owners = ownersToAsk(ring, asked, replicas, search.distances);
   const isOwner = (i: number, node: number): boolean => {
     for (let at = i * replicas; at < (i + 1) * replicas; at++) if (owners[at] === node) return true;
     return false;
@@ -126,7 +151,7 @@ function furtherOwners(
   const { current, former, seniority } = rings;
   if (seniority !== undefined) {
     const count = Math.min(NEXT_NODES_COUNT, current.nodes.length);
-    const next = ownersOf(current, leftKeys, count);
+    const next = nextNodesOf(current, leftKeys, count);
     for (const [row, i] of left.entries()) {
       const chain = ownersBeforeJoins(next.subarray(row * count, (row + 1) * count), seniority, replicas);
       add(
@@ -146,7 +171,8 @@ function furtherOwners(
 }
 
 /**
- * Former first owners of a key, from before joins. Candidates are the nodes from the key on, behind the current owners.
+ * Former first owners of a key, from before joins. Candidates are the nodes from the key on, behind the first of them; those that are
+ * owners now have been asked.
  * A node was the first owner at some time if it is older than all nodes before it: without the later ones it was the
  * first.
  *
@@ -163,7 +189,7 @@ function ownersBeforeJoins(next: Uint32Array, { sinceMs, settledMs }: Seniority,
   for (const [rank, node] of next.entries()) {
     if (node === NO_OWNER || (rank > replicas && oldestMs <= settledMs)) break;
     const nodeMs = sinceMs[node] as number;
-    if (rank === replicas || (rank > replicas && nodeMs <= oldestMs)) chain.push(node);
+    if (rank === replicas || (rank > 0 && nodeMs <= oldestMs)) chain.push(node);
     oldestMs = Math.min(oldestMs, nodeMs);
   }
   const last = chain.at(-1);

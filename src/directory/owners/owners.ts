@@ -6,6 +6,8 @@ export interface OwnerRing {
   readonly nodes: readonly string[];
   /** For each key `n` indices into `nodes`, the first owner first; NO_OWNER where there are no more. */
   getNodesBatch(keys: Keys, n: number): Uint32Array;
+  /** The same whatever the zones of the nodes are; left out by a ring without zones. */
+  getNextNodesBatch?(keys: Keys, n: number): Uint32Array;
 }
 
 export const NO_OWNER = 0xffffffff;
@@ -68,16 +70,43 @@ function fitsInRingCall(keys: readonly string[]): boolean {
  * {@link OwnerRing.getNodesBatch} for any number of keys: a ring accepts only a limited number of keys and bytes at
  * once.
  */
-export function ownersOf(ring: OwnerRing, asked: Keys, n: number): Uint32Array {
+export function ownersOf(ring: OwnerRing, keys: Keys, n: number): Uint32Array {
+  return askRing((some) => ring.getNodesBatch(some, n), keys, n);
+}
+
+/** Like {@link ownersOf}, but clockwise whatever the zones are: the first one is the same. */
+export function nextNodesOf(ring: OwnerRing, keys: Keys, n: number): Uint32Array {
+  return askRing((some) => (ring.getNextNodesBatch ?? ring.getNodesBatch).call(ring, some, n), keys, n);
+}
+
+/**
+ * For each key a row of its `replicas` owners and, of the next `n` nodes clockwise, those that are none of them; NO_OWNER up to the
+ * row's length, which is `replicas + n`.
+ */
+export function ownersAndNext(ring: OwnerRing, keys: Keys, replicas: number, n: number): Uint32Array {
+  const owners = ownersOf(ring, keys, replicas);
+  const next = nextNodesOf(ring, keys, n);
+  const width = replicas + n;
+  const rows = new Uint32Array((owners.length / replicas) * width).fill(NO_OWNER);
+  for (let i = 0; i * replicas < owners.length; i++) {
+    const row = rows.subarray(i * width, (i + 1) * width);
+    row.set(owners.subarray(i * replicas, (i + 1) * replicas));
+    let end = replicas;
+    for (const node of next.subarray(i * n, (i + 1) * n)) if (!row.includes(node)) row[end++] = node;
+  }
+  return rows;
+}
+
+function askRing(ask: (keys: Keys) => Uint32Array, asked: Keys, n: number): Uint32Array {
   const keys = stringsOf(asked);
-  if (fitsInRingCall(keys)) return ring.getNodesBatch(asked, n);
+  if (fitsInRingCall(keys)) return ask(asked);
   const owners = new Uint32Array(keys.length * n);
   for (let start = 0; start < keys.length; ) {
     let end = start;
     let bytes = 0;
     do bytes += (keys[end++] as string).length * UTF8_MAX_FACTOR;
     while (end < keys.length && end - start < RING_SLICE_KEYS && bytes < RING_SLICE_BYTES);
-    owners.set(ring.getNodesBatch(keys.slice(start, end), n), start * n);
+    owners.set(ask(keys.slice(start, end)), start * n);
     start = end;
   }
   return owners;

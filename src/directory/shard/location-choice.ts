@@ -1,5 +1,6 @@
 import { isExpired } from '../../base/expiry.js';
-import { DIRECTORY_CHOICE_MAX_COUNT } from '../../base/limits.js';
+import { DIRECTORY_CHOICE_MAX_COUNT, DIRECTORY_NEAREST_MAX_COUNT } from '../../base/limits.js';
+import { DISTANCES, type Distances } from '../../net/distance.js';
 import type { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
@@ -10,25 +11,39 @@ interface Wishes {
   readonly avoided: readonly string[];
 }
 
+/** The locations among which the choice is. */
+interface Preferred extends Wishes {
+  readonly rank: number;
+  readonly distances: Distances;
+}
+
+/** The part of a shard's options that concerns the choice of locations. */
+export interface LocationChoiceOptions {
+  /** The clock by which locations expire; default: none expires. */
+  readonly versions?: { now(): number };
+  /** How far nodes are from an asking one, which gets the nearest location. Default: all are equally far. */
+  readonly distancesFrom?: (asker: string) => Distances;
+}
+
 /** Chooses which location of a key a reader gets. */
 export class LocationChoice {
   readonly #lists: LocationLists;
   readonly #isLive: (record: NodeRecord) => boolean;
-  readonly #present: () => number;
+  readonly #options: LocationChoiceOptions;
   /** Advances from reader to reader, so that readers spread over the nodes that have a page. */
   #turn = 0;
 
-  /** `present`: the present of the hybrid clock, by which locations expire. */
-  constructor(lists: LocationLists, isLive: (record: NodeRecord) => boolean, present: () => number) {
+  constructor(lists: LocationLists, isLive: (record: NodeRecord) => boolean, options: LocationChoiceOptions) {
     this.#lists = lists;
     this.#isLive = isLive;
-    this.#present = present;
+    this.#options = options;
   }
 
   /**
-   * The slot of one live location of a key that is not expired; NO_SLOT: there is none. Memory is preferred to disk; the first
-   * DIRECTORY_CHOICE_MAX_COUNT of the preferred locations take turns. A node in `avoided` is chosen only when no other
-   * node is left, and the node `asker` only when even avoided ones are not.
+   * The slot of one live location of a key that is not expired; NO_SLOT: there is none. Memory is preferred to disk, then a near
+   * location to a farther one, among the first DIRECTORY_NEAREST_MAX_COUNT; the first DIRECTORY_CHOICE_MAX_COUNT of the preferred
+   * locations take turns. A node in `avoided` is chosen only when no other node is left, and the node `asker` only when even avoided
+   * ones are not.
    */
   choose(key: string, asker = '', avoided: readonly string[] = []): number {
     const head = this.#lists.keys.get(key);
@@ -37,7 +52,9 @@ export class LocationChoice {
     let last = NO_SLOT;
     let only = NO_SLOT;
     let count = 0;
-    let tier = 0;
+    let rank = 0;
+    let looked = 0;
+    const distances = this.#options.distancesFrom?.(asker);
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (!this.#isLive(record) || this.#isExpired(slot)) continue;
@@ -49,29 +66,41 @@ export class LocationChoice {
         last = slot;
         continue;
       }
-      const slotTier = this.#lists.slab.tierOf(slot);
-      if (count > 0 && slotTier > tier) continue;
-      count = count > 0 && slotTier === tier ? count + 1 : 1;
-      only = slot;
-      tier = slotTier;
-      if (tier === 0 && count === DIRECTORY_CHOICE_MAX_COUNT) break;
+      const slotRank = this.#rankOf(slot, distances);
+      looked++;
+      if (count === 0 || slotRank <= rank) {
+        count = count > 0 && slotRank === rank ? count + 1 : 1;
+        only = slot;
+        rank = slotRank;
+      }
+      const isBest = rank === 0 && count === DIRECTORY_CHOICE_MAX_COUNT;
+      const isEnough = distances !== undefined && looked >= DIRECTORY_NEAREST_MAX_COUNT && rank < DISTANCES.length;
+      if (isBest || isEnough) break;
     }
     if (count === 0) return last === NO_SLOT ? own : last;
-    return count === 1 ? only : this.#inTurn(head, count, { asker, avoided, tier });
+    return count === 1 ? only : this.#inTurn(head, count, { asker, avoided, rank, distances });
+  }
+
+  /** The lowest is the best: by tier, then by distance. */
+  #rankOf(slot: number, distances: Distances): number {
+    const tier = this.#lists.slab.tierOf(slot) * DISTANCES.length;
+    if (distances === undefined) return tier;
+    return tier + distances(this.#lists.recordAt(this.#lists.slab.nodeOf(slot)).nodeId);
   }
 
   #isExpired(slot: number): boolean {
     const expires = this.#lists.slab.expiresOf(slot);
-    return expires !== 0 && isExpired(expires, this.#present());
+    return expires !== 0 && isExpired(expires, this.#options.versions?.now() ?? 0);
   }
 
-  #inTurn(head: number, count: number, { asker, avoided, tier }: Wishes & { readonly tier: number }): number {
+  #inTurn(head: number, count: number, { asker, avoided, rank, distances }: Preferred): number {
     this.#turn = (this.#turn + 1) >>> 0;
     let left = this.#turn % count;
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLive(record) || this.#isExpired(slot) || this.#lists.slab.tierOf(slot) !== tier) continue;
-      if (record.nodeId === asker || avoided.includes(record.nodeId)) continue;
+      if (!this.#isLive(record) || this.#isExpired(slot)) continue;
+      if (record.nodeId === asker || avoided.includes(record.nodeId) || this.#rankOf(slot, distances) !== rank)
+        continue;
       if (left-- === 0) return slot;
     }
     return NO_SLOT;

@@ -10,7 +10,7 @@ import {
 } from '../messages/location-columns.js';
 import { Taken } from '../messages/taken.js';
 import { conflicts, isAsGood, isEitherNamed, isOutlived } from './contents.js';
-import { LocationChoice } from './location-choice.js';
+import { LocationChoice, type LocationChoiceOptions } from './location-choice.js';
 import { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
@@ -34,7 +34,7 @@ export interface Displaced {
 }
 
 /** Options of a {@link DirectoryShard}. */
-export interface DirectoryShardOptions {
+export interface DirectoryShardOptions extends LocationChoiceOptions {
   /** Called, within methods, with pages whose locations were dropped for a newer content or with their original. */
   readonly onDisplaced?: (displaced: Displaced) => void;
   /** Called with a computed key that two nodes have announced with different lengths. */
@@ -105,7 +105,7 @@ export class DirectoryShard {
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
     this.#versions = options.versions;
     this.#starts = new StartOrder(isLive);
-    this.#choice = new LocationChoice(this.#lists, isLive, () => options.versions?.now() ?? 0);
+    this.#choice = new LocationChoice(this.#lists, isLive, options);
   }
 
   /** Computed pages announced with a different length than another node's: a namespace is wrongly shared. */

@@ -11,7 +11,8 @@ export interface MasterView extends Roster {
  * The members that follow from the views of the masters that answer (none: no change).
  *
  * Every listed node is a member. A node that is on no list is removed if a mature master does not know it, or if any master lists it as
- * gone; so a master that has just restarted removes no nodes. Of one id the newest start counts. This node is always a member.
+ * gone; so a master that has just restarted removes no nodes. Of one id the newest start counts, and of one start a record
+ * with a zone: a master of an earlier version leaves it out. This node is always a member.
  */
 export function mergeMembers(
   current: ReadonlyMap<string, NodeInfo>,
@@ -21,7 +22,7 @@ export function mergeMembers(
   const merged = new Map<string, NodeInfo>();
   const add = (info: NodeInfo): void => {
     const known = merged.get(info.nodeId);
-    if (known === undefined || info.incarnation >= known.incarnation) merged.set(info.nodeId, info);
+    if (known === undefined || isPreferred(info, known)) merged.set(info.nodeId, info);
   };
   const isAnyMature = views.some((view) => view.isMature);
   const gone = new Map<string, number>();
@@ -51,7 +52,7 @@ export function mergeChanged(
     let newest: NodeInfo | undefined;
     for (const view of views) {
       const info = view.members.get(nodeId);
-      if (info !== undefined && (newest === undefined || info.incarnation >= newest.incarnation)) newest = info;
+      if (info !== undefined && (newest === undefined || isPreferred(info, newest))) newest = info;
     }
     if (nodeId === self.nodeId) newest = self;
     if (merged.get(nodeId) === newest) continue;
@@ -60,4 +61,10 @@ export function mergeChanged(
     else members.set(nodeId, newest);
   }
   return members ?? merged;
+}
+
+/** Whether this record of a node counts, and not an earlier one in the order of the views. */
+function isPreferred(info: NodeInfo, earlier: NodeInfo): boolean {
+  if (info.incarnation !== earlier.incarnation) return info.incarnation > earlier.incarnation;
+  return info.zone !== undefined || earlier.zone === undefined;
 }

@@ -138,6 +138,7 @@ export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
     a.metricsHost === b.metricsHost &&
     a.metricsPort === b.metricsPort &&
     a.isListed === b.isListed &&
-    a.masterAddr === b.masterAddr
+    a.masterAddr === b.masterAddr &&
+    a.zone === b.zone
   );
 }

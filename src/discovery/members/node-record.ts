@@ -1,6 +1,6 @@
 import { parseEndpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
-import { NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../../base/limits.js';
+import { NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES, ZONE_MAX_CHARACTERS } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import { NodeInfo } from '../../types.js';
 
@@ -15,6 +15,9 @@ export function decodeNode(value: unknown): NodeInfo {
   }
   if (info.controlHost === '' || info.controlPort === 0) throw new ProtocolError('discovery: no control address');
   if (info.masterAddr !== '') checkMasterAddr(info.masterAddr);
+  if (info.zone !== undefined && (info.zone.length > ZONE_MAX_CHARACTERS || hasControls(info.zone))) {
+    throw new ProtocolError('discovery: zone');
+  }
   return info;
 }
 

@@ -34,6 +34,7 @@ export function ownReport(parts: OwnReportParts): Record<string, unknown> {
     version: packageVersion(),
     incarnation: identity.incarnation,
     uptime_s: identity.uptimeMs / 1000,
+    ...(self?.zone ? { zone: self.zone } : {}),
     vnodes: parts.vnodes,
     protocols: self?.protocols ?? [],
     control_endpoint: self === undefined ? '' : formatEndpoint({ host: self.controlHost, port: self.controlPort }),

@@ -16,10 +16,19 @@ export interface NodeDescriptionParts {
   /** Where the metrics server listens; undefined without one. */
   readonly metrics: Endpoint | undefined;
   readonly masterSeat: MasterSeat;
+  /** Rack or zone of this host; undefined: none. */
+  readonly zone: string | undefined;
 }
 
 /** The record by which other nodes know this one. */
-export function describeNode({ identity, transport, control, metrics, masterSeat }: NodeDescriptionParts): NodeInfo {
+export function describeNode({
+  identity,
+  transport,
+  control,
+  metrics,
+  masterSeat,
+  zone = '',
+}: NodeDescriptionParts): NodeInfo {
   const { rdma, tcp } = transport.localEndpoints();
   return new NodeInfo({
     nodeId: identity.nodeId,
@@ -33,6 +42,7 @@ export function describeNode({ identity, transport, control, metrics, masterSeat
     ...metricsAddress(metrics, control.host),
     incarnation: identity.incarnation,
     ...masterSeat,
+    zone,
   });
 }
 

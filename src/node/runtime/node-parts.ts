@@ -66,7 +66,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options, foundHost);
   const { transport } = chosen;
   const masterSeat = await masterSeatOf(host, { listed, port: masterPortOf(config, listed) }, env);
-  const describe = () => describeNode({ identity, transport, control, metrics, masterSeat });
+  const describe = () => describeNode({ identity, transport, control, metrics, masterSeat, zone: config.zone });
   const self = describe();
   const members = new Members(self);
   const events = new MemberEvents(env.clock, env.metrics);

@@ -8,6 +8,7 @@ import type { DirectoryClient } from '../../directory/client.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
 import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
+import type { Distances } from '../../net/distance.js';
 import { securedEnvironment } from '../../net/secured-environment.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
@@ -130,6 +131,11 @@ export class NodeRuntime {
 
   get transport(): Transport {
     return this.#running().chosen.transport;
+  }
+
+  /** @internal How far other nodes are from this one; undefined: it has no zone. */
+  distances(): Distances {
+    return this.#running().directory.distances();
   }
 
   /** @internal Versions for what is set on this node. */

@@ -10,6 +10,7 @@ import type { Incarnations } from '../../directory/reannounce.js';
 import { DirectoryServer } from '../../directory/server.js';
 import { digestOf } from '../../directory/shard/removals.js';
 import { DirectoryShard } from '../../directory/shard/shard.js';
+import type { Distances } from '../../net/distance.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
@@ -17,6 +18,7 @@ import { Announcer, type Publications } from './announcer.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
 import type { MemberChange } from './member-log.js';
+import { MemberZones } from './member-zones.js';
 import { OwnerRings } from './owner-rings.js';
 import { PageDrops } from './page-drops.js';
 import { ShardFilling } from './shard-filling.js';
@@ -57,6 +59,7 @@ export class NodeDirectory {
   readonly #lost: LostStatements;
   readonly #settleMs: number;
   readonly #ages: MemberAges;
+  readonly #zones: MemberZones;
   readonly #env: Environment;
 
   constructor(options: NodeDirectoryOptions) {
@@ -65,6 +68,7 @@ export class NodeDirectory {
     this.#settleMs = settleMs;
     this.#env = env;
     this.#ages = new MemberAges(self, settleMs, env.clock);
+    this.#zones = new MemberZones(self);
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
     this.versions = new HybridClock(env.clock, digestOf(nodeId));
@@ -74,6 +78,7 @@ export class NodeDirectory {
     this.#shard = new DirectoryShard({
       isLive,
       versions: this.versions,
+      distancesFrom: (asker) => this.#zones.distancesFrom(asker),
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy, isTie = false }) => {
         const reason = isCopy ? 'copy' : isTie ? 'tied' : 'superseded';
         this.drops.tell(holder, [{ key, voidBelow, reason }]);
@@ -89,6 +94,7 @@ export class NodeDirectory {
       formerRingMs: 2 * settleMs,
       versions: this.versions,
       displacedTold: (keys) => this.drops.told(keys),
+      distances: () => this.distances(),
       onOwed: this.owed.tell,
       onOutdated: this.outdated.tell,
       env,
@@ -108,6 +114,11 @@ export class NodeDirectory {
   /** Whether every owner has answered the announcement of this node's pages; outdated ones are dropped by then. */
   get isAnnounced(): boolean {
     return !this.client.isSilent && this.#announcer.isComplete;
+  }
+
+  /** How far other nodes are from this one. */
+  distances(): Distances {
+    return this.#zones.distancesFrom(this.#nodeId);
   }
 
   /** Answers other nodes' requests to this node's shard. */
@@ -172,7 +183,8 @@ export class NodeDirectory {
       // A node whose clock went back has started anew with an earlier incarnation; what that start has announced stays.
       this.#shard.dropNode(nodeId, incarnation, now);
     }
-    const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId));
+    this.#zones.changed(after, changed);
+    const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId), this.#zones.forRing());
     this.#ages.changed(after, changed);
     const settledMs = this.#env.clock.nowMs() - this.#settleMs;
     this.client.setRing(ring, () => {

@@ -26,19 +26,26 @@ export class OwnerRings {
     return this.#live.size;
   }
 
-  make(nodeIds: readonly string[]): ConsistentHashRing {
+  make(nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): ConsistentHashRing {
     const ring = new ConsistentHashRing(this.#vnodes);
-    ring.setNodes(nodeIds);
+    ring.setNodes(nodeIds, zones);
     this.#live.add(ring);
     this.#nodeIds = ring.nodes;
     return ring;
   }
 
-  /** Makes the ring that follows the latest one: of the nodes in `changed` it has those that are wanted, and the others as before. */
-  next(changed: readonly string[], isWanted: (nodeId: string) => boolean): ConsistentHashRing {
+  /**
+   * Makes the ring that follows the latest one: of the nodes in `changed` it has those that are wanted, and the others as before. `zones`:
+   * those of all nodes; undefined: none.
+   */
+  next(
+    changed: readonly string[],
+    isWanted: (nodeId: string) => boolean,
+    zones?: ReadonlyMap<string, string>,
+  ): ConsistentHashRing {
     const others = new Set(changed);
     const kept = this.#nodeIds.filter((nodeId) => !others.has(nodeId));
-    return this.make(kept.concat(changed.filter(isWanted)));
+    return this.make(kept.concat(changed.filter(isWanted)), zones);
   }
 
   /** Frees every ring that none of these users needs. */

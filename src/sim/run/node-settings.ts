@@ -48,6 +48,7 @@ export function storageConfig(scenario: Scenario, node: number): StorageConfig {
     control_port: controlPort(scenario, node),
     tcp_port: DATA_PORT + rankOf(scenario, node),
     global_segment_size: shape.poolPages * shape.pageBytes,
+    ...(shape.zones === undefined ? {} : { zone: `zone-${1 + ((hostOf(scenario, node) - 1) % shape.zones)}` }),
     // Nobody would read the metrics server.
     metrics_enabled: false,
     ...(hasDisk(scenario, node) ? diskSettings(scenario, node) : {}),

@@ -1,4 +1,5 @@
 import { MeshCacheConfig } from '../../config.js';
+import type { DISTANCES } from '../../net/distance.js';
 import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
 import { type Scenario, scenarioOf } from '../scenario/scenario.js';
@@ -67,6 +68,8 @@ export interface ScenarioResult {
       readonly lost: number;
     };
   };
+  /** Pages read from other nodes, and keys asked of directory owners, by where those are; null without zones. */
+  readonly distances: Readonly<Record<'pages' | 'keys', Readonly<Record<(typeof DISTANCES)[number], number>>>> | null;
   /** Times of the recovery; null if the run ended before. */
   readonly recovery: RecoveryTimes | null;
   readonly traffic: readonly HostTraffic[];
@@ -266,6 +269,7 @@ class ScenarioRun {
         starts: nodes.reduce((sum, { starts }) => sum + starts, 0),
         requests: { ...requests },
       },
+      distances: this.#scenario.shape.zones === undefined ? null : series.distances(),
       recovery: this.#recovery,
       traffic: this.#traffic(),
       series: series.samples,

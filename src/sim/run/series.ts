@@ -1,3 +1,4 @@
+import { DISTANCES } from '../../net/distance.js';
 import type { World } from '../world/world.js';
 import type { SimNode } from './sim-node.js';
 
@@ -35,6 +36,11 @@ interface Totals {
   evictions: number;
 }
 
+const FAR_METRICS = {
+  pages: 'meshcache_remote_read_pages_total',
+  keys: 'meshcache_directory_asked_keys_total',
+} as const;
+
 const NOTHING: Totals = { local: 0, remote: 0, disk: 0, misses: 0, evictions: 0 };
 
 /** Samples a cluster at intervals, and adds up the counts of stores that have ended. */
@@ -45,6 +51,8 @@ export class Series {
   readonly #requests: { readonly asked: number; readonly found: number };
   /** Last counts by process. */
   readonly #counted = new Map<number, Totals>();
+  /** Last counts by distance, in the order of DISTANCES, by metric and process. */
+  readonly #far = { pages: new Map<number, number[]>(), keys: new Map<number, number[]>() };
   #last = { ...NOTHING, asked: 0, found: 0, controlBytes: 0, dataBytes: 0 };
 
   constructor(world: World, nodes: readonly SimNode[], requests: { readonly asked: number; readonly found: number }) {
@@ -60,11 +68,26 @@ export class Series {
       if (store === undefined || process === undefined) continue;
       const { hits, misses, evictions } = store.stats();
       this.#counted.set(process.id, { ...hits, misses, evictions });
+      for (const what of ['pages', 'keys'] as const) {
+        const counts = DISTANCES.map((distance) => process.metrics.value(FAR_METRICS[what], { distance }));
+        this.#far[what].set(process.id, counts);
+      }
     }
     for (const each of this.#counted.values()) {
       for (const name of Object.keys(sum) as (keyof Totals)[]) sum[name] += each[name];
     }
     return sum;
+  }
+
+  /** Pages read from other nodes and keys asked of directory owners, by where those are, over all processes since the beginning. */
+  distances() {
+    const sum = (counted: ReadonlyMap<number, readonly number[]>) => {
+      const [host, zone, other] = DISTANCES.map((_, i) => {
+        return [...counted.values()].reduce((total, counts) => total + (counts[i] as number), 0);
+      }) as [number, number, number];
+      return { host, zone, other };
+    };
+    return { pages: sum(this.#far.pages), keys: sum(this.#far.keys) };
   }
 
   sample(): void {

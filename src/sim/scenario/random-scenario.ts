@@ -38,7 +38,7 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const ranksPerHost = draw.oneIn(5) ? 2 : 1;
   const drawn = drawShape(draw, nodes);
   const workload = drawWorkload(draw, { shape: drawn, nodes, durationMs });
-  const shape = withQuotas(drawn, workload, seed);
+  const shape = withZones(withQuotas(drawn, workload, seed), seed);
   const before = { seed, nodes, ranksPerHost, shape, network: drawNetwork(draw, shape), durationMs, workload };
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
@@ -154,6 +154,12 @@ function withQuotas(shape: Shape, workload: Workload, seed: number): Shape {
   const min = Math.min(max * draw.of([0, 0.5, 1]), 1 - OTHERS_POOL_PAGES / shape.poolPages);
   const quotas = { [tag]: { min, max, max_disk: draw.of([max, 1]) } };
   return { ...shape, config: { ...shape.config, namespace_quotas: JSON.stringify(quotas) } };
+}
+
+/** The shape, every third time with zones; they are drawn apart, so that they change nothing else. */
+function withZones(shape: Shape, seed: number): Shape {
+  const random = forkedRandom(seed, 'zones');
+  return below(random, 3) === 0 ? { ...shape, zones: 2 + below(random, 2) } : shape;
 }
 
 function drawNetwork(draw: Draw, { config }: Shape): NetworkSettings {

@@ -21,6 +21,7 @@ const JOIN_NAMES = ['atMs', 'nodes'];
 const OWN_SETTINGS = [
   'discovery_addr',
   'node_id',
+  'zone',
   'local_hostname',
   'control_port',
   'tcp_port',
@@ -54,12 +55,13 @@ export function checkNames(part: string, given: unknown, known: readonly string[
 }
 
 function checkShape(shape: Scenario['shape'], nodes: number): void {
-  const { poolPages, pageBytes, diskPages, diskNodes = [], listedMasters, discovery = 'list', config } = shape;
+  const { poolPages, pageBytes, diskPages, diskNodes = [], zones = 1, listedMasters, discovery = 'list', config } = shape;
   checkWhole('shape.poolPages', poolPages, 1);
   const isPage = Number.isSafeInteger(pageBytes) && pageBytes >= PAGE_MIN_BYTES && pageBytes % 8 === 0;
   check('shape.pageBytes', pageBytes, isPage, `a multiple of 8 from ${PAGE_MIN_BYTES} on`);
   if (diskPages !== null) checkWhole('shape.diskPages', diskPages, 1);
   checkNodes('shape.diskNodes', diskNodes, nodes);
+  checkWhole('shape.zones', zones, 1);
   checkWhole('shape.listedMasters', listedMasters, 1);
   check('shape.discovery', discovery, DISCOVERIES.includes(discovery), DISCOVERIES.join(', '));
   check('shape.config', config, typeof config === 'object' && config !== null, 'settings by their keys');

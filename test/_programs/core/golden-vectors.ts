@@ -15,6 +15,7 @@ export interface GoldenVectors {
   readonly rings: readonly {
     readonly vnodes: number;
     readonly nodes: readonly string[];
+    readonly zones?: readonly (readonly [nodeId: string, zone: string])[];
     readonly owners: readonly (readonly string[])[];
   }[];
   readonly pools: readonly {
@@ -75,14 +76,16 @@ function rings(api: Api, core: CoreApi.Core): GoldenVectors['rings'] {
     { vnodes: 1, nodes: ['one'] },
     { vnodes: 7, nodes: ['\u{10000}', '\uffff', 'ü', 'Z', 'a'] },
     { vnodes: 160, nodes: many },
+    { vnodes: 160, nodes: many, zones: many.map((id, i) => [id, `rack ${i % 3}`] as const) },
+    { vnodes: 7, nodes: ['a', 'b', 'c', 'd', 'e'], zones: [['a', 'x'] as const, ['e', 'y'] as const] },
   ];
   const asked = [...KEYS, ...Array.from({ length: 40 }, (_, i) => `key-${i * i}`)];
-  return sets.map(({ vnodes, nodes }) => {
+  return sets.map(({ vnodes, nodes, zones }) => {
     const ring = new api.ConsistentHashRing(vnodes, { core });
-    ring.setNodes(nodes);
+    ring.setNodes(nodes, zones && new Map(zones));
     const owners = asked.map((key) => ring.getNodes(key, 3));
     ring.free();
-    return { vnodes, nodes, owners };
+    return { vnodes, nodes, ...(zones === undefined ? {} : { zones }), owners };
   });
 }
 

@@ -1,0 +1,15 @@
+/**
+ * How far two nodes are from each other, the nearest first: on one host, in one zone, or in different ones. A node without a zone is in
+ * no zone.
+ */
+export const DISTANCES = ['host', 'zone', 'other'] as const;
+
+/** An index of {@link DISTANCES}: the lower, the nearer. */
+export type Distance = 0 | 1 | 2;
+
+export const SAME_HOST: Distance = 0;
+export const SAME_ZONE: Distance = 1;
+export const OTHER_ZONE: Distance = 2;
+
+/** The distances of nodes, by id, from one node; undefined: it has no zone, and all nodes are equally far. */
+export type Distances = ((nodeId: string) => Distance) | undefined;
