@@ -20,6 +20,8 @@ import {
   decimal,
   describeValue,
   discoveryAddress,
+  FINGERPRINT,
+  FINGERPRINT_ALLOWED,
   type Field,
   flag,
   freeText,
@@ -156,6 +158,8 @@ export interface MeshCacheConfigFields {
   readonly namespace: string;
   readonly dtype: string;
   readonly layout: string;
+  /** Identity of the model's weights; undefined: not said. Nodes of one namespace that state different ones refuse each other. */
+  readonly fingerprint: string | undefined;
 }
 
 /** Every field may be left out, but for the discovery address; text is parsed (`'4gb'`, `'true'`). */
@@ -231,6 +235,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   namespace: freeText(''),
   dtype: freeText(''),
   layout: freeText(''),
+  fingerprint: text(FINGERPRINT_ALLOWED, undefined, FINGERPRINT),
 };
 
 /** Never shown, in no message. */
@@ -311,6 +316,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly namespace: string;
   declare readonly dtype: string;
   declare readonly layout: string;
+  declare readonly fingerprint: string | undefined;
 
   constructor(init: MeshCacheConfigInit) {
     const mapping = init as unknown as Record<string, unknown>;

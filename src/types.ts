@@ -127,6 +127,32 @@ export class DataLocation {
   }
 }
 
+/** The fingerprint of a namespace. As text it is `<namespace>:<value>`. */
+export class NamespaceFingerprint {
+  /** `namespace`: 32 hexadecimal characters that identify the rest of the namespace. `value`: what its nodes must agree in. */
+  constructor(
+    readonly namespace: string,
+    readonly value: string,
+  ) {}
+
+  /** Undefined for empty text. Throws {@link ProtocolError} for other text. */
+  static parse(text: string): NamespaceFingerprint | undefined {
+    if (text === '') return undefined;
+    const [, namespace, value] = /^([0-9a-f]{32}):([\x21-\x7e]{1,128})$/.exec(text) ?? [];
+    if (namespace !== undefined && value !== undefined) return new NamespaceFingerprint(namespace, value);
+    throw new ProtocolError(`node: fingerprint ${shown(text)}`);
+  }
+
+  /** Whether both are of one namespace and disagree. */
+  differsFrom(other: NamespaceFingerprint): boolean {
+    return this.namespace === other.namespace && this.value !== other.value;
+  }
+
+  toString(): string {
+    return `${this.namespace}:${this.value}`;
+  }
+}
+
 /** What members know of one another. */
 export interface NodeInfoInit {
   readonly nodeId: string;
@@ -150,6 +176,8 @@ export interface NodeInfoInit {
   readonly masterAddr?: string;
   /** Rack or zone of its host; empty: none; undefined: the node, or a master that has passed its record on, does not know zones. */
   readonly zone?: string | undefined;
+  /** Fingerprint of the node's own namespace; undefined: it has none. */
+  readonly fingerprint?: NamespaceFingerprint | undefined;
 }
 
 /** A member of the cluster as discovery spreads it. */
@@ -168,6 +196,7 @@ export class NodeInfo {
   readonly isListed: boolean;
   readonly masterAddr: string;
   readonly zone: string | undefined;
+  readonly fingerprint: NamespaceFingerprint | undefined;
 
   constructor(init: NodeInfoInit) {
     this.nodeId = init.nodeId;
@@ -184,6 +213,7 @@ export class NodeInfo {
     this.isListed = init.isListed ?? false;
     this.masterAddr = init.masterAddr ?? '';
     this.zone = init.zone;
+    this.fingerprint = init.fingerprint;
   }
 
   /** A plain snake_case object that survives JSON and msgpack. */
@@ -203,6 +233,7 @@ export class NodeInfo {
       is_listed: this.isListed,
       master_addr: this.masterAddr,
       ...(this.zone === undefined ? {} : { zone: this.zone }),
+      ...(this.fingerprint === undefined ? {} : { fingerprint: String(this.fingerprint) }),
     };
   }
 
@@ -225,6 +256,7 @@ export class NodeInfo {
       isListed: dict.is_listed === true,
       masterAddr: read.text('master_addr', ''),
       zone: dict.zone === undefined || dict.zone === null ? undefined : read.text('zone'),
+      fingerprint: NamespaceFingerprint.parse(read.text('fingerprint', '')),
     });
   }
 }

@@ -33,6 +33,8 @@ export interface ClientServerParts {
   readonly packageVersion: string;
   /** The pages of a namespace; undefined selects the node's own. Throws `ArgumentError` for an invalid one. */
   readonly namespaceOf: (namespace: KeyNamespace | undefined) => ClientNamespace;
+  /** Why a client of this namespace is refused beside attached clients of others; undefined: it is not. */
+  readonly refusalOf?: (namespace: KeyNamespace, attached: Iterable<KeyNamespace>) => string | undefined;
   /** Figures of the node that it tells a client beside the client's own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
@@ -63,6 +65,8 @@ export class ClientServer {
   readonly #connections = new Set<ClientConnection>();
   /** Open connections that are not attached yet. */
   readonly #greeting = new Set<ClientConnection>();
+  /** Namespaces of the attached clients that have named one. */
+  readonly #namespaces = new Map<ClientConnection, KeyNamespace>();
   /** Connections that have ended while requests are still in progress. */
   readonly #ending = new Map<ClientConnection, Promise<void>>();
   readonly #onEnded = new Map<ClientConnection, () => void>();
@@ -188,6 +192,7 @@ export class ClientServer {
       this.#refusedCount++;
       throw new RequestError(Status.tooMuch, `${clientsMaxCount} clients are attached, no more are allowed`);
     }
+    this.#takeNamespace(hello.namespace, connection);
     this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
@@ -228,7 +233,16 @@ export class ClientServer {
     }
   }
 
+  /** Remembers the namespace of a client that is being attached. Throws if it is refused. */
+  #takeNamespace(namespace: KeyNamespace | undefined, connection: ClientConnection): void {
+    if (namespace === undefined) return;
+    const refusal = this.#parts.refusalOf?.(namespace, this.#namespaces.values());
+    if (refusal !== undefined) throw new RequestError(Status.refused, refusal);
+    this.#namespaces.set(connection, namespace);
+  }
+
   #closed(connection: ClientConnection): void {
+    this.#namespaces.delete(connection);
     this.#connections.delete(connection);
     this.#greeting.delete(connection);
     this.#memory.detach(connection);

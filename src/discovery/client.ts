@@ -407,7 +407,7 @@ export class DiscoveryClient {
     this.#saidRefusedMs.set(master, nowMs);
     this.#env.log.log(
       'error',
-      'a discovery master refuses this node: all nodes of a cluster must share these settings',
+      'a discovery master refuses this node: all nodes of a cluster, or of a namespace, must share these settings',
       {
         node_id: this.#self.nodeId,
         master,

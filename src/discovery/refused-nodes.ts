@@ -35,7 +35,7 @@ export class RefusedNodes {
     const isSilent = known !== undefined && nowMs - known.loggedMs < DISCOVERY_LOG_INTERVAL_MS;
     const address = formatEndpoint({ host: info.controlHost, port: info.controlPort });
     if (!isSilent) {
-      this.#env.log.log('error', 'node refused: all nodes of a cluster must share these settings', {
+      this.#env.log.log('error', 'node refused: all nodes of a cluster, or of a namespace, must share these settings', {
         node_id: nodeId,
         address,
         reason: describeDifferences(differences, true),

@@ -9,7 +9,14 @@ import type { NodeInfo } from '../types.js';
 import { ChangeGap } from './change-gap.js';
 import { type MemberStatus, MemberTable } from './members/member-table.js';
 import { asMap, decodeNode } from './members/node-record.js';
-import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './messages/cluster-settings.js';
+import {
+  type ClusterSettings,
+  decodeSettings,
+  differencesOf,
+  encodeDifferences,
+  FINGERPRINT_KEY,
+  type SettingDifference,
+} from './messages/cluster-settings.js';
 import {
   DiscoveryMethod,
   decodeIdentity,
@@ -148,11 +155,12 @@ export class DiscoveryServer {
     const settings = decodeSettings(fields.settings);
     if (this.#owner !== undefined) {
       const differences = differencesOf(settings, this.#owner.settings);
-      if (differences.length > 0) {
-        this.#refused.refuse(info, differences);
-        const refusal = { refused_by: this.#owner.nodeId, differences: encodeDifferences(differences) };
-        return { ...this.#answer('refused', undefined), ...refusal };
-      }
+      if (differences.length > 0) return this.#refuse(info, this.#owner.nodeId, differences);
+    }
+    const other = this.#table.disagreeing(info);
+    if (other !== undefined) {
+      const [theirs, ours] = [info, other].map(({ fingerprint }) => fingerprint?.value ?? '') as [string, string];
+      return this.#refuse(info, other.nodeId, [{ key: FINGERPRINT_KEY, theirs, ours }]);
     }
     this.#refused.accept(info.nodeId);
     const status = this.#table.register(info, this.#env.clock.nowMs());
@@ -195,6 +203,16 @@ export class DiscoveryServer {
       signal.addEventListener('abort', answer);
       this.#waiters.set(nodeId, waiter);
     });
+  }
+
+  /** `refusedBy`: the node that has the other settings. */
+  #refuse(info: NodeInfo, refusedBy: string, differences: readonly SettingDifference[]): object {
+    this.#refused.refuse(info, differences);
+    return {
+      ...this.#answer('refused', undefined),
+      refused_by: refusedBy,
+      differences: encodeDifferences(differences),
+    };
   }
 
   #leave(params: unknown): unknown {

@@ -41,10 +41,12 @@ export class KeyEncoders {
     for (const encoder of [this.own, ...this.#encoders.values()]) {
       const pool = encoder.poolOf(`${namespace}/`);
       if (pool === undefined) continue;
-      const { modelName, dtype, layout, tag, tpRank, tpSize, ppRank, ppSize, isMlaModel } = encoder.namespace;
+      const { modelName, dtype, layout, tag, fingerprint, tpRank, tpSize, ppRank, ppSize, isMlaModel } =
+        encoder.namespace;
       return {
         pool,
         ...{ model_name: modelName, dtype, layout, tag },
+        ...(fingerprint ? { fingerprint } : {}),
         ...{ tp_rank: isMlaModel ? null : tpRank, tp_size: tpSize, pp_rank: ppRank, pp_size: ppSize },
       };
     }

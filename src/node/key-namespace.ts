@@ -43,8 +43,8 @@ export function encoderOf(storage: StorageConfig, part: ModelPart, config: MeshC
 
 /** The namespace of a store that is created with this configuration. */
 export function namespaceOf({ modelName }: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyNamespace {
-  const { dtype, layout, namespace: tag } = config;
-  return { modelName: modelName ?? undefined, dtype, layout, tag, ...part };
+  const { dtype, layout, namespace: tag, fingerprint } = config;
+  return { modelName: modelName ?? undefined, dtype, layout, tag, fingerprint, ...part };
 }
 
 function rankOf(name: string, rank: unknown, size: unknown): [rank: number, size: number] {

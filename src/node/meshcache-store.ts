@@ -22,6 +22,7 @@ import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
 import { openDisk } from './disk-wiring.js';
 import { type DoorParts, type Doors, openDoors } from './doors.js';
+import { fingerprintOf } from './fingerprints.js';
 import { KeyEncoders } from './key-encoders.js';
 import { modelPartOf, namespaceOf } from './key-namespace.js';
 import { NodeReporting } from './reporting/node-reporting.js';
@@ -123,6 +124,7 @@ export class MeshCacheStore extends NodeNamespace {
     const keyEncoders = new KeyEncoders(namespaceOf(storage, part, config), (prefix, { tag }) =>
       tenants.learn(prefix, tag),
     );
+    const fingerprint = fingerprintOf(keyEncoders.own.namespace);
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
     const given = { ...machine, metrics: environment.metrics ?? metrics };
@@ -143,7 +145,7 @@ export class MeshCacheStore extends NodeNamespace {
     const evicted = new Signal<[keys: readonly string[]]>();
     try {
       await reporting.start();
-      runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
+      runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, env });
       region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       const present = () => (runtime as NodeRuntime).versions.now();
       disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, present, env });
@@ -312,7 +314,8 @@ function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment
   const { pages, runtime, pinning, events } = parts;
   const { nodeId, directory } = runtime;
   const follow = (options: FollowOptions) => events.follow(options);
-  return { nodeId, directory, pages, pinning, keyEncoders, follow, stats: () => statsOf(parts), env };
+  const members = () => runtime.members();
+  return { nodeId, directory, pages, pinning, keyEncoders, members, follow, stats: () => statsOf(parts), env };
 }
 
 function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders): PageEventSource {

@@ -151,6 +151,7 @@ test.serial('pages: keys are of the namespace that is named, else of the node', 
   t.is((await on('get', 'key', ...parts)).stdout, 'named');
   const named = store.namespace({ modelName: 'llama', dtype: 'fp8', layout: 'page_first', tag: 'v1' });
   t.is(Buffer.from((await named.get('key')) ?? []).toString(), 'named');
+  t.is((await on('get', 'key', ...parts, '--fingerprint', '5eed')).status, 1);
 });
 
 for (const secret of [undefined, SECRET]) {

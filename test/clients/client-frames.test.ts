@@ -86,9 +86,9 @@ function helloCase(body: Buffer, f: Entry['fields']): Case {
   const ns = f.namespace;
   const texts = ns && { modelName: ns.model, dtype: ns.dtype, layout: ns.layout, tag: ns.tag };
   const given = texts && Object.fromEntries(Object.entries(texts).filter(([, text]) => text !== null));
-  const namespace = ns
-    ? { ...given, tpRank: ns.tpRank, tpSize: ns.tpSize, ppRank: ns.ppRank, ppSize: ns.ppSize, isMlaModel: ns.isMla }
-    : undefined;
+  const ranks = ns && { tpRank: ns.tpRank, tpSize: ns.tpSize, ppRank: ns.ppRank, ppSize: ns.ppSize };
+  const printed = ns?.fingerprint === undefined ? {} : { fingerprint: ns.fingerprint };
+  const namespace = ns ? { ...given, ...ranks, isMlaModel: ns.isMla, ...printed } : undefined;
   const { oldestVersion: minVersion, newestVersion: maxVersion, clientName: name, processId: pid } = f;
   const expected = { minVersion, maxVersion, name, pid, namespace };
   return { encoded: encodeHello(expected), decoded: decodeHello(body), expected };

@@ -53,6 +53,8 @@ test('keys: every field of the namespace, and the pool, keeps apart', (t) => {
     { ...NAMESPACE, ppRank: 1 },
     { ...NAMESPACE, ppSize: 1 },
     { ...NAMESPACE, isMlaModel: true },
+    { ...NAMESPACE, fingerprint: '5eed' },
+    { ...NAMESPACE, fingerprint: '5eee' },
     // The same text, cut differently.
     { ...NAMESPACE, modelName: 'llamabf16', dtype: '' },
     { ...NAMESPACE, modelName: 'llam', dtype: 'abf16' },
@@ -60,6 +62,10 @@ test('keys: every field of the namespace, and the pool, keeps apart', (t) => {
   ];
   const prefixes = [prefixOf(NAMESPACE), prefixOf(NAMESPACE, 'mamba'), ...others.map((other) => prefixOf(other))];
   t.is(new Set(prefixes).size, prefixes.length);
+});
+
+test('keys: an empty fingerprint is none', (t) => {
+  t.is(prefixOf({ ...NAMESPACE, fingerprint: '' }), prefixOf(NAMESPACE));
 });
 
 test('keys: the ranks of an MLA model share', (t) => {

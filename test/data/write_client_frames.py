@@ -140,6 +140,38 @@ request(
     id_=1,
     deadline_ms=0,
 )
+request(
+    "hello with a fingerprint",
+    "HELLO",
+    hello
+    + pack("<I", 3)
+    + text16("engine-0")
+    + pack("<I", 4321)
+    + opt16("llama")
+    + opt16(None)
+    + opt16(None)
+    + opt16(None)
+    + pack("<4I", 0, 1, 0, 1)
+    + b"\0"
+    + text16("sha256:5eed"),
+    {
+        **fields,
+        "namespace": {
+            "model": "llama",
+            "dtype": None,
+            "layout": None,
+            "tag": None,
+            "tpRank": 0,
+            "tpSize": 1,
+            "ppRank": 0,
+            "ppSize": 1,
+            "isMla": False,
+            "fingerprint": "sha256:5eed",
+        },
+    },
+    id_=1,
+    deadline_ms=0,
+)
 answer(
     "hello is answered",
     "HELLO",

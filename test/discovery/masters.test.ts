@@ -17,7 +17,7 @@ import { RpcClient } from '../../src/rpc/client.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
 import { systemRandom } from '../../src/system/system-random.js';
-import type { NodeInfo } from '../../src/types.js';
+import { NamespaceFingerprint, type NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
 import { hostOf, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
 import { newClient, testEnvironment } from '../_support/rpc/server.js';
@@ -572,6 +572,7 @@ test('roster: rows say what maps say, in a third of the bytes', (t) => {
       zone: 'rack-7',
     }),
     nodeOf('no zone', { zone: '' }),
+    nodeOf('printed', { fingerprint: new NamespaceFingerprint('0123456789abcdef'.repeat(2), 'sha256:5eed') }),
     nodeOf('v6', { controlHost: 'fe80::1', masterAddr: '[fe80::1]:18515', protocols: [] }),
     nodeOf('odd', { controlHost: '127.0.0.1', masterAddr: '127.0.0.1:0185', tcpPort: 65535 }),
   ];

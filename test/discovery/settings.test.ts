@@ -4,6 +4,7 @@ import {
   DISCOVERY_REFUSED_KEPT_MS,
   DISCOVERY_REFUSED_MAX_COUNT,
 } from '../../src/base/limits.js';
+import { MemberTable } from '../../src/discovery/members/member-table.js';
 import {
   type ClusterSettings,
   decodeDifferences,
@@ -15,6 +16,7 @@ import {
 import { RefusedNodes } from '../../src/discovery/refused-nodes.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { RpcServer } from '../../src/rpc/server.js';
+import { NamespaceFingerprint } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
 import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
 import { newClient, testEnvironment } from '../_support/rpc/server.js';
@@ -60,10 +62,41 @@ test('settings: they survive a message, unknown ones are ignored, and garbage is
     [['vnodes', 1]],
     [['\u001b', 1, 2]],
     [['vnodes', 'x', 2]],
+    [['fingerprint', 'x', 2]],
+    [['fingerprint', 'x', 'x'.repeat(129)]],
     Array(99).fill(7),
   ]) {
     t.throws(() => decodeDifferences(bad), { code: 'ERR_PROTOCOL' }, JSON.stringify(bad));
   }
+});
+
+const NAMESPACE = '0'.repeat(32);
+const printed = (value: string, namespace = NAMESPACE) => ({ fingerprint: new NamespaceFingerprint(namespace, value) });
+
+test('settings: a node whose namespace has another fingerprint is refused, and the error names both', async (t) => {
+  const { env, messages } = loggedEnvironment();
+  const { addr } = await startMaster(t, { env });
+  const start = (id: string, init: Parameters<typeof nodeOf>[1]) => newMember(t, addr, nodeOf(id, init)).client.start();
+  await start('a', printed('5eed'));
+  const error = await t.throwsAsync(start('b', printed('5eee')), { code: 'ERR_CONFIG' });
+  for (const part of ['"fingerprint"', 'got 5eee', '"a"', addr, 'has 5eed']) {
+    t.true(error?.message.includes(part), `${part}: ${error?.message}`);
+  }
+  t.true(messages.some((message) => message.startsWith('error node refused')));
+  await t.notThrowsAsync(start('c', printed('5eed')));
+  await t.notThrowsAsync(start('d', printed('5eee', '1'.repeat(32))), 'another namespace');
+  await t.notThrowsAsync(start('e', {}), 'no fingerprint');
+  await t.notThrowsAsync(start('f', printed('5eee', '2'.repeat(32))));
+});
+
+test('settings: a node that returns with another fingerprint does not disagree with itself', (t) => {
+  const table = new MemberTable(6_000);
+  table.register(nodeOf('a', printed('5eed')), 0);
+  const returned = nodeOf('a', { ...printed('5eee'), incarnation: 2 });
+  t.is(table.disagreeing(returned), undefined);
+  t.is(table.disagreeing(nodeOf('b', printed('5eee')))?.nodeId, 'a');
+  t.is(table.register(returned, 1), 'ok');
+  t.is(table.disagreeing(nodeOf('b', printed('5eee'))), undefined);
 });
 
 test('settings: a node that differs is refused at its start, with everything that it needs to know', async (t) => {

@@ -88,6 +88,8 @@ def _hello(reader: Reader) -> dict[str, Any]:
         namespace: dict[str, Any] = {name: reader.opt16() for name in ("model", "dtype", "layout", "tag")}
         namespace |= {name: reader.number(4) for name in ("tpRank", "tpSize", "ppRank", "ppSize")}
         fields["namespace"] = namespace | {"isMla": reader.number(1) == 1}
+        if flags & 2:
+            fields["namespace"]["fingerprint"] = reader.text16()
     return fields
 
 

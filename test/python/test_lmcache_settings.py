@@ -20,7 +20,7 @@ class SettingsTest(unittest.TestCase):
             ({"sockett": "x"}, "unknown key 'sockett'; did you mean \"client_socket\"?"),
             ({"socket": "x"}, 'did you mean "client_socket"?'),
             ({"num_workers": 3}, 'did you mean "workers"?'),
-            ({"pool": 1}, "own keys are client_socket, end_frozen_node, max_pending, mode"),
+            ({"pool": 1}, "own keys are client_socket, end_frozen_node, fingerprint, max_pending, mode"),
             ({"client_socket": ""}, "client_socket must be a text that is not empty, got ''"),
             ({"client_socket": "/" + "x" * 103}, "at most 103 bytes; this one has 104"),
             ({"tag": 5}, "tag must be a text"),

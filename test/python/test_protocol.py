@@ -19,7 +19,8 @@ def namespace_of(fields: dict[str, Any] | None) -> Namespace | None:
     if fields is None:
         return None
     ranks = (fields["tpRank"], fields["tpSize"], fields["ppRank"], fields["ppSize"])
-    return Namespace(fields["model"], fields["dtype"], fields["layout"], fields["tag"], *ranks, fields["isMla"])
+    texts = (fields["model"], fields["dtype"], fields["layout"], fields["tag"])
+    return Namespace(*texts, *ranks, fields["isMla"], fingerprint=fields.get("fingerprint"))
 
 
 def flat_pieces(pages: list[list[dict[str, int]]]) -> list[int]:

@@ -23,6 +23,7 @@ class SettingsTest(unittest.TestCase):
         given = {"client_socket": "/run/x", "tag": "v2", "timeout": 2, "mode": "staged", "required": True}
         settings = Settings.parse({**given, "end_frozen_node": 0, "interface_v1": 1})
         self.assertEqual(settings, Settings("/run/x", "v2", 2.0, "staged", True, False, True))
+        self.assertEqual(Settings.parse({"fingerprint": "5eed"}), Settings(fingerprint="5eed"))
 
     def test_numbers_and_flags_may_be_texts(self) -> None:
         self.assertEqual(Settings.parse({"timeout": "3"}).timeout, 3.0)

@@ -17,6 +17,10 @@ export interface Field {
   readonly fault?: (value: unknown) => string | undefined;
 }
 
+/** A fingerprint of a model's weights, in settings and in namespaces of clients. */
+export const FINGERPRINT = /^[\x21-\x7e]{1,128}$/;
+export const FINGERPRINT_ALLOWED = '1 to 128 visible characters without spaces, such as a digest in hex';
+
 /** A wrong value as messages show it. */
 export function describeValue(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value);

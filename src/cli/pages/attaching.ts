@@ -27,6 +27,7 @@ export interface AttachOptions {
   readonly dtype?: string;
   readonly layout?: string;
   readonly tag?: string;
+  readonly fingerprint?: string;
   /** Seconds until a call gives up. */
   readonly timeout: number;
   readonly json: boolean;
@@ -35,7 +36,7 @@ export interface AttachOptions {
 export const ATTACH_HELP = `
 The node is found by --socket, by MESHCACHE_SOCKET in the environment, or where \`meshcache node\` of this user has its client socket.
 With --discovery-addr it is one of that cluster on this host; where none has a client socket, a node without pages of its own joins
-for the time of the command. Keys are those of the node's own namespace, unless --model, --dtype, --layout or --tag name another one.`;
+for the time of the command. Keys are those of the node's own namespace, unless --model, --dtype, --layout, --tag or --fingerprint name another one.`;
 
 /** Pool size of a node that joins only for one command. */
 const PASSING_POOL = '64mb';
@@ -49,6 +50,7 @@ export function addAttachOptions(command: Command): Command {
     .option('--dtype <name>', 'namespace: data type of the numbers', wellFormed)
     .option('--layout <name>', 'namespace: layout of the pages', wellFormed)
     .option('--tag <text>', 'namespace: any further text', wellFormed)
+    .option('--fingerprint <text>', 'namespace: identity of the weights', wellFormed)
     .option('--timeout <seconds>', 'seconds until a call gives up', decimalNumber(0.001, 3600, 'seconds'), 5)
     .addOption(jsonOption());
 }
@@ -83,13 +85,14 @@ interface FoundNode {
 
 async function connect(
   socket: string,
-  { timeout, model, dtype, layout, tag }: AttachOptions,
+  { timeout, model, dtype, layout, tag, fingerprint }: AttachOptions,
 ): Promise<MeshCacheClient> {
   const parts: Partial<KeyNamespace> = {
     ...(model === undefined ? {} : { modelName: model }),
     ...(dtype === undefined ? {} : { dtype }),
     ...(layout === undefined ? {} : { layout }),
     ...(tag === undefined ? {} : { tag }),
+    ...(fingerprint === undefined ? {} : { fingerprint }),
   };
   const options = {
     socket,

@@ -112,16 +112,17 @@ export interface HelloRequest {
 }
 
 const FLAG_NAMESPACE = 1;
+const FLAG_FINGERPRINT = 2;
 
 export function encodeHello(hello: HelloRequest): Buffer {
   const { minVersion, maxVersion, name, pid, namespace } = hello;
   const writer = new BodyWriter().u32(HELLO_MAGIC).u16(minVersion).u16(maxVersion);
   writer
-    .u32(namespace === undefined ? 0 : FLAG_NAMESPACE)
+    .u32(namespace === undefined ? 0 : FLAG_NAMESPACE | (namespace.fingerprint ? FLAG_FINGERPRINT : 0))
     .text16(name)
     .u32(pid);
   if (namespace !== undefined) {
-    const { modelName, dtype, layout, tag, tpRank, tpSize, ppRank, ppSize, isMlaModel } = namespace;
+    const { modelName, dtype, layout, tag, fingerprint, tpRank, tpSize, ppRank, ppSize, isMlaModel } = namespace;
     writer.opt16(modelName).opt16(dtype).opt16(layout).opt16(tag);
     writer
       .u32(tpRank)
@@ -129,6 +130,7 @@ export function encodeHello(hello: HelloRequest): Buffer {
       .u32(ppRank)
       .u32(ppSize)
       .u8(isMlaModel ? 1 : 0);
+    if (fingerprint) writer.text16(fingerprint);
   }
   return writer.done();
 }
@@ -148,6 +150,7 @@ export function decodeHello(body: Buffer): HelloRequest {
     const given = Object.fromEntries(Object.entries(texts).filter(([, text]) => text !== undefined));
     const [tpRank, tpSize, ppRank, ppSize] = [reader.u32(), reader.u32(), reader.u32(), reader.u32()];
     namespace = { ...given, tpRank, tpSize, ppRank, ppSize, isMlaModel: flag(reader.u8()) };
+    if ((flags & FLAG_FINGERPRINT) !== 0) namespace = { ...namespace, fingerprint: reader.text16() };
   }
   reader.end();
   return { minVersion, maxVersion, name, pid, namespace };

@@ -10,6 +10,8 @@ export interface KeyNamespace {
   readonly dtype?: string;
   readonly layout?: string;
   readonly tag?: string;
+  /** Identity of the model's weights, such as a digest; undefined and empty: not said. */
+  readonly fingerprint?: string;
   readonly tpRank: number;
   readonly tpSize: number;
   readonly ppRank: number;
@@ -41,7 +43,8 @@ const FORMAT = 'meshcache/1';
  * Turns a program's keys into the keys that the cluster sees. This is part of the wire contract. The prefix is XXH3-128
  * of
  *
- *       text FORMAT, modelName, dtype, layout, tag; integer tpSize, ppSize, ppRank, tpRank (absent: MLA); text pool
+ *       text FORMAT, modelName, dtype, layout, tag; integer tpSize, ppSize, ppRank, tpRank (absent: MLA); text pool;
+ *       text fingerprint, if there is one
  *       text = 0x01, UTF-8 length as u32 little endian, UTF-8;  integer = 0x02, u32 little endian;  absent = 0x00
  *
  * @example
@@ -56,6 +59,8 @@ export class KeyEncoder {
   readonly namespace: KeyNamespace;
   private readonly core: Core;
   private readonly fields: readonly (string | number | undefined)[];
+  /** The fields behind the pool. */
+  private readonly lastFields: readonly string[];
   private readonly prefixes = new Map<string, string>();
   private readonly onPrefix: (prefix: string) => void;
 
@@ -64,13 +69,14 @@ export class KeyEncoder {
     if (typeof namespace !== 'object' || namespace === null) {
       throw new ArgumentError(`the namespace must be an object, got ${shown(namespace)}`);
     }
-    const { modelName, dtype, layout, tag, tpSize, ppSize, ppRank, tpRank, isMlaModel } = namespace;
+    const { modelName, dtype, layout, tag, fingerprint, tpSize, ppSize, ppRank, tpRank, isMlaModel } = namespace;
     if (typeof isMlaModel !== 'boolean') {
       throw new ArgumentError(`isMlaModel must be true or false, got ${shown(isMlaModel)}`);
     }
-    for (const [name, value] of Object.entries({ modelName, dtype, layout, tag })) checkText(name, value);
+    for (const [name, value] of Object.entries({ modelName, dtype, layout, tag, fingerprint })) checkText(name, value);
     for (const [name, value] of Object.entries({ tpSize, ppSize, ppRank, tpRank })) checkU32(name, value);
     this.fields = [FORMAT, modelName, dtype, layout, tag, tpSize, ppSize, ppRank, isMlaModel ? undefined : tpRank];
+    this.lastFields = fingerprint === undefined || fingerprint === '' ? [] : [fingerprint];
     this.namespace = { ...namespace };
     this.core = options.core ?? defaultCore();
     this.onPrefix = options.onPrefix ?? (() => {});
@@ -129,7 +135,7 @@ export class KeyEncoder {
   private addPrefix(pool: string): string {
     // A pool name that is undefined must throw: undefined stands for absent parts of the namespace.
     checkText('pool', pool ?? null);
-    const bytes = serialise([...this.fields, pool]);
+    const bytes = serialise([...this.fields, pool, ...this.lastFields]);
     const area = this.core.area;
     area.layOut(1, DIGEST_BYTES, bytes.length);
     area.u8.set(bytes, area.keys);

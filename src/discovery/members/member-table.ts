@@ -67,6 +67,15 @@ export class MemberTable {
     return 'ok';
   }
 
+  /** A member whose fingerprint differs from that of the same namespace of this node; undefined: there is none. */
+  disagreeing({ nodeId, fingerprint }: NodeInfo): NodeInfo | undefined {
+    if (fingerprint === undefined) return undefined;
+    for (const { info } of this.#members.values()) {
+      if (info.nodeId !== nodeId && info.fingerprint?.differsFrom(fingerprint)) return info;
+    }
+    return undefined;
+  }
+
   heartbeat(nodeId: string, incarnation: number, nowMs: number): MemberStatus {
     const known = this.#members.get(nodeId);
     if (known === undefined || known.info.incarnation < incarnation) return 'unknown';
@@ -139,6 +148,7 @@ export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
     a.metricsPort === b.metricsPort &&
     a.isListed === b.isListed &&
     a.masterAddr === b.masterAddr &&
-    a.zone === b.zone
+    a.zone === b.zone &&
+    String(a.fingerprint) === String(b.fingerprint)
   );
 }

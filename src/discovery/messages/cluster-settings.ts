@@ -29,8 +29,12 @@ export interface Refusal {
   readonly differences: readonly SettingDifference[];
 }
 
-/** Value of a setting that nodes must share. */
-export type SettingValue = number | boolean;
+/** Value of a setting that nodes must share; text: a fingerprint. */
+export type SettingValue = number | boolean | string;
+
+/** The key of a difference that only nodes of one namespace must not have. */
+export const FINGERPRINT_KEY = 'fingerprint';
+const VALUE_MAX_CHARACTERS = 128;
 
 const DIFFERENCES_MAX_COUNT = 16;
 
@@ -87,7 +91,7 @@ export function decodeDifferences(value: unknown): SettingDifference[] {
   }
   return value.map((entry: unknown) => {
     const [key, theirs, ours] = Array.isArray(entry) ? (entry as unknown[]) : [];
-    if (typeof key !== 'string' || !/^[a-z0-9_]{1,64}$/.test(key) || !isSetting(theirs) || !isSetting(ours)) {
+    if (typeof key !== 'string' || !/^[a-z0-9_]{1,64}$/.test(key) || !isSetting(key, theirs) || !isSetting(key, ours)) {
       throw new ProtocolError('discovery: differences');
     }
     return { key, theirs, ours };
@@ -97,6 +101,13 @@ export function decodeDifferences(value: unknown): SettingDifference[] {
 /** The error for the user of a refused node; `master` is the master's `host:port`. */
 export function refusalError({ nodeId, differences }: Refusal, master: string): ConfigError {
   const [{ key, theirs, ours }, ...more] = differences as [SettingDifference, ...SettingDifference[]];
+  if (key === FINGERPRINT_KEY) {
+    return new ConfigError(
+      `configuration key "${key}": got ${theirs}, but node "${nodeId}", a member by discovery master at ${master}, has ${ours} in the same namespace ` +
+        '(model, dtype, layout, namespace, ranks and sizes); load the same weights, give this model another namespace, or stop all nodes ' +
+        `with ${ours} first`,
+    );
+  }
   const others = more.map((other) => `, ${other.key} (${other.theirs} here, ${other.ours} there)`).join('');
   return new ConfigError(
     `configuration key "${key}": got ${theirs}, but node "${nodeId}", discovery master at ${master}, has ${ours}; ` +
@@ -114,7 +125,8 @@ export function describeDifferences(differences: readonly SettingDifference[], i
   return texts.join(', ');
 }
 
-function isSetting(value: unknown): value is SettingValue {
+function isSetting(key: string, value: unknown): value is SettingValue {
+  if (key === FINGERPRINT_KEY) return typeof value === 'string' && value.length <= VALUE_MAX_CHARACTERS;
   return typeof value === 'boolean' || (typeof value === 'number' && Number.isFinite(value));
 }
 

@@ -2,7 +2,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint, isEveryAddress } from '../../base/environment/network.js';
 import { isHostOf } from '../../discovery/local-address.js';
 import type { Transport } from '../../transport/contract/transport.js';
-import { NodeInfo } from '../../types.js';
+import { type NamespaceFingerprint, NodeInfo } from '../../types.js';
 import type { NodeIdentity } from './node-identity.js';
 
 /** The address of the discovery master on a node's host, for when that host has a seat. */
@@ -18,17 +18,13 @@ export interface NodeDescriptionParts {
   readonly masterSeat: MasterSeat;
   /** Rack or zone of this host; undefined: none. */
   readonly zone: string | undefined;
+  /** Fingerprint of the node's own namespace; undefined: none. */
+  readonly fingerprint: NamespaceFingerprint | undefined;
 }
 
 /** The record by which other nodes know this one. */
-export function describeNode({
-  identity,
-  transport,
-  control,
-  metrics,
-  masterSeat,
-  zone = '',
-}: NodeDescriptionParts): NodeInfo {
+export function describeNode(parts: NodeDescriptionParts): NodeInfo {
+  const { identity, transport, control, metrics, masterSeat, zone = '', fingerprint } = parts;
   const { rdma, tcp } = transport.localEndpoints();
   return new NodeInfo({
     nodeId: identity.nodeId,
@@ -43,6 +39,7 @@ export function describeNode({
     incarnation: identity.incarnation,
     ...masterSeat,
     zone,
+    fingerprint,
   });
 }
 

@@ -6,7 +6,7 @@ import { RpcClient } from '../../rpc/client.js';
 import { RpcServer } from '../../rpc/server.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import { type ChosenTransport, chooseTransport } from '../../transport/create-transport.js';
-import type { NodeInfo } from '../../types.js';
+import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { Handovers } from '../leaving/handovers.js';
 import { DataEndpoints } from '../remote-pages/data-endpoints.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
@@ -26,6 +26,8 @@ export interface NodePartsOptions {
   readonly identity: NodeIdentity;
   /** Where the node's metrics server listens; goes into the node's record. */
   readonly metricsEndpoint: Endpoint | undefined;
+  /** Fingerprint of the node's own namespace; undefined: none. */
+  readonly fingerprint: NamespaceFingerprint | undefined;
   readonly env: Environment;
   /** Receives the function that stops each part, as soon as the part runs. They are to be called in reverse order. */
   readonly stops: (() => Promise<void>)[];
@@ -66,7 +68,8 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options, foundHost);
   const { transport } = chosen;
   const masterSeat = await masterSeatOf(host, { listed, port: masterPortOf(config, listed) }, env);
-  const describe = () => describeNode({ identity, transport, control, metrics, masterSeat, zone: config.zone });
+  const stated = { masterSeat, zone: config.zone, fingerprint: options.fingerprint };
+  const describe = () => describeNode({ identity, transport, control, metrics, ...stated });
   const self = describe();
   const members = new Members(self);
   const events = new MemberEvents(env.clock, env.metrics);

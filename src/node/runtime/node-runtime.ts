@@ -13,7 +13,7 @@ import { securedEnvironment } from '../../net/secured-environment.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
 import type { Transport } from '../../transport/contract/transport.js';
-import type { NodeInfo } from '../../types.js';
+import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { DRAIN_METHOD } from '../leaving/drain.js';
 import type { CopyRequestHandler, Handovers } from '../leaving/handovers.js';
 import type { PageNoticeHandler, PageNotices } from '../remote-pages/page-notices.js';
@@ -34,6 +34,8 @@ export interface NodeRuntimeOptions {
   readonly nodeId?: string;
   /** Where this node's metrics server listens; goes into the node's record. */
   readonly metricsEndpoint?: Endpoint | undefined;
+  /** @internal Fingerprint of the node's own namespace. */
+  readonly fingerprint?: NamespaceFingerprint | undefined;
   readonly env: Environment;
 }
 
@@ -75,6 +77,7 @@ export class NodeRuntime {
   readonly nodeId: string;
   readonly #env: Environment;
   readonly #metricsEndpoint: Endpoint | undefined;
+  readonly #fingerprint: NamespaceFingerprint | undefined;
   readonly #identity: NodeIdentity;
   /** Functions that stop the parts, in the order in which the parts were started. */
   readonly #stops: (() => Promise<void>)[] = [];
@@ -93,6 +96,7 @@ export class NodeRuntime {
     this.config = config;
     this.#env = securedEnvironment(config, options.env);
     this.#metricsEndpoint = options.metricsEndpoint;
+    this.#fingerprint = options.fingerprint;
     this.nodeId = options.nodeId ?? config.nodeId ?? NodeRuntime.generateNodeId(this.#env.random);
     this.#identity = new NodeIdentity(this.nodeId, this.#env.clock);
   }
@@ -261,6 +265,7 @@ export class NodeRuntime {
         config: this.config,
         identity: this.#identity,
         metricsEndpoint: this.#metricsEndpoint,
+        fingerprint: this.#fingerprint,
         env: this.#env,
         stops: this.#stops,
       });

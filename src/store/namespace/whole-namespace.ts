@@ -1,4 +1,5 @@
 import { ArgumentError } from '../../base/errors.js';
+import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
 import { shown } from '../../base/shown.js';
 import type { KeyNamespace } from '../../core/index.js';
 
@@ -7,6 +8,7 @@ const NAMESPACE_PARTS: ReadonlySet<string> = new Set([
   'dtype',
   'layout',
   'tag',
+  'fingerprint',
   'tpRank',
   'tpSize',
   'ppRank',
@@ -30,6 +32,10 @@ export function wholeNamespace(parts: Partial<KeyNamespace>): KeyNamespace {
     throw new ArgumentError(
       `namespace: unknown part ${shown(unknown)}; allowed are ${[...NAMESPACE_PARTS].join(', ')}`,
     );
+  }
+  const { fingerprint = '' } = parts;
+  if (fingerprint !== '' && !(typeof fingerprint === 'string' && FINGERPRINT.test(fingerprint))) {
+    throw new ArgumentError(`namespace: fingerprint ${shown(fingerprint)}; allowed are ${FINGERPRINT_ALLOWED}`);
   }
   const given = Object.entries(parts).filter(([, part]) => part !== undefined);
   return { ...DEFAULT_PARTS, ...Object.fromEntries(given) };

@@ -60,6 +60,7 @@ function keys(api: Api, core: CoreApi.Core): GoldenVectors['keys'] {
     { ...ranks, modelName: 'llama-70b', dtype: 'bf16', layout: 'layer_first', tag: 'prod' },
     { ...ranks, modelName: 'deepseek', isMlaModel: true },
     { ...ranks, modelName: '模型', tag: '' },
+    { ...ranks, modelName: 'llama-70b', fingerprint: 'sha256:0b5fe1' },
   ];
   return namespaces.flatMap((namespace) =>
     ['kv', 'mamba'].map((pool) => {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from meshcache._engines.options import Options
@@ -14,6 +14,7 @@ class Given(TypedDict):
 
     client_socket: str | None
     tag: str | None
+    fingerprint: str | None
     timeout: float
     mode: Mode
     required: bool
@@ -28,6 +29,8 @@ class EngineSettings:
     client_socket: str | None = None
     #: Keeps apart what the engine's keys and namespace do not tell apart, such as two versions of the weights.
     tag: str | None = None
+    #: Identity of the model's weights: engines that state different ones are refused beside each other.
+    fingerprint: str | None = field(default=None, kw_only=True)
     #: Seconds that the engine's call or job may last, waiting included.
     timeout: float = 5.0
     #: How pages are moved: "auto", "direct", "staged" or "bytes".
@@ -44,6 +47,7 @@ def settings_in(options: Options, timeout_below: float) -> Given:
     return {
         "client_socket": options.text("client_socket"),
         "tag": options.text("tag"),
+        "fingerprint": options.text("fingerprint"),
         "timeout": options.seconds("timeout", defaults.timeout, timeout_below),
         "mode": options.mode(defaults.mode),
         "required": options.flag("required", defaults.required),

@@ -11,7 +11,8 @@ from typing import Any
 class Namespace:
     """What must be equal for two clients to share pages. None leaves a part out.
 
-    With `is_mla` every tensor-parallel rank has the same pages, and `tp_rank` does not count. `computed` is no part of it: entries that are
+    `fingerprint` is the identity of the model's weights, such as a digest: two clients of a node whose namespaces differ in it alone refuse
+    each other. With `is_mla` every tensor-parallel rank has the same pages, and `tp_rank` does not count. `computed` is no part of it: entries that are
     set without saying otherwise are computed from their keys, so that any content is as good as another, instead of named.
     """
 
@@ -25,9 +26,10 @@ class Namespace:
     pp_size: int = 1
     is_mla: bool = False
     computed: bool = False
+    fingerprint: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("model", "dtype", "layout", "tag"):
+        for name in ("model", "dtype", "layout", "tag", "fingerprint"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"{name} must be a string or None, got {value!r}")

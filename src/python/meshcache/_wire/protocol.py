@@ -180,7 +180,9 @@ def encode_lengths(lengths: Sequence[int]) -> bytes:
 
 def hello_body(name: str, process_id: int, namespace: Namespace | None) -> bytes:
     """HELLO of a client."""
-    head = struct.pack("<IHHI", _HELLO_MAGIC, VERSION, VERSION, 0 if namespace is None else 1)
+    fingerprint = (namespace.fingerprint or None) if namespace is not None else None
+    flags = (namespace is not None) | (fingerprint is not None) << 1
+    head = struct.pack("<IHHI", _HELLO_MAGIC, VERSION, VERSION, flags)
     body = head + text16(name) + process_id.to_bytes(4, "little")
     if namespace is None:
         return body
@@ -188,7 +190,7 @@ def hello_body(name: str, process_id: int, namespace: Namespace | None) -> bytes
     ranks = struct.pack(
         "<4IB", namespace.tp_rank, namespace.tp_size, namespace.pp_rank, namespace.pp_size, namespace.is_mla
     )
-    return body + b"".join(map(_opt16, texts)) + ranks
+    return body + b"".join(map(_opt16, texts)) + ranks + (b"" if fingerprint is None else text16(fingerprint))
 
 
 def file_body(region_id: int, writable: bool, length: int, process_id: int, descriptor: int) -> bytes:

@@ -41,7 +41,7 @@ class MeshCacheConnector:
         self._is_closed = False
         self._client = Client(
             settings.client_socket,
-            namespace=Namespace(layout="lmcache", tag=settings.tag, computed=True),
+            namespace=Namespace(layout="lmcache", tag=settings.tag, fingerprint=settings.fingerprint, computed=True),
             name="lmcache",
             mode=settings.mode,
             timeout=settings.timeout,

@@ -50,7 +50,7 @@ class Settings(EngineSettings):
         )
 
 
-_OWN_KEYS = ("client_socket", "end_frozen_node", "mode", "required", "tag", "timeout")
+_OWN_KEYS = ("client_socket", "end_frozen_node", "fingerprint", "mode", "required", "tag", "timeout")
 
 #: What other backends of SGLang call the same thing, and what the node calls it.
 _OTHER_NAMES = {

@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshcache import Client
@@ -85,7 +86,10 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             self.mem_pool_host = mem_pool_host
             client = Client(
                 self._settings.client_socket,
-                namespace=namespace(self._config, mem_pool_host, parts, self._settings.tag),
+                namespace=replace(
+                    namespace(self._config, mem_pool_host, parts, self._settings.tag),
+                    fingerprint=self._settings.fingerprint,
+                ),
                 name=f"sglang-tp{self._tp_rank}of{self._tp_size}",
                 mode=self._settings.mode,
                 timeout=self._settings.timeout,

@@ -35,6 +35,6 @@ class Settings(EngineSettings):
         return min(1.0, self.timeout)
 
 
-OWN_KEYS = ("client_socket", "end_frozen_node", "mode", "required", "tag", "timeout")
+OWN_KEYS = ("client_socket", "end_frozen_node", "fingerprint", "mode", "required", "tag", "timeout")
 
 _OTHER_NAMES = {"socket": "client_socket", "socket_path": "client_socket", "model_tag": "tag"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshcache import Client
@@ -47,7 +48,9 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._settings = settings
         self._complaints = Complaints(logger)
         self._pool = PrimaryPool(primary_kv_view)
-        space = namespace(offloading_spec, self._pool.slot_bytes, settings.tag)
+        space = replace(
+            namespace(offloading_spec, self._pool.slot_bytes, settings.tag), fingerprint=settings.fingerprint
+        )
         if "PYTHONHASHSEED" not in os.environ:
             logger.info(
                 "PYTHONHASHSEED is not set: where vLLM draws a seed for its keys, no other engine finds the chunks"
