@@ -236,6 +236,28 @@ test('config: an own address that means every address is refused, with what to g
   }
 });
 
+test('config: a zone is a short word', (t) => {
+  for (const zone of ['', '  ', 'two words', 'ü', 'x'.repeat(65), 7]) {
+    t.throws(() => new MeshCacheConfig({ discoveryAddr: ADDR, zone: zone as string }), {
+      instanceOf: ConfigError,
+      message: /"zone": got .*, allowed is 1 to 64 letters, digits and \. _ - : \//,
+    });
+  }
+  for (const zone of ['rack-7', 'eu-west-1a', 'hall/2:row.3', 'x'.repeat(64)]) {
+    t.is(new MeshCacheConfig({ discoveryAddr: ADDR, zone: ` ${zone} ` }).zone, zone);
+  }
+});
+
+test('config: a fingerprint is a word', (t) => {
+  for (const fingerprint of ['', 'two words', 'ü', 'x'.repeat(129)]) {
+    t.throws(() => new MeshCacheConfig({ discoveryAddr: ADDR, fingerprint }), {
+      instanceOf: ConfigError,
+      message: /"fingerprint": got .*, allowed is 1 to 128 visible characters without spaces/,
+    });
+  }
+  t.is(new MeshCacheConfig({ discoveryAddr: ADDR, fingerprint: 'sha256:5eed' }).fingerprint, 'sha256:5eed');
+});
+
 test('config: quotas by namespace are a mapping or its JSON, with shares of the disk like those of the pool', (t) => {
   t.deepEqual(new MeshCacheConfig({ discoveryAddr: ADDR }).namespaceQuotas, {});
   const given = { 'team-a': { min: 0.2, max: 0.5 }, b: { max: 0.3, max_disk: 0.6 }, c: {} };

@@ -106,3 +106,21 @@ test('status figures: the figures of the table are those of /metrics over the sa
   const readMib = between('meshcache_read_bytes_total') / windowS / MIB;
   t.regex(text, new RegExp(`throughput +${String(Number(readMib.toPrecision(3))).replace('.', '\\.')} MiB/s read`));
 });
+
+test('status: zones are shown with what leaves them, where a node has one', (t) => {
+  const info = (nodeId: string) => new NodeInfo({ nodeId, controlHost: '10.0.0.2', controlPort: 41_234 });
+  const row = (nodeId: string, answer: object) =>
+    nodeRow(info(nodeId), { node_id: nodeId, ...answer }, { ringShare: 0.5, isHere: true });
+  const by_distance = {
+    read_pages: { host: 10, zone: 70, other: 20 },
+    read_bytes: { host: 10, zone: 70, other: 20 },
+    directory_keys: { host: 50, zone: 45, other: 5 },
+  };
+  const textOf = (...rows: ReturnType<typeof row>[]) =>
+    formatStatus(statusResult(rows, { discoveryAddr: '10.0.0.1:31990', timeMs: 0 }), { columns: 120 });
+  const text = textOf(row('a', { zone: 'rack-1', by_distance }), row('b', {}));
+  t.regex(text, /node +zone +read of others +same host +same zone +other zones +lookups +lookups leave/);
+  t.regex(text, /\na +rack-1 +100 +10\.0 % +70\.0 % +20\.0 % +100 +5\.0 %/);
+  t.regex(text, /\nb +- +0 /);
+  t.notRegex(textOf(row('b', {})), /zone/);
+});
