@@ -55,7 +55,16 @@ export function checkNames(part: string, given: unknown, known: readonly string[
 }
 
 function checkShape(shape: Scenario['shape'], nodes: number): void {
-  const { poolPages, pageBytes, diskPages, diskNodes = [], zones = 1, listedMasters, discovery = 'list', config } = shape;
+  const {
+    poolPages,
+    pageBytes,
+    diskPages,
+    diskNodes = [],
+    zones = 1,
+    listedMasters,
+    discovery = 'list',
+    config,
+  } = shape;
   checkWhole('shape.poolPages', poolPages, 1);
   const isPage = Number.isSafeInteger(pageBytes) && pageBytes >= PAGE_MIN_BYTES && pageBytes % 8 === 0;
   check('shape.pageBytes', pageBytes, isPage, `a multiple of 8 from ${PAGE_MIN_BYTES} on`);
