@@ -105,6 +105,8 @@ export interface MeshCacheConfigFields {
   /** What the index may take of that, bytes; undefined: a 32nd. Small pages with long keys need more to fill the disk. */
   readonly diskIndexSize: number | undefined;
   readonly diskWrite: DiskWriteMode;
+  /** Folder on tmpfs or hugetlbfs in which the pool outlives its process; undefined: it does not. */
+  readonly poolPath: string | undefined;
   readonly metricsEnabled: boolean;
   readonly metricsHost: string;
   readonly metricsPort: number;
@@ -203,6 +205,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   disk_size: size(DISK_MIN_BYTES, DISK_MAX_BYTES, '100gb'),
   disk_index_size: size(DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, undefined),
   disk_write: choice(DISK_WRITE_MODES, 'wait'),
+  pool_path: text('a folder on tmpfs or hugetlbfs', undefined),
   metrics_enabled: flag(true),
   metrics_host: text('a host name or address', '127.0.0.1'),
   metrics_port: integer(0, 65535, 31997),
@@ -284,6 +287,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly diskSize: number;
   declare readonly diskIndexSize: number | undefined;
   declare readonly diskWrite: DiskWriteMode;
+  declare readonly poolPath: string | undefined;
   declare readonly metricsEnabled: boolean;
   declare readonly metricsHost: string;
   declare readonly metricsPort: number;

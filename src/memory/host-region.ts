@@ -1,4 +1,4 @@
-import { closeSync } from 'node:fs';
+import { closeSync, constants, openSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { Host, HostMemory } from '../base/environment/host.js';
 import { ArgumentError } from '../base/errors.js';
@@ -131,6 +131,19 @@ export class HostRegion implements Disposable {
       throw noMemory(length, cause);
     }
     if (memory === undefined) return HostRegion.allocate(length);
+    const { segments, start } = memory;
+    return new HostRegion({ ...GIVEN, segments, start, length, release: () => memory.release() });
+  }
+
+  /**
+   * @internal Maps the first `length` bytes of the file at `path` for writing; a later process finds them again. The memory is that of `host`
+   * instead, if it keeps any. Throws as {@link map} does, or with the system's error if the file cannot be opened.
+   */
+  static keep(host: Pick<Host, 'keep'>, path: string, length: number): HostRegion {
+    const memory = host.keep?.(path, length);
+    if (memory === undefined) {
+      return HostRegion.map(openSync(path, constants.O_RDWR | constants.O_NOFOLLOW), length, { writable: true });
+    }
     const { segments, start } = memory;
     return new HostRegion({ ...GIVEN, segments, start, length, release: () => memory.release() });
   }

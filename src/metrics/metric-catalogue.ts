@@ -263,6 +263,12 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_pool_page_lifetime_seconds:
     'Seconds after which a page is evicted: pages in the pool by evictions of the last 5 minutes; NaN while none is evicted',
   meshcache_pool_early_reuses_total: 'Ranges of the pool used again before their quarantine was over',
+  meshcache_pool_found_pages_total: 'Pages of before that were found again in the pool when the node started',
+  meshcache_pool_found_bytes_total: 'Bytes of the pages that were found again in the pool when the node started',
+  meshcache_pool_refused_pages_total:
+    'Pages of before that were not taken into the pool again: their record or checksum is wrong, the disk has a newer content, or the pool or a quota has no room',
+  meshcache_pool_unrecorded_pages_total:
+    'Pages that no restart finds again, because the index of the pool was full when they were set',
 
   meshcache_namespace_used_bytes: 'Bytes that the pages of a namespace tag take of a tier, with padding',
   meshcache_namespace_min_bytes: 'Bytes of a tier that other tags leave a namespace tag',

@@ -220,6 +220,10 @@ export interface NodeReport extends MetricsReport {
     readonly capacity_bytes: number;
     readonly quarantined_bytes: number;
     readonly evictions: number;
+    /** With `pool_path`: pages of before that were found again when the node started, their bytes, and pages that were not taken again. */
+    readonly found_pages?: number;
+    readonly found_bytes?: number;
+    readonly refused_pages?: number;
   };
   /** Disk tier; null without one. */
   readonly disk: {

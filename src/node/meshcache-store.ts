@@ -25,6 +25,7 @@ import { type DoorParts, type Doors, openDoors } from './doors.js';
 import { fingerprintOf } from './fingerprints.js';
 import { KeyEncoders } from './key-encoders.js';
 import { modelPartOf, namespaceOf } from './key-namespace.js';
+import { openKeptPool } from './pool-wiring.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
 import { RecentEvents } from './reporting/recent-events.js';
@@ -34,6 +35,7 @@ import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
 import { type MeshCacheStoreOptions, namedAsGiven, storageConfigOf } from './store-options.js';
 import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
+import type { KeptPool } from './warm/kept-pool.js';
 
 /** The proof that the constructor is called by `create`. */
 const CREATED = Symbol('created');
@@ -137,6 +139,7 @@ export class MeshCacheStore extends NodeNamespace {
         'verify_reads is off: a page that is overwritten while it is read is not noticed; only the quarantine protects it',
       );
     }
+    let kept: KeptPool | undefined;
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
     let runtime: NodeRuntime | undefined;
@@ -146,15 +149,17 @@ export class MeshCacheStore extends NodeNamespace {
     try {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, env });
-      region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
+      if (config.poolPath !== undefined) kept = await openKeptPool(part, config, { nodeId, tenants, env });
+      region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       const present = () => (runtime as NodeRuntime).versions.now();
       disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, present, env });
       await runtime.open();
+      if (disk !== null) await kept?.compareWith(disk);
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      const made = assembleStore({ config, env, metrics, runtime, region, disk, tenants, evicted });
+      const made = assembleStore({ config, env, metrics, runtime, region, disk, kept, tenants, evicted });
       parts = made;
       await runtime.join(storePartOf(made, reporting));
-      made.earlier.start();
+      made.earlier.start((keys) => made.pages.statements.confirm(keys));
       doors = await openDoors(config, doorParts(made, keyEncoders, env));
       reporting.running(runtime, storeReporter({ ...made, ...doors, tenants, events: eventSource(made, keyEncoders) }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
@@ -166,7 +171,7 @@ export class MeshCacheStore extends NodeNamespace {
       } else {
         await runtime?.stop();
         await disk?.close();
-        region?.free();
+        await (kept?.close() ?? region?.free());
         await reporting.stop();
       }
       throw error;

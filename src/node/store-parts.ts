@@ -26,6 +26,7 @@ import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
 import { EarlierPages } from './upkeep/earlier-pages.js';
+import type { KeptPool } from './warm/kept-pool.js';
 
 /** The ingredients of a store's parts. The runtime is open, and not a member of the cluster yet. */
 export interface StoreGround {
@@ -36,13 +37,15 @@ export interface StoreGround {
   /** The memory of the pool. */
   readonly region: HostRegion;
   readonly disk: DiskStore | null;
+  /** The memory of the pool with the pages of before, if it outlives the process. */
+  readonly kept: KeptPool | undefined;
   readonly tenants: NamespaceTenants;
   /** The keys of pages that the disk, the disk tier or the pool has dropped by itself. */
   readonly evicted: Signal<[keys: readonly string[]]>;
 }
 
 /** A node's runtime, memory and disk, and the parts of its store that are made from them. */
-export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'disk'> {
+export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'disk' | 'kept'> {
   readonly pool: PublishedPool;
   readonly pages: PageStore;
   readonly events: PageEvents;
@@ -56,18 +59,23 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
 
 /** Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is made later. */
 export function assembleStore(ground: StoreGround): StoreParts {
-  const { config, env, metrics, runtime, region, disk, evicted } = ground;
+  const { config, env, metrics, runtime, region, disk, kept, evicted } = ground;
   const set = new Signal<[keys: readonly string[]]>();
   const gone = new Signal<[keys: readonly string[]]>();
   const changed = new Signal<[keys: readonly string[]]>();
   const remoteHits = new Signal<[keys: readonly string[]]>();
   const copyThreads = copyThreadsOf(env.threads);
   const pool = publishedPoolOf(ground, copyThreads);
+  const newestInPool = kept?.newestVersion ?? 0;
+  kept?.restore(pool);
   const pins = pagePinsOf(ground, pool);
   const isPinned = (key: string) => pins.has(key);
   const wanted = new WantedPages();
   const earlier = new EarlierPages({
     disk,
+    pool,
+    newestInPool,
+    clock: env.clock,
     versions: runtime.versions,
     waitForDirectory: () => runtime.waitForDirectory(),
     membersCount: () => runtime.members().size,
@@ -106,7 +114,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
   const pinning = pinningOf(ground, { pins, promoter, copies, leaving });
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-  return { runtime, region, disk, pool, pages, events, promoter, leaving, hotReads, earlier, pins, pinning };
+  return { runtime, region, disk, kept, pool, pages, events, promoter, leaving, hotReads, earlier, pins, pinning };
 }
 
 function pinningOf(
@@ -133,7 +141,7 @@ function pagePinsOf({ config, env, region, tenants, metrics }: StoreGround, pool
 
 /** Makes the pool in the region, which peers can read from now on. */
 function publishedPoolOf(
-  { config, env, runtime, region, tenants, evicted }: StoreGround,
+  { config, env, runtime, region, kept, tenants, evicted }: StoreGround,
   copyThreads: CopyThreads,
 ): PublishedPool {
   const { rkey } = runtime.transport.registerMr(region.addr, region.length);
@@ -145,6 +153,7 @@ function publishedPoolOf(
     clock: env.clock,
     present: () => runtime.versions.now(),
     stamps: env.random,
+    records: kept?.records,
     copyThreads,
     onEvict: evicted.tell,
   });
@@ -237,11 +246,12 @@ export function storePartOf(
  * misses.
  */
 export async function closeStore(
-  { runtime, region, pool, pages, events, promoter, leaving, pinning }: StoreParts,
+  { runtime, region, kept, pool, pages, events, promoter, leaving, earlier, pinning }: StoreParts,
   { reporting, doors }: { readonly reporting: NodeReporting; readonly doors: Doors | undefined },
 ): Promise<void> {
   reporting.closing();
   events.close();
+  earlier.stop();
   pinning.close();
   const leavingClosed = leaving.close();
   const pagesClosed = pages.close();
@@ -254,4 +264,5 @@ export async function closeStore(
   await reporting.stop();
   pool.free();
   region.free();
+  await kept?.close();
 }

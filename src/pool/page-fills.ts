@@ -26,8 +26,8 @@ export interface PageFillsParts {
   readonly leases: PageLeases;
   /** Bytes of the pool, starting at an offset. */
   readonly bytes: (offset: number, length: number) => Uint8Array;
-  /** Called with each page that can be found from now on, before any reader sees it; returns the page to use. */
-  readonly onFilled: (page: PublishedPage | null) => PublishedPage | null;
+  /** Called with each page that can be found from now on, before any reader sees it. */
+  readonly onFilled: (key: string, page: PublishedPage) => void;
   /** Called with the keys of pages that were evicted or replaced for want of room. */
   readonly onGone: (keys: ReadonlySet<string>) => void;
   readonly clock: Clock;
@@ -148,8 +148,10 @@ export class PageFills {
       this.#parts.index.abandonHeld(key);
       return null;
     }
-    const page = this.#parts.onFilled(this.#parts.index.fillHeld(vacancy, length, checksum));
-    return page && this.#parts.leases.take(key, page);
+    const page = this.#parts.index.fillHeld(vacancy, length, checksum);
+    if (page === null) return null;
+    this.#parts.onFilled(key, page);
+    return this.#parts.leases.take(key, page);
   }
 
   #removeExpired(keys: readonly string[]): string[] {

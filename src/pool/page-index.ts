@@ -93,13 +93,15 @@ export class PageIndex {
     for (let start = 0; start < pages.length; start += CALL_LONGEST_KEYS_COUNT) {
       const call = pages.slice(start, start + CALL_LONGEST_KEYS_COUNT);
       const keys = call.map(({ key }) => key);
-      const lengths = call.map(({ length }) => length);
+      const lengths = call.map(({ length }) => Math.max(length, this.#spaceMinBytes));
       const offsets = call.map(({ offset }) => offset);
       const slots = this.#allocator.restoreBatch(keys, lengths, offsets);
-      for (const [i, { checksum, ...origin }] of call.entries()) {
+      for (const [i, { checksum, length, ...origin }] of call.entries()) {
         const slot = slots[i] as number;
-        if (slot >= 0) this.#slots.set(slot, checksum, { ...NO_ORIGIN, ...origin });
         taken.push(slot >= 0);
+        if (slot < 0) continue;
+        this.#slots.set(slot, checksum, { ...NO_ORIGIN, ...origin });
+        if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
       }
     }
     return taken;

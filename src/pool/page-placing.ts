@@ -3,7 +3,7 @@ import { type DistinctBatch, isWhole, type PageBytes, type PlacedBatch } from '.
 import type { PageIndex, PublishedPage, Wish } from './page-index.js';
 import type { PageLeases } from './page-leases.js';
 import type { PoolMemory } from './pool-memory.js';
-import { again, isAsGood } from './slots/page-origin.js';
+import { again, isAsGood, type PageOrigin } from './slots/page-origin.js';
 
 /** A batch that is to be placed; all lists have one element for each of its keys. */
 export interface Placing {
@@ -19,12 +19,14 @@ export interface PlacingParts {
   readonly index: PageIndex;
   readonly leases: PageLeases;
   readonly memory: PoolMemory;
+  /** Updates the origin of a page that was set again. */
+  readonly setOrigin: (key: string, page: PublishedPage, origin: PageOrigin) => void;
 }
 
 /** Decides for each page whether it stays, is copied in or is refused, and where it goes. */
 export function placeBatch(
   { batch, here, sums }: Placing,
-  { index: pages, leases, memory }: PlacingParts,
+  { index: pages, leases, memory, setOrigin }: PlacingParts,
 ): PlacedBatch {
   const { origin, request } = batch;
   const expired = new Set(pages.expiredAmong(batch.batch));
@@ -53,7 +55,9 @@ export function placeBatch(
   // An expired page that no new one replaces has gone for good.
   for (const { key } of placement.vacancies) expired.delete(key);
   for (const key of expired) placement.gone.add(key);
-  for (const page of placement.used) if (page !== null) pages.setOrigin(page, again(page, origin));
+  placement.used.forEach((page, i) => {
+    if (page !== null) setOrigin(batch.keys[i] as string, page, again(page, origin));
+  });
   const copies = new PageCopies();
   for (const { index, offset } of placement.vacancies) {
     const page = batch.pages[index] as PageBytes;

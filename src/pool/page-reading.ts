@@ -1,6 +1,9 @@
+import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import { PageCopies } from '../memory/page-copies.js';
+import type { CopyThreads } from './copy-threads.js';
 import { isWhole, type PageBytes } from './page-batch.js';
-import type { PublishedPage } from './page-index.js';
+import type { PageIndex, PublishedPage } from './page-index.js';
+import type { UnconfirmedPages } from './unconfirmed-pages.js';
 
 /** Result of copying a page out of the pool. */
 export type LocalRead =
@@ -53,5 +56,55 @@ export class Reading {
     const damaged = this.hits.filter((i, j) => this.#found[i]?.checksum !== sums[j]);
     for (const i of damaged) this.outcomes[i] = 'damaged';
     return damaged;
+  }
+}
+
+export interface LocalReadsParts {
+  readonly index: PageIndex;
+  readonly unconfirmed: UnconfirmedPages;
+  readonly copyThreads: CopyThreads;
+  /** The bytes of a page of the index. */
+  readonly viewsOf: (page: PublishedPage) => readonly Uint8Array[];
+  /** Removes a damaged page. */
+  readonly remove: (key: string) => void;
+}
+
+/** Copies pages out of one pool; one outcome for each key. */
+export class LocalReads {
+  readonly #parts: LocalReadsParts;
+
+  constructor(parts: LocalReadsParts) {
+    this.#parts = parts;
+  }
+
+  /** Copies pages that were looked up just before, on this thread. */
+  here(
+    keys: Keys,
+    targets: readonly PageBytes[],
+    { found, isVerified }: { readonly found: readonly (PublishedPage | null)[]; readonly isVerified: boolean },
+  ): LocalRead[] {
+    const { viewsOf, remove } = this.#parts;
+    const reading = new Reading(found, isVerified).addAll(targets, viewsOf);
+    for (const i of reading.finish(reading.copies.run())) remove(stringsOf(keys)[i] as string);
+    return reading.outcomes;
+  }
+
+  /** Copies pages on other threads; they are held meanwhile. */
+  async offThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
+    const { index, unconfirmed, copyThreads, viewsOf, remove } = this.#parts;
+    // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
+    const found = unconfirmed.without(keys, index.peekBatch(keys));
+    const reading = new Reading(found, isVerified).addAll(targets, viewsOf);
+    const strings = stringsOf(keys);
+    const hitKeys = pickKeys(keys, reading.hits);
+    index.hold(hitKeys);
+    try {
+      const sums = await copyThreads.copy(reading.copies);
+      if (index.isFreed) return targets.map(() => 'absent');
+      for (const i of reading.finish(sums)) remove(strings[i] as string);
+      return reading.outcomes;
+    } finally {
+      if (!index.isFreed) index.release(hitKeys);
+    }
   }
 }

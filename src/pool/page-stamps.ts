@@ -52,6 +52,18 @@ export class PageStamps {
     this.#stampAt[slot] = at;
   }
 
+  /** Takes back a page that has its stamp in the pool since before this start. */
+  restore(
+    slot: number,
+    { offset, length }: Omit<StampedPage, 'slot'>,
+    { stamp, tail }: { readonly stamp: number; readonly tail: number },
+  ): void {
+    this.#reserve(slot);
+    writeStamp(this.#tails, slot * TAIL_STRIDE_BYTES, tail);
+    this.#stamp[slot] = stamp;
+    this.#stampAt[slot] = stampOffset(offset, length);
+  }
+
   /** Destroys a stamp, so that no later read of this page can succeed. Harmless when the slot has no stamp. */
   destroy(slot: number): void {
     const at = this.#stampAt[slot] ?? NOWHERE;
@@ -124,6 +136,7 @@ export class PageStamps {
   }
 }
 
-function stampOffset(offset: number, length: number): number {
+/** Where in its pool the stamp of a page is, in bytes. */
+export function stampOffset(offset: number, length: number): number {
   return offset + imageBytes(length) - STAMP_BYTES;
 }

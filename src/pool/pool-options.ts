@@ -2,6 +2,7 @@ import type { Clock } from '../base/environment/clock.js';
 import type { RandomSource } from '../base/environment/random.js';
 import type { EvictionPolicy } from '../core/index.js';
 import type { CopyThreads } from './copy-threads.js';
+import type { PageRecords } from './kept/page-records.js';
 import type { PageIndexOptions } from './page-index.js';
 import type { NamespaceTenants } from './tenants/namespace-tenants.js';
 
@@ -25,6 +26,8 @@ export interface PublishedPoolOptions {
    * are.
    */
   readonly stamps?: RandomSource;
+  /** @internal The records of the pages, if the pool's memory outlives the process. Needs `stamps`. */
+  readonly records?: PageRecords | undefined;
   /** @internal Threads that copy large pages. */
   readonly copyThreads: CopyThreads;
 }

@@ -1,21 +1,22 @@
 import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
-import { pickKeys, stringsOf } from '../core/binding/key-batch.js';
-import type { Keys, PoolAllocatorStats, PoolTenantStats, PublishRequest, RequestOptions } from '../core/index.js';
+import { type Keys, stringsOf } from '../core/binding/key-batch.js';
+import type { PoolAllocatorStats, PoolTenantStats, PublishRequest, RequestOptions } from '../core/index.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
+import { KeptPages } from './kept/kept-pages.js';
 import { keysInSlices } from './keys-in-slices.js';
 import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, pageAt, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type Placing, placeBatch } from './page-placing.js';
-import { type LocalRead, Reading } from './page-reading.js';
+import { type LocalRead, LocalReads } from './page-reading.js';
 import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
 import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
-import { UnconfirmedCopies } from './unconfirmed-copies.js';
+import { UnconfirmedPages } from './unconfirmed-pages.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
@@ -41,8 +42,8 @@ export class PublishedPool {
   readonly capacity: number;
   readonly rkey: number;
   readonly #memory: PoolMemory;
-  /** Copies that are here, and that no reader of this class finds yet. */
-  readonly unconfirmed = new UnconfirmedCopies((key) => this.peekBatch([key])[0]);
+  /** Pages that are here, and that no reader of this class finds yet. */
+  readonly unconfirmed = new UnconfirmedPages((keys) => this.peekBatch(keys));
   readonly #index: PageIndex;
   readonly #stamps: PageStamps | undefined;
   readonly #onEvict: (keys: string[]) => void;
@@ -51,6 +52,9 @@ export class PublishedPool {
   readonly #mutex = new Mutex();
   readonly #fills: PageFills;
   readonly #serving: PageServing;
+  readonly #reads: LocalReads;
+  /** @internal Undefined: the memory does not outlive the process. */
+  readonly kept: KeptPages | undefined;
   #isEnding = false;
   #longestBytes = 0;
 
@@ -69,26 +73,38 @@ export class PublishedPool {
     const settings = indexOptionsOf(options, { capacityBytes: capacity, segmentBytes: memory.segmentBytes });
     const stamps = options.stamps && new PageStamps((offset, length) => memory.bytes(offset, length), options.stamps);
     this.#stamps = stamps;
-    const stamped = stamps && { spaceMinBytes: STAMP_BYTES, onFreed: (slot: number) => stamps.destroy(slot) };
-    this.#index = new PageIndex({ ...settings, ...stamped });
+    const onFreed = (slot: number): void => {
+      stamps?.destroy(slot);
+      this.kept?.freed(slot);
+    };
+    const index = new PageIndex({ ...settings, ...(stamps && { spaceMinBytes: STAMP_BYTES, onFreed }) });
+    this.#index = index;
+    const [{ unconfirmed }, { records }] = [this, options];
+    this.kept =
+      records &&
+      stamps &&
+      new KeptPages({ records, index, stamps, earlier: unconfirmed.earlier, capacityBytes: capacity });
     options.tenants?.learned.listen((...learned) => this.#tellGone(new Set(this.#index.tenants.give(...learned))));
     this.#leases = new PageLeases(this.#index);
     this.#fills = new PageFills({
       index: this.#index,
       leases: this.#leases,
       bytes: (offset, length) => memory.bytes(offset, length),
-      onFilled: (page) => this.#stamped(page),
+      onFilled: (key, page) => this.#stamped(key, page),
       onGone: (keys) => this.#tellGone(keys),
       clock: options.clock,
     });
+    const viewsOf = (page: PublishedPage) => this.viewsOf(page);
+    const remove = (key: string) => this.remove(key);
     this.#serving = new PageServing({
       index: this.#index,
       capacityBytes: capacity,
       clock: options.clock,
       copyThreads: options.copyThreads,
-      viewsOf: (page) => this.viewsOf(page),
-      remove: (key) => this.remove(key),
+      viewsOf,
+      remove,
     });
+    this.#reads = new LocalReads({ index, unconfirmed, copyThreads: options.copyThreads, viewsOf, remove });
   }
 
   /** Number of pages that can be found. */
@@ -134,6 +150,7 @@ export class PublishedPool {
     request?: PublishRequest,
   ): (PublishedPage | null)[] {
     const batch = new DistinctBatch(keys, pages, { origin, request });
+    this.#removeEarlier(batch.keys);
     const here = this.peekBatch(batch.batch);
     const candidates = new SameLength(here, batch.pages, origin);
     const placed = this.#place({ batch, here, sums: candidates.sums(candidates.copies.run()) });
@@ -204,9 +221,9 @@ export class PublishedPool {
     isVerified: boolean,
   ): Promise<LocalRead[]> {
     const hits = targets.filter(({ length }, i) => found[i]?.length === length);
-    if (hits.length === 0 || !this.#isForThreads(hits)) return this.#readHere(keys, targets, found, isVerified);
+    if (hits.length === 0 || !this.#isForThreads(hits)) return this.#reads.here(keys, targets, { found, isVerified });
     return this.#mutex.run(() =>
-      this.#isEnding ? targets.map((): LocalRead => 'absent') : this.#readOffThread(keys, targets, isVerified),
+      this.#isEnding ? targets.map((): LocalRead => 'absent') : this.#reads.offThread(keys, targets, isVerified),
     );
   }
 
@@ -233,6 +250,7 @@ export class PublishedPool {
     fill: Fill,
     origins?: readonly PageOrigin[],
   ): Promise<(PageLease | null)[]> {
+    this.#removeEarlier(keys);
     const { leases } = await this.#mutex.run(() => ({
       leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, origins),
     }));
@@ -270,10 +288,10 @@ export class PublishedPool {
     return length > STAMP_BYTES ? [this.#memory.bytes(offset, length - STAMP_BYTES), tail] : [tail];
   }
 
-  /** What peers need to read a page: zeros without stamps; for a page that has gone, a stamp that no page has. */
+  /** What peers need to read a page: zeros without stamps; for a page that has gone or is hidden, a stamp that no page has. */
   stampOf({ slot, offset, length, checksum }: PublishedPage): { readonly stamp: number; readonly tail: number } {
     if (this.#stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
-    const isHere = this.#stamps.isOf(slot, offset, length);
+    const isHere = this.#stamps.isOf(slot, offset, length) && !this.unconfirmed.earlier.has(slot);
     if (!isHere || this.#index.checksumAt(slot) !== checksum) return { stamp: this.#stamps.draw(), tail: 0 };
     return { stamp: this.#stamps.stampOf(slot), tail: this.#stamps.tailOf(slot, length) };
   }
@@ -334,10 +352,10 @@ export class PublishedPool {
   /** Gives pages that still have version `from` the version `to`; returns their keys. */
   renew(keys: readonly string[], from: number, to: number): string[] {
     const pages = this.peekBatch(keys);
-    return keys.filter((_, i) => {
+    return keys.filter((key, i) => {
       const page = pages[i] ?? null;
       if (page === null || page.version !== from) return false;
-      this.#index.setOrigin(page, { ...page, version: to });
+      this.#setOrigin(key, page, { ...page, version: to });
       return true;
     });
   }
@@ -372,6 +390,7 @@ export class PublishedPool {
     await this.#mutex.ended();
     await this.#fills.ended();
     await this.#serving.ended();
+    this.kept?.close();
   }
 
   /**
@@ -385,6 +404,7 @@ export class PublishedPool {
   }
 
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
+    this.#removeEarlier(batch.keys);
     const before = this.peekBatch(batch.batch);
     const candidates = new SameLength(before, batch.pages, batch.origin);
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
@@ -427,35 +447,18 @@ export class PublishedPool {
   }
 
   #place(placing: Placing): PlacedBatch {
-    return placeBatch(placing, { index: this.#index, leases: this.#leases, memory: this.#memory });
+    const setOrigin = (key: string, page: PublishedPage, origin: PageOrigin) => this.#setOrigin(key, page, origin);
+    return placeBatch(placing, { index: this.#index, leases: this.#leases, memory: this.#memory, setOrigin });
   }
 
-  #readHere(
-    keys: Keys,
-    targets: readonly PageBytes[],
-    found: readonly (PublishedPage | null)[],
-    isVerified: boolean,
-  ): LocalRead[] {
-    const reading = new Reading(found, isVerified).addAll(targets, (page) => this.viewsOf(page));
-    for (const i of reading.finish(reading.copies.run())) this.remove(stringsOf(keys)[i] as string);
-    return reading.outcomes;
+  #setOrigin(key: string, page: PublishedPage, origin: PageOrigin): void {
+    this.#index.setOrigin(page, origin);
+    this.kept?.filled(key, { ...page, ...origin });
   }
 
-  async #readOffThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
-    // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
-    const found = this.unconfirmed.without(keys, this.peekBatch(keys));
-    const reading = new Reading(found, isVerified).addAll(targets, (page) => this.viewsOf(page));
-    const strings = stringsOf(keys);
-    const hitKeys = pickKeys(keys, reading.hits);
-    this.#index.hold(hitKeys);
-    try {
-      const sums = await this.#copyThreads.copy(reading.copies);
-      if (this.#index.isFreed) return targets.map(() => 'absent');
-      for (const i of reading.finish(sums)) this.remove(strings[i] as string);
-      return reading.outcomes;
-    } finally {
-      if (!this.#index.isFreed) this.#index.release(hitKeys);
-    }
+  /** A page from before this start, of which nobody has said that it is good, does not stand for one that is set now. */
+  #removeEarlier(keys: readonly string[]): void {
+    for (const key of this.unconfirmed.earlierAmong(keys)) this.remove(key);
   }
 
   #isForThreads(pages: readonly PageBytes[]): boolean {
@@ -463,10 +466,10 @@ export class PublishedPool {
   }
 
   /** Sets the stamp of a page that has just been filled; no reader has been told of it yet. */
-  #stamped<T extends PublishedPage | null>(page: T): T {
-    if (page === null) return page;
+  #stamped(key: string, page: PublishedPage): PublishedPage {
     this.#longestBytes = Math.max(this.#longestBytes, page.length);
     this.#stamps?.set(page.slot, page.offset, page.length);
+    this.kept?.filled(key, page);
     return page;
   }
 
@@ -474,7 +477,7 @@ export class PublishedPool {
    * {@link #stamped} if the source stayed intact; null: it did not, and the page is removed before any reader finds it.
    */
   #intact(key: string, source: PageBytes, page: PublishedPage | null): PublishedPage | null {
-    if (source.isIntact?.() !== false) return this.#stamped(page);
+    if (source.isIntact?.() !== false) return page && this.#stamped(key, page);
     if (this.remove(key)) this.#tellGone(new Set([key]));
     return null;
   }
@@ -491,5 +494,6 @@ export class PublishedPool {
     this.#fills.verify();
     this.#serving.verify();
     this.#stamps?.verify(this.#index.pages());
+    this.kept?.verify();
   }
 }

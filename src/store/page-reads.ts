@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/concurrency/abort.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import { ClosedError } from '../base/errors.js';
 import { isExpired } from '../base/expiry.js';
@@ -113,6 +114,13 @@ export class PageReads {
     const { calls, pool } = this.#parts;
     const keys = stringsOf(asked);
     const { signal, reasons } = options;
+    if (!pool.unconfirmed.earlier.isEmpty) await this.#confirmEarlier(keys, signal);
+    // The store may have been closed during the wait; its pool then has no index.
+    if (this.#closed) {
+      const missed = keys.map(() => false);
+      reasons?.fill(missed, 'closed');
+      return missed;
+    }
     const request = calls.begin(options, keys.length);
     const results = new Array<boolean>(keys.length).fill(false);
     const call: ReadingCall = { asked, keys, pages, results, request, located, signal, reasons };
@@ -157,6 +165,8 @@ export class PageReads {
   async serve(key: string): Promise<ServedPage | null> {
     if (this.#closed) throw new ClosedError('the store');
     const { clock, pool, disk, metrics, missLog, verifyReads } = this.#parts;
+    await this.#confirmEarlier([key]);
+    if (this.#closed) return null;
     const startMs = clock.nowMs();
     const served = await pool.serve(key, verifyReads);
     if (served === null) return null;
@@ -186,6 +196,8 @@ export class PageReads {
   async #locate(keys: readonly string[], { signal, reasons }: CallOptions): Promise<(DataLocation | null)[]> {
     if (this.#closed) throw new ClosedError('the store');
     const { clock, metrics, versions } = this.#parts;
+    await this.#confirmEarlier(keys, signal);
+    if (this.#closed) return keys.map(() => null);
     const startMs = clock.nowMs();
     const locations = await locatePages(keys, this.#parts, signal);
     const present = versions.now();
@@ -202,6 +214,13 @@ export class PageReads {
     this.#misses += misses;
     metrics.recordReads('remote', { hits: 0, misses, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
     return usable;
+  }
+
+  /** Shows those of the pool's pages from before this start to the call that are still good, as far as can be known. */
+  async #confirmEarlier(keys: readonly string[], signal?: AbortSignal): Promise<void> {
+    const { pool, statements } = this.#parts;
+    const hidden = pool.unconfirmed.earlierAmong(keys);
+    if (hidden.length > 0 && !signal?.aborted) await unlessAborted(statements.confirm(hidden), signal);
   }
 
   /** The reason for misses of a call that has noted none. */

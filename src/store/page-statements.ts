@@ -168,7 +168,9 @@ export class PageStatements {
    */
   async restate(asked: readonly string[]): Promise<void> {
     if (this.#closed) return;
-    const keys = batchOf(asked);
+    const hidden = new Set(this.#parts.pool.unconfirmed.earlierAmong(asked));
+    if (hidden.size > 0) await this.confirm([...hidden]);
+    const keys = batchOf(hidden.size > 0 ? asked.filter((key) => !hidden.has(key)) : asked);
     const located = { keys, columns: this.#own.find(keys) };
     const gone = absentOf(located);
     for (const key of stringsOf(gone)) {
@@ -189,9 +191,21 @@ export class PageStatements {
   /**
    * Which of the pages are still good, as far as can be known. A page from before this start may have been overwritten
    * or deleted while the node was away. Until all nodes have reported, it is announced first, and is good if other
-   * nodes accept it as directory owners. None is once the store closes.
+   * nodes accept it as directory owners. Good pages of the pool are shown to readers from then on. None is good once the store closes.
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
+    const isGood = await this.#areGood(keys);
+    const { pool } = this.#parts;
+    const hidden = this.#closed ? [] : pool.unconfirmed.earlierAmong(keys.filter((_, i) => isGood[i]));
+    if (hidden.length > 0) {
+      pool.unconfirmed.confirmEarlier(hidden);
+      // Until now the directory has a location with a stamp that no page has.
+      this.restate(hidden).catch(() => {});
+    }
+    return isGood;
+  }
+
+  async #areGood(keys: readonly string[]): Promise<boolean[]> {
     if (this.#closed) return keys.map(() => false);
     if (this.#parts.isSettled()) return keys.map(() => true);
     const columns = this.#own.find(keys);

@@ -209,7 +209,8 @@ export class PageStore {
   /** Lengths of the pages in the own pool; null: the page is not there. Does not count as a use. */
   lengthsHere(keys: Keys): (number | null)[] {
     this.#checkOpen();
-    return this.#parts.pool.peekBatch(keys).map((page) => page?.length ?? null);
+    const { pool } = this.#parts;
+    return pool.unconfirmed.without(keys, pool.peekBatch(keys)).map((page) => page?.length ?? null);
   }
 
   /**

@@ -125,6 +125,7 @@ function statusOf(stats: Stats): FileStatus {
     mode: stats.mode & PERMISSION_BITS,
     isFile: stats.isFile(),
     isDirectory: stats.isDirectory(),
+    isOwn: process.geteuid === undefined ? undefined : stats.uid === process.geteuid(),
   };
 }
 

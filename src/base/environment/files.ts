@@ -24,6 +24,8 @@ export interface FileStatus {
   readonly mode: number;
   readonly isFile: boolean;
   readonly isDirectory: boolean;
+  /** Whether it belongs to the user of this process; undefined: unknown. */
+  readonly isOwn?: boolean | undefined;
 }
 
 /**

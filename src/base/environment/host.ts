@@ -46,6 +46,11 @@ export interface Host {
   readonly hasDevices: boolean;
   /** New memory of `bytes` zeros for pages; undefined: the caller allocates it from the system, as `HostRegion.allocate` does. Throws if there is none. */
   allocate(bytes: number): HostMemory | undefined;
+  /**
+   * Memory of `bytes` behind a path, which a later process of this host finds again with its content; bytes that were never written are zeros.
+   * Missing: the caller maps a file of the system.
+   */
+  keep?(path: string, bytes: number): HostMemory;
   /** Starts to observe the event loop of this process, without keeping the process alive. */
   observeLoop(): LoopObservation;
   /** Free memory of the machine. */

@@ -9,9 +9,18 @@ import type { RespServer } from '../../resp/resp-server.js';
 import type { StoreReporter } from './node-reporting.js';
 import { quotaReports } from './quota-reporting.js';
 
+/** What the node has found in its pool when it started. */
+interface KeptFigures {
+  readonly pages: number;
+  readonly bytes: number;
+  readonly refused: number;
+}
+
 export interface StoreReporterParts {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
+  /** Pages of before in the pool; undefined: the pool does not outlive the process. */
+  readonly kept?: { readonly figures: KeptFigures } | undefined;
   readonly tenants: Pick<NamespaceTenants, 'names'>;
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
   /** The socket for processes of this host; undefined without one. */
@@ -23,7 +32,7 @@ export interface StoreReporterParts {
 
 /** Makes the part of a node's report that is about its store. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
-  const { pool, disk, tenants, leaving, clients, resp, events } = parts;
+  const { pool, disk, kept, tenants, leaving, clients, resp, events } = parts;
   return {
     report() {
       const quotas = quotaReports(tenants.names, pool, disk);
@@ -35,6 +44,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
           capacity_bytes: capacityBytes,
           quarantined_bytes: quarantinedBytes,
           evictions,
+          ...(kept === undefined ? {} : keptStatus(kept.figures)),
         },
         disk: disk === null ? null : diskStatus(disk.info()),
         ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
@@ -88,6 +98,10 @@ function redisReport({
 }: NonNullable<StoreReporterParts['resp']>): RedisReport {
   const addresses = [endpoint, path].filter((address) => address !== '');
   return { addresses, connections: connectionsCount, commands: commandsCount };
+}
+
+function keptStatus({ pages, bytes, refused }: KeptFigures): Partial<NodeReport['pool']> {
+  return { found_pages: pages, found_bytes: bytes, refused_pages: refused };
 }
 
 /** The part of a node's report that is about its disk tier. */

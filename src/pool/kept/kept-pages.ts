@@ -1,0 +1,119 @@
+import { CALL_LONGEST_KEYS_COUNT } from '../../base/limits.js';
+import type { PublishedPage, RestoredPage } from '../slots/placement.js';
+import type { EarlierSlots } from './earlier-slots.js';
+import type { FoundRecord, PageRecords } from './page-records.js';
+
+/** The outcome of {@link KeptPages.restore}. */
+export interface RestoredPages {
+  readonly keys: readonly string[];
+  /** Bytes of the pages that are in the pool again. */
+  readonly bytes: number;
+  /** Pages that the pool of now has no place for: it is smaller, or has other bounds. */
+  readonly unfitCount: number;
+  /** Keys of pages that the quotas of now do not allow. */
+  readonly overQuota: readonly string[];
+}
+
+/** The index of the pool, as far as its pages outlive it; see `PageIndex`. */
+export interface KeptIndex {
+  readonly isFreed: boolean;
+  readonly tenants: { evictOverMax(): string[] };
+  restore(pages: readonly RestoredPage[]): boolean[];
+  peekStored(keys: readonly string[]): (PublishedPage | null)[];
+  renewBatch(keys: readonly string[]): void;
+  order(): Uint32Array;
+  pages(): Iterable<readonly [key: string, page: PublishedPage]>;
+}
+
+/** The stamps of the pool's pages; see `PageStamps`. */
+export interface KeptStamps {
+  restore(
+    slot: number,
+    place: { readonly offset: number; readonly length: number },
+    about: { readonly stamp: number; readonly tail: number },
+  ): void;
+  stampOf(slot: number): number;
+  tailOf(slot: number, length: number): number;
+}
+
+export interface KeptPagesParts {
+  readonly records: PageRecords;
+  readonly index: KeptIndex;
+  readonly stamps: KeptStamps;
+  /** The pages that nobody may find yet. */
+  readonly earlier: EarlierSlots;
+  readonly capacityBytes: number;
+}
+
+/** The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have none. */
+export class KeptPages {
+  readonly #parts: KeptPagesParts;
+
+  constructor(parts: KeptPagesParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Puts pages that were found in the pool's memory back at their places, hidden for as long as they are among the earlier slots. The pool
+   * must be new.
+   */
+  restore(found: readonly FoundRecord[]): RestoredPages {
+    const { records, index, stamps, earlier, capacityBytes } = this.#parts;
+    const ascending = found.filter(({ offset, length }) => length > 0 && offset + length <= capacityBytes);
+    ascending.sort((a, b) => a.offset - b.offset);
+    const distinct = ascending.filter(({ offset }, i) => offset !== ascending[i - 1]?.offset);
+    const taken = index.restore(distinct);
+    const restored = distinct.filter((_, i) => taken[i]);
+    let bytes = 0;
+    for (let first = 0; first < restored.length; first += CALL_LONGEST_KEYS_COUNT) {
+      const some = restored.slice(first, first + CALL_LONGEST_KEYS_COUNT);
+      for (const [i, page] of index.peekStored(some.map(({ key }) => key)).entries()) {
+        const record = some[i] as FoundRecord;
+        if (page === null) continue;
+        stamps.restore(page.slot, record, record);
+        records.adopt(page.slot, record);
+        earlier.add(page.slot);
+        bytes += page.length;
+      }
+    }
+    restored.sort((a, b) => a.order - b.order);
+    const keys = restored.map(({ key }) => key);
+    for (let first = 0; first < keys.length; first += CALL_LONGEST_KEYS_COUNT) {
+      index.renewBatch(keys.slice(first, first + CALL_LONGEST_KEYS_COUNT));
+    }
+    const overQuota = index.tenants.evictOverMax();
+    records.settle(index.order());
+    return { keys, bytes, unfitCount: found.length - restored.length, overQuota };
+  }
+
+  /** Pages that were published and have no record, because the index was full or their key is too long. */
+  get unrecordedCount(): number {
+    return this.#parts.records.unrecordedCount;
+  }
+
+  /** The page is whole and has its stamp. */
+  filled(key: string, page: PublishedPage): void {
+    const { records, stamps } = this.#parts;
+    if (page.isCopy) return;
+    const { slot, length } = page;
+    records.put(slot, key, page, { stamp: stamps.stampOf(slot), tail: stamps.tailOf(slot, length) });
+  }
+
+  /** The page of this slot goes: its stamp is gone already. */
+  freed(slot: number): void {
+    this.#parts.earlier.delete(slot);
+    this.#parts.records.drop(slot);
+  }
+
+  /** Notes in which order the pages are used. */
+  close(): void {
+    const { records, index } = this.#parts;
+    if (!index.isFreed) records.writeOrder(index.order());
+  }
+
+  verify(): void {
+    const { records, index, earlier } = this.#parts;
+    records.verify(index.pages());
+    earlier.verify(index.pages());
+  }
+}
