@@ -28,6 +28,7 @@ import { checkConfiguration, checkMetrics, checkOwnAddress, checkPool } from './
 import { discoveryChecks } from './discovery.js';
 import { checkDisk } from './disk.js';
 import { type Check, countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
+import { checkPoolFolder } from './pool-folder.js';
 import { processLimit } from './process-limit.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
 import { checkRedis } from './redis.js';
@@ -116,6 +117,8 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
       checks.push(['client memory', () => checkClientMemory(config, parts)]);
     }
   }
+  const { poolPath, globalSegmentSize } = config;
+  if (poolPath !== undefined) checks.push(['kept pool', () => checkPoolFolder(poolPath, globalSegmentSize)]);
   if (config.diskEnabled) {
     const { diskPath, diskSize, diskIndexSize = 0 } = config;
     if (diskIndexSize > diskSize / 2) checks.push(['disk index', () => largeIndex(diskIndexSize, diskSize)]);

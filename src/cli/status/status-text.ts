@@ -221,7 +221,7 @@ function remarksOf(node: NodeRow): string[] {
   const fellBack = transport?.wanted !== data_protocol && transport?.reason;
   const reads = fellBack ? [`reads over ${data_protocol}, not ${transport.wanted}: ${transport.reason}`] : [];
   const source = discovery?.trouble ? [`${discovery.source} does not answer: ${discovery.trouble}`] : [];
-  return [...(health?.reasons ?? []), ...source, ...reads];
+  return [...(health?.reasons ?? []), ...source, ...reads, ...foundAgain(node)];
 }
 
 /** A line about each source by which nodes find each other. */
@@ -236,6 +236,14 @@ function sourcesOf(nodes: readonly NodeRow[]): string[] {
     const found = Math.max(...all.map((one) => one.found));
     return `${source}: ${found} address${found === 1 ? '' : 'es'}, answers ${answering} of ${all.length} nodes, last ${last}`;
   });
+}
+
+/** What a node has found in a pool that outlives it. */
+function foundAgain({ pool }: NodeRow): string[] {
+  const [pages, bytes, refused] = [pool?.found_pages, pool?.found_bytes, pool?.refused_pages].map(amountOf);
+  if (pages === undefined) return [];
+  const others = refused ? `, ${formatCount(refused)} not taken again` : '';
+  return [`started with ${formatCount(pages)} pages of before in its pool, ${formatSize(bytes ?? 0)}${others}`];
 }
 
 /** Part of the pages asked for that a prefix had: in the last seconds, else since the node started. */

@@ -1,0 +1,92 @@
+import { open, stat, statfs } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { formatSize } from '../../base/sizes.js';
+import { loadNative } from '../../native/addon/loader.js';
+import { INDEX_FILE, PAGES_FILE } from '../../node/warm/pool-folder.js';
+import { poolIndexBytes, readState } from '../../pool/kept/cells.js';
+import type { Finding } from './finding.js';
+
+/** Names of file systems in memory by their magic numbers of statfs(2). */
+const IN_MEMORY: ReadonlyMap<number, string> = new Map([
+  [0x01021994, 'tmpfs'],
+  [0x958458f6, 'hugetlbfs'],
+]);
+const BLOCK_BYTES = 512;
+const HEADER_BYTES = 128;
+
+/** Checks whether a pool of that size can outlive its node in the folder `path`. Changes nothing. */
+export async function checkPoolFolder(path: string, poolBytes: number): Promise<Finding[]> {
+  const subject = 'pool folder';
+  const { addon, reason } = loadNative();
+  if (addon === null) {
+    const advice = 'build the addon, or leave pool_path out: a node with it does not start';
+    return [{ subject, state: 'problem', detail: `needs the native addon: ${reason}`, advice }];
+  }
+  const wanted = resolve(path);
+  const folder = await nearestFolder(wanted);
+  const { type, bavail, bsize } = await statfs(folder);
+  const fileSystem = IN_MEMORY.get(type >>> 0);
+  if (fileSystem === undefined) {
+    const detail = `${folder} is on a file system of type 0x${(type >>> 0).toString(16)}, which is not in memory`;
+    const advice = 'set pool_path to a folder on tmpfs, such as /dev/shm/meshcache, or on hugetlbfs';
+    return [{ subject, state: 'problem', detail, advice }];
+  }
+  const there = folder === wanted ? '' : `${wanted} is not there yet; `;
+  const findings: Finding[] = [{ subject, state: 'ok', detail: `${there}${folder} is on ${fileSystem}` }];
+  const neededBytes = poolBytes + poolIndexBytes(poolBytes);
+  const ownBytes = (await bytesOf(join(wanted, PAGES_FILE))) + (await bytesOf(join(wanted, INDEX_FILE)));
+  const freeBytes = bavail * bsize;
+  const own = ownBytes === 0 ? '' : `, and ${formatSize(ownBytes)} taken by the pool itself`;
+  const detail = `${formatSize(freeBytes)} free${own}; ${formatSize(neededBytes)} wanted with the index`;
+  const isEnough = freeBytes + ownBytes >= neededBytes;
+  const advice = 'make the file system larger (mount -o remount,size=…), or global_segment_size smaller';
+  findings.push({ subject: 'pool space', detail, ...(isEnough ? { state: 'ok' } : { state: 'problem', advice }) });
+  findings.push(await checkContents(wanted));
+  return findings;
+}
+
+async function checkContents(folder: string): Promise<Finding> {
+  const subject = 'kept pool';
+  const state = await stateOf(join(folder, INDEX_FILE));
+  if (state === 'ours') return { subject, state: 'ok', detail: 'a node finds its pages again' };
+  if (state === 'empty') return { subject, state: 'ok', detail: 'none yet' };
+  if (state === 'foreign') {
+    const advice = 'choose another folder, or move the file away: a node does not touch what is not its own';
+    return { subject, state: 'problem', detail: `${join(folder, INDEX_FILE)} is no index of a pool`, advice };
+  }
+  const advice = 'nothing: a node with this version starts with an empty pool';
+  return { subject, state: 'warning', detail: 'its index is damaged or of another version', advice };
+}
+
+async function stateOf(path: string): Promise<ReturnType<typeof readState>> {
+  const bytes = new Uint8Array(HEADER_BYTES);
+  try {
+    const file = await open(path);
+    try {
+      await file.read(bytes, 0, HEADER_BYTES, 0);
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+  return readState(bytes);
+}
+
+/** The folder itself, or the nearest existing one above it. */
+async function nearestFolder(wanted: string): Promise<string> {
+  for (let path = wanted; ; path = dirname(path)) {
+    const isThere = await stat(path).then(
+      (status) => status.isDirectory(),
+      () => false,
+    );
+    if (isThere || dirname(path) === path) return path;
+  }
+}
+
+async function bytesOf(path: string): Promise<number> {
+  return stat(path).then(
+    ({ blocks }) => blocks * BLOCK_BYTES,
+    () => 0,
+  );
+}
