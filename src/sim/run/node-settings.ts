@@ -51,6 +51,7 @@ export function storageConfig(scenario: Scenario, node: number): StorageConfig {
     ...(shape.zones === undefined ? {} : { zone: `zone-${1 + ((hostOf(scenario, node) - 1) % shape.zones)}` }),
     // Nobody would read the metrics server.
     metrics_enabled: false,
+    ...(shape.keepsPools === true ? { pool_path: `/memory/${nodeName(node)}` } : {}),
     ...(hasDisk(scenario, node) ? diskSettings(scenario, node) : {}),
     ...shape.config,
   };

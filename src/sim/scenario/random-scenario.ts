@@ -44,7 +44,7 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
   const kinds = options.kinds?.filter((kind) => shapeOf(kind).group !== 'source') ?? drawKinds(draw);
   const whole = withPins({ ...scenario, faults: drawFaults(draw, scenario, kinds) });
-  return withSource(whole, options.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[]));
+  return withKeptPools(withSource(whole, options.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[])));
 }
 
 /** The scenario, for some seeds with nodes that find each other by DNS or etcd, which have faults of their own. Drawn apart, so that all else stays. */
@@ -55,6 +55,14 @@ function withSource(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
   const chosen = draw.oneIn(6) ? [] : kinds.filter((kind) => shapeOf(kind).group === 'source');
   const faults = [...scenario.faults, ...drawFaults(draw, { ...scenario, shape }, chosen)];
   return { ...scenario, shape, faults: faults.sort((a, b) => a.atMs - b.atMs) };
+}
+
+/** The scenario, one time of three with pools that outlive their processes, drawn apart as well. */
+function withKeptPools(scenario: Scenario): Scenario {
+  const { seed, shape } = scenario;
+  return below(forkedRandom(seed, 'kept pools'), 3) > 0
+    ? scenario
+    : { ...scenario, shape: { ...shape, keepsPools: true } };
 }
 
 /** The scenario, half of the time with calls that pin pages. They are drawn apart from all else, which stays as it was without them. */

@@ -29,6 +29,7 @@ const OWN_SETTINGS = [
   'disk_enabled',
   'disk_path',
   'disk_size',
+  'pool_path',
 ];
 
 /** Throws `ArgumentError` for an invalid scenario. It may have been read from a file, and be anything. */
@@ -61,6 +62,7 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
     diskPages,
     diskNodes = [],
     zones = 1,
+    keepsPools = false,
     listedMasters,
     discovery = 'list',
     config,
@@ -71,6 +73,7 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
   if (diskPages !== null) checkWhole('shape.diskPages', diskPages, 1);
   checkNodes('shape.diskNodes', diskNodes, nodes);
   checkWhole('shape.zones', zones, 1);
+  check('shape.keepsPools', keepsPools, typeof keepsPools === 'boolean', 'true or false');
   checkWhole('shape.listedMasters', listedMasters, 1);
   check('shape.discovery', discovery, DISCOVERIES.includes(discovery), DISCOVERIES.join(', '));
   check('shape.config', config, typeof config === 'object' && config !== null, 'settings by their keys');

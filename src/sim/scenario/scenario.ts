@@ -13,6 +13,8 @@ export interface Shape {
   readonly diskNodes?: readonly number[];
   /** The hosts are in this many zones, one after the other; default: nodes have no zone. */
   readonly zones?: number;
+  /** Whether every pool outlives its process (`pool_path`), until its host loses power; default: no. */
+  readonly keepsPools?: boolean;
   /** Further settings of each node, by the keys of `MeshCacheConfig`: `eviction_policy`, `promote_hot_reads`, … */
   readonly config: Readonly<Record<string, string | number | boolean>>;
   /** Number of nodes that are listed as discovery addresses, from the first on. */
@@ -69,7 +71,13 @@ export const SCENARIO: Scenario = {
 /** A whole scenario from the given parts. Throws `ArgumentError` for invalid values and unknown names. */
 export function scenarioOf(given: ScenarioInit): Scenario {
   checkNames('keys', given, Object.keys(SCENARIO));
-  checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), 'diskNodes', 'zones', 'discovery']);
+  checkNames('keys of shape', given.shape ?? {}, [
+    ...Object.keys(SCENARIO.shape),
+    'diskNodes',
+    'zones',
+    'keepsPools',
+    'discovery',
+  ]);
   checkNames('keys of network', given.network ?? {}, Object.keys(SCENARIO.network));
   const scenario: Scenario = {
     ...SCENARIO,

@@ -44,6 +44,8 @@ export class SimHost {
   readonly time: HostTime;
   readonly disk: SimDisk;
   readonly processes = new Set<SimProcess>();
+  /** Memory by its path that outlives processes, and not the host. */
+  readonly kept = new Map<string, Uint8Array>();
   readonly #world: World;
   readonly #options: HostOptions;
   readonly #index: number;
@@ -132,6 +134,7 @@ export class SimHost {
     this.network.servers.clear();
     this.network.isUp = false;
     this.disk.crash();
+    this.kept.clear();
   }
 
   /** Starts the host with new processes, see `boot`. A host that is up crashes first. */
@@ -211,6 +214,7 @@ export class SimHost {
       parallelism,
       hasDevices: false,
       allocate: (bytes: number) => process.allocate(bytes),
+      keep: (path: string, bytes: number) => process.keep(path, bytes),
       observeLoop: () => QUIET_LOOP,
       freeMemoryBytes: () => this.freeMemoryBytes,
       residentBytes: () => process.memoryBytes,

@@ -205,6 +205,18 @@ export class SimProcess implements NetworkProcess {
     return { segments: [new Uint8Array(new SharedArrayBuffer(length))], start, release };
   }
 
+  /** @internal The memory behind a path of the host, see `Host.keep`. What a shorter process before has not had is zeros. */
+  keep(path: string, length: number): HostMemory {
+    const { kept } = this.host;
+    const memory = this.allocate(length);
+    const before = kept.get(path);
+    if (before?.length === length) return { ...memory, segments: [before] };
+    const [segment] = memory.segments as [Uint8Array];
+    if (before !== undefined) segment.set(before.subarray(0, length));
+    kept.set(path, segment);
+    return memory;
+  }
+
   #hasTurn(): boolean {
     const { nowMs } = this.#scheduler;
     if (nowMs < this.#busyUntilMs) return false;
