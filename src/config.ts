@@ -1,7 +1,6 @@
 import type { ClusterSecrets } from './base/environment/cluster-secrets.js';
 import type { Endpoint } from './base/environment/network.js';
 import { ConfigError } from './base/errors.js';
-import { EVICTION_POLICIES, type EvictionPolicy } from './base/eviction-policy.js';
 import {
   DISK_INDEX_MIN_BYTES,
   DISK_MAX_BYTES,
@@ -15,6 +14,7 @@ import {
 } from './base/limits.js';
 import { nearestName, toCamelCase, toSnakeCase } from './base/names.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
 import {
   choice,
   decimal,
@@ -36,10 +36,26 @@ import {
   text,
 } from './base/settings/fields.js';
 import { type NamespaceQuota, type NamespaceQuotas, namespaceQuotas } from './base/settings/namespace-quotas.js';
+import {
+  checkRole,
+  type NamespaceWritePolicies,
+  namespaceWritePolicies,
+  WRITE_POLICIES,
+  type WritePolicy,
+} from './base/settings/write-policies.js';
 import { isLoopbackHost } from './net/loopback.js';
 import { checkSecurity } from './net/secured-environment.js';
+import type { NodeRole } from './types.js';
 
-export { EVICTION_POLICIES, type EvictionPolicy, type NamespaceQuota, type NamespaceQuotas };
+export {
+  EVICTION_POLICIES,
+  type EvictionPolicy,
+  type NamespaceQuota,
+  type NamespaceQuotas,
+  type NamespaceWritePolicies,
+  WRITE_POLICIES,
+  type WritePolicy,
+};
 /** What `eviction_policy` is when it is left out: docs/eviction.md has the figures. */
 export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'lru';
 
@@ -47,6 +63,9 @@ export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'lru';
 export const DISK_WRITE_MODES = ['wait', 'skip'] as const;
 /** One of {@link DISK_WRITE_MODES}: what setting pages does when the disk is behind. */
 export type DiskWriteMode = (typeof DISK_WRITE_MODES)[number];
+
+/** What `role` may be. */
+export const NODE_ROLES = ['peer', 'storage'] as const satisfies readonly NodeRole[];
 
 /** What a host framework hands over when it creates a store. Ranks, sizes and the boolean may be text, as other settings may. */
 export interface StorageConfig {
@@ -138,6 +157,12 @@ export interface MeshCacheConfigFields {
   readonly reuseQuarantineMs: number;
   readonly locationReuseMs: number;
   readonly evictionPolicy: EvictionPolicy;
+  /** Whether the node takes pages that others place on it. */
+  readonly role: NodeRole;
+  /** Where pages that are set on this node are kept; see {@link WritePolicy}. */
+  readonly writePolicy: WritePolicy;
+  /** `writePolicy` of single namespaces, by their tags. */
+  readonly namespaceWritePolicies: NamespaceWritePolicies;
   /** Pages of other nodes that this one reads often are copied into its pool. */
   readonly promoteHotReads: boolean;
   /** Part of the pool that clients may pin; 0: none. */
@@ -170,6 +195,7 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
     | MeshCacheConfigFields[K]
     | string
     | (K extends 'clusterSecret' ? readonly string[] : never)
+    | (K extends 'namespaceWritePolicies' ? Readonly<Record<string, string>> : never)
     | (K extends 'namespaceQuotas' ? Readonly<Record<string, Partial<NamespaceQuota>>> : never);
 };
 
@@ -225,6 +251,9 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
   location_reuse_ms: decimal(0, 10_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, DEFAULT_EVICTION_POLICY),
+  role: choice(NODE_ROLES, 'peer'),
+  write_policy: choice(WRITE_POLICIES, 'local'),
+  namespace_write_policies: namespaceWritePolicies(),
   promote_hot_reads: flag(false),
   keep_duplicates: flag(false),
   namespace_quotas: namespaceQuotas(),
@@ -307,6 +336,9 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly reuseQuarantineMs: number;
   declare readonly locationReuseMs: number;
   declare readonly evictionPolicy: EvictionPolicy;
+  declare readonly role: NodeRole;
+  declare readonly writePolicy: WritePolicy;
+  declare readonly namespaceWritePolicies: NamespaceWritePolicies;
   declare readonly promoteHotReads: boolean;
   declare readonly keepDuplicates: boolean;
   declare readonly namespaceQuotas: NamespaceQuotas;
@@ -416,6 +448,7 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkSecurity(config);
   checkRedisDoor(config, spell);
   checkEtcd(config, spell);
+  checkRole(config, spell);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
       `configuration key "${spell('member_ttl')}": got ${config.memberTtl} s, allowed is at least twice ${spell('heartbeat_interval')} (${config.heartbeatInterval} s)`,

@@ -14,6 +14,8 @@ export type Tier = 'memory' | 'disk';
  * with bytes of its own, all of them right.
  */
 export type EntryKind = 'named' | 'computed';
+/** What a node is for. `peer`: it serves the programs that use it. `storage`: it also takes pages of peers that place them there. */
+export type NodeRole = 'peer' | 'storage';
 
 /** Six bytes. */
 const STAMP_MAX = 2 ** 48 - 1;
@@ -178,6 +180,10 @@ export interface NodeInfoInit {
   readonly zone?: string | undefined;
   /** Fingerprint of the node's own namespace; undefined: it has none. */
   readonly fingerprint?: NamespaceFingerprint | undefined;
+  /** Default: `peer`. */
+  readonly role?: NodeRole;
+  /** Bytes of the pool of a storage node: its weight among them. 0: a peer, or not said. */
+  readonly poolBytes?: number;
 }
 
 /** A member of the cluster as discovery spreads it. */
@@ -197,6 +203,8 @@ export class NodeInfo {
   readonly masterAddr: string;
   readonly zone: string | undefined;
   readonly fingerprint: NamespaceFingerprint | undefined;
+  readonly role: NodeRole;
+  readonly poolBytes: number;
 
   constructor(init: NodeInfoInit) {
     this.nodeId = init.nodeId;
@@ -214,6 +222,8 @@ export class NodeInfo {
     this.masterAddr = init.masterAddr ?? '';
     this.zone = init.zone;
     this.fingerprint = init.fingerprint;
+    this.role = init.role ?? 'peer';
+    this.poolBytes = init.poolBytes ?? 0;
   }
 
   /** A plain snake_case object that survives JSON and msgpack. */
@@ -234,6 +244,7 @@ export class NodeInfo {
       master_addr: this.masterAddr,
       ...(this.zone === undefined ? {} : { zone: this.zone }),
       ...(this.fingerprint === undefined ? {} : { fingerprint: String(this.fingerprint) }),
+      ...(this.role === 'peer' ? {} : { role: this.role, pool_bytes: this.poolBytes }),
     };
   }
 
@@ -257,6 +268,8 @@ export class NodeInfo {
       masterAddr: read.text('master_addr', ''),
       zone: dict.zone === undefined || dict.zone === null ? undefined : read.text('zone'),
       fingerprint: NamespaceFingerprint.parse(read.text('fingerprint', '')),
+      role: dict.role === 'storage' ? 'storage' : 'peer',
+      poolBytes: read.integer('pool_bytes', 0, Number.MAX_SAFE_INTEGER, 0),
     });
   }
 }

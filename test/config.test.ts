@@ -258,6 +258,35 @@ test('config: a fingerprint is a word', (t) => {
   t.is(new MeshCacheConfig({ discoveryAddr: ADDR, fingerprint: 'sha256:5eed' }).fingerprint, 'sha256:5eed');
 });
 
+test('config: write policies of namespaces are a mapping or its JSON; wrong ones, and those of a storage node, are refused', (t) => {
+  const given = { weights: 'both', scratch: 'local' };
+  for (const namespace_write_policies of [given, JSON.stringify(given)]) {
+    const config = MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, namespace_write_policies });
+    t.deepEqual(config.namespaceWritePolicies, given);
+    t.is(config.writePolicy, 'local');
+  }
+  const refused = (settings: Record<string, unknown>, message: RegExp) =>
+    t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, ...settings }), {
+      code: 'ERR_CONFIG',
+      message,
+    });
+  refused(
+    { namespace_write_policies: { weights: 'remote' } },
+    /tag "weights": got "remote", allowed is local, storage or both/,
+  );
+  refused({ namespace_write_policies: 'both' }, /"namespace_write_policies": got "both", allowed is a mapping/);
+  refused({ namespace_write_policies: { '': 'both' } }, /got the tag "", allowed are 1 to 128 characters/);
+  refused({ write_policy: 'remote' }, /"write_policy": got "remote", allowed is local, storage or both/);
+  refused(
+    { role: 'storage', write_policy: 'both' },
+    /"write_policy": a node with role "storage" keeps its pages itself/,
+  );
+  refused(
+    { role: 'storage', namespace_write_policies: given },
+    /"namespace_write_policies": a node with role "storage"/,
+  );
+});
+
 test('config: quotas by namespace are a mapping or its JSON, with shares of the disk like those of the pool', (t) => {
   t.deepEqual(new MeshCacheConfig({ discoveryAddr: ADDR }).namespaceQuotas, {});
   const given = { 'team-a': { min: 0.2, max: 0.5 }, b: { max: 0.3, max_disk: 0.6 }, c: {} };

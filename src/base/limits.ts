@@ -35,6 +35,7 @@ import {
   PROMOTE_POOL_FRACTION,
   PROMOTE_ROUND_MAX_KEYS,
 } from './disk-limits.js';
+import { PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION, PLACEMENT_REQUEST_MAX_KEYS } from './placement-limits.js';
 import {
   POOL_SERVED_GRACE_MS,
   POOL_SERVED_WAIT_MS,
@@ -48,6 +49,7 @@ import {
 export * from './client-limits.js';
 export * from './core-limits.js';
 export * from './disk-limits.js';
+export * from './placement-limits.js';
 export * from './resp-limits.js';
 
 /**
@@ -451,6 +453,7 @@ relation(
 relation(READ_REPORT_MAX_CHARACTERS <= READ_REPORTS_WAITING_MAX_CHARACTERS, 'a message may wait');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');
 relation(COPY_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to copy fit in a request');
+relation(PLACEMENT_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to place fit in a request');
 relation(PROMOTE_ANSWER_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a request to promote is answered before its deadline');
 relation(PROMOTE_ANSWER_MAX_MS < PROMOTE_LEASE_MS, 'a promoted page stays until the request is answered');
 relation(
@@ -471,8 +474,13 @@ relation(2 * EVENT_STREAMS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'streams of even
 relation(METRICS_IDLE_CONNECTIONS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'silent clients leave room for a scrape');
 relation(DISK_QUEUE_POOL_FRACTION <= DISK_HELD_POOL_FRACTION, 'what the disk has queued fits in what may wait for it');
 relation(
-  DISK_HELD_POOL_FRACTION + PROMOTE_POOL_FRACTION + QUARANTINE_POOL_FRACTION + SERVED_POOL_FRACTION < 1,
-  'pages that wait for the disk, promoted pages and pages that are sent leave room in a pool',
+  DISK_HELD_POOL_FRACTION +
+    PROMOTE_POOL_FRACTION +
+    QUARANTINE_POOL_FRACTION +
+    SERVED_POOL_FRACTION +
+    PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION <
+    1,
+  'pages that wait for the disk, promoted pages, pages that are sent and pages that are placed leave room in a pool',
 );
 relation(PIN_SHARE_MAX <= PROMOTE_POOL_FRACTION, 'pinned pages take the room of promoted ones');
 relation(RESP_ARGUMENT_MAX_BYTES <= PAGE_MAX_BYTES, 'the value of a Redis client fits in a page');

@@ -330,14 +330,18 @@ export class DiskStore {
     return this.#index.firstExpiry;
   }
 
-  /** Removes written and waiting pages that are older than the version given for their key. Returns true if any was written. */
-  removeOlder(keys: readonly string[], voidBelow: readonly number[]): boolean {
+  /**
+   * Removes written and waiting pages that are older than the version given for their key; with `isCopy` only those that other nodes have
+   * placed here. Returns true if any was written.
+   */
+  removeOlder(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): boolean {
     this.#checkOpen();
     const written = this.#index.peekStored(keys);
     let wasWritten = false;
     keys.forEach((key, i) => {
-      const version = this.#queue.get(key)?.origin.version ?? written[i]?.version;
-      if (version !== undefined && version < (voidBelow[i] as number) && this.#remove(key)) wasWritten = true;
+      const origin = this.#queue.get(key)?.origin ?? written[i] ?? undefined;
+      if (origin === undefined || origin.version >= (voidBelow[i] as number) || (isCopy && !origin.isCopy)) return;
+      if (this.#remove(key)) wasWritten = true;
     });
     return wasWritten;
   }
@@ -345,9 +349,9 @@ export class DiskStore {
   /**
    * Gives the stored page with these bytes the version and the expiry of a later set, so that it does not count as older after a restart.
    */
-  renew(key: string, { length, checksum, version, kind, expires }: RenewedPage): void {
+  renew(key: string, { length, checksum, version, kind, expires, takenFor = 0 }: RenewedPage): void {
     this.#checkOpen();
-    const set: PageOrigin = { version, kind, isCopy: false, expires };
+    const set: PageOrigin = { version, kind, isCopy: takenFor !== 0, expires, takenFor };
     const waiting = this.#queue.get(key);
     if (waiting?.page.length === length && waiting.checksum === checksum) {
       waiting.origin = renewed(waiting.origin, set) ?? waiting.origin;

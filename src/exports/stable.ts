@@ -67,3 +67,4 @@ export { type KeysOptions, NodeNamespace } from '../store/namespace/node-namespa
 export type { PinOptions, UnpinOptions } from '../store/namespace/pin-arguments.js';
 export { StoreNamespace } from '../store/namespace/store-namespace.js';
 export type { PageStoreStats } from '../store/page-store.js';
+export type { PlacementStats } from '../store/placement/placement-lane.js';

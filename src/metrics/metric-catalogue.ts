@@ -98,8 +98,30 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     series: each('reason', ['too_large', 'no_room', 'directory', 'draining']),
   },
   meshcache_copied_pages_total: {
-    help: 'Pages of other nodes copied into the own pool: handed over by a node that was drained; read often; to be pinned',
-    series: each('reason', ['handover', 'hot', 'pin']),
+    help:
+      'Pages of other nodes copied into the own pool: handed over by a node that was drained; read often; to be pinned; ' +
+      'placed on this storage node',
+    series: each('reason', ['handover', 'hot', 'pin', 'placement']),
+  },
+  meshcache_placed_pages_total: { help: 'Pages of this node that a storage node has taken', series: ALONE },
+  meshcache_placed_bytes_total: {
+    help: 'Bytes of the pages of this node that a storage node has taken',
+    series: ALONE,
+  },
+  meshcache_placement_failures_total: {
+    help:
+      'Pages of this node that were not placed on a storage node, each time: there is none; none answers; it takes none now; ' +
+      'it could not read the page, or had no room; it knows of a newer content; larger than its pool; too many pages wait; evicted or removed before',
+    series: each('reason', [
+      'no_node',
+      'unreachable',
+      'refused',
+      'unread',
+      'outdated',
+      'too_large',
+      'queue_full',
+      'evicted',
+    ]),
   },
   meshcache_pins_total: {
     help: 'Pages that clients asked to pin, each time that the pool was asked: pinned; not in it; above a limit of the node, or its client has gone',
@@ -255,6 +277,10 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_pool_capacity_bytes: 'Bytes of the pool',
   meshcache_pool_quarantined_bytes: 'Bytes of the pool that have been freed and must not be used again yet',
   meshcache_pool_copied_bytes: 'Bytes of the pool that hold copies of other nodes’ pages',
+  meshcache_pool_placed_pages: 'Pages in the pool that a storage node has, too',
+  meshcache_pool_placed_bytes: 'Bytes of the pages in the pool that a storage node has, too',
+  meshcache_placements_waiting_pages: 'Pages that wait to be placed on storage nodes',
+  meshcache_placements_in_flight_pages: 'Pages that storage nodes have been asked to take and have not answered for',
   meshcache_pool_entries: 'Pages in the pool',
   meshcache_pool_pinned_entries: 'Pages in the pool that clients have pinned',
   meshcache_pool_pinned_bytes: 'Bytes of the pool that hold pinned pages',

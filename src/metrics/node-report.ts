@@ -185,6 +185,18 @@ export interface MemberEvent {
   readonly time_ms: number;
 }
 
+/** What a node has placed on storage nodes: pages, and bytes, since its start. */
+export interface PlacementReport {
+  readonly placed_pages: number;
+  readonly placed_bytes: number;
+  readonly failed_pages: number;
+  /** Pages that wait to be placed, or are on their way. */
+  readonly unplaced_pages: number;
+  /** Pages of its pool that a storage node has, too, and their bytes. */
+  readonly pool_placed_pages: number;
+  readonly pool_placed_bytes: number;
+}
+
 /** The whole report of a node about itself. */
 export interface NodeReport extends MetricsReport {
   readonly node_id: string;
@@ -236,6 +248,11 @@ export interface NodeReport extends MetricsReport {
     readonly evictions: number;
     readonly write_errors: number;
   } | null;
+  /** Whether the node takes pages of others, and where it keeps its own; absent from earlier versions. */
+  readonly role?: string;
+  readonly write_policy?: string;
+  /** What the node has placed on storage nodes; absent if it keeps all pages itself. */
+  readonly placement?: PlacementReport;
   /** Client socket; absent without one. */
   readonly clients?: ClientsReport;
   /** Door for Redis clients; absent without one. */

@@ -18,6 +18,7 @@ import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { NodeNamespace } from '../store/namespace/node-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import type { ClientPins } from '../store/pins/pinning.js';
+import { KeyPolicies } from '../store/placement/key-policies.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
 import { openDisk } from './disk-wiring.js';
@@ -122,10 +123,7 @@ export class MeshCacheStore extends NodeNamespace {
     const part = modelPartOf(storage);
     const machine = systemEnvironment(environment);
     checkMemory(config.globalSegmentSize, machine.host);
-    const tenants = new NamespaceTenants(config.namespaceQuotas);
-    const keyEncoders = new KeyEncoders(namespaceOf(storage, part, config), (prefix, { tag }) =>
-      tenants.learn(prefix, tag),
-    );
+    const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config);
     const fingerprint = fingerprintOf(keyEncoders.own.namespace);
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
@@ -156,12 +154,15 @@ export class MeshCacheStore extends NodeNamespace {
       await runtime.open();
       if (disk !== null) await kept?.compareWith(disk);
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      const made = assembleStore({ config, env, metrics, runtime, region, disk, kept, tenants, evicted });
+      const made = assembleStore({ config, env, metrics, runtime, region, disk, kept, tenants, policies, evicted });
       parts = made;
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start((keys) => made.pages.statements.confirm(keys));
       doors = await openDoors(config, doorParts(made, keyEncoders, env));
-      reporting.running(runtime, storeReporter({ ...made, ...doors, tenants, events: eventSource(made, keyEncoders) }));
+      reporting.running(
+        runtime,
+        storeReporter({ ...made, ...doors, config, tenants, events: eventSource(made, keyEncoders) }),
+      );
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
       return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns });
@@ -315,6 +316,17 @@ export class MeshCacheStore extends NodeNamespace {
   }
 }
 
+/** What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, and how their keys are encoded. */
+function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig) {
+  const tenants = new NamespaceTenants(config.namespaceQuotas);
+  const policies = new KeyPolicies(config);
+  const keyEncoders = new KeyEncoders(own, (prefix, { tag }) => {
+    tenants.learn(prefix, tag);
+    policies.learn(prefix, tag);
+  });
+  return { tenants, policies, keyEncoders };
+}
+
 function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): DoorParts {
   const { pages, runtime, pinning, events } = parts;
   const { nodeId, directory } = runtime;
@@ -331,6 +343,6 @@ function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders):
   };
 }
 
-function statsOf({ runtime, pages, pool, disk, pins }: StoreParts): StoreStats {
-  return storeStats({ pages, pool, disk, pins, members: runtime.members().size });
+function statsOf({ runtime, pages, pool, disk, pins, placing: { placements } }: StoreParts): StoreStats {
+  return storeStats({ pages, pool, disk, pins, placements, members: runtime.members().size });
 }

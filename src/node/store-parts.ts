@@ -19,9 +19,11 @@ import { PageEvents } from '../store/events/page-events.js';
 import { PageStore, type PageStoreParts } from '../store/page-store.js';
 import { PagePins } from '../store/pins/page-pins.js';
 import { Pinning, type PinningParts } from '../store/pins/pinning.js';
+import type { KeyPolicies } from '../store/placement/key-policies.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
+import { type PlacingNode, placingOf, type StorePlacing } from './placing/store-placing.js';
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
@@ -40,6 +42,7 @@ export interface StoreGround {
   /** The memory of the pool with the pages of before, if it outlives the process. */
   readonly kept: KeptPool | undefined;
   readonly tenants: NamespaceTenants;
+  readonly policies: KeyPolicies;
   /** The keys of pages that the disk, the disk tier or the pool has dropped by itself. */
   readonly evicted: Signal<[keys: readonly string[]]>;
 }
@@ -51,6 +54,7 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly events: PageEvents;
   readonly promoter: Promoter | null;
   readonly leaving: StoreLeaving;
+  readonly placing: StorePlacing;
   readonly hotReads: HotReads;
   readonly earlier: EarlierPages;
   readonly pins: PagePins;
@@ -59,11 +63,12 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
 
 /** Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is made later. */
 export function assembleStore(ground: StoreGround): StoreParts {
-  const { config, env, metrics, runtime, region, disk, kept, evicted } = ground;
+  const { config, env, metrics, runtime, region, disk, kept, policies, evicted } = ground;
   const set = new Signal<[keys: readonly string[]]>();
   const gone = new Signal<[keys: readonly string[]]>();
   const changed = new Signal<[keys: readonly string[]]>();
   const remoteHits = new Signal<[keys: readonly string[]]>();
+  const stated = new Signal<[keys: readonly string[]]>();
   const copyThreads = copyThreadsOf(env.threads);
   const pool = publishedPoolOf(ground, copyThreads);
   const newestInPool = kept?.newestVersion ?? 0;
@@ -88,6 +93,8 @@ export function assembleStore(ground: StoreGround): StoreParts {
     onTouched,
     isPinned,
     onSet: set.tell,
+    ...(policies.placesAny ? { onStated: stated.tell } : {}),
+    onCleared: (prefixes) => placing.clear(prefixes),
     onGone: gone.tell,
     onChanged: changed.tell,
   });
@@ -95,26 +102,47 @@ export function assembleStore(ground: StoreGround): StoreParts {
   changed.listen((keys) => events.note(keys));
   evicted.listen((keys) => pages.forget(keys));
   const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements, pins }, env);
-  const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads, isPinned });
+  const copying = { ...storeParts, nodeId: runtime.nodeId, pages, copyThreads };
+  const copies = new RemoteCopies({ ...copying, isPinned });
   set.listen((keys) => copies.set(keys));
   gone.listen((keys) => copies.gone(keys));
-  const node: LeavingNode = {
-    nodeId: runtime.nodeId,
-    heartbeatInterval: config.heartbeatInterval,
-    handovers: runtime.handovers,
-    memberIds: () => runtime.members().keys(),
-    leave: () => runtime.leave(),
-  };
-  const leaving = leavingOf({ node, pages, copies, wanted, disk, env });
+  const leaving = leavingOf({ node: leavingNodeOf(ground), pages, copies, wanted, disk, placing: () => placing, env });
+  const mayTake = () => !leaving.drain.isDraining;
+  const placing = placingOf({ node: placingNodeOf(ground), pool, policies, taking: copying, mayTake, env });
+  stated.listen((keys) => placing.placements?.set(keys));
+  gone.listen((keys) => placing.placements?.gone(keys));
   const hotReads = new HotReads({
     copy: (keys) => copies.copy(keys, 'hot'),
-    mayCopy: () => !leaving.drain.isDraining,
+    mayCopy: mayTake,
     clock: env.clock,
   });
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
   const pinning = pinningOf(ground, { pins, promoter, copies, leaving });
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-  return { runtime, region, disk, kept, pool, pages, events, promoter, leaving, hotReads, earlier, pins, pinning };
+  const made = { runtime, region, disk, kept, pool, pages, events, promoter };
+  return { ...made, leaving, placing, hotReads, earlier, pins, pinning };
+}
+
+function leavingNodeOf({ config, runtime }: StoreGround): LeavingNode {
+  return {
+    nodeId: runtime.nodeId,
+    heartbeatInterval: config.heartbeatInterval,
+    handovers: runtime.handovers,
+    memberIds: () => runtime.members().keys(),
+    storageNodes: () => runtime.storageNodes(),
+    leave: () => runtime.leave(),
+  };
+}
+
+function placingNodeOf({ config, runtime }: StoreGround): PlacingNode {
+  return {
+    nodeId: runtime.nodeId,
+    role: config.role,
+    calls: runtime.placementCalls,
+    nextVersion: () => runtime.versions.next(),
+    storageNodes: () => runtime.storageNodes(),
+    onMembersChanged: (listener) => runtime.onMembersChanged(listener),
+  };
 }
 
 function pinningOf(
@@ -223,7 +251,7 @@ function countReads(
 
 /** The answers of a store to what other nodes ask. */
 export function storePartOf(
-  { pages, promoter, leaving }: StoreParts,
+  { pages, promoter, leaving, placing }: StoreParts,
   reporting: Pick<NodeReporting, 'storePart' | 'storeHistory'>,
 ): StorePart {
   const { statements } = pages;
@@ -235,6 +263,7 @@ export function storePartOf(
     notices: { touch, restate: (keys) => statements.restate(keys) },
     promoter,
     copy: leaving.takeOver,
+    placement: placing.taken,
     drain: leaving.start,
     report: () => reporting.storePart(),
     history: (stepS) => reporting.storeHistory(stepS),

@@ -163,6 +163,9 @@ export class PageIndex {
     this.#allocator.touchBatch(keys, request);
   }
 
+  /** Gives pages that are here a priority in eviction. */
+  readonly setPriority: TenantAllocator['setPriorityBatch'] = (...told) => this.#allocator.setPriorityBatch(...told);
+
   /** Makes each page the newest one in turn, without counting a use. */
   renewBatch(keys: Keys): void {
     this.#allocator.renewBatch(keys);
@@ -254,8 +257,8 @@ export class PageIndex {
     this.#slots.set(slot, checksum, origin);
     if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
     else this.#shortLengths.delete(slot);
-    const { version, kind, isCopy, expires } = origin;
-    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, isCopy, expires };
+    const { version, kind, isCopy, expires, takenFor = 0 } = origin;
+    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, isCopy, expires, takenFor };
   }
 
   /** Updates the origin of an existing page that was set again. */
@@ -396,6 +399,7 @@ export class PageIndex {
         kind: this.#slots.kindOf(slot),
         isCopy: this.#slots.isCopyAt(slot),
         expires,
+        takenFor: this.#slots.takenForAt(slot),
       });
     }
     return pages;

@@ -317,6 +317,9 @@ export class PublishedPool {
     this.#index.touchBatch(keys, request);
   }
 
+  /** Gives pages that are here a priority in eviction. Does not count as a use. */
+  readonly setPriority: PageIndex['setPriority'] = (...told) => this.#index.setPriority(...told);
+
   /** Removes a page on request, without `onEvict`. A page without all its bytes is removed too, but gives false. */
   remove(key: string): boolean {
     this.#leases.endOf(key);

@@ -37,7 +37,7 @@ export class OwnLocations {
       const page = onDisk[i] ?? null;
       if (page === null || columns.has(i)) continue;
       describe(columns, i, page, page);
-      columns.flags[i] = (columns.flags[i] as number) | ON_DISK;
+      columns.flags[i] = (columns.flags[i] as number) | ON_DISK | (page.isCopy ? COPY : 0);
     }
     return columns;
   }

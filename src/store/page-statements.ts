@@ -138,7 +138,7 @@ export class PageStatements {
     for (const key of gone) this.#unannounced.delete(key);
     this.#parts.onGone?.(gone);
     this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
-    const removed = isCopy ? undefined : disk?.removeOlder(keys, voidBelow);
+    const removed = disk?.removeOlder(keys, voidBelow, { isCopy });
     this.#parts.onChanged?.(keys);
     this.#restateFromDisk(gone);
     await removed;

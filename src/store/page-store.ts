@@ -65,6 +65,13 @@ export interface PageStoreParts {
   readonly onTouched?: (keys: readonly string[]) => void;
   /** Called with keys under which pages have been set here. */
   readonly onSet?: (keys: readonly string[]) => void;
+  /** Called with keys of pages that have been set here and that the directory has. */
+  readonly onStated?: (keys: readonly string[]) => void;
+  /**
+   * Called when this node's pages are cleared, with the prefixes of their keys, or undefined for all, before anything else is set; resolves when
+   * what was placed on storage nodes has gone.
+   */
+  readonly onCleared?: (prefixes: readonly string[] | undefined) => Promise<void>;
   /** Whether a client has pinned the page here; default: none has. */
   readonly isPinned?: (key: string) => boolean;
   /** Called with pages that may have left the pool. */
@@ -269,14 +276,18 @@ export class PageStore {
   }
 
   async #clear(prefixes: readonly string[] | undefined): Promise<void> {
-    const { pool, disk, onGone } = this.#parts;
+    const { pool, disk, onGone, onCleared } = this.#parts;
     const isWanted = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
     const inPool = prefixes === undefined ? pool.clear() : pool.keys().filter(isWanted);
     if (prefixes !== undefined) for (const key of inPool) pool.remove(key);
     onGone?.(inPool);
     const onDisk = (prefixes === undefined ? disk?.clear() : disk?.clearWhere(isWanted)) ?? [];
     // This runs before any wait, so that pages set meanwhile are not removed as well.
-    await Promise.all([this.#statements.retract([...inPool, ...onDisk], isWanted), disk?.removalsWritten()]);
+    await Promise.all([
+      this.#statements.retract([...inPool, ...onDisk], isWanted),
+      onCleared?.(prefixes),
+      disk?.removalsWritten(),
+    ]);
   }
 
   /** Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false. */

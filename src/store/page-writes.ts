@@ -24,6 +24,8 @@ export interface PageWritesParts {
   readonly calls: RequestCalls;
   readonly versions: HybridClock;
   readonly onSet?: ((keys: readonly string[]) => void) | undefined;
+  /** Called with keys of pages that have been set here and that the directory has. */
+  readonly onStated?: ((keys: readonly string[]) => void) | undefined;
   /** Called with the keys of pages that have left the pool again. */
   readonly onDropped: (keys: readonly string[]) => void;
   readonly clock: Clock;
@@ -135,6 +137,7 @@ export class PageWrites {
       if (page !== null) results[start + j] = true;
     });
     const refused = await this.#parts.statements.stateSet(keys, published, origin);
+    this.#noteStated(keys, published, refused);
     if (refused.size === 0) return;
     stringsOf(keys).forEach((key, j) => {
       if (!refused.has(key)) return;
@@ -142,6 +145,13 @@ export class PageWrites {
       refusals?.note(start + j, 'directory');
     });
     this.#skipped.count('directory', refused.size);
+  }
+
+  /** Tells of the pages of a slice that the directory has. */
+  #noteStated(keys: Keys, published: readonly (PublishedPage | null)[], refused: ReadonlySet<string>): void {
+    const { onStated } = this.#parts;
+    if (onStated === undefined || this.#closed) return;
+    onStated(stringsOf(keys).filter((key, j) => published[j] !== null && !refused.has(key)));
   }
 }
 

@@ -229,6 +229,8 @@ function newDrain(parts: Partial<DrainParts>): Drain {
     wantedKeys: () => ['page'],
     lengthsOf: (keys) => keys.map(() => PAGE_BYTES),
     otherNodes: () => ['one', 'two'],
+    storageNodes: () => [],
+    unplacedPages: () => 0,
     reportsLateMs: 0,
     handOver: async (_node, keys) => new Uint8Array(keys.length),
     stopPublishing() {},

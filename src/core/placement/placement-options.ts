@@ -1,6 +1,6 @@
 import { READ_REPORT_DELAY_MS, RING_MAX_POINTS, VNODES_DEFAULT_COUNT } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
-import { EVICTION_POLICIES, type EvictionPolicy } from '../../base/eviction-policy.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from '../../base/settings/eviction-policy.js';
 import { shown } from '../../base/shown.js';
 import type { CoreOptions } from '../binding/core.js';
 

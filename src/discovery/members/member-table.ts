@@ -149,6 +149,8 @@ export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
     a.isListed === b.isListed &&
     a.masterAddr === b.masterAddr &&
     a.zone === b.zone &&
-    String(a.fingerprint) === String(b.fingerprint)
+    String(a.fingerprint) === String(b.fingerprint) &&
+    a.role === b.role &&
+    a.poolBytes === b.poolBytes
   );
 }

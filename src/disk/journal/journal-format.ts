@@ -18,6 +18,9 @@ export interface IndexEntry {
   readonly kind?: EntryKind;
   /** Version from which on the page is expired (see `PageOrigin`); 0, the default: never. */
   readonly expires?: number;
+  /** Digest of the node that has placed the page here, which makes it a copy (see `PageOrigin`); 0, the default: none has. */
+  readonly takenFor?: number;
+  readonly isCopy?: boolean;
 }
 
 /** An existing journal cannot be used: its header, store or version does not match, or it is damaged before its end. */
@@ -41,10 +44,13 @@ const CLEAR = 4;
 const PUT_FIXED_BYTES = 28;
 /** Bytes that a PUT has between its flags and its key if the page expires. */
 const EXPIRY_BYTES = 8;
-/** Bits in the flags of a PUT: the page is a named entry; it expires. */
+/** Bytes that a PUT has before its key if another node has placed the page. */
+const TAKEN_BYTES = 4;
+/** Bits in the flags of a PUT: the page is a named entry; it expires; another node has placed it. */
 const NAMED = 1;
 const EXPIRES = 2;
-const FLAGS_MAX = NAMED | EXPIRES;
+const TAKEN = 4;
+const FLAGS_MAX = NAMED | EXPIRES | TAKEN;
 const REMOVE_FIXED_BYTES = 5;
 const USE_BYTES = 7;
 const CLEAR_BYTES = 1;
@@ -53,7 +59,12 @@ const FIRST_BLOCK_BYTES = 4096;
 
 /** Most bytes of the journal for a page with this key. */
 export function putRecordBytes(key: string): number {
-  return PUT_FIXED_BYTES + EXPIRY_BYTES + Buffer.byteLength(key);
+  return PUT_FIXED_BYTES + EXPIRY_BYTES + TAKEN_BYTES + Buffer.byteLength(key);
+}
+
+/** Bytes of a PUT before its key. */
+function putFixedBytes(flags: number): number {
+  return PUT_FIXED_BYTES + ((flags & EXPIRES) === 0 ? 0 : EXPIRY_BYTES) + ((flags & TAKEN) === 0 ? 0 : TAKEN_BYTES);
 }
 
 /** Encodes a header. Throws `ArgumentError` unless `storeId` is 32 lower-case hexadecimal characters. */
@@ -114,14 +125,17 @@ export class RecordWriter {
   }
 
   /** Records a PUT. Throws `ArgumentError`, and records nothing, if the key is not well-formed Unicode or too long. */
-  put({ key, offset, length, checksum, version = 0, kind, expires = 0 }: IndexEntry): void {
-    const at = this.#keyRecord(PUT, key, PUT_FIXED_BYTES + (expires === 0 ? 0 : EXPIRY_BYTES));
+  put({ key, offset, length, checksum, version = 0, kind, expires = 0, takenFor = 0 }: IndexEntry): void {
+    const flags = (kind === 'named' ? NAMED : 0) | (expires === 0 ? 0 : EXPIRES) | (takenFor === 0 ? 0 : TAKEN);
+    const fixedBytes = putFixedBytes(flags);
+    const at = this.#keyRecord(PUT, key, fixedBytes);
     this.#block.writeUIntLE(offset, at + 5, 6);
     this.#block.writeUInt32LE(length, at + 11);
     this.#block.writeUInt32LE(checksum, at + 15);
     this.#block.writeDoubleLE(version, at + 19);
-    this.#block[at + 27] = (kind === 'named' ? NAMED : 0) | (expires === 0 ? 0 : EXPIRES);
+    this.#block[at + 27] = flags;
     if (expires !== 0) this.#block.writeDoubleLE(expires, at + PUT_FIXED_BYTES);
+    if (takenFor !== 0) this.#block.writeUInt32LE(takenFor, at + fixedBytes - TAKEN_BYTES);
   }
 
   /** Records a REMOVE. Throws the same errors as {@link put}. */
@@ -241,13 +255,15 @@ export class Replay {
   #applyPut(body: Buffer, at: number): number {
     checkEnd(body, at, PUT_FIXED_BYTES);
     const flags = body[at + 27] as number;
-    const fixedBytes = PUT_FIXED_BYTES + ((flags & EXPIRES) === 0 ? 0 : EXPIRY_BYTES);
+    const fixedBytes = putFixedBytes(flags);
     const end = endOfKey(body, at, fixedBytes);
     const key = body.toString('utf8', at + fixedBytes, end);
     const version = body.readDoubleLE(at + 19);
     const expires = (flags & EXPIRES) === 0 ? 0 : body.readDoubleLE(at + PUT_FIXED_BYTES);
     const isExpiryRight = isVersion(expires) && (expires > 0 || (flags & EXPIRES) === 0);
-    if (flags > FLAGS_MAX || !isVersion(version) || !isExpiryRight) throw badRecord(body, at);
+    const takenFor = (flags & TAKEN) === 0 ? 0 : body.readUInt32LE(at + fixedBytes - TAKEN_BYTES);
+    const isTakenRight = takenFor > 0 || (flags & TAKEN) === 0;
+    if (flags > FLAGS_MAX || !isVersion(version) || !isExpiryRight || !isTakenRight) throw badRecord(body, at);
     const kind: EntryKind = (flags & NAMED) !== 0 ? 'named' : 'computed';
     const offset = body.readUIntLE(at + 5, 6);
     const before = this.#byOffset.get(offset);
@@ -257,6 +273,7 @@ export class Replay {
     const origin = {
       ...(version > 0 || kind === 'named' ? { version, kind } : {}),
       ...(expires > 0 ? { expires } : {}),
+      ...(takenFor > 0 ? { takenFor, isCopy: true } : {}),
     };
     this.#byOffset.set(offset, { key, offset, length, checksum, ...origin });
     this.#offsets.set(key, offset);

@@ -41,6 +41,10 @@ export interface DrainParts {
   /** Bytes of each page in this node's pool or on its disk; null for pages that are in neither. */
   readonly lengthsOf: (keys: readonly string[]) => readonly (number | null)[];
   readonly otherNodes: () => readonly string[];
+  /** Those of the other nodes that keep pages for others: they are asked first. */
+  readonly storageNodes: () => readonly string[];
+  /** Pages that wait to be placed on storage nodes. */
+  readonly unplacedPages: () => number;
   /** Other nodes report their reads at most so long afterwards. */
   readonly reportsLateMs: number;
   /** Asks a node to copy pages of this one: 1 for each page that the node has afterwards; all 0 after `timeoutMs`. */
@@ -143,6 +147,7 @@ export class Drain {
     const { stopPublishing, diskQueueBytes } = this.#parts;
     stopPublishing();
     await this.#handOver(untilMs);
+    while (this.#parts.unplacedPages() > 0 && this.#leftMs(untilMs) > 0) await this.#pause(POLL_MS);
     this.#state = 'writing';
     while (diskQueueBytes() > 0 && this.#leftMs(untilMs) > 0) await this.#pause(POLL_MS);
   }
@@ -168,15 +173,24 @@ export class Drain {
   async #handOverOnce(request: readonly string[], turn: number, untilMs: number): Promise<void> {
     let left = request;
     for (const attempt of [0, 1]) {
-      const others = this.#parts.otherNodes();
+      const others = this.#othersOf(turn);
       const timeoutMs = Math.min(this.#leftMs(untilMs), COPY_CALL_TIMEOUT_MS);
       if (attempt >= others.length || left.length === 0 || timeoutMs <= 0) return;
-      const taken = await this.#parts.handOver(others[(turn + attempt) % others.length] as string, left, timeoutMs);
+      const taken = await this.#parts.handOver(others[attempt] as string, left, timeoutMs);
       const count = taken.reduce((sum, flag) => sum + Number(flag === 1), 0);
       this.#handedPages += count;
       this.#leftPages -= count;
       left = left.filter((_, i) => taken[i] !== 1);
     }
+  }
+
+  /** The nodes to ask in this turn: a storage node first, if there is one. */
+  #othersOf(turn: number): string[] {
+    const others = this.#parts.otherNodes();
+    const storage = this.#parts.storageNodes();
+    const first = storage.length === 0 ? [] : [storage[turn % storage.length] as string];
+    const rotated = others.map((_, i) => others[(turn + i) % others.length] as string);
+    return [...first, ...rotated.filter((nodeId) => !first.includes(nodeId))];
   }
 
   #leftMs(untilMs: number): number {

@@ -4,6 +4,7 @@ import type { DiskStore } from '../../disk/disk-store.js';
 import type { RemoteCopies } from '../../store/copies/remote-copies.js';
 import type { WantedPages } from '../../store/copies/wanted-pages.js';
 import type { PageStore } from '../../store/page-store.js';
+import type { StorePlacing } from '../placing/store-placing.js';
 import { Drain, type DrainProgress, drainTimeoutMs } from './drain.js';
 import type { CopyRequestHandler, Handovers } from './handovers.js';
 
@@ -28,6 +29,8 @@ export interface LeavingNode {
   readonly handovers: Pick<Handovers, 'ask'>;
   /** Ids of the live nodes, this one included. */
   memberIds(): Iterable<string>;
+  /** The live storage nodes, without this one. */
+  storageNodes(): readonly { readonly nodeId: string }[];
   /** Tells the other nodes that this one leaves. */
   leave(): Promise<void>;
 }
@@ -39,9 +42,10 @@ export function leavingOf(parts: {
   readonly copies: RemoteCopies;
   readonly wanted: WantedPages;
   readonly disk: DiskStore | null;
+  readonly placing: () => StorePlacing;
   readonly env: Environment;
 }): StoreLeaving {
-  const { node, pages, copies, wanted, disk, env } = parts;
+  const { node, pages, copies, wanted, disk, placing, env } = parts;
   const { nodeId, handovers } = node;
   const heartbeatMs = node.heartbeatInterval * 1000;
   const drain = new Drain({
@@ -49,6 +53,8 @@ export function leavingOf(parts: {
     wantedKeys: () => wanted.keys(),
     lengthsOf: (keys) => pages.statements.locationsOf(keys).map((location) => location?.length ?? null),
     otherNodes: () => [...node.memberIds()].filter((id) => id !== nodeId),
+    storageNodes: () => node.storageNodes().map((each) => each.nodeId),
+    unplacedPages: () => placing().placements?.stats().unplacedPages ?? 0,
     reportsLateMs: READ_REPORTS_LATE_MAX_MS,
     handOver: (id, keys, timeoutMs) => handovers.ask(id, keys, timeoutMs),
     stopPublishing: () => pages.stopPublishing(),
@@ -60,7 +66,8 @@ export function leavingOf(parts: {
   const takeOver = async (keys: readonly string[]): Promise<Uint8Array> => {
     const refused = new Uint8Array(keys.length);
     if (drain.isDraining) return refused;
-    const copied = await copies.copy(keys, 'handover');
+    const { taken } = placing();
+    const copied = await (taken?.takeOver(keys) ?? copies.copy(keys, 'handover'));
     // This node has begun to drain meanwhile, and has chosen the pages to hand over without these.
     if (drain.isDraining) return refused;
     // The pages were wanted on the drained node: this one hands them on when it is drained in its turn.
@@ -72,11 +79,12 @@ export function leavingOf(parts: {
     start: (params) => drain.start(drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms)),
     takeOver,
     async close() {
-      await Promise.all([drain.close(), copies.close()]);
+      await Promise.all([drain.close(), copies.close(), placing().close()]);
     },
     verify() {
       copies.verify();
       wanted.verify();
+      placing().verify();
     },
   };
 }

@@ -1,11 +1,20 @@
 import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
 import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
+import type { MeshCacheConfig } from '../../config.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageEventSource } from '../../metrics/event-stream.js';
-import type { ClientReport, ClientsReport, NodeReport, RedisReport } from '../../metrics/node-report.js';
+import type {
+  ClientReport,
+  ClientsReport,
+  NodeReport,
+  PlacementReport,
+  RedisReport,
+} from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import type { RespServer } from '../../resp/resp-server.js';
+import type { PlacementStats } from '../../store/placement/placement-lane.js';
+import type { Placements } from '../../store/placement/placements.js';
 import type { StoreReporter } from './node-reporting.js';
 import { quotaReports } from './quota-reporting.js';
 
@@ -23,6 +32,8 @@ export interface StoreReporterParts {
   readonly kept?: { readonly figures: KeptFigures } | undefined;
   readonly tenants: Pick<NamespaceTenants, 'names'>;
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
+  readonly placing: { readonly placements: Pick<Placements, 'stats'> | null };
+  readonly config: Pick<MeshCacheConfig, 'role' | 'writePolicy'>;
   /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
   /** The door for Redis clients; undefined without one. */
@@ -32,7 +43,7 @@ export interface StoreReporterParts {
 
 /** Makes the part of a node's report that is about its store. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
-  const { pool, disk, kept, tenants, leaving, clients, resp, events } = parts;
+  const { pool, disk, kept, tenants, leaving, placing, config, clients, resp, events } = parts;
   return {
     report() {
       const quotas = quotaReports(tenants.names, pool, disk);
@@ -47,6 +58,9 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
           ...(kept === undefined ? {} : keptStatus(kept.figures)),
         },
         disk: disk === null ? null : diskStatus(disk.info()),
+        role: config.role,
+        write_policy: config.writePolicy,
+        ...(placing.placements === null ? {} : { placement: placementReport(placing.placements.stats()) }),
         ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
         ...(resp === undefined ? {} : { redis: redisReport(resp) }),
         ...(quotas === undefined ? {} : { quotas }),
@@ -60,6 +74,17 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
         ...(failure === null ? [] : [`the disk tier has failed: ${failure}`]),
       ];
     },
+  };
+}
+
+function placementReport(stats: PlacementStats): PlacementReport {
+  return {
+    placed_pages: stats.placedPages,
+    placed_bytes: stats.placedBytes,
+    failed_pages: stats.failedPages,
+    unplaced_pages: stats.unplacedPages,
+    pool_placed_pages: stats.poolPlacedPages,
+    pool_placed_bytes: stats.poolPlacedBytes,
   };
 }
 

@@ -2,6 +2,8 @@ import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { PageStore, PageStoreStats } from '../../store/page-store.js';
 import type { PagePins } from '../../store/pins/page-pins.js';
+import type { PlacementStats } from '../../store/placement/placement-lane.js';
+import type { Placements } from '../../store/placement/placements.js';
 
 /** The contents and the counters of a store: bytes, pages, and reads by their source. */
 export interface StoreStats extends PageStoreStats {
@@ -18,6 +20,8 @@ export interface StoreStats extends PageStoreStats {
   readonly members: number;
   /** The disk tier's contents and counters; null without one. */
   readonly disk: DiskInfo | null;
+  /** What this node has placed on storage nodes; null if its write policy keeps all pages local. */
+  readonly placement: PlacementStats | null;
 }
 
 /** Collects the figures of a store's parts. */
@@ -26,6 +30,7 @@ export function storeStats(parts: {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
   readonly pins: Pick<PagePins, 'count' | 'bytes'>;
+  readonly placements: Pick<Placements, 'stats'> | null;
   readonly members: number;
 }): StoreStats {
   const pool = parts.pool.stats();
@@ -41,5 +46,6 @@ export function storeStats(parts: {
     earlyReuses: pool.earlyReuses,
     members: parts.members,
     disk: parts.disk?.info() ?? null,
+    placement: parts.placements?.stats() ?? null,
   };
 }

@@ -8,6 +8,9 @@ import type { NodeIdentity } from './node-identity.js';
 /** The address of the discovery master on a node's host, for when that host has a seat. */
 export type MasterSeat = Pick<NodeInfo, 'isListed' | 'masterAddr'>;
 
+/** Whether the node takes pages of others, and how many bytes it has for them. */
+export type StorageRole = Pick<NodeInfo, 'role' | 'poolBytes'>;
+
 export interface NodeDescriptionParts {
   readonly identity: NodeIdentity;
   readonly transport: Transport;
@@ -20,11 +23,12 @@ export interface NodeDescriptionParts {
   readonly zone: string | undefined;
   /** Fingerprint of the node's own namespace; undefined: none. */
   readonly fingerprint: NamespaceFingerprint | undefined;
+  readonly storage: StorageRole;
 }
 
 /** The record by which other nodes know this one. */
 export function describeNode(parts: NodeDescriptionParts): NodeInfo {
-  const { identity, transport, control, metrics, masterSeat, zone = '', fingerprint } = parts;
+  const { identity, transport, control, metrics, masterSeat, storage, zone = '', fingerprint } = parts;
   const { rdma, tcp } = transport.localEndpoints();
   return new NodeInfo({
     nodeId: identity.nodeId,
@@ -40,6 +44,7 @@ export function describeNode(parts: NodeDescriptionParts): NodeInfo {
     ...masterSeat,
     zone,
     fingerprint,
+    ...storage,
   });
 }
 

@@ -8,6 +8,7 @@ import type { Transport } from '../../transport/contract/transport.js';
 import { type ChosenTransport, chooseTransport } from '../../transport/create-transport.js';
 import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { Handovers } from '../leaving/handovers.js';
+import { PlacementCalls } from '../placing/placement-calls.js';
 import { DataEndpoints } from '../remote-pages/data-endpoints.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
 import { Promotions } from '../remote-pages/promotions.js';
@@ -17,7 +18,7 @@ import { NodeDirectory } from '../upkeep/node-directory.js';
 import { ShardFilling } from '../upkeep/shard-filling.js';
 import { Members } from './members.js';
 import { Membership, type MembershipListener } from './membership.js';
-import { describeNode, masterSeatOf } from './node-description.js';
+import { describeNode, masterSeatOf, type StorageRole } from './node-description.js';
 import type { NodeIdentity } from './node-identity.js';
 import { masterPortOf, openDiscovery } from './open-discovery.js';
 
@@ -45,6 +46,7 @@ export interface NodeParts {
   readonly notices: PageNotices;
   readonly promotions: Promotions;
   readonly handovers: Handovers;
+  readonly placementCalls: PlacementCalls;
   readonly membership: Membership;
   readonly filling: ShardFilling;
 }
@@ -68,7 +70,8 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options, foundHost);
   const { transport } = chosen;
   const masterSeat = await masterSeatOf(host, { listed, port: masterPortOf(config, listed) }, env);
-  const stated = { masterSeat, zone: config.zone, fingerprint: options.fingerprint };
+  const storage = storageRoleOf(config);
+  const stated = { masterSeat, storage, zone: config.zone, fingerprint: options.fingerprint };
   const describe = () => describeNode({ identity, transport, control, metrics, ...stated });
   const self = describe();
   const members = new Members(self);
@@ -90,6 +93,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   stops.push(async () => notices.close());
   const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId });
   const handovers = new Handovers({ rpc: rpcClient, endpointOf });
+  const placementCalls = new PlacementCalls({ rpc: rpcClient, endpointOf });
   const listener = membershipListener({ members, events, directory, options, describe });
   const membership = new Membership({ config, self, host, listed, rendezvous, listener, env });
   await membership.master.start();
@@ -104,9 +108,13 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   });
   stops.push(async () => filling.stop());
   const dataEndpoints = new DataEndpoints(transport, env.log);
-  const asking = { notices, promotions, handovers };
+  const asking = { notices, promotions, handovers, placementCalls };
   const asked = { chosen, dataEndpoints, rpcServer, rpcClient };
   return { ...asked, members, memberEvents: events, directory, ...asking, membership, filling };
+}
+
+function storageRoleOf({ role, globalSegmentSize }: MeshCacheConfig): StorageRole {
+  return { role, poolBytes: role === 'storage' ? globalSegmentSize : 0 };
 }
 
 async function openNetwork({ config, env, stops }: NodePartsOptions, host: string): Promise<NodeNetwork> {

@@ -16,6 +16,7 @@ import type { Transport } from '../../transport/contract/transport.js';
 import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { DRAIN_METHOD } from '../leaving/drain.js';
 import type { CopyRequestHandler, Handovers } from '../leaving/handovers.js';
+import type { PlacementCalls, PlacementHandler } from '../placing/placement-calls.js';
 import type { PageNoticeHandler, PageNotices } from '../remote-pages/page-notices.js';
 import type { Promotions } from '../remote-pages/promotions.js';
 import { ClusterReporter } from '../reporting/cluster-reporter.js';
@@ -47,6 +48,8 @@ export interface StorePart {
   /** Brings pages from the disk into the pool for other nodes; null without a disk. */
   readonly promoter: Pick<Promoter, 'promote' | 'release'> | null;
   readonly copy: CopyRequestHandler;
+  /** Takes pages of other nodes; null: this is no storage node. */
+  readonly placement: PlacementHandler | null;
   readonly drain: RpcHandler;
   /** The store's part of its node's report. */
   readonly report: () => Promise<Record<string, unknown>>;
@@ -162,6 +165,11 @@ export class NodeRuntime {
     return this.#running().handovers;
   }
 
+  /** @internal Has storage nodes take pages of this one. */
+  get placementCalls(): PlacementCalls {
+    return this.#running().placementCalls;
+  }
+
   /** @internal Tells other nodes what became of reads of their pages. */
   get notices(): PageNotices {
     return this.#running().notices;
@@ -170,6 +178,16 @@ export class NodeRuntime {
   /** Live nodes by id, this one included. */
   members(): ReadonlyMap<string, NodeInfo> {
     return this.#parts?.members.byId ?? NO_MEMBERS;
+  }
+
+  /** @internal The live storage nodes, without this one. */
+  storageNodes(): readonly NodeInfo[] {
+    return [...this.members().values()].filter(({ role, nodeId }) => role === 'storage' && nodeId !== this.nodeId);
+  }
+
+  /** @internal Calls `listener` after each change of members. The node must be open. */
+  onMembersChanged(listener: () => void): void {
+    this.#running().directory.changed.listen(listener);
   }
 
   /**
@@ -289,7 +307,7 @@ export class NodeRuntime {
 
   /** Makes the parts that need the store, and answers other nodes with it from now on. */
   #answerWith(parts: NodeParts, store: StorePart | undefined): JoinedParts {
-    const { rpcServer, directory, notices, promotions, handovers } = parts;
+    const { rpcServer, directory, notices, promotions, handovers, placementCalls } = parts;
     const { nodeId, config } = this;
     const { directoryReplicas: replicas, vnodes, heartbeatInterval, memberTtl } = config;
     const env = this.#env;
@@ -299,6 +317,7 @@ export class NodeRuntime {
       notices.handle(rpcServer, store.notices);
       if (store.promoter !== null) promotions.handle(rpcServer, store.promoter);
       handovers.handle(rpcServer, store.copy);
+      if (store.placement !== null) placementCalls.handle(rpcServer, store.placement);
       rpcServer.handle(DRAIN_METHOD, store.drain);
     }
     if (upkeep !== undefined) this.#stops.push(async () => upkeep.stop());

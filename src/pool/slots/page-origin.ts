@@ -10,6 +10,8 @@ export interface PageOrigin {
   readonly isCopy: boolean;
   /** Time of the hybrid clock from which on the page is expired, so that nobody finds it; 0: never. */
   readonly expires: number;
+  /** Digest of the id of the node that has placed the page here (see `takenForOf`); 0 or undefined: none has. Such a page is a copy. */
+  readonly takenFor?: number;
 }
 
 /** Origin of pages that are never compared. */
@@ -35,5 +37,6 @@ export function again(page: PageOrigin, origin: PageOrigin): PageOrigin {
     kind: origin.kind === 'named' ? 'named' : page.kind,
     isCopy: page.isCopy && origin.isCopy,
     expires: origin.kind === 'named' ? setExpires : laterExpiry(page.expires, origin.expires),
+    takenFor: page.isCopy && origin.isCopy ? (page.takenFor ?? 0) : 0,
   };
 }

@@ -14,6 +14,8 @@ export class SlotColumns {
   #checksums = new Uint32Array(1024);
   #versions = new Float64Array(1024);
   #flags = new Uint8Array(1024);
+  /** Digests of the nodes that have placed pages here; no memory before the first such page. */
+  #takers = new Uint32Array(0);
 
   /** Checksum of the page that has, or last had, this slot. */
   checksumOf(slot: number): number | undefined {
@@ -32,12 +34,28 @@ export class SlotColumns {
     return ((this.#flags[slot] as number) & COPY) !== 0;
   }
 
-  set(slot: number, checksum: number, { version, kind, isCopy, expires }: PageOrigin): void {
+  /** Digest of the node that has placed the page in this slot; 0: none has. */
+  takenForAt(slot: number): number {
+    return this.#takers[slot] ?? 0;
+  }
+
+  set(slot: number, checksum: number, { version, kind, isCopy, expires, takenFor = 0 }: PageOrigin): void {
     if (slot >= this.#checksums.length) this.#grow(Math.max(slot + 1, this.#checksums.length * 2));
     this.#checksums[slot] = checksum;
     this.#versions[slot] = version;
     this.#flags[slot] = (kind === 'named' ? NAMED : 0) | (isCopy ? COPY : 0);
     this.expiring.set(slot, expires);
+    this.#setTaker(slot, takenFor);
+  }
+
+  #setTaker(slot: number, takenFor: number): void {
+    if (slot >= this.#takers.length) {
+      if (takenFor === 0) return;
+      const takers = new Uint32Array(this.#checksums.length);
+      takers.set(this.#takers);
+      this.#takers = takers;
+    }
+    this.#takers[slot] = takenFor;
   }
 
   #grow(slots: number): void {

@@ -210,11 +210,15 @@ export class DiskTier implements Backlog {
   }
 
   /**
-   * Removes pages that are older than the version given for their key. Once it resolves, a crash cannot bring them
-   * back.
+   * Removes pages that are older than the version given for their key; with `isCopy` only those that other nodes have
+   * placed here. Once it resolves, a crash cannot bring them back.
    */
-  async removeOlder(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
-    if (this.#disk.removeOlder(keys, voidBelow)) await this.#disk.removalsWritten();
+  async removeOlder(
+    keys: readonly string[],
+    voidBelow: readonly number[],
+    options?: { readonly isCopy: boolean },
+  ): Promise<void> {
+    if (this.#disk.removeOlder(keys, voidBelow, options)) await this.#disk.removalsWritten();
     this.#writeWaiting();
   }
 
@@ -310,9 +314,10 @@ export class DiskTier implements Backlog {
       if (isLate && !this.#isClosed && !this.#waiting.has(key) && this.#disk.hasBatch([key])[0] === 1)
         this.#onWrittenLate([key]);
     };
-    const { length, checksum, version, kind, expires } = page;
+    const { length, checksum, version, kind, expires, takenFor = 0 } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };
-    const about = { version, kind, isCopy: false, expires, request, isNew };
+    // A page of another node is written only where that node has placed it here.
+    const about = { version, kind, isCopy: takenFor !== 0, expires, takenFor, request, isNew };
     if (this.#disk.putPage(key, bytes, checksum, release, about) !== 'queued') {
       this.#pool.unlease([lease]);
       return;

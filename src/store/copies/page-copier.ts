@@ -1,0 +1,208 @@
+import type { Logger } from '../../base/environment/log.js';
+import { HostRegion } from '../../memory/host-region.js';
+import { PageCopies } from '../../memory/page-copies.js';
+import type { CopyThreads } from '../../pool/copy-threads.js';
+import type { PageBytes, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
+import { isAsGood } from '../../pool/slots/page-origin.js';
+import { type CallerPage, RegionPage } from '../call/caller-page.js';
+import type { DiskTier } from '../disk/disk-tier.js';
+import type { PageStatements } from '../page-statements.js';
+import type { PageStore } from '../page-store.js';
+import { RemoteReads, type RemoteReadsParts } from '../remote/remote-reads.js';
+
+export type PageCopierParts = RemoteReadsParts & {
+  readonly pool: Pick<PublishedPool, 'hasBatch' | 'fillPages' | 'unconfirmed' | 'unlease' | 'removeOlder'>;
+  readonly disk?: Pick<DiskTier, 'peekBatch' | 'removeOlder'> | undefined;
+  readonly pages: Pick<PageStore, 'forget'> & {
+    readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
+  };
+  readonly copyThreads: CopyThreads;
+  readonly log: Logger;
+};
+
+/** A page that is to be copied. */
+export interface WantedPage {
+  readonly key: string;
+  /** Length in bytes. */
+  readonly length: number;
+}
+
+/** How a batch is copied. */
+export interface CopyOptions {
+  /** See `PageOrigin`; default: no node has placed the pages here. */
+  readonly takenFor?: number;
+  /** Called with the pages that are in the pool now, before directory owners have been told. */
+  readonly onCopied?: (pages: readonly WantedPage[]) => void;
+  /** Called with the keys of copies that were dropped again. */
+  readonly onDropped?: (keys: readonly string[]) => void;
+}
+
+/**
+ * Copies pages of other nodes into the own pool and announces them; they are read and checked like any page. A page that the program has
+ * set under a key, before or meanwhile, stays: a copy never replaces it.
+ *
+ * A copy that no directory owner has accepted is dropped again, because this node would not be told what happens to the
+ * page. Until the owners have answered it is not read here: it may have been set anew while it was copied.
+ */
+export class PageCopier {
+  readonly #parts: PageCopierParts;
+  readonly #reads: RemoteReads;
+  #isClosed = false;
+
+  constructor(parts: PageCopierParts) {
+    this.#parts = parts;
+    this.#reads = new RemoteReads(parts);
+  }
+
+  /** Ends copies under way early. */
+  close(): void {
+    this.#isClosed = true;
+    this.#reads.close();
+  }
+
+  /** Copies a batch, whose keys must be distinct; returns the number of copied pages that the directory has. The batch is in memory twice meanwhile. */
+  async copy(batch: readonly WantedPage[], options: CopyOptions = {}): Promise<number> {
+    if (batch.length === 0 || this.#isClosed) return 0;
+    const { pages, pool } = this.#parts;
+    const { takenFor = 0, onCopied, onDropped } = options;
+    const keys = batch.map(({ key }) => key);
+    const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
+    try {
+      const targets = targetsIn(region, batch);
+      const { reads } = await this.#reads.read({ keys, pages: targets, wanted: keys.map((_, i) => i) });
+      if (this.#isClosed) return 0;
+      const origins = new Map<number, PageOrigin>();
+      for (const { indices, rows, columns } of reads) {
+        indices.forEach((index, k) => {
+          const { version = 0, kind = 'computed', expires = 0 } = columns.locationAt(rows[k] as number) ?? {};
+          origins.set(index, { version, kind, isCopy: true, expires, takenFor });
+        });
+      }
+      const read = [...origins.keys()];
+      const isCopied = await this.#publish(
+        read.map((i) => keys[i] as string),
+        read.map((i) => targets[i] as CallerPage),
+        [...origins.values()],
+      );
+      if (this.#isClosed) return 0;
+      await this.#removeOlder(
+        keys,
+        origins,
+        read.filter((_, j) => isCopied[j] === true),
+      );
+      const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as WantedPage);
+      onCopied?.(copied);
+      const untaken = new Set(await pages.statements.announcePromoted(copied.map(({ key }) => key)));
+      if (untaken.size > 0) onDropped?.(this.#dropUntaken(batch, origins, untaken));
+      return copied.length - untaken.size;
+    } finally {
+      pool.unconfirmed.delete(keys);
+      region.free();
+    }
+  }
+
+  /** Drops copies that no directory owner has accepted; returns their keys. */
+  #dropUntaken(
+    batch: readonly WantedPage[],
+    origins: ReadonlyMap<number, PageOrigin>,
+    untaken: ReadonlySet<string>,
+  ): readonly string[] {
+    const { pool, pages } = this.#parts;
+    const some = [...origins].filter(([i]) => untaken.has((batch[i] as WantedPage).key));
+    const keys = some.map(([i]) => (batch[i] as WantedPage).key);
+    const removed = pool.removeOlder(
+      keys,
+      some.map(([, { version }]) => version + 1),
+      { isCopy: true },
+    );
+    if (removed.length > 0) pages.forget(removed);
+    return removed;
+  }
+
+  /**
+   * Publishes copies; true for each page that is now in the pool. False: it found no room, the program has set it
+   * meanwhile, this node was told to drop it since it was read, or it has a newer content of its own on the disk: the
+   * copy would hide that from the directory.
+   */
+  async #publish(
+    keys: readonly string[],
+    sources: readonly CallerPage[],
+    origins: readonly PageOrigin[],
+  ): Promise<boolean[]> {
+    const { pool, pages } = this.#parts;
+    let isVacant: boolean[] = [];
+    const lengths = sources.map(({ length }) => length);
+    const fill = (targets: readonly (PageBytes | null)[]) => {
+      // From here on, a request to drop these pages finds them in the pool.
+      const onDisk = this.#parts.disk?.peekBatch(keys);
+      const wanted = targets.map((target, i) => {
+        const origin = origins[i] as PageOrigin;
+        return pages.statements.isVoid(keys[i] as string, origin.version) || isNewer(onDisk?.[i], origin)
+          ? null
+          : target;
+      });
+      isVacant = wanted.map((target) => target !== null);
+      pool.unconfirmed.add(keys.filter((_, i) => isVacant[i]));
+      return copyInto(this.#parts.copyThreads, wanted, sources);
+    };
+    const leases = await pool.fillPages(keys, lengths, fill, origins);
+    pool.unlease(leases.filter((lease) => lease !== null));
+    return leases.map((lease, i) => lease !== null && isVacant[i] === true);
+  }
+
+  /** Removes older versions of these named pages from the own disk: they must not reappear when the copy has gone. */
+  async #removeOlder(
+    keys: readonly string[],
+    origins: ReadonlyMap<number, PageOrigin>,
+    copied: readonly number[],
+  ): Promise<void> {
+    const named = copied.filter((i) => origins.get(i)?.kind === 'named');
+    if (named.length === 0) return;
+    await this.#parts.disk?.removeOlder(
+      named.map((i) => keys[i] as string),
+      named.map((i) => origins.get(i)?.version ?? 0),
+    );
+  }
+}
+
+/** Copies each source to its target, if it has one; one checksum for each source, null where there is no target. */
+async function copyInto(
+  copyThreads: CopyThreads,
+  targets: readonly (PageBytes | null)[],
+  sources: readonly PageBytes[],
+): Promise<(number | null)[]> {
+  const copies = new PageCopies();
+  const vacant = targets.flatMap((target, i) => (target === null ? [] : [i]));
+  let bytes = 0;
+  for (const i of vacant) {
+    const source = sources[i] as PageBytes;
+    copies.add(source.views, (targets[i] as PageBytes).views);
+    bytes += source.length;
+  }
+  const isOffThread = copyThreads.take(vacant.length, bytes);
+  const sums = isOffThread ? await copyThreads.copy(copies) : copies.run();
+  const results = new Array<number | null>(targets.length).fill(null);
+  vacant.forEach((i, j) => {
+    results[i] = sums[j] as number;
+  });
+  return results;
+}
+
+/** Whether the own disk has a later content than the one that was copied. */
+function isNewer(onDisk: PageOrigin | null | undefined, copied: PageOrigin): boolean {
+  return onDisk != null && onDisk.version > copied.version && !isAsGood(onDisk, copied);
+}
+
+function targetsIn(region: HostRegion, batch: readonly WantedPage[]): CallerPage[] {
+  let addr = region.start;
+  return batch.map(({ length }) => {
+    const page = new RegionPage(region, addr, length);
+    addr += length;
+    return page;
+  });
+}
+
+/** Total bytes of pages. */
+export function bytesOf(batch: readonly WantedPage[]): number {
+  return batch.reduce((sum, { length }) => sum + length, 0);
+}

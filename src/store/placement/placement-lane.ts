@@ -1,0 +1,54 @@
+import type { StorageNode } from './storage-nodes.js';
+
+/** The pages that wait for one storage node, and its requests under way. */
+export interface PlacementLane {
+  readonly node: StorageNode;
+  /** Keys of the pages that wait, in the order in which they were set, with the nodes that could not take them. */
+  readonly waiting: Map<string, readonly string[]>;
+  /** Requests under way. */
+  inFlight: number;
+  /** Requests that have failed or were refused since the last one that was not. */
+  failures: number;
+  /** Ends the rest between two requests while pages are being set; undefined: there is none. */
+  cancelRest: (() => void) | undefined;
+  /** Ends the pause after a failure; undefined: the node takes pages, as far as is known. */
+  cancelRetry: (() => void) | undefined;
+}
+
+/** The lane of a node that was not asked yet. */
+export function laneOf(node: StorageNode): PlacementLane {
+  return { node, waiting: new Map(), inFlight: 0, failures: 0, cancelRest: undefined, cancelRetry: undefined };
+}
+
+/** What a node has placed on storage nodes. */
+export interface PlacementStats {
+  /** Pages, and their bytes, that storage nodes have taken since the store was created. */
+  readonly placedPages: number;
+  readonly placedBytes: number;
+  /** Pages that could not be placed, each time. */
+  readonly failedPages: number;
+  /** Pages that wait to be placed, or are on their way. */
+  readonly unplacedPages: number;
+  /** Those of them that storage nodes have been asked to take. */
+  readonly inFlightPages: number;
+  /** Pages in the own pool that a storage node has, too, and their bytes. */
+  readonly poolPlacedPages: number;
+  readonly poolPlacedBytes: number;
+}
+
+/** Ends all pauses of a lane that is given up. */
+export function endLane(lane: PlacementLane): void {
+  lane.cancelRest?.();
+  lane.cancelRetry?.();
+}
+
+/** Why a page was not placed. */
+export type PlacementFailure =
+  | 'no_node'
+  | 'unreachable'
+  | 'refused'
+  | 'unread'
+  | 'outdated'
+  | 'too_large'
+  | 'queue_full'
+  | 'evicted';

@@ -1,0 +1,467 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import type { Environment } from '../../base/environment/environment.js';
+import {
+  PLACEMENT_CALL_TIMEOUT_MS,
+  PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION,
+  PLACEMENT_HELD_POOL_FRACTION,
+  PLACEMENT_IN_FLIGHT_MAX_COUNT,
+  PLACEMENT_REQUEST_MAX_KEYS,
+  PLACEMENT_REQUEST_TARGET_BYTES,
+  PLACEMENT_REST_FACTOR,
+  PLACEMENT_REST_MAX_MS,
+  PLACEMENT_RETRY_MAX_MS,
+  PLACEMENT_RETRY_MIN_MS,
+  PLACEMENT_SEARCH_INTERVAL_MS,
+  PLACEMENTS_WAITING_MAX_CHARACTERS,
+  PLACEMENTS_WAITING_MAX_COUNT,
+} from '../../base/limits.js';
+import type { WritePolicy } from '../../base/settings/write-policies.js';
+import type { PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import { endLane, laneOf, type PlacementFailure, type PlacementLane, type PlacementStats } from './placement-lane.js';
+import { PlacementOutcome, type PlacementRequest } from './placement-messages.js';
+import { orderOf, type StorageNode } from './storage-nodes.js';
+
+export interface PlacementsParts {
+  readonly nodeId: string;
+  readonly pool: Pick<
+    PublishedPool,
+    'capacity' | 'hasBatch' | 'keysInSlices' | 'lease' | 'peekBatch' | 'setPriority' | 'unlease'
+  >;
+  /** The write policy of the namespace that a key is of. */
+  readonly policyOf: (key: string) => WritePolicy;
+  /** Whether a disk tier holds pages of the pool, too. */
+  readonly hasDisk: boolean;
+  /** The live storage nodes, without this one. */
+  readonly storageNodes: () => readonly StorageNode[];
+  /** Asks a storage node to take pages: one `PlacementOutcome` for each; undefined: it has not answered. */
+  readonly ask: (nodeId: string, request: PlacementRequest, timeoutMs: number) => Promise<Uint8Array | undefined>;
+  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'random'>;
+}
+
+/** A page in the own pool that a storage node has, too. */
+interface PlacedPage {
+  readonly node: StorageNode;
+  readonly version: number;
+  readonly length: number;
+}
+
+/**
+ * Places pages that were set on this node on storage nodes, in the background. Setting a page does not wait for it: the page is in the
+ * own pool and in the directory before.
+ *
+ * Each page goes to the first storage node of its order (see `orderOf`) that takes pages now. A node that does not answer or refuses is left
+ * alone for a while, and the next one of the order is asked. When there is none, and when too many pages wait, pages stay in the own pool
+ * alone; they are searched for when there is room again, as far as they are still there.
+ *
+ * With the policy `storage`, placed pages get the priority `low`: they are evicted before all that are not placed. Pages that storage nodes
+ * are reading are leased, so that they are not evicted meanwhile, at most a part of the pool (PLACEMENT_HELD_POOL_FRACTION) or one page.
+ *
+ * Accounting: a key waits in one lane, or is in `#inFlight`, or neither; `#placed` has only pages that the pool may still have, `#placedBytes` is the
+ * sum of their lengths, and `#heldBytes` that of the pages in flight.
+ */
+export class Placements {
+  readonly #parts: PlacementsParts;
+  readonly #heldMaxBytes: number;
+  readonly #lanes = new Map<string, PlacementLane>();
+  readonly #placed = new Map<string, PlacedPage>();
+  #placedBytes = 0;
+  readonly #totals = { placedPages: 0, placedBytes: 0, failedPages: 0 };
+  readonly #inFlight = new Set<string>();
+  #heldBytes = 0;
+  #waitingCount = 0;
+  #waitingCharacters = 0;
+  /** Whether pages were left out that a search would find. */
+  #hasLeftOut = false;
+  /** When pages were last set. */
+  #setAtMs = Number.NEGATIVE_INFINITY;
+  #searchedAtMs = Number.NEGATIVE_INFINITY;
+  #isSearching = false;
+  #cancelSearch: (() => void) | undefined;
+  #isClosed = false;
+
+  constructor(parts: PlacementsParts) {
+    this.#parts = parts;
+    const fraction = parts.hasDisk ? PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION : PLACEMENT_HELD_POOL_FRACTION;
+    this.#heldMaxBytes = parts.pool.capacity * fraction;
+  }
+
+  stats(): PlacementStats {
+    return {
+      ...this.#totals,
+      unplacedPages: this.#waitingCount + this.#inFlight.size,
+      inFlightPages: this.#inFlight.size,
+      poolPlacedPages: this.#placed.size,
+      poolPlacedBytes: this.#placedBytes,
+    };
+  }
+
+  /** Records that pages have been set here and are in the directory: they are placed as their policies say. */
+  set(keys: readonly string[]): void {
+    if (this.#isClosed) return;
+    const { pool, policyOf } = this.#parts;
+    const wanted = keys.filter((key) => policyOf(key) !== 'local');
+    if (wanted.length === 0) return;
+    this.#setAtMs = this.#parts.env.clock.nowMs();
+    const pages = pool.peekBatch(wanted);
+    const again: string[] = [];
+    wanted.forEach((key, i) => {
+      const page = pages[i] ?? null;
+      if (page === null || page.isCopy) return;
+      if (isOf(this.#placed.get(key), page)) again.push(key);
+      else this.#enqueue(key, page, []);
+    });
+    this.#lower(again);
+    this.#pumpAll();
+  }
+
+  /** Records that pages, maybe these, have left the pool. */
+  gone(keys: readonly string[]): void {
+    if (this.#placed.size === 0 && this.#waitingCount === 0) return;
+    const known = keys.filter((key) => this.#placed.has(key) || this.#laneWith(key) !== undefined);
+    if (known.length === 0 || this.#isClosed) return;
+    const isHere = this.#parts.pool.hasBatch(known);
+    let evicted = 0;
+    known.forEach((key, i) => {
+      if (isHere[i] === 1) return;
+      this.#unplace(key);
+      if (this.#unqueue(key)) evicted++;
+    });
+    this.#failed('evicted', evicted);
+  }
+
+  /** Follows a change of members. Pages that were placed on a node that has gone are placed anew. */
+  membersChanged(): void {
+    if (this.#isClosed) return;
+    const { pool, storageNodes } = this.#parts;
+    const nodes = new Map(storageNodes().map((node) => [node.nodeId, node]));
+    const left: string[] = [];
+    for (const [nodeId, lane] of this.#lanes) {
+      if (nodes.get(nodeId)?.incarnation === lane.node.incarnation) continue;
+      this.#lanes.delete(nodeId);
+      endLane(lane);
+      for (const key of lane.waiting.keys()) this.#forgetWaiting(key);
+      this.#hasLeftOut = true;
+    }
+    for (const node of nodes.values()) {
+      if (this.#lanes.has(node.nodeId)) continue;
+      this.#lanes.set(node.nodeId, laneOf(node));
+      this.#hasLeftOut = true;
+    }
+    for (const [key, { node }] of this.#placed) {
+      if (nodes.get(node.nodeId)?.incarnation === node.incarnation) continue;
+      this.#unplace(key);
+      left.push(key);
+    }
+    if (left.length > 0) pool.setPriority(left, 'normal');
+    this.#searchSoon();
+  }
+
+  /** Stops: nothing more is placed. */
+  close(): void {
+    this.#isClosed = true;
+    this.#cancelSearch?.();
+    for (const lane of this.#lanes.values()) endLane(lane);
+  }
+
+  /** Puts a page into the lane of the first node that takes pages, but for those in `tried`. */
+  #enqueue(key: string, { length }: PublishedPage, tried: readonly string[]): void {
+    this.#unplace(key);
+    if (this.#inFlight.has(key)) return;
+    this.#unqueue(key);
+    const lane = this.#laneFor(key, length, tried);
+    if (typeof lane === 'string') {
+      if (lane !== 'too_large' && lane !== 'unread') this.#hasLeftOut = true;
+      this.#failed(lane, 1);
+      return;
+    }
+    lane.waiting.set(key, tried);
+    this.#waitingCount++;
+    this.#waitingCharacters += key.length;
+  }
+
+  /** The lane of the first node that takes pages, but for those in `tried`; else why there is none. */
+  #laneFor(key: string, length: number, tried: readonly string[]): PlacementLane | PlacementFailure {
+    if (this.#lanes.size === 0) return 'no_node';
+    if (this.#isFull(key)) return 'queue_full';
+    const large = [...this.#lanes.values()].filter(({ node }) => length <= node.poolBytes);
+    if (large.length === 0) return 'too_large';
+    const open = large.filter(({ cancelRetry, node }) => cancelRetry === undefined && !tried.includes(node.nodeId));
+    const [first] = orderOf(
+      key,
+      open.map(({ node }) => node),
+    );
+    if (first === undefined) return tried.length > 0 ? 'unread' : 'unreachable';
+    return this.#lanes.get(first.nodeId) as PlacementLane;
+  }
+
+  #isFull(key: string): boolean {
+    const isLong = this.#waitingCharacters + key.length > PLACEMENTS_WAITING_MAX_CHARACTERS;
+    return isLong || this.#waitingCount >= PLACEMENTS_WAITING_MAX_COUNT;
+  }
+
+  #laneWith(key: string): PlacementLane | undefined {
+    for (const lane of this.#lanes.values()) if (lane.waiting.has(key)) return lane;
+    return undefined;
+  }
+
+  /** Ends the wait of a page; false: it did not wait. */
+  #unqueue(key: string): boolean {
+    const lane = this.#laneWith(key);
+    if (lane === undefined) return false;
+    lane.waiting.delete(key);
+    this.#forgetWaiting(key);
+    return true;
+  }
+
+  #forgetWaiting(key: string): void {
+    this.#waitingCount--;
+    this.#waitingCharacters -= key.length;
+  }
+
+  #pumpAll(): void {
+    for (const lane of this.#lanes.values()) this.#pump(lane);
+  }
+
+  /** Sends what waits for a node, as much as may be in flight. */
+  #pump(lane: PlacementLane): void {
+    while (!this.#isClosed && lane.cancelRetry === undefined && lane.waiting.size > 0) {
+      if (lane.inFlight >= PLACEMENT_IN_FLIGHT_MAX_COUNT || lane.cancelRest !== undefined) return;
+      const leases = this.#nextLeases(lane);
+      if (leases.length === 0) return;
+      void this.#send(lane, leases);
+    }
+  }
+
+  /** Takes the first pages of a lane, as many as may be leased; none: there is no room for leases now, or no page is left. */
+  #nextLeases(lane: PlacementLane): { readonly lease: PageLease; readonly tried: readonly string[] }[] {
+    const { pool } = this.#parts;
+    const keys: string[] = [];
+    for (const key of lane.waiting.keys()) if (keys.push(key) >= PLACEMENT_REQUEST_MAX_KEYS) break;
+    const pages = pool.peekBatch(keys);
+    const chosen: string[] = [];
+    const tried: (readonly string[])[] = [];
+    let bytes = 0;
+    for (const [i, key] of keys.entries()) {
+      const page = pages[i] ?? null;
+      const length = page?.length ?? 0;
+      if (bytes > 0 && bytes + length > PLACEMENT_REQUEST_TARGET_BYTES) break;
+      if (page !== null && this.#heldBytes + bytes > 0 && this.#heldBytes + bytes + length > this.#heldMaxBytes) break;
+      const nodes = lane.waiting.get(key) ?? [];
+      lane.waiting.delete(key);
+      this.#forgetWaiting(key);
+      if (page === null || page.isCopy) continue;
+      chosen.push(key);
+      tried.push(nodes);
+      bytes += length;
+    }
+    const leases = pool.lease(chosen);
+    return leases.flatMap((lease, i) => {
+      if (lease === null) return [];
+      this.#heldBytes += lease.page.length;
+      this.#inFlight.add(lease.key);
+      return [{ lease, tried: tried[i] as readonly string[] }];
+    });
+  }
+
+  async #send(
+    lane: PlacementLane,
+    sent: readonly { readonly lease: PageLease; readonly tried: readonly string[] }[],
+  ): Promise<void> {
+    const { nodeId, pool, ask } = this.#parts;
+    const pages = sent.map(({ lease: { key, page } }) => {
+      const { length, checksum, version, kind, expires } = page;
+      return { key, length, checksum, version, kind, expires };
+    });
+    lane.inFlight++;
+    const sentAtMs = this.#parts.env.clock.nowMs();
+    const outcomes = await ask(lane.node.nodeId, { placer: nodeId, pages }, PLACEMENT_CALL_TIMEOUT_MS);
+    lane.inFlight--;
+    for (const { lease } of sent) {
+      this.#heldBytes -= lease.page.length;
+      this.#inFlight.delete(lease.key);
+    }
+    if (this.#isClosed) return;
+    if (this.#setAtMs > sentAtMs) this.#rest(lane, sentAtMs);
+    pool.unlease(sent.map(({ lease }) => lease));
+    if (outcomes === undefined) this.#failed('unreachable', sent.length);
+    const refused = outcomes?.filter((outcome) => outcome === PlacementOutcome.busy).length ?? 0;
+    this.#failed('refused', refused);
+    if (outcomes === undefined || refused > 0) this.#pause(lane);
+    else lane.failures = 0;
+    const now = pool.peekBatch(sent.map(({ lease }) => lease.key));
+    const lowered: string[] = [];
+    sent.forEach(({ lease, tried }, i) => {
+      const outcome = outcomes?.[i];
+      const page = now[i] ?? null;
+      if (outcome === PlacementOutcome.placed && this.#confirm(lane, lease, page)) lowered.push(lease.key);
+      if (outcome !== PlacementOutcome.placed) this.#retry({ key: lease.key, tried, page, outcome }, lane);
+      // The page was set anew while it was on its way.
+      else if (page !== null && !page.isCopy && !this.#placed.has(lease.key)) this.#enqueue(lease.key, page, []);
+    });
+    this.#lower(lowered);
+    this.#pumpAll();
+    this.#searchSoon();
+  }
+
+  /** Counts a page that a storage node has; true: it is the one that is in the own pool now. */
+  #confirm({ node }: PlacementLane, { key, page }: PageLease, now: PublishedPage | null): boolean {
+    const { metrics } = this.#parts.env;
+    const { length, version } = page;
+    metrics.count('meshcache_placed_pages_total');
+    metrics.count('meshcache_placed_bytes_total', length);
+    this.#totals.placedPages++;
+    this.#totals.placedBytes += length;
+    const isOn = this.#lanes.get(node.nodeId)?.node.incarnation === node.incarnation;
+    if (now === null || now.isCopy || !isOn || !isOf({ node, version, length }, now)) return false;
+    this.#unplace(key);
+    this.#placed.set(key, { node, version, length });
+    this.#placedBytes += length;
+    return true;
+  }
+
+  /** Sends a page that was not placed to another node, where that may help. */
+  #retry(
+    failed: {
+      readonly key: string;
+      readonly tried: readonly string[];
+      readonly page: PublishedPage | null;
+      readonly outcome: number | undefined;
+    },
+    { node }: PlacementLane,
+  ): void {
+    const { key, tried, page, outcome } = failed;
+    const isGone = page === null || page.isCopy;
+    if (isGone) this.#failed('evicted', 1);
+    else if (outcome === PlacementOutcome.tooLarge) this.#failed('too_large', 1);
+    else if (outcome === PlacementOutcome.outdated) this.#failed('outdated', 1);
+    else this.#enqueue(key, page, outcome === PlacementOutcome.unread ? [...tried, node.nodeId] : tried);
+  }
+
+  /** Lets the next request to a node wait, because pages are being set: they come first. */
+  #rest(lane: PlacementLane, sentAtMs: number): void {
+    const { clock } = this.#parts.env;
+    if (lane.cancelRest !== undefined || this.#lanes.get(lane.node.nodeId) !== lane) return;
+    const restMs = Math.min(PLACEMENT_REST_FACTOR * (clock.nowMs() - sentAtMs), PLACEMENT_REST_MAX_MS);
+    lane.cancelRest = clock.after(restMs, () => {
+      lane.cancelRest = undefined;
+      this.#pump(lane);
+    });
+  }
+
+  /** Leaves a node alone for a while; what waits for it goes to others. */
+  #pause(lane: PlacementLane): void {
+    if (lane.cancelRetry !== undefined || this.#lanes.get(lane.node.nodeId) !== lane) return;
+    const { clock, random, log } = this.#parts.env;
+    const pauseMs = Math.min(PLACEMENT_RETRY_MIN_MS * 2 ** lane.failures, PLACEMENT_RETRY_MAX_MS);
+    if (lane.failures++ === 0)
+      log.log('warn', 'a storage node takes no pages: others take them', { node_id: lane.node.nodeId });
+    lane.cancelRetry = clock.after(pauseMs * (0.75 + random.u32() / 2 ** 33), () => {
+      lane.cancelRetry = undefined;
+      this.#searchSoon();
+    });
+    const waiting = [...lane.waiting];
+    lane.waiting.clear();
+    const pages = this.#parts.pool.peekBatch(waiting.map(([key]) => key));
+    waiting.forEach(([key, tried], i) => {
+      this.#forgetWaiting(key);
+      const page = pages[i] ?? null;
+      if (page !== null && !page.isCopy) this.#enqueue(key, page, tried);
+    });
+  }
+
+  #unplace(key: string): void {
+    this.#placedBytes -= this.#placed.get(key)?.length ?? 0;
+    this.#placed.delete(key);
+  }
+
+  /** Lets placed pages go before others, where their policy says so. */
+  #lower(keys: readonly string[]): void {
+    const lowered = keys.filter((key) => this.#parts.policyOf(key) === 'storage');
+    if (lowered.length > 0) this.#parts.pool.setPriority(lowered, 'low');
+  }
+
+  #failed(reason: PlacementFailure, count: number): void {
+    if (count === 0) return;
+    this.#totals.failedPages += count;
+    this.#parts.env.metrics.count('meshcache_placement_failures_total', count, { reason });
+  }
+
+  /** Searches the pool for pages that were left out, once there is room for them. */
+  #searchSoon(): void {
+    if (!this.#hasLeftOut || this.#isSearching || this.#isClosed || this.#cancelSearch !== undefined) return;
+    const isOpen = [...this.#lanes.values()].some(({ cancelRetry }) => cancelRetry === undefined);
+    if (!isOpen || this.#waitingCount > PLACEMENTS_WAITING_MAX_COUNT / 2) return;
+    const { clock } = this.#parts.env;
+    const waitMs = Math.max(0, this.#searchedAtMs + PLACEMENT_SEARCH_INTERVAL_MS - clock.nowMs());
+    this.#cancelSearch = clock.after(waitMs, () => {
+      this.#cancelSearch = undefined;
+      this.#search().catch((error: unknown) => {
+        this.#parts.env.log.log('error', 'searching for pages to place failed', { error: String(error) });
+      });
+    });
+  }
+
+  async #search(): Promise<void> {
+    const { pool, policyOf, env } = this.#parts;
+    this.#isSearching = true;
+    this.#hasLeftOut = false;
+    this.#searchedAtMs = env.clock.nowMs();
+    try {
+      for (const keys of pool.keysInSlices()) {
+        const wanted = keys.filter(
+          (key) => policyOf(key) !== 'local' && !this.#placed.has(key) && !this.#isUnderWay(key),
+        );
+        const pages = pool.peekBatch(wanted);
+        for (const [i, key] of wanted.entries()) {
+          const page = pages[i] ?? null;
+          if (page === null || page.isCopy) continue;
+          if (this.#isFull(key)) {
+            this.#hasLeftOut = true;
+            return;
+          }
+          this.#enqueue(key, page, []);
+        }
+        this.#pumpAll();
+        await env.clock.yield();
+        if (this.#isClosed) return;
+      }
+    } finally {
+      this.#isSearching = false;
+    }
+  }
+
+  #isUnderWay(key: string): boolean {
+    return this.#inFlight.has(key) || this.#laneWith(key) !== undefined;
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    const waiting = new Set<string>();
+    for (const lane of this.#lanes.values()) {
+      assertAtMost(`placements: requests to ${lane.node.nodeId}`, lane.inFlight, PLACEMENT_IN_FLIGHT_MAX_COUNT);
+      for (const key of lane.waiting.keys()) {
+        assert(!waiting.has(key) && !this.#inFlight.has(key), () => `placements: ${JSON.stringify(key)} waits twice`);
+        waiting.add(key);
+      }
+      assert(
+        lane.cancelRetry === undefined || lane.waiting.size === 0,
+        () => `placements: ${lane.waiting.size} wait for ${lane.node.nodeId}, which is left alone`,
+      );
+    }
+    assertEqual('placements: pages that wait', this.#waitingCount, waiting.size);
+    assertAtMost('placements: pages that wait', waiting.size, PLACEMENTS_WAITING_MAX_COUNT);
+    let characters = 0;
+    for (const key of waiting) characters += key.length;
+    assertEqual('placements: characters', this.#waitingCharacters, characters);
+    let bytes = 0;
+    for (const { length } of this.#placed.values()) bytes += length;
+    assertEqual('placements: bytes', this.#placedBytes, bytes);
+    if (this.#inFlight.size > 1) assertAtMost('placements: bytes in flight', this.#heldBytes, this.#heldMaxBytes);
+  }
+}
+
+/** Whether the placed page is the one that the pool has now. */
+function isOf(placed: PlacedPage | undefined, page: PublishedPage): boolean {
+  if (placed === undefined || placed.length !== page.length) return false;
+  return placed.version === page.version || page.kind === 'computed';
+}
