@@ -54,6 +54,7 @@ export function storageConfig(scenario: Scenario, node: number): StorageConfig {
     ...(shape.keepsPools === true ? { pool_path: `/memory/${nodeName(node)}` } : {}),
     ...(hasDisk(scenario, node) ? diskSettings(scenario, node) : {}),
     ...shape.config,
+    ...(shape.storageNodes?.includes(node) ? { role: 'storage', write_policy: 'local' } : {}),
   };
   return { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'simulated', extraConfig };
 }

@@ -43,7 +43,7 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
   const kinds = options.kinds?.filter((kind) => shapeOf(kind).group !== 'source') ?? drawKinds(draw);
-  const whole = withPins({ ...scenario, faults: drawFaults(draw, scenario, kinds) });
+  const whole = withStorage(withPins({ ...scenario, faults: drawFaults(draw, scenario, kinds) }));
   return withKeptPools(withSource(whole, options.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[])));
 }
 
@@ -74,6 +74,18 @@ function withPins(scenario: Scenario): Scenario {
   if (workload.kind !== 'mixed' || pinEveryMs === 0) return scenario;
   const config = { ...shape.config, pin_max_share: pinMaxShare };
   return { ...scenario, workload: { ...workload, pinEveryMs }, shape: { ...shape, config } };
+}
+
+/** The scenario, now and then with nodes that take the pages of the others. They are drawn apart from all else. */
+function withStorage(scenario: Scenario): Scenario {
+  const { seed, nodes, shape } = scenario;
+  const random = forkedRandom(seed, 'storage');
+  if (nodes < 2 || below(random, 4) > 0) return scenario;
+  const count = 1 + below(random, Math.ceil(nodes / 2));
+  const first = 1 + below(random, nodes - count + 1);
+  const storageNodes = Array.from({ length: count }, (_, i) => first + i);
+  const config = { ...shape.config, write_policy: ['storage', 'storage', 'both'][below(random, 3)] as string };
+  return { ...scenario, shape: { ...shape, storageNodes, config } };
 }
 
 /** The scenario with faults of these kinds, drawn by its seed, in place of its own. */

@@ -30,6 +30,7 @@ const OWN_SETTINGS = [
   'disk_path',
   'disk_size',
   'pool_path',
+  'role',
 ];
 
 /** Throws `ArgumentError` for an invalid scenario. It may have been read from a file, and be anything. */
@@ -61,6 +62,7 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
     pageBytes,
     diskPages,
     diskNodes = [],
+    storageNodes = [],
     zones = 1,
     keepsPools = false,
     listedMasters,
@@ -74,6 +76,7 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
   checkNodes('shape.diskNodes', diskNodes, nodes);
   checkWhole('shape.zones', zones, 1);
   check('shape.keepsPools', keepsPools, typeof keepsPools === 'boolean', 'true or false');
+  checkNodes('shape.storageNodes', storageNodes, nodes);
   checkWhole('shape.listedMasters', listedMasters, 1);
   check('shape.discovery', discovery, DISCOVERIES.includes(discovery), DISCOVERIES.join(', '));
   check('shape.config', config, typeof config === 'object' && config !== null, 'settings by their keys');

@@ -15,6 +15,8 @@ export interface Shape {
   readonly zones?: number;
   /** Whether every pool outlives its process (`pool_path`), until its host loses power; default: no. */
   readonly keepsPools?: boolean;
+  /** Nodes with `role: storage`; default: none. The others have the write policy of `config`. */
+  readonly storageNodes?: readonly number[];
   /** Further settings of each node, by the keys of `MeshCacheConfig`: `eviction_policy`, `promote_hot_reads`, … */
   readonly config: Readonly<Record<string, string | number | boolean>>;
   /** Number of nodes that are listed as discovery addresses, from the first on. */
@@ -71,13 +73,8 @@ export const SCENARIO: Scenario = {
 /** A whole scenario from the given parts. Throws `ArgumentError` for invalid values and unknown names. */
 export function scenarioOf(given: ScenarioInit): Scenario {
   checkNames('keys', given, Object.keys(SCENARIO));
-  checkNames('keys of shape', given.shape ?? {}, [
-    ...Object.keys(SCENARIO.shape),
-    'diskNodes',
-    'zones',
-    'keepsPools',
-    'discovery',
-  ]);
+  const optional = ['diskNodes', 'storageNodes', 'zones', 'keepsPools', 'discovery'];
+  checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), ...optional]);
   checkNames('keys of network', given.network ?? {}, Object.keys(SCENARIO.network));
   const scenario: Scenario = {
     ...SCENARIO,
@@ -127,5 +124,8 @@ export function hasClockFaults({ faults }: Pick<Scenario, 'faults'>): boolean {
 /** Whether a page may be on more nodes than those that have set it. */
 export function hasCopies({ shape, faults, workload }: Pick<Scenario, 'shape' | 'faults' | 'workload'>): boolean {
   const isPinning = workload.kind === 'mixed' && workload.pinEveryMs > 0;
-  return isPinning || shape.config.promote_hot_reads === true || faults.some(({ kind }) => kind === 'drain');
+  const isPlacing = (shape.storageNodes ?? []).length > 0;
+  return (
+    isPinning || isPlacing || shape.config.promote_hot_reads === true || faults.some(({ kind }) => kind === 'drain')
+  );
 }
