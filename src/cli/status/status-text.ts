@@ -51,6 +51,7 @@ const STATE_TONES: ReadonlyMap<string, Tone> = new Map([
   ['lost', 'bad'],
 ]);
 
+const PLACING_COLUMNS = { rightColumns: new Set(['placed', 'bytes', 'waiting', 'failed', 'in pool']) };
 const REDIS_COLUMNS = { rightColumns: new Set(['connections', 'commands']) };
 
 interface StatusStyle {
@@ -72,6 +73,8 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   if (doors.length > 0) parts.push(fitTable(doors, columns, REDIS_COLUMNS));
   const zones = isBrief ? [] : zoneRows(nodes);
   if (zones.length > 0) parts.push(fitTable(zones, columns, ZONE_COLUMNS));
+  const placing = isBrief ? [] : nodes.flatMap(placingRow);
+  if (placing.length > 0) parts.push(fitTable(placing, columns, PLACING_COLUMNS));
   const quotas = isBrief ? [] : quotaRows(nodes);
   if (quotas.length > 0) parts.push(fitTable(quotas, columns, QUOTA_COLUMNS));
   const clients = isBrief ? [] : clientRows(nodes);
@@ -187,6 +190,24 @@ function addressRow(node: NodeRow): Record<string, string> {
     data: data || UNKNOWN,
     metrics: node.metrics_url || (port === undefined ? UNKNOWN : `${port}, only on that host`),
   };
+}
+
+/** The row of a storage node, or of a node that places pages on such nodes. */
+function placingRow(node: NodeRow): Record<string, string>[] {
+  if (node.state !== 'up' || (node.role !== 'storage' && node.placement === undefined)) return [];
+  const { placement } = node;
+  return [
+    {
+      node: node.node_id,
+      role: printable(String(node.role ?? UNKNOWN)),
+      'write policy': printable(String(node.write_policy ?? UNKNOWN)),
+      placed: shown(placement?.placed_pages, formatCount),
+      bytes: shown(placement?.placed_bytes, formatSize),
+      waiting: shown(placement?.unplaced_pages, formatCount),
+      failed: shown(placement?.failed_pages, formatCount),
+      'in pool': shown(placement?.pool_placed_pages, formatCount),
+    },
+  ];
 }
 
 /** The row of a node with a door for Redis clients. */

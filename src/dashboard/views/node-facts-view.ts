@@ -1,5 +1,5 @@
 import type { DiscoveryReport } from '../../metrics/node-report.js';
-import { amount } from '../data/loose.js';
+import { amount, type LooseReport } from '../data/loose.js';
 import type { MemberLine } from '../data/member-lines.js';
 import { memberLine } from '../data/member-lines.js';
 import type { Member } from '../data/members.js';
@@ -36,6 +36,9 @@ const FACTS: readonly Fact[] = [
   ['Memory', (_, { rssBytes }) => (rssBytes === null ? null : formatBytes(rssBytes))],
   ['Event loop delay p99', (_, { loopP99S }) => (loopP99S === null ? null : formatLatency(loopP99S))],
   ['Evicted', (_, { evictionsPerS }) => (evictionsPerS === null ? null : formatPageRate(evictionsPerS))],
+  ['Role', ({ report }) => (report?.role ? String(report.role) : null)],
+  ['Write policy', ({ report }) => (report?.write_policy ? String(report.write_policy) : null)],
+  ['Placed on storage nodes', ({ report }) => placedText(report)],
   ['Clients', (_, { clients }) => (clients === null ? null : formatCount(clients))],
 ];
 
@@ -43,6 +46,15 @@ const FACTS: readonly Fact[] = [
 function foundBy({ source, trouble }: Partial<DiscoveryReport> = {}): string | null {
   if (source === undefined) return null;
   return trouble ? `${source}, which does not answer: ${trouble}` : source;
+}
+
+/** How many pages a node has placed, and how many are still to be; null: it keeps its pages itself. */
+function placedText(report: LooseReport | undefined): string | null {
+  const placement = report?.placement;
+  if (placement === undefined) return null;
+  const pages = formatCount(amount(placement.placed_pages));
+  const placed = `${pages} pages, ${formatBytes(amount(placement.placed_bytes))}`;
+  return `${placed}; ${formatCount(amount(placement.unplaced_pages))} wait, ${formatCount(amount(placement.failed_pages))} failed`;
 }
 
 /** What one node is: shown when one is chosen. */
