@@ -19,6 +19,7 @@ export interface PageStore {
   stats(): {
     readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
     readonly disk?: { readonly queueBytes: number } | null;
+    readonly placement?: { readonly unplacedPages: number } | null;
   };
 }
 
@@ -136,11 +137,15 @@ export class RequestRunner {
   }
 
   /**
-   * Waits for the disk outside of all measured times: requests come here without the pauses that they have in practice,
-   * in which the disk writes.
+   * Waits for the disk and for storage nodes outside of all measured times: requests come here without the pauses that they
+   * have in practice, in which the disk writes and storage nodes take pages.
    */
   async #drainDisk(): Promise<void> {
-    while ((this.#store.stats().disk?.queueBytes ?? 0) > 0) await this.#clock.yield();
+    for (;;) {
+      const { disk, placement } = this.#store.stats();
+      if ((disk?.queueBytes ?? 0) === 0 && (placement?.unplacedPages ?? 0) === 0) return;
+      await this.#clock.yield();
+    }
   }
 
   async #lookUp(keys: string[]): Promise<number> {

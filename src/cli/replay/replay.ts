@@ -16,7 +16,7 @@ import {
   wholeNumber,
 } from '../../command/options.js';
 import { formatCount } from '../../command/table.js';
-import type { EvictionPolicy } from '../../config.js';
+import { type EvictionPolicy, WRITE_POLICIES, type WritePolicy } from '../../config.js';
 import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
 import { Cluster } from '../cluster/cluster.js';
 import { NodeFolders } from '../cluster/node-folders.js';
@@ -39,6 +39,12 @@ export interface ReplayOptions {
   readonly disk?: DiskSize;
   /** Folder of the disks during the run; undefined: the system's folder for temporary files. */
   readonly diskPath?: string;
+  /** Further node processes that take the pages of the others; no requests reach them. */
+  readonly storageNodes: number;
+  /** Pool size of each storage node. */
+  readonly storagePool: PoolSize;
+  /** Where nodes keep pages if there are storage nodes. */
+  readonly writePolicy: WritePolicy;
   readonly policy: EvictionPolicy;
   /** Milliseconds of quarantine; undefined: the configuration's default. */
   readonly quarantineMs?: number;
@@ -50,9 +56,13 @@ export interface ReplayOptions {
 export interface ReplayResult extends LoadReport {
   readonly trace: string;
   readonly pool_bytes: number;
+  readonly storage_nodes: number;
+  /** Pool of each storage node; 0 without any. */
+  readonly storage_pool_bytes: number;
+  readonly write_policy: WritePolicy;
   /** Disk bytes of each node; 0: no disk tier. */
   readonly disk_bytes: number;
-  /** Pages that fit into the disks of all nodes together (without disks: into the pools); null: unbounded. */
+  /** Pages that fit into the pools of all storage nodes together (without any: into the disks, else the pools of all nodes); null: unbounded. */
   readonly exact_lru_pages: number | null;
   /** Hit rate of one exact LRU cache with that many pages. */
   readonly exact_lru_hit_rate: number;
@@ -65,38 +75,49 @@ export async function runReplay(trace: string, options: ReplayOptions, context: 
   const progress = context.progress();
   const capacityPages = exactLruPages(options);
   const size = await traceSize(trace, options, capacityPages);
-  const poolBytes = resolvePoolBytes(options, size.uniquePages);
-  checkMemory(poolBytes, size.uniquePages, options);
+  const poolBytes = resolvePoolBytes(options.pool, size.uniquePages, options.pageBytes);
+  const storageBytes = resolvePoolBytes(options.storagePool, size.uniquePages, options.pageBytes);
+  checkMemory({ poolBytes, storageBytes }, size.uniquePages, options);
   const disk = resolveDisk(options);
   const folders = disk && (await NodeFolders.create(options.diskPath, disk.maxBytes * options.nodes));
   let cluster: Cluster | undefined;
   try {
-    progress.update(`starting ${options.nodes} nodes`);
+    progress.update(`starting ${options.nodes + options.storageNodes} nodes`);
     cluster = await Cluster.start({
-      nodes: options.nodes,
+      nodes: options.nodes + options.storageNodes,
       pageBytes: options.pageBytes,
       components: 1,
       config: nodeConfig(poolBytes, options),
-      nodeConfig: (index) => (disk && folders?.config(index, disk)) ?? {},
+      nodeConfig: (index) =>
+        index < options.nodes
+          ? ((disk && folders?.config(index, disk)) ?? {})
+          : { role: 'storage', write_policy: 'local', global_segment_size: storageBytes },
       isLogShown: process.env.MESHCACHE_LOG !== undefined,
       signal: context.signal,
     });
-    const load: LoadResult = await runLoad(cluster.agents, loadRequests(trace, options.requests), {
-      concurrency: options.concurrency,
-      clock: context.clock,
-      signal: context.signal,
-      onProgress: (counts) => {
-        const rate = counts.asked === 0 ? 0 : counts.prefixHits / counts.asked;
-        const done = `${formatCount(counts.requests)} of ${formatCount(size.requests)} requests`;
-        progress.update(`${done}, prefix hit rate ${rate.toFixed(3)}, ${counts.wrongBytes} bytes wrong`);
+    const load: LoadResult = await runLoad(
+      cluster.agents.slice(0, options.nodes),
+      loadRequests(trace, options.requests),
+      {
+        concurrency: options.concurrency,
+        clock: context.clock,
+        signal: context.signal,
+        onProgress: (counts) => {
+          const rate = counts.asked === 0 ? 0 : counts.prefixHits / counts.asked;
+          const done = `${formatCount(counts.requests)} of ${formatCount(size.requests)} requests`;
+          progress.update(`${done}, prefix hit rate ${rate.toFixed(3)}, ${counts.wrongBytes} bytes wrong`);
+        },
       },
-    });
+    );
     const statuses = await Promise.all(cluster.agents.map((agent) => agent.status()));
     const report = loadReport(load, { statuses, pageBytes: options.pageBytes });
     return {
       ...report,
       trace,
       pool_bytes: poolBytes,
+      storage_nodes: options.storageNodes,
+      storage_pool_bytes: options.storageNodes === 0 ? 0 : storageBytes,
+      write_policy: writePolicyOf(options),
       disk_bytes: disk?.maxBytes ?? 0,
       exact_lru_pages: Number.isFinite(capacityPages) ? capacityPages : null,
       exact_lru_hit_rate: size.exactLruHitRate,
@@ -126,6 +147,22 @@ export function replayCommand(context: CommandContext): Command {
       '--disk-path <folder>',
       "where the disks lie for the time of the run (default: the system's folder for temporary files)",
     )
+    .option(
+      '--storage-nodes <count>',
+      'further node processes that take the pages of the others',
+      wholeNumber(0, 64),
+      0,
+    )
+    .addOption(
+      new Option('--storage-pool <size>', 'pool of each storage node: 4gb, 10000p (pages), or unbounded')
+        .argParser(poolSize)
+        .default({ kind: 'bytes', bytes: 4 * 2 ** 30 }, '4gb'),
+    )
+    .addOption(
+      new Option('--write-policy <policy>', 'where nodes keep pages if there are storage nodes')
+        .choices(WRITE_POLICIES)
+        .default('storage'),
+    )
     .addOption(policyOption())
     .option(
       '--quarantine-ms <ms>',
@@ -143,9 +180,10 @@ Examples:
   meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 10000p --quarantine-ms 0
   meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool unbounded --json
   meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 2000p --disk 30000p --quarantine-ms 0
+  meshcache replay trace.jsonl --nodes 3 --page-bytes 64kb --pool 64mb --storage-nodes 2 --storage-pool 1gb
 
 Each request looks up its longest prefix, reads it, checks every byte and sets the rest; what was set is on its
-disk before a node's next request. Ends with status 1 when a byte was wrong.`,
+disk, and on storage nodes, before a node's next request. Ends with status 1 when a byte was wrong.`,
     )
     .action(async (trace: string, options: ReplayOptions & { json: boolean }) => {
       const result = await runReplay(trace, options, context);
@@ -155,8 +193,11 @@ disk before a node's next request. Ends with status 1 when a byte was wrong.`,
 
 function formatReplay(result: ReplayResult): string {
   const rate = result.prefix_hit_rate.toFixed(4);
-  const disks = result.disk_bytes === 0 ? '' : ` and ${result.nodes} disks of ${formatSize(result.disk_bytes)}`;
-  const pools = `${result.nodes} pools of ${formatSize(result.pool_bytes)}, ${result.policy}${disks}`;
+  const { storage_nodes: storage, storage_pool_bytes: storageBytes, write_policy: write } = result;
+  const disks =
+    result.disk_bytes === 0 ? '' : ` and ${result.nodes - storage} disks of ${formatSize(result.disk_bytes)}`;
+  const placed = storage === 0 ? '' : ` and ${storage} storage nodes of ${formatSize(storageBytes)} (${write})`;
+  const pools = `${result.nodes - storage} pools of ${formatSize(result.pool_bytes)}, ${result.policy}${disks}${placed}`;
   const room = result.exact_lru_pages === null ? 'room for all pages' : `${formatCount(result.exact_lru_pages)} pages`;
   const exact = `prefix hit rate ${result.exact_lru_hit_rate.toFixed(4)} of one exact LRU with ${room}`;
   return `${formatLoadReport(result)}\n\nprefix hit rate ${rate} with ${pools}\n${exact}`;
@@ -167,6 +208,7 @@ function nodeConfig(poolBytes: number, options: ReplayOptions): Record<string, u
     global_segment_size: poolBytes,
     eviction_policy: options.policy,
     metrics_enabled: false,
+    write_policy: writePolicyOf(options),
     ...(options.quarantineMs === undefined ? {} : { reuse_quarantine_ms: options.quarantineMs }),
   };
 }
@@ -199,11 +241,14 @@ async function traceSize(
   return { requests, uniquePages: lru.uniquePages, exactLruHitRate: Number(lru.prefixHitRate.toFixed(4)) };
 }
 
-function resolvePoolBytes(options: ReplayOptions, uniquePages: number): number {
-  const { pool } = options;
+function writePolicyOf({ storageNodes, writePolicy }: ReplayOptions): WritePolicy {
+  return storageNodes === 0 ? 'local' : writePolicy;
+}
+
+function resolvePoolBytes(pool: PoolSize, uniquePages: number, pageBytes: number): number {
   if (pool.kind === 'bytes') return pool.bytes;
-  if (pool.kind === 'pages') return Math.max(POOL_MIN_BYTES, pool.pages * options.pageBytes);
-  return Math.ceil(uniquePages * options.pageBytes * UNBOUNDED_SLACK) + UNBOUNDED_SLACK_BYTES;
+  if (pool.kind === 'pages') return Math.max(POOL_MIN_BYTES, pool.pages * pageBytes);
+  return Math.ceil(uniquePages * pageBytes * UNBOUNDED_SLACK) + UNBOUNDED_SLACK_BYTES;
 }
 
 function resolveDisk({ disk, pageBytes }: ReplayOptions): DiskSizes | undefined {
@@ -212,8 +257,12 @@ function resolveDisk({ disk, pageBytes }: ReplayOptions): DiskSizes | undefined 
 }
 
 /** Pages that fit into the largest tier of all nodes together. */
-function exactLruPages({ nodes, pool, disk, pageBytes }: ReplayOptions): number {
-  const size = disk ?? pool;
+function exactLruPages({ nodes, pool, disk, storageNodes, storagePool, pageBytes }: ReplayOptions): number {
+  if (storageNodes > 0) return pagesIn(storagePool, storageNodes, pageBytes);
+  return pagesIn(disk ?? pool, nodes, pageBytes);
+}
+
+function pagesIn(size: PoolSize | DiskSize, nodes: number, pageBytes: number): number {
   if (size.kind === 'unbounded') return Number.POSITIVE_INFINITY;
   return nodes * (size.kind === 'pages' ? size.pages : Math.floor(size.bytes / pageBytes));
 }
@@ -222,8 +271,15 @@ function exactLruPages({ nodes, pool, disk, pageBytes }: ReplayOptions): number 
  * Checks that memory suffices. It is touched as pages come in: at most all pools, in practice about one copy of each
  * page.
  */
-function checkMemory(poolBytes: number, uniquePages: number, options: ReplayOptions): void {
-  const neededBytes = Math.min(poolBytes * options.nodes, uniquePages * options.pageBytes);
+function checkMemory(
+  { poolBytes, storageBytes }: { readonly poolBytes: number; readonly storageBytes: number },
+  uniquePages: number,
+  options: ReplayOptions,
+): void {
+  const neededBytes = Math.min(
+    poolBytes * options.nodes + storageBytes * options.storageNodes,
+    uniquePages * options.pageBytes,
+  );
   const freeBytes = freemem();
   if (neededBytes <= freeBytes * MEMORY_SHARE) return;
   throw new CommandFailure(
