@@ -14,6 +14,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   memory: async () => (await import('./memory/memory.js')).memoryBench,
   small: async () => (await import('./store/small.js')).smallBench,
   store: async () => (await import('./store/store.js')).storeBench,
+  placement: async () => (await import('./placement/placement.js')).placementBench,
   metrics: async () => (await import('./metrics/metrics.js')).metricsBench,
   auth: async () => (await import('./auth/auth.js')).authBench,
   disk: async () => (await import('./disk/disk.js')).diskBench,

@@ -5,7 +5,19 @@ import test from 'ava';
 import type { BenchReport } from '../../src/bench/measuring/report.js';
 import { collect, runCli, startCli, until } from '../_support/cli/run-cli.js';
 
-for (const what of ['memory', 'ring', 'pool', 'directory', 'tcp', 'store', 'small', 'metrics', 'auth', 'disk']) {
+for (const what of [
+  'memory',
+  'ring',
+  'pool',
+  'directory',
+  'tcp',
+  'store',
+  'small',
+  'placement',
+  'metrics',
+  'auth',
+  'disk',
+]) {
   test.serial(`bench: ${what} runs, small and quick`, async (t) => {
     const run = await runCli(['bench', what, '--quick', '--rounds', '1', '--json']);
     t.is(run.status, 0, run.stderr);
