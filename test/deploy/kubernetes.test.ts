@@ -215,6 +215,25 @@ withKubectl(`deploy, Kubernetes: the overlay adds what RDMA needs, and the examp
   assertFits(t, configOf(example.ConfigMap?.data ?? {}), inExample);
 });
 
+withKubectl(
+  `deploy, Kubernetes: storage nodes are on machines of their own, with settings of their own${skipped}`,
+  (t) => {
+    const base = kustomized(`${FOLDER}/base`);
+    const { ConfigMap, DaemonSet: set } = kustomized(`${FOLDER}/storage`);
+    const [storage] = set.spec.template.spec.containers;
+    t.is(storage.envFrom[0]?.configMapRef.name, ConfigMap?.metadata.name);
+    t.not(ConfigMap?.metadata.name, base.ConfigMap?.metadata.name);
+    const config = configOf(ConfigMap?.data ?? {});
+    t.is(config.role, 'storage');
+    t.is(configOf(base.ConfigMap?.data ?? {}).role, 'peer');
+    assertFits(t, config, storage);
+    const labels = set.spec.template.metadata.labels;
+    t.deepEqual(set.spec.selector.matchLabels, labels);
+    t.is(labels['app.kubernetes.io/name'], metadata.labels['app.kubernetes.io/name'], 'discovery finds both');
+    t.notDeepEqual(labels, metadata.labels);
+  },
+);
+
 test('deploy, container: the file names paths, scripts and a command that exist', (t) => {
   const lines = readFileSync(CONTAINERFILE, 'utf8').replaceAll(/\\\n/g, ' ').split('\n');
   const instructions = lines.filter((line) => /^[A-Z]+ /.test(line)).map((line) => line.split(/ +/));

@@ -25,6 +25,7 @@ async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
     metrics_enabled: true,
     metrics_port: 0,
     namespace_quotas: { a: {} },
+    role: 'storage',
   });
   t.teardown(() => store.close());
   await store.set('k', content(1, 1000));
