@@ -301,3 +301,33 @@ simulated(
     );
   },
 );
+
+simulated(
+  'placement: a storage node that is killed finds what it has taken in its pool, but nothing that was cleared meanwhile',
+  async (t, world) => {
+    const setup = { host: '10.0.0.9', config: { ...STORAGE, pool_path: '/pool', node_id: 'storage' } };
+    const writer = await startStore(world, { config: ENGINE });
+    const reader = await startStore(world, { config: { ...ENGINE, write_policy: 'local' } });
+    const storage = await startStore(world, setup);
+    await world.until(() => writer.stats().members === 3);
+    const keys = keysOf(40);
+    await setPlaced(world, writer, keys);
+    const restarted = async (whileDown: () => Promise<unknown>): Promise<SimStore> => {
+      await whileDown();
+      const again = await startStore(world, setup);
+      await world.until(() => writer.stats().members === 3);
+      return again;
+    };
+    storage.process.kill();
+    const again = await restarted(async () => {});
+    for (const key of keys) await world.until(async () => (await reader.get(key)) !== null);
+    for (const key of keys) await expectPage(t, reader, key, content(seedOf(key), PAGE));
+    again.process.kill();
+    const emptied = await restarted(() => writer.clear());
+    for (let look = 0; look < 10; look++) {
+      for (const key of keys) for (const store of [writer, reader, emptied]) t.is(await store.get(key), null, key);
+      await world.sleep(500);
+    }
+    t.is(emptied.stats().poolEntries, 0);
+  },
+);

@@ -45,7 +45,7 @@ export interface KeptPagesParts {
   readonly capacityBytes: number;
 }
 
-/** The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have none. */
+/** The pages of a pool whose memory outlives the process, and their records. Of copies of other nodes' pages, only those that were placed here have one. */
 export class KeptPages {
   readonly #parts: KeptPagesParts;
 
@@ -94,7 +94,7 @@ export class KeptPages {
   /** The page is whole and has its stamp. */
   filled(key: string, page: PublishedPage): void {
     const { records, stamps } = this.#parts;
-    if (page.isCopy) return;
+    if (page.isCopy && (page.takenFor ?? 0) === 0) return;
     const { slot, length } = page;
     records.put(slot, key, page, { stamp: stamps.stampOf(slot), tail: stamps.tailOf(slot, length) });
   }

@@ -13,6 +13,7 @@ const FLAGS_AT = 4;
 const KEY_BYTES_AT = 5;
 const LENGTH_AT = 6;
 const CHECKSUM_AT = 7;
+const TAKEN_FOR_AT = 18;
 /** Numbers of a head, by units of 8 bytes. */
 const OFFSET_AT = 4;
 const STAMP_AT = 5;
@@ -20,7 +21,7 @@ const TAIL_AT = 6;
 const VERSION_AT = 7;
 const EXPIRES_AT = 8;
 /** Where the key begins, in a head and in a further cell. */
-const HEAD_KEY_AT = 72;
+const HEAD_KEY_AT = 76;
 const REST_KEY_AT = 8;
 const HEAD_KEY_BYTES = CELL_BYTES - HEAD_KEY_AT;
 const REST_KEY_BYTES = CELL_BYTES - REST_KEY_AT;
@@ -57,7 +58,8 @@ export interface FoundRecords {
  *
  *       head     kind | next | hash | order | flags | key bytes | length | checksum (u32 each)
  *       32       offset | stamp | tail | version | expires (f64 each)
- *       72       the first 56 bytes of the key
+ *       72       taken for (u32)
+ *       76       the first 52 bytes of the key
  *       further  kind | next (u32 each) | 120 bytes of the key
  *
  * Accounting: `#cellOf` of a slot is the head of its page's record, NO_CELL: it has none. Each cell but the header is in exactly one record or free.
@@ -195,6 +197,7 @@ export class PageRecords {
     words[at + KEY_BYTES_AT] = keyBytes;
     words[at + LENGTH_AT] = page.length;
     words[at + CHECKSUM_AT] = page.checksum;
+    words[at + TAKEN_FOR_AT] = page.takenFor ?? 0;
     words[at + ORDER_AT] = ++this.#order;
     doubles[at / 2 + OFFSET_AT] = page.offset;
     doubles[at / 2 + STAMP_AT] = stamp;
@@ -261,7 +264,8 @@ export class PageRecords {
       checksum: word(CHECKSUM_AT),
       version: number(VERSION_AT),
       kind: (word(FLAGS_AT) & NAMED) !== 0 ? 'named' : 'computed',
-      isCopy: false,
+      isCopy: word(TAKEN_FOR_AT) !== 0,
+      takenFor: word(TAKEN_FOR_AT),
       expires: number(EXPIRES_AT),
       stamp: number(STAMP_AT),
       tail: number(TAIL_AT),
@@ -340,7 +344,8 @@ export class PageRecords {
       count++;
       const record = this.#read(head);
       const isOwn = record?.key === key && record.offset === page.offset && record.checksum === page.checksum;
-      assert(isOwn && !page.isCopy, () => `page records: the record of ${JSON.stringify(key)} is another one`);
+      const isSameOrigin = record?.isCopy === page.isCopy && record.takenFor === (page.takenFor ?? 0);
+      assert(isOwn && isSameOrigin, () => `page records: the record of ${JSON.stringify(key)} is another one`);
       assertEqual(`page records: version of ${JSON.stringify(key)}`, record?.version ?? -1, page.version);
       for (let cell = head; cell !== NO_CELL; cell = this.#cells.word(cell, NEXT_AT)) take(cell, JSON.stringify(key));
     }
