@@ -1,6 +1,6 @@
 import dgram from 'node:dgram';
 import { lookup } from 'node:dns/promises';
-import { availableParallelism, freemem, hostname, networkInterfaces, totalmem } from 'node:os';
+import { availableParallelism, freemem, homedir, hostname, networkInterfaces, totalmem } from 'node:os';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { Host, HostAddress, LoopObservation } from '../base/environment/host.js';
 import type { Endpoint } from '../base/environment/network.js';
@@ -18,6 +18,10 @@ export const systemHost: Host = {
   get parallelism() {
     return availableParallelism();
   },
+  get homePath() {
+    return homedir();
+  },
+  variable: (name) => process.env[name],
   hasDevices: true,
   // Memory for pages comes from the native addon, which this layer does not know.
   allocate: () => undefined,

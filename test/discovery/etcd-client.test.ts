@@ -183,6 +183,7 @@ withTls('etcd client: a token that has expired is renewed', async (t) => {
   await etcd.addUser('/c/');
   let authenticated = 0;
   const http: typeof env.http = {
+    ...env.http,
     post(request, listener) {
       if (request.path.endsWith('/authenticate')) authenticated++;
       return env.http.post(request, listener);

@@ -40,6 +40,8 @@ export interface Host {
   readonly processId: number;
   /** Memory of the machine. */
   readonly memoryBytes: number;
+  /** Home directory of the user; undefined: none. */
+  readonly homePath?: string | undefined;
   /** Threads that can run at once. */
   readonly parallelism: number;
   /** Whether RDMA devices of the machine may be looked for. */
@@ -53,6 +55,8 @@ export interface Host {
   keep?(path: string, bytes: number): HostMemory;
   /** Starts to observe the event loop of this process, without keeping the process alive. */
   observeLoop(): LoopObservation;
+  /** The value of an environment variable of this process; undefined: it is not set. Default: none is set. */
+  variable?(name: string): string | undefined;
   /** Free memory of the machine. */
   freeMemoryBytes(): number;
   /** Resident memory of this process. */

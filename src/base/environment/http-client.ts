@@ -19,18 +19,50 @@ export interface HttpPost {
   readonly tls?: HttpTls | undefined;
 }
 
+/** Headers of an answer by their names in lower case. */
+export type HttpHeaders = Readonly<Record<string, string>>;
+
 /** Receives the answer to a request as it comes. */
 export interface HttpListener {
-  /** Called first, with the status. */
-  onHead(status: number): void;
+  /** Called first, with the status; `headers` are given for requests of {@link HttpConnections} only. */
+  onHead(status: number, headers?: HttpHeaders): void;
   /** Called with bytes of the body, which belong to the listener. */
   onData(bytes: Uint8Array): void;
   /** Called last, once: without an error the answer is complete. Not called after the request was cancelled. */
   onEnd(error?: Error): void;
 }
 
+/** A server that is asked often. */
+export interface HttpServerAddress {
+  readonly endpoint: Endpoint;
+  /** Undefined: requests are not encrypted. */
+  readonly tls?: HttpTls | undefined;
+  /** Connections that are open at a time, at most; further requests wait for one. */
+  readonly connectionsMaxCount: number;
+}
+
+/** A request of {@link HttpConnections}. */
+export interface HttpRequest {
+  readonly method: 'GET' | 'HEAD' | 'PUT' | 'DELETE';
+  /** The path with its query. */
+  readonly path: string;
+  readonly headers: HttpHeaders;
+  /** The body, part by part; it is in use until the request ends. */
+  readonly body?: readonly Uint8Array[] | undefined;
+}
+
+/** Connections to one server, each used for one request after the other. */
+export interface HttpConnections {
+  /** Sends a request. Returns a function that ends it, harmless afterwards. Nothing is bounded in time here. */
+  send(request: HttpRequest, listener: HttpListener): () => void;
+  /** Closes all connections; requests under way end with an error. */
+  close(): void;
+}
+
 /** Requests to servers beside the cluster. */
 export interface HttpClient {
   /** Sends a request. Returns a function that ends it, harmless afterwards. Nothing is bounded in time here. */
   post(request: HttpPost, listener: HttpListener): () => void;
+  /** Connections to a server, opened as they are needed. Idle ones do not keep the process alive. */
+  connections(server: HttpServerAddress): HttpConnections;
 }

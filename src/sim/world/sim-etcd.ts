@@ -1,4 +1,4 @@
-import type { HttpClient, HttpListener, HttpPost } from '../../base/environment/http-client.js';
+import type { HttpClient, HttpConnections, HttpListener, HttpPost } from '../../base/environment/http-client.js';
 import type { SimProcess } from './sim-process.js';
 
 /** Milliseconds until a request is answered. */
@@ -121,7 +121,10 @@ export class SimEtcd {
 
   /** @internal HTTP as a process sees it. */
   seenBy(process: SimProcess): HttpClient {
-    return { post: (request, listener) => this.#post(process, request, listener) };
+    return {
+      post: (request, listener) => this.#post(process, request, listener),
+      connections: () => noServer(process),
+    };
   }
 
   #post(process: SimProcess, { path, body }: HttpPost, listener: HttpListener): () => void {
@@ -241,4 +244,12 @@ function plain(base64: string): string {
 
 function encoded(text: string): string {
   return Buffer.from(text).toString('base64');
+}
+
+/** Connections to a server that is not there. */
+function noServer(process: SimProcess): HttpConnections {
+  return {
+    send: (_request, { onEnd }) => process.clock.after(ANSWER_MS, () => onEnd(new Error('ECONNREFUSED'))),
+    close: () => {},
+  };
 }
