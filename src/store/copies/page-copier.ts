@@ -1,10 +1,10 @@
 import type { Logger } from '../../base/environment/log.js';
 import { HostRegion } from '../../memory/host-region.js';
-import { PageCopies } from '../../memory/page-copies.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageBytes, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
 import { isAsGood } from '../../pool/slots/page-origin.js';
 import { type CallerPage, RegionPage } from '../call/caller-page.js';
+import { copyInto } from '../call/copy-into.js';
 import type { DiskTier } from '../disk/disk-tier.js';
 import type { PageStatements } from '../page-statements.js';
 import type { PageStore } from '../page-store.js';
@@ -67,6 +67,8 @@ export class PageCopier {
     const { takenFor = 0, onCopied, onDropped } = options;
     const keys = batch.map(({ key }) => key);
     const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
+    /** Keys of copies that are in the pool, and that no owner has confirmed yet. */
+    const unconfirmed: string[] = [];
     try {
       const targets = targetsIn(region, batch);
       const { reads } = await this.#reads.read({ keys, pages: targets, wanted: keys.map((_, i) => i) });
@@ -82,7 +84,7 @@ export class PageCopier {
       const isCopied = await this.#publish(
         read.map((i) => keys[i] as string),
         read.map((i) => targets[i] as CallerPage),
-        [...origins.values()],
+        { origins: [...origins.values()], unconfirmed },
       );
       if (this.#isClosed) return 0;
       await this.#removeOlder(
@@ -96,7 +98,7 @@ export class PageCopier {
       if (untaken.size > 0) onDropped?.(this.#dropUntaken(batch, origins, untaken));
       return copied.length - untaken.size;
     } finally {
-      pool.unconfirmed.delete(keys);
+      pool.unconfirmed.delete(unconfirmed);
       region.free();
     }
   }
@@ -127,7 +129,7 @@ export class PageCopier {
   async #publish(
     keys: readonly string[],
     sources: readonly CallerPage[],
-    origins: readonly PageOrigin[],
+    { origins, unconfirmed }: { readonly origins: readonly PageOrigin[]; readonly unconfirmed: string[] },
   ): Promise<boolean[]> {
     const { pool, pages } = this.#parts;
     let isVacant: boolean[] = [];
@@ -142,7 +144,8 @@ export class PageCopier {
           : target;
       });
       isVacant = wanted.map((target) => target !== null);
-      pool.unconfirmed.add(keys.filter((_, i) => isVacant[i]));
+      unconfirmed.push(...keys.filter((_, i) => isVacant[i]));
+      pool.unconfirmed.add(unconfirmed);
       return copyInto(this.#parts.copyThreads, wanted, sources);
     };
     const leases = await pool.fillPages(keys, lengths, fill, origins);
@@ -163,29 +166,6 @@ export class PageCopier {
       named.map((i) => origins.get(i)?.version ?? 0),
     );
   }
-}
-
-/** Copies each source to its target, if it has one; one checksum for each source, null where there is no target. */
-async function copyInto(
-  copyThreads: CopyThreads,
-  targets: readonly (PageBytes | null)[],
-  sources: readonly PageBytes[],
-): Promise<(number | null)[]> {
-  const copies = new PageCopies();
-  const vacant = targets.flatMap((target, i) => (target === null ? [] : [i]));
-  let bytes = 0;
-  for (const i of vacant) {
-    const source = sources[i] as PageBytes;
-    copies.add(source.views, (targets[i] as PageBytes).views);
-    bytes += source.length;
-  }
-  const isOffThread = copyThreads.take(vacant.length, bytes);
-  const sums = isOffThread ? await copyThreads.copy(copies) : copies.run();
-  const results = new Array<number | null>(targets.length).fill(null);
-  vacant.forEach((i, j) => {
-    results[i] = sums[j] as number;
-  });
-  return results;
 }
 
 /** Whether the own disk has a later content than the one that was copied. */
