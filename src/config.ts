@@ -37,6 +37,12 @@ import {
 } from './base/settings/fields.js';
 import { type NamespaceQuota, type NamespaceQuotas, namespaceQuotas } from './base/settings/namespace-quotas.js';
 import {
+  type ObjectStoreSettings,
+  objectStoreFault,
+  objectStorePlace,
+  objectStoreServer,
+} from './base/settings/object-store-address.js';
+import {
   checkRole,
   type NamespaceWritePolicies,
   namespaceWritePolicies,
@@ -81,7 +87,7 @@ export interface StorageConfig {
 }
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
-export interface MeshCacheConfigFields {
+export interface MeshCacheConfigFields extends ObjectStoreSettings {
   /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */
@@ -200,6 +206,8 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
 };
 
 const ZONE_PATTERN = new RegExp(`^\\s*[\\w.:/-]{1,${ZONE_MAX_CHARACTERS}}\\s*$`);
+/** Visible characters that are not what {@link MeshCacheConfig.toJSON} shows in place of a secret. */
+const CREDENTIAL = /^\s*(?!\[secret\]\s*$)[\x21-\x7e]{1,4096}\s*$/;
 
 const SCHEMA: Readonly<Record<string, Field>> = {
   discovery_addr: discoveryAddress(),
@@ -232,6 +240,18 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   disk_index_size: size(DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, undefined),
   disk_write: choice(DISK_WRITE_MODES, 'wait'),
   pool_path: text('a folder on tmpfs or hugetlbfs', undefined),
+  object_store: objectStorePlace(),
+  object_store_endpoint: objectStoreServer(),
+  object_store_region: text(
+    'the name of a region, for example "eu-central-1"',
+    undefined,
+    /^\s*[A-Za-z0-9-]{1,64}\s*$/,
+  ),
+  object_store_access_key_id: text('the id of an access key', undefined, CREDENTIAL),
+  object_store_secret_access_key: text('the secret of an access key', undefined, CREDENTIAL),
+  object_store_session_token: text('the token of a session', undefined, CREDENTIAL),
+  object_store_ca_file: text('the path of a PEM file', undefined),
+  object_store_write_rate: size(64 * 1024, DISK_MAX_BYTES, '32mb'),
   metrics_enabled: flag(true),
   metrics_host: text('a host name or address', '127.0.0.1'),
   metrics_port: integer(0, 65535, 31997),
@@ -271,7 +291,10 @@ const SCHEMA: Readonly<Record<string, Field>> = {
 };
 
 /** Never shown, in no message. */
-const SECRET_KEYS: ReadonlySet<string> = new Set(['cluster_secret', 'metrics_token', 'resp_password', 'etcd_password']);
+const SECRET_KEYS: ReadonlySet<string> = new Set([
+  ...['cluster_secret', 'metrics_token', 'resp_password', 'etcd_password'],
+  ...['object_store_access_key_id', 'object_store_secret_access_key', 'object_store_session_token'],
+]);
 
 /** All configuration keys, snake_case. */
 export const CONFIG_KEYS: readonly string[] = Object.keys(SCHEMA);
@@ -317,6 +340,14 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly diskIndexSize: number | undefined;
   declare readonly diskWrite: DiskWriteMode;
   declare readonly poolPath: string | undefined;
+  declare readonly objectStore: string | undefined;
+  declare readonly objectStoreEndpoint: string | undefined;
+  declare readonly objectStoreRegion: string | undefined;
+  declare readonly objectStoreAccessKeyId: string | undefined;
+  declare readonly objectStoreSecretAccessKey: string | undefined;
+  declare readonly objectStoreSessionToken: string | undefined;
+  declare readonly objectStoreCaFile: string | undefined;
+  declare readonly objectStoreWriteRate: number;
   declare readonly metricsEnabled: boolean;
   declare readonly metricsHost: string;
   declare readonly metricsPort: number;
@@ -449,6 +480,8 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkRedisDoor(config, spell);
   checkEtcd(config, spell);
   checkRole(config, spell);
+  const objectFault = objectStoreFault(config, spell);
+  if (objectFault !== undefined) throw new ConfigError(objectFault);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
       `configuration key "${spell('member_ttl')}": got ${config.memberTtl} s, allowed is at least twice ${spell('heartbeat_interval')} (${config.heartbeatInterval} s)`,

@@ -22,6 +22,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   discovery: 6,
   metrics: 6,
   disk: 7,
+  objects: 7,
   dashboard: 7,
   store: 8,
   clients: 9,

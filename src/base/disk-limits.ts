@@ -1,4 +1,4 @@
-/** Limits of the disk tier and of promotion into memory. `limits.ts` exports them with all others and checks their relations. */
+/** Limits of the tiers behind the pool: disk, promotion into memory, object store. `limits.ts` exports them with all others and checks their relations. */
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
@@ -87,3 +87,55 @@ export const PROMOTE_RETRY_MIN_MS = 5;
 export const PROMOTE_RETRY_MAX_MS = 100;
 /** Time after which a reader that gets nothing promoted gives up. */
 export const PROMOTE_TIMEOUT_MS = 5_000;
+
+/** Bytes in front of a page in its object; part of the format. */
+export const OBJECT_HEADER_BYTES = 1024;
+/** Longest key in UTF-8 whose page goes to the object store; part of the format. */
+export const OBJECT_KEY_MAX_BYTES = 704;
+/** Longest id of a writer in UTF-8; longer ones are stored as their digest. Part of the format. */
+export const OBJECT_WRITER_MAX_BYTES = 256;
+/** Longest page that goes to the object store: it is sent in one request, from memory of its own. */
+export const OBJECT_PAGE_MAX_BYTES = 64 * MIB;
+/** Longest answer that is no page: an error in XML, or a marker. */
+export const OBJECT_ANSWER_MAX_BYTES = 256 * KIB;
+/** Requests to the store under way, reads and writes together; further ones wait for a connection. */
+export const OBJECT_CONNECTIONS_MAX_COUNT = 48;
+/** Pages of one call that are read, or looked for, at the same time. */
+export const OBJECT_WINDOW_MAX_PAGES = 32;
+/** Part of a pool that the pages of one window take. */
+export const OBJECT_WINDOW_POOL_FRACTION = 1 / 8;
+/** Bytes of a window of pages; a single larger page is allowed, too. */
+export const OBJECT_WINDOW_MAX_BYTES = 64 * MIB;
+/** Requests that one call sends to look for pages. */
+export const OBJECT_PROBES_MAX_COUNT = 2_048;
+/** Time in which one call looks for pages; what has not been found by then is missing. */
+export const OBJECT_EXISTS_TIMEOUT_MS = 2_000;
+/** Time in which one call reads pages; what has not been read by then is a miss. */
+export const OBJECT_READ_TIMEOUT_MS = 10_000;
+/** A request that gets no byte for so long has failed. */
+export const OBJECT_STALL_MS = 2_000;
+/** Time for a request that sends a page, and more for each byte of it. */
+export const OBJECT_WRITE_TIMEOUT_MS = 5_000;
+export const OBJECT_WRITE_MIN_BYTES_PER_S = 1 * MIB;
+/** Time for which a page that the store does not have is not asked for again. */
+export const OBJECT_ABSENT_MS = 2_000;
+export const OBJECT_ABSENT_MAX_KEYS = 65_536;
+/** Pages that wait to be sent; further ones are skipped. */
+export const OBJECT_QUEUE_MAX_PAGES = 4_096;
+/** Characters of the keys of these pages. */
+export const OBJECT_QUEUE_MAX_KEY_CHARACTERS = 4 * MIB;
+/** Pages that are sent at the same time. */
+export const OBJECT_WRITES_MAX_COUNT = 4;
+/** Bytes of the pages that are sent at the same time; a single larger page is allowed, too. */
+export const OBJECT_WRITES_MAX_BYTES = 128 * MIB;
+/** Pages that are known to be in the store, by their digests. */
+export const OBJECT_KNOWN_MAX_PAGES = 262_144;
+/** Pause after a failure of the store before it is tried again; it doubles from the minimum to the maximum. */
+export const OBJECT_RETRY_MIN_MS = 1_000;
+export const OBJECT_RETRY_MAX_MS = 60_000;
+/** Namespaces that one marker lists as cleared; with more, everything of its writer counts as cleared. */
+export const OBJECT_CLEARED_MAX_PREFIXES = 256;
+/** Time for which credentials from a file are used before it is read again. */
+export const OBJECT_CREDENTIALS_MAX_AGE_MS = 60_000;
+/** Longest time that `close()` waits for pages that are being sent. */
+export const OBJECT_CLOSE_TIMEOUT_MS = 2_000;

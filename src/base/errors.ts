@@ -12,6 +12,7 @@ export type ErrorCode =
   | 'ERR_CORE'
   | 'ERR_INVARIANT'
   | 'ERR_DISK'
+  | 'ERR_OBJECT_STORE'
   | 'ERR_RDMA';
 
 /** Options of a {@link MeshCacheError} beside its message. */
@@ -93,6 +94,13 @@ export class InvariantError extends MeshCacheError {
 export class DiskError extends MeshCacheError {
   constructor(message: string, options?: ErrorOptions) {
     super('ERR_DISK', message, options);
+  }
+}
+
+/** The object store has not done, or not confirmed, what it was asked. */
+export class ObjectStoreError extends MeshCacheError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('ERR_OBJECT_STORE', message, options);
   }
 }
 

@@ -1,0 +1,102 @@
+import type { HttpHeaders } from '../base/environment/http-client.js';
+
+/** Why a request to an object store has failed; `clock`: the clocks differ too much for signatures; `unwanted`: the caller wants no such object. */
+export type ObjectFault =
+  | 'timed_out'
+  | 'unreachable'
+  | 'aborted'
+  | 'closed'
+  | 'too_long'
+  | 'unwanted'
+  | 'no_credentials'
+  | 'wrong_key'
+  | 'clock'
+  | 'forbidden'
+  | 'region'
+  | 'no_bucket'
+  | 'busy'
+  | 'refused';
+
+/** All faults that are counted. */
+export const OBJECT_FAULTS: readonly ObjectFault[] = [
+  ...(['timed_out', 'unreachable', 'too_long', 'no_credentials', 'wrong_key', 'clock', 'forbidden'] as const),
+  ...(['region', 'no_bucket', 'busy', 'refused'] as const),
+];
+
+/** The answer to a request. */
+export type ObjectAnswer =
+  /** The store has done what it was asked. */
+  | {
+      readonly kind: 'done';
+      readonly headers: HttpHeaders;
+      /** Bytes of the body, part by part. */
+      readonly parts: readonly Uint8Array[];
+    }
+  /** There is no such object. */
+  | { readonly kind: 'absent' }
+  /** The object is not, or is, as the request demands. */
+  | { readonly kind: 'precondition' }
+  | {
+      readonly kind: 'failed';
+      readonly fault: ObjectFault;
+      /** What the store or the system says: its code, never a secret. */
+      readonly detail: string;
+    };
+
+/** Codes of S3 by what they mean here. */
+const CODES: Readonly<Record<string, ObjectFault>> = {
+  InvalidAccessKeyId: 'wrong_key',
+  SignatureDoesNotMatch: 'wrong_key',
+  ExpiredToken: 'wrong_key',
+  InvalidToken: 'wrong_key',
+  RequestTimeTooSkewed: 'clock',
+  RequestExpired: 'clock',
+  AccessDenied: 'forbidden',
+  AllAccessDisabled: 'forbidden',
+  AuthorizationHeaderMalformed: 'region',
+  IllegalLocationConstraintException: 'region',
+  PermanentRedirect: 'region',
+  TemporaryRedirect: 'region',
+  NoSuchBucket: 'no_bucket',
+  InvalidBucketName: 'no_bucket',
+  SlowDown: 'busy',
+  ServiceUnavailable: 'busy',
+  InternalError: 'busy',
+};
+
+/** What an answer of a store means. `text`: its body, if that is an error. */
+export function answerOf(
+  status: number,
+  headers: HttpHeaders,
+  { parts, isWrite }: { readonly parts: readonly Uint8Array[]; readonly isWrite: boolean },
+): ObjectAnswer {
+  if (status >= 200 && status < 300) return { kind: 'done', headers, parts };
+  const code = codeOf(parts);
+  if (status === 404 && code !== 'NoSuchBucket') return { kind: 'absent' };
+  if (status === 412 || (status === 409 && isWrite)) return { kind: 'precondition' };
+  const fault = CODES[code] ?? faultOf(status, headers);
+  const region = fault === 'region' ? regionOf(headers, parts) : '';
+  const detail = `${code === '' ? `status ${status}` : `${code} (status ${status})`}${region}`;
+  return { kind: 'failed', fault, detail };
+}
+
+function faultOf(status: number, headers: HttpHeaders): ObjectFault {
+  if (status === 403 || status === 401) return 'forbidden';
+  if (status >= 300 && status < 400) return 'region';
+  if (status === 400 && headers['x-amz-bucket-region'] !== undefined) return 'region';
+  if (status === 501) return 'refused';
+  return status === 429 || status >= 500 ? 'busy' : 'refused';
+}
+
+/** The region in which the bucket is, as far as the store says. */
+function regionOf(headers: HttpHeaders, parts: readonly Uint8Array[]): string {
+  const text = Buffer.concat(parts).toString('latin1');
+  const region = headers['x-amz-bucket-region'] ?? /<Region>([^<]*)<\/Region>/.exec(text)?.[1] ?? '';
+  return /^[a-z0-9-]{1,64}$/.test(region) ? `, the bucket is in ${region}` : '';
+}
+
+/** The code in a body of XML; empty: there is none. Only letters are taken, so that nothing else of it is shown. */
+function codeOf(parts: readonly Uint8Array[]): string {
+  const text = Buffer.concat(parts).toString('latin1');
+  return /<Code>([A-Za-z]{1,64})<\/Code>/.exec(text)?.[1] ?? '';
+}

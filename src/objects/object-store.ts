@@ -1,0 +1,284 @@
+import type { Environment } from '../base/environment/environment.js';
+import {
+  OBJECT_HEADER_BYTES,
+  OBJECT_PAGE_MAX_BYTES,
+  OBJECT_STALL_MS,
+  OBJECT_WRITE_MIN_BYTES_PER_S,
+  OBJECT_WRITE_TIMEOUT_MS,
+} from '../base/limits.js';
+import { CircuitBreaker } from './circuit-breaker.js';
+import type { ObjectAnswer, ObjectFault } from './object-answer.js';
+import type { ObjectClient, ObjectRequest } from './object-client.js';
+import { decodeHeader, encodeHeader, type ObjectHeader, type ObjectNames } from './object-format.js';
+
+/** An object, or its header alone. */
+export interface StoredObject {
+  readonly header: ObjectHeader;
+  /** Bytes behind the header, part by part; empty if they were not asked for. */
+  readonly body: readonly Uint8Array[];
+}
+
+/**
+ * What has been found under a name. `absent`: nothing; `unusable`: an object that is none of ours, or is damaged; `failed`: the store has not
+ * said.
+ */
+export type Found =
+  | { readonly kind: 'object'; readonly object: StoredObject; readonly tag: string | undefined }
+  | { readonly kind: 'unusable'; readonly tag: string | undefined }
+  | { readonly kind: 'absent' }
+  | { readonly kind: 'failed'; readonly fault: ObjectFault | 'skipped' };
+
+/** Outcome of a write. `conflict`: the object was not as demanded; `failed`: it may have been carried out, or may be yet. */
+export type Written = 'done' | 'conflict' | 'failed' | 'skipped';
+
+/** Counts of a store since the node's start. */
+export interface ObjectStoreStats {
+  readonly readBytes: number;
+  readonly sentBytes: number;
+  /** Requests that have failed. */
+  readonly errors: number;
+  /** Why the store is not asked now; null: it is. */
+  readonly failure: string | null;
+}
+
+export interface ObjectStoreParts {
+  readonly client: ObjectClient;
+  readonly names: ObjectNames;
+  /** Id of this node as objects name it. */
+  readonly writer: string;
+  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
+}
+
+/** Shortest time between two log records about a failing store. */
+const LOG_INTERVAL_MS = 60_000;
+
+/**
+ * Objects of pages and of writers in an object store: reads and writes that are counted, and not sent while the store fails. Reads and writes
+ * fail apart, because a key may be allowed one of them only.
+ */
+export class ObjectStore {
+  readonly names: ObjectNames;
+  readonly #parts: ObjectStoreParts;
+  readonly #reading: CircuitBreaker;
+  readonly #writing: CircuitBreaker;
+  #loggedMs = Number.NEGATIVE_INFINITY;
+  readonly #counts = { readBytes: 0, sentBytes: 0, errors: 0 };
+  /** Reason and detail of the last failure. */
+  #failure: string | null = null;
+  #isConditional: boolean | undefined;
+  #testing: Promise<boolean | undefined> | undefined;
+  #isClosed = false;
+
+  constructor(parts: ObjectStoreParts) {
+    const { clock } = parts.env;
+    this.names = parts.names;
+    this.#parts = parts;
+    this.#reading = new CircuitBreaker(clock);
+    this.#writing = new CircuitBreaker(clock);
+  }
+
+  /** What has been done since the node's start, and whether the store is asked now. */
+  stats(): ObjectStoreStats {
+    const isPaused = this.#reading.isOpen || this.#writing.isOpen;
+    return { ...this.#counts, failure: isPaused ? this.#failure : null };
+  }
+
+  /** Whether nothing is read now, because the store fails. */
+  get isReadingPaused(): boolean {
+    return this.#reading.isOpen;
+  }
+
+  /** Whether nothing is written now, because the store fails. */
+  get isWritingPaused(): boolean {
+    return this.#writing.isOpen;
+  }
+
+  /** Reads the header of an object. */
+  async readHeader(name: string, signal?: AbortSignal): Promise<Found> {
+    const range = `bytes=0-${OBJECT_HEADER_BYTES - 1}`;
+    const answer = await this.#read({
+      ...{ method: 'GET', name, headers: { Range: range }, timeoutMs: OBJECT_STALL_MS, signal },
+      // A store that does not know ranges sends the whole object.
+      maxBytes: OBJECT_HEADER_BYTES + OBJECT_PAGE_MAX_BYTES,
+      isWanted: (headers) => Number(headers['content-length'] ?? 0) <= OBJECT_HEADER_BYTES,
+    });
+    const found = foundOf(answer);
+    if (found.kind !== 'object') return found;
+    // The length of the whole object is known without reading it: one that was cut short is found here already.
+    const { header } = found.object;
+    const total = answer.kind === 'done' ? totalOf(answer.headers['content-range']) : undefined;
+    const isWhole = total === undefined ? header.length === 0 : total === OBJECT_HEADER_BYTES + header.length;
+    return isWhole ? { ...found, object: { header, body: [] } } : { kind: 'unusable', tag: found.tag };
+  }
+
+  /** Reads an object whose body has `length` bytes; undefined: any length. Its checksum is not compared. */
+  async readObject(
+    name: string,
+    {
+      length,
+      timeoutMs,
+      signal,
+    }: { readonly length?: number | undefined; readonly timeoutMs: number; readonly signal?: AbortSignal | undefined },
+  ): Promise<Found> {
+    const bytes = length === undefined ? undefined : OBJECT_HEADER_BYTES + length;
+    let isOther = false;
+    const answer = await this.#read({
+      ...{ method: 'GET', name, timeoutMs, signal, maxBytes: bytes ?? OBJECT_HEADER_BYTES + OBJECT_PAGE_MAX_BYTES },
+      isWanted: (headers) => {
+        isOther = bytes !== undefined && Number(headers['content-length'] ?? bytes) !== bytes;
+        return !isOther;
+      },
+    });
+    if (isOther) return { kind: 'unusable', tag: undefined };
+    const found = foundOf(answer);
+    if (found.kind !== 'object') return found;
+    const { header, body } = found.object;
+    return lengthOf(body) === header.length ? found : { kind: 'unusable', tag: found.tag };
+  }
+
+  /**
+   * Writes an object. `replaces`: the tag of the object that it replaces, or null if there must be none; undefined: whatever is there is
+   * replaced.
+   */
+  async write(
+    name: string,
+    header: ObjectHeader,
+    {
+      body = [],
+      replaces,
+      timeoutMs,
+    }: {
+      readonly body?: readonly Uint8Array[];
+      readonly replaces?: string | null | undefined;
+      readonly timeoutMs?: number;
+    } = {},
+  ): Promise<Written> {
+    if (this.#isClosed || !this.#writing.take()) return 'skipped';
+    const { clock, metrics } = this.#parts.env;
+    const bytes = OBJECT_HEADER_BYTES + lengthOf(body);
+    const condition: Record<string, string> = replaces === null ? { 'If-None-Match': '*' } : {};
+    if (typeof replaces === 'string') condition['If-Match'] = replaces;
+    const startMs = clock.nowMs();
+    const answer = await this.#parts.client.send({
+      ...{ method: 'PUT', name, body: [encodeHeader(header), ...body] },
+      headers: { 'Content-Type': 'application/octet-stream', ...condition },
+      timeoutMs: timeoutMs ?? OBJECT_WRITE_TIMEOUT_MS + (bytes / OBJECT_WRITE_MIN_BYTES_PER_S) * 1000,
+    });
+    this.#note(this.#writing, answer, 'write');
+    metrics.count('meshcache_object_seconds_total', (clock.nowMs() - startMs) / 1000, { operation: 'write' });
+    metrics.count('meshcache_object_requests_total', 1, { operation: 'write' });
+    if (answer.kind === 'done') {
+      this.#counts.sentBytes += bytes;
+      metrics.count('meshcache_object_bytes_total', bytes, { direction: 'written' });
+      return 'done';
+    }
+    return answer.kind === 'precondition' ? 'conflict' : 'failed';
+  }
+
+  /**
+   * Whether the store keeps the conditions of writes; undefined: that cannot be known now. Without them, a write that arrives late would bring
+   * back what has been deleted or cleared meanwhile, so that nothing may be written.
+   */
+  async isConditional(): Promise<boolean | undefined> {
+    if (this.#isConditional !== undefined) return this.#isConditional;
+    this.#testing ??= this.#testConditions().finally(() => {
+      this.#testing = undefined;
+    });
+    return this.#testing;
+  }
+
+  /** Ends all requests. Idempotent. */
+  close(): void {
+    this.#isClosed = true;
+    this.#parts.client.close();
+  }
+
+  /** Writes an object that must not be there, until it is there. */
+  async #testConditions(): Promise<boolean | undefined> {
+    const { writer, env } = this.#parts;
+    const header: ObjectHeader = {
+      ...{ kind: 'test', key: writer, writer, length: 0, checksum: 0 },
+      ...{ generation: 0, version: 0, expires: 0 },
+    };
+    for (let attempt = 0; attempt < 2; attempt++) {
+      const written = await this.write(this.names.ofTest(writer), header, {
+        replaces: null,
+        timeoutMs: OBJECT_STALL_MS,
+      });
+      if (written === 'conflict') {
+        this.#isConditional = true;
+        return true;
+      }
+      if (written !== 'done') return undefined;
+    }
+    this.#isConditional = false;
+    env.log.log('warn', 'object store ignores the conditions of writes; this node only reads from it');
+    return false;
+  }
+
+  async #read(request: ObjectRequest): Promise<ObjectAnswer | { readonly kind: 'skipped' }> {
+    if (this.#isClosed || !this.#reading.take()) return { kind: 'skipped' };
+    const { clock, metrics } = this.#parts.env;
+    const startMs = clock.nowMs();
+    const answer = await this.#parts.client.send(request);
+    this.#note(this.#reading, answer, 'read');
+    metrics.count('meshcache_object_seconds_total', (clock.nowMs() - startMs) / 1000, { operation: 'read' });
+    metrics.count('meshcache_object_requests_total', 1, { operation: 'read' });
+    if (answer.kind === 'done') {
+      this.#counts.readBytes += lengthOf(answer.parts);
+      metrics.count('meshcache_object_bytes_total', lengthOf(answer.parts), { direction: 'read' });
+    }
+    return answer;
+  }
+
+  #note(breaker: CircuitBreaker, answer: ObjectAnswer, operation: 'read' | 'write'): void {
+    const fault = answer.kind === 'failed' ? answer.fault : undefined;
+    // What says nothing about the store: the end of a call, or an object that is too long, refused, or not wanted.
+    const saysNothing = fault !== undefined && ['aborted', 'closed', 'unwanted', 'too_long', 'refused'].includes(fault);
+    breaker.ended(saysNothing ? undefined : fault === undefined);
+    if (answer.kind !== 'failed' || fault === 'aborted' || fault === 'closed' || fault === 'unwanted') return;
+    const { clock, log, metrics } = this.#parts.env;
+    this.#counts.errors++;
+    if (!saysNothing) this.#failure = `${answer.fault}: ${answer.detail}`;
+    metrics.count('meshcache_object_errors_total', 1, { reason: answer.fault });
+    if (fault === 'refused' || clock.nowMs() - this.#loggedMs < LOG_INTERVAL_MS) return;
+    this.#loggedMs = clock.nowMs();
+    log.log('warn', 'object store failing', { operation, reason: answer.fault, error: answer.detail });
+  }
+}
+
+function foundOf(answer: ObjectAnswer | { readonly kind: 'skipped' }): Found {
+  if (answer.kind === 'skipped') return { kind: 'failed', fault: 'skipped' };
+  if (answer.kind === 'absent' || answer.kind === 'precondition') return { kind: 'absent' };
+  if (answer.kind === 'failed') {
+    const isUnusable = ['too_long', 'refused', 'unwanted'].includes(answer.fault);
+    return isUnusable ? { kind: 'unusable', tag: undefined } : { kind: 'failed', fault: answer.fault };
+  }
+  const tag = answer.headers.etag;
+  const [head, body] = splitAt(answer.parts, OBJECT_HEADER_BYTES);
+  const header = decodeHeader(head);
+  return header === undefined ? { kind: 'unusable', tag } : { kind: 'object', object: { header, body }, tag };
+}
+
+/** The first `count` bytes in one piece, and the others as they are. */
+function splitAt(parts: readonly Uint8Array[], count: number): [head: Uint8Array, rest: Uint8Array[]] {
+  const head: Uint8Array[] = [];
+  const rest: Uint8Array[] = [];
+  let left = count;
+  for (const part of parts) {
+    if (left > 0) head.push(part.subarray(0, left));
+    if (part.length > left) rest.push(part.subarray(left));
+    left = Math.max(0, left - part.length);
+  }
+  return [head.length === 1 ? (head[0] as Uint8Array) : Buffer.concat(head), rest];
+}
+
+/** The length of the whole object in a header such as `bytes 0-1023/5000`. */
+function totalOf(range: string | undefined): number | undefined {
+  const [, total] = /\/(\d{1,15})$/.exec(range ?? '') ?? [];
+  return total === undefined ? undefined : Number(total);
+}
+
+function lengthOf(parts: readonly Uint8Array[]): number {
+  return parts.reduce((sum, { length }) => sum + length, 0);
+}
