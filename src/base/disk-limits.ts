@@ -128,6 +128,11 @@ export const OBJECT_QUEUE_MAX_KEY_CHARACTERS = 4 * MIB;
 export const OBJECT_WRITES_MAX_COUNT = 4;
 /** Bytes of the pages that are sent at the same time; a single larger page is allowed, too. */
 export const OBJECT_WRITES_MAX_BYTES = 128 * MIB;
+/** Pages count as being set until so long after the last call that set some. */
+export const OBJECT_QUIET_MS = 20;
+/** While pages are being set, one page is sent at a time, with this pause from its start on, and more for each byte: sets go first. */
+export const OBJECT_BUSY_PAUSE_MS = 250;
+export const OBJECT_BUSY_BYTES_PER_S = 8 * MIB;
 /** Pages that are known to be in the store, by their digests. */
 export const OBJECT_KNOWN_MAX_PAGES = 262_144;
 /** Pause after a failure of the store before it is tried again; it doubles from the minimum to the maximum. */

@@ -61,13 +61,14 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
       { result: 'hit', source: 'local' },
       { result: 'hit', source: 'remote' },
       { result: 'hit', source: 'disk' },
+      { result: 'hit', source: 'object' },
       { result: 'miss', source: 'local' },
       { result: 'miss', source: 'remote' },
     ],
   },
   meshcache_read_bytes_total: {
     help: 'Bytes of the pages that were read',
-    series: each('source', ['local', 'remote', 'disk']),
+    series: each('source', ['local', 'remote', 'disk', 'object']),
   },
   meshcache_remote_read_pages_total: {
     help: 'Pages that a node with a zone has read from other nodes, by where those are: on its host, in its zone, in another zone',
@@ -320,6 +321,18 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_promote_failures_total: 'Pages that other nodes asked for and that could not be brought back from disk',
   meshcache_promote_announce_failures_total:
     'Times that the directory could not be told of pages brought back from disk',
+
+  meshcache_object_reads_total:
+    'Pages asked of the object store, by result; void: another page, or an expired or deleted one',
+  meshcache_object_writes_total:
+    'Pages that were to be sent to the object store, by result; present: it had them; gone: this node had not any more',
+  meshcache_object_bytes_total: 'Bytes read from, and written to, the object store, headers of objects included',
+  meshcache_object_requests_total: 'Requests to the object store, by operation',
+  meshcache_object_seconds_total:
+    'Seconds that requests to the object store took, by operation; requests at a time each count',
+  meshcache_object_skipped_pages_total: 'Pages that were not queued for the object store, by reason',
+  meshcache_object_errors_total: 'Requests to the object store that failed, by reason',
+  meshcache_object_queue_pages: 'Pages that wait to be sent to the object store, or are being sent',
 
   meshcache_directory_keys: 'Keys in this node’s directory shard',
   meshcache_directory_owed_keys: 'Keys that directory owners have not taken yet, and that they are told again',

@@ -14,6 +14,7 @@ interface Sample {
   readonly metricName?: string;
 }
 
+type ReadPlace = keyof MetricsReport['read_bytes'];
 type Wanted = Readonly<Record<string, string>>;
 
 /** A node's report from its registry; samples that are absent count as 0. */
@@ -74,8 +75,8 @@ export async function metricsReport(
   };
 }
 
-function bySource<T>(of: (source: string) => T): { readonly local: T; readonly remote: T; readonly disk: T } {
-  return { local: of('local'), remote: of('remote'), disk: of('disk') };
+function bySource<T>(of: (source: string) => T): Readonly<Record<ReadPlace, T>> {
+  return { local: of('local'), remote: of('remote'), disk: of('disk'), object: of('object') };
 }
 
 function byDistance(samples: readonly Sample[]): ByDistance {

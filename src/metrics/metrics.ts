@@ -11,8 +11,8 @@ import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';
 import type { MetricsReport } from './node-report.js';
 import { ProcessMetrics } from './process-metrics.js';
 
-/** Where a page was read: the own pool, another node's pool, or the own disk. */
-export type ReadSource = 'local' | 'remote' | 'disk';
+/** Where a page was read: the own pool, another node's pool, the own disk, or the object store. */
+export type ReadSource = 'local' | 'remote' | 'disk' | 'object';
 
 /** Text format of Prometheus, or of OpenMetrics 1.0. */
 export type MetricsFormat = 'text' | 'openmetrics';
@@ -32,7 +32,7 @@ interface Provided {
   readonly providers: { readonly provider: () => number; readonly labels: Labels }[];
 }
 
-const READ_SOURCES: readonly ReadSource[] = ['local', 'remote', 'disk'];
+const READ_SOURCES: readonly ReadSource[] = ['local', 'remote', 'disk', 'object'];
 /** Valid names of metrics; colons are reserved for rules of Prometheus. */
 const METRIC_NAME = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
 /** Valid names of labels; two underscores are reserved for Prometheus itself. */

@@ -25,8 +25,19 @@ export interface ByDistance {
 /** Counts of {@link Metrics} itself. */
 export interface MetricsReport {
   /** Pages read, by source. */
-  readonly reads: { readonly local: number; readonly remote: number; readonly disk: number; readonly misses: number };
-  readonly read_bytes: { readonly local: number; readonly remote: number; readonly disk: number };
+  readonly reads: {
+    readonly local: number;
+    readonly remote: number;
+    readonly disk: number;
+    readonly object: number;
+    readonly misses: number;
+  };
+  readonly read_bytes: {
+    readonly local: number;
+    readonly remote: number;
+    readonly disk: number;
+    readonly object: number;
+  };
   readonly writes: { readonly pages: number; readonly bytes: number };
   /** Pages of `batchExists`: looked up, and found from the first on without a gap. */
   readonly lookups: { readonly asked: number; readonly found: number };
@@ -37,6 +48,7 @@ export interface MetricsReport {
       readonly local: LatencyReport;
       readonly remote: LatencyReport;
       readonly disk: LatencyReport;
+      readonly object: LatencyReport;
     };
     readonly write: LatencyReport;
   };
@@ -105,6 +117,20 @@ export interface ClientsReport {
   readonly attached: number;
   /** Clients with the most bytes, the busiest first; at most NODE_REPORT_CLIENTS_MAX_COUNT. */
   readonly busiest: readonly ClientReport[];
+}
+
+/** What a node has read from its object store and sent there since its start. */
+export interface ObjectStoreReport {
+  readonly read_pages: number;
+  readonly read_bytes: number;
+  readonly sent_pages: number;
+  readonly sent_bytes: number;
+  /** Pages that wait to be sent, or are being sent. */
+  readonly queue_pages: number;
+  /** Requests that have failed. */
+  readonly errors: number;
+  /** Why the last request has failed that the store is not asked for now; null: it is asked. */
+  readonly failure: string | null;
 }
 
 /** The door of a node for Redis clients. Counts are since the node's start. */
@@ -253,6 +279,8 @@ export interface NodeReport extends MetricsReport {
   readonly write_policy?: string;
   /** What the node has placed on storage nodes; absent if it keeps all pages itself. */
   readonly placement?: PlacementReport;
+  /** Object store; absent without one. */
+  readonly object_store?: ObjectStoreReport;
   /** Client socket; absent without one. */
   readonly clients?: ClientsReport;
   /** Door for Redis clients; absent without one. */

@@ -100,6 +100,7 @@ const REPORT: Shape = {
   role: isText,
   write_policy: isText,
   placement: isMapOf(isNumber),
+  object_store: isRecord,
   recent: isRecent,
   departed: isListOf(isDeparted),
   member_events: isListOf(isMemberEvent),

@@ -26,6 +26,7 @@ import { type DoorParts, type Doors, openDoors } from './doors.js';
 import { fingerprintOf } from './fingerprints.js';
 import { KeyEncoders } from './key-encoders.js';
 import { modelPartOf, namespaceOf } from './key-namespace.js';
+import { objectStoreOf } from './object-wiring.js';
 import { openKeptPool } from './pool-wiring.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
@@ -151,13 +152,16 @@ export class MeshCacheStore extends NodeNamespace {
       region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       const present = () => (runtime as NodeRuntime).versions.now();
       disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, present, env });
+      const objectStore = await objectStoreOf(config, nodeId, env);
       await runtime.open();
       if (disk !== null) await kept?.compareWith(disk);
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      const made = assembleStore({ config, env, metrics, runtime, region, disk, kept, tenants, policies, evicted });
+      const ground = { config, env, metrics, runtime, region, disk, kept, objectStore, tenants, policies, evicted };
+      const made = assembleStore(ground);
       parts = made;
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start((keys) => made.pages.statements.confirm(keys));
+      made.gate?.start();
       doors = await openDoors(config, doorParts(made, keyEncoders, env));
       reporting.running(
         runtime,

@@ -16,13 +16,14 @@ import { RemoteCopies } from '../store/copies/remote-copies.js';
 import { WantedPages } from '../store/copies/wanted-pages.js';
 import type { Promoter } from '../store/disk/promoter.js';
 import { PageEvents } from '../store/events/page-events.js';
-import { PageStore, type PageStoreParts } from '../store/page-store.js';
+import { type ObjectStoreParts, PageStore, type PageStoreParts } from '../store/page-store.js';
 import { PagePins } from '../store/pins/page-pins.js';
 import { Pinning, type PinningParts } from '../store/pins/pinning.js';
 import type { KeyPolicies } from '../store/placement/key-policies.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
+import { objectPartsOf, ToldGate } from './object-wiring.js';
 import { type PlacingNode, placingOf, type StorePlacing } from './placing/store-placing.js';
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
@@ -41,6 +42,7 @@ export interface StoreGround {
   readonly disk: DiskStore | null;
   /** The memory of the pool with the pages of before, if it outlives the process. */
   readonly kept: KeptPool | undefined;
+  readonly objectStore: ObjectStoreParts['store'] | undefined;
   readonly tenants: NamespaceTenants;
   readonly policies: KeyPolicies;
   /** The keys of pages that the disk, the disk tier or the pool has dropped by itself. */
@@ -57,6 +59,8 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly placing: StorePlacing;
   readonly hotReads: HotReads;
   readonly earlier: EarlierPages;
+  /** Undefined without an object store. */
+  readonly gate: ToldGate | undefined;
   readonly pins: PagePins;
   readonly pinning: Pinning;
 }
@@ -87,9 +91,11 @@ export function assembleStore(ground: StoreGround): StoreParts {
     isAnnounced: () => runtime.drops.isAnnounced,
   });
   const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
+  const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env);
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
   const pages = new PageStore({
     ...storeParts,
+    objectStore: gate && ground.objectStore && objectPartsOf(ground.objectStore, { config, copyThreads, gate }),
     onTouched,
     isPinned,
     onSet: set.tell,
@@ -120,7 +126,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const pinning = pinningOf(ground, { pins, promoter, copies, leaving });
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
   const made = { runtime, region, disk, kept, pool, pages, events, promoter };
-  return { ...made, leaving, placing, hotReads, earlier, pins, pinning };
+  return { ...made, leaving, placing, hotReads, earlier, gate, pins, pinning };
 }
 
 function leavingNodeOf({ config, runtime }: StoreGround): LeavingNode {
@@ -275,13 +281,14 @@ export function storePartOf(
  * misses.
  */
 export async function closeStore(
-  { runtime, region, kept, pool, pages, events, promoter, leaving, earlier, pinning }: StoreParts,
+  { runtime, region, kept, pool, pages, events, promoter, leaving, earlier, gate, pinning }: StoreParts,
   { reporting, doors }: { readonly reporting: NodeReporting; readonly doors: Doors | undefined },
 ): Promise<void> {
   reporting.closing();
   events.close();
   earlier.stop();
   pinning.close();
+  gate?.close();
   const leavingClosed = leaving.close();
   const pagesClosed = pages.close();
   const clientsClosed = closeDoors(doors);

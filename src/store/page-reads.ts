@@ -19,6 +19,8 @@ import { CopiedReads, type FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
 import { locatePages } from './locate-pages.js';
+import type { ObjectTier } from './objects/object-tier.js';
+import { ObjectTierReads } from './objects/object-tier-reads.js';
 import type { PageStatements } from './page-statements.js';
 import { JoinedReads } from './remote/joined-reads.js';
 import { KnownLocations } from './remote/known-locations.js';
@@ -29,6 +31,7 @@ export interface PageReadsParts
   extends Omit<RemoteReadsParts, 'directory' | 'knownLocations' | 'voidBelow' | 'metrics' | 'missLog'> {
   readonly pool: PublishedPool;
   readonly disk?: DiskTier | undefined;
+  readonly objects?: ObjectTier | undefined;
   readonly directory: Pick<DirectoryClient, 'get' | 'find' | 'discard' | 'firstOwners'>;
   readonly statements: PageStatements;
   readonly versions: HybridClock;
@@ -46,7 +49,7 @@ export interface PageReadsParts
 
 /** Reads since the store was created. */
 export interface PageReadsStats {
-  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
+  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number; readonly object: number };
   readonly misses: number;
   readonly readBytes: number;
   /** Pages of the own pool that did not match their checksum. */
@@ -66,6 +69,8 @@ export class PageReads {
   readonly #copied: CopiedReads;
   /** Undefined without a disk. */
   readonly #ownDisk: OwnDiskReads | undefined;
+  /** Undefined without an object store. */
+  readonly #objects: ObjectTierReads | undefined;
   readonly #hits = { local: 0, remote: 0 };
   #misses = 0;
   #readBytes = 0;
@@ -92,13 +97,14 @@ export class PageReads {
     this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock });
     const confirm = (keys: readonly string[]) => statements.confirm(keys);
     this.#ownDisk = disk && new OwnDiskReads({ disk, confirm, clock, metrics, missLog });
+    this.#objects = parts.objects && new ObjectTierReads({ ...parts, objects: parts.objects });
   }
 
   stats(): PageReadsStats {
     return {
-      hits: { ...this.#hits, disk: this.#ownDisk?.hits ?? 0 },
+      hits: { ...this.#hits, disk: this.#ownDisk?.hits ?? 0, object: this.#objects?.hits ?? 0 },
       misses: this.#misses,
-      readBytes: this.#readBytes + (this.#ownDisk?.readBytes ?? 0),
+      readBytes: this.#readBytes + (this.#ownDisk?.readBytes ?? 0) + (this.#objects?.readBytes ?? 0),
       damagedPages: this.#damagedPages,
     };
   }
@@ -179,6 +185,7 @@ export class PageReads {
       return null;
     }
     disk?.touchBatch([key]);
+    this.#parts.objects?.used([key]);
     this.#hits.local++;
     this.#readBytes += served.length;
     metrics.recordReads('local', { hits: 1, misses: 0, bytes: served.length, seconds });
@@ -199,7 +206,8 @@ export class PageReads {
     await this.#confirmEarlier(keys, signal);
     if (this.#closed) return keys.map(() => null);
     const startMs = clock.nowMs();
-    const locations = await locatePages(keys, this.#parts, signal);
+    const located = await locatePages(keys, this.#parts, signal);
+    const locations = (await this.#objects?.locate(keys, located, signal)) ?? located;
     const present = versions.now();
     const usable = locations.map((location) => {
       const isUsable = location && location.length <= PAGE_MAX_BYTES && !isExpired(location.expires, present);
@@ -236,7 +244,7 @@ export class PageReads {
     { keys, pages, results, request, signal, reasons }: ReadingCall,
     found: readonly (PublishedPage | null)[] | undefined,
   ): Promise<number[]> {
-    const { clock, pool, disk, metrics, missLog, verifyReads: isVerified } = this.#parts;
+    const { clock, pool, disk, objects, metrics, missLog, verifyReads: isVerified } = this.#parts;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
     let hits = 0;
@@ -256,6 +264,7 @@ export class PageReads {
       if (this.#closed) break;
       const read = disk && sliceKeys.filter((_, j) => outcomes[j] === 'read');
       if (read !== undefined && read.length > 0) disk?.touchBatch(read, request.disk.next());
+      if (objects !== undefined) objects.used(read ?? sliceKeys.filter((_, j) => outcomes[j] === 'read'));
       outcomes.forEach((outcome, j) => {
         const i = start + j;
         if (outcome === 'absent') {
@@ -315,6 +324,7 @@ export class PageReads {
     // The directory may not know of pages on the own disk, and other nodes may not have answered.
     const left = this.#ownDisk === undefined ? [] : wanted.filter((i) => !results[i]);
     if (left.length > 0) await this.#ownDisk?.read(call, left);
+    await this.#objects?.read(call, wanted);
     const misses = wanted.reduce((count, i) => count + Number(!results[i]), 0);
     this.#hits.remote += hits;
     this.#misses += misses;

@@ -28,6 +28,8 @@ export interface PageStatementsParts {
   readonly onGone?: (keys: readonly string[]) => void;
   /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */
   readonly onChanged?: (keys: readonly string[]) => void;
+  /** Called with keys whose pages are deleted. */
+  readonly onDeleted?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly metrics: MetricsSink;
 }
@@ -121,12 +123,12 @@ export class PageStatements {
   /**
    * Drops pages that are older than the version given for their key; with `isCopy` only copies of other nodes' pages.
    * With `isTie` another content of the version before has been set at the same time, and can be read. Resolves when a
-   * crash cannot bring them back.
+   * crash cannot bring them back. `isDeleted`: a program has asked for it.
    */
   async drop(
     keys: readonly string[],
     voidBelow: readonly number[],
-    { isCopy = false, isTie = false } = {},
+    { isCopy = false, isTie = false, isDeleted = false } = {},
   ): Promise<void> {
     if (this.#closed) return;
     const { pool, disk, versions } = this.#parts;
@@ -141,6 +143,7 @@ export class PageStatements {
     const removed = disk?.removeOlder(keys, voidBelow, { isCopy });
     this.#parts.onChanged?.(keys);
     this.#restateFromDisk(gone);
+    if (isDeleted) this.#parts.onDeleted?.(keys);
     await removed;
   }
 

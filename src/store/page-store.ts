@@ -23,10 +23,14 @@ import type { FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { ExpiredPages } from './expired-pages.js';
 import { locatePages } from './locate-pages.js';
+import { ObjectTier, type ObjectTierParts, type ObjectTierStats } from './objects/object-tier.js';
 import { PageReads } from './page-reads.js';
 import { PageStatements } from './page-statements.js';
 import { PageWrites } from './page-writes.js';
 import type { Promotions } from './remote/remote-reads.js';
+
+/** An object store, and what its tier needs beside the parts of a page store. */
+export type ObjectStoreParts = Pick<ObjectTierParts, 'store' | 'isReadable' | 'bytesPerS' | 'copyThreads'>;
 
 export interface PageStoreParts {
   readonly pool: PublishedPool;
@@ -34,6 +38,8 @@ export interface PageStoreParts {
   readonly limits?: PageLimits;
   /** Disk from which pages that the pool has evicted are read. */
   readonly disk?: DiskTier | undefined;
+  /** Object store from which pages are read that no node has. */
+  readonly objectStore?: ObjectStoreParts | undefined;
   /** Asks other nodes for pages on their disks. */
   readonly promotions: Promotions;
   readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard' | 'firstOwners'>;
@@ -90,7 +96,7 @@ export interface PageStoreParts {
 
 /** Reads and writes of a store since it was created. */
 export interface PageStoreStats {
-  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
+  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number; readonly object: number };
   readonly misses: number;
   readonly readBytes: number;
   readonly pagesWritten: number;
@@ -118,20 +124,32 @@ export class PageStore {
   readonly #statements: PageStatements;
   readonly #calls: RequestCalls;
   readonly #expired: ExpiredPages;
+  /** Undefined without an object store. */
+  readonly #objects: ObjectTier | undefined;
   #closed = false;
 
   constructor(parts: PageStoreParts) {
     this.#parts = parts;
-    this.#statements = new PageStatements(parts);
+    const onDeleted = (keys: readonly string[]) => this.#objects?.dropped(keys);
+    this.#statements = new PageStatements({ ...parts, onDeleted });
     this.#calls = new RequestCalls(parts.metrics);
     const { identity, pool, metrics } = parts;
     const missLog = new ReasonLog<MissReason>('pages not read', parts);
-    const shared = { ...parts, statements: this.#statements, calls: this.#calls, missLog };
     const onDropped = (keys: readonly string[]) => this.forget(keys);
-    this.#reads = new PageReads({ ...shared, nodeId: identity.nodeId, onDropped });
+    const { statements } = this;
+    const { nodeId } = identity;
+    this.#objects =
+      parts.objectStore && new ObjectTier({ ...parts, ...parts.objectStore, nodeId, statements, onDropped });
+    const shared = { ...parts, statements, objects: this.#objects, calls: this.#calls, missLog };
+    this.#reads = new PageReads({ ...shared, nodeId, onDropped });
     this.#writes = new PageWrites({ ...shared, onDropped });
     this.#expired = new ExpiredPages({ ...parts, onRemoved: onDropped });
     reportPool(pool, metrics, { damagedPages: () => this.#reads.stats().damagedPages });
+  }
+
+  /** What has been read from the object store and sent there; undefined without one. */
+  objectStats(): ObjectTierStats | undefined {
+    return this.#objects?.stats();
   }
 
   stats(): PageStoreStats {
@@ -154,7 +172,8 @@ export class PageStore {
    */
   async set(keys: Keys, pages: readonly CallerPage[], kind: EntryKind, options: CallOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    return inTime(this.#parts.clock, options, (call) => this.#writes.set(keys, pages, kind, call));
+    const set = () => inTime(this.#parts.clock, options, (call) => this.#writes.set(keys, pages, kind, call));
+    return this.#objects === undefined ? set() : this.#objects.whileSetting(set);
   }
 
   /** Stops publishing: from now on every `set` is false; reads go on as before. */
@@ -244,7 +263,24 @@ export class PageStore {
     unknown.forEach((i, j) => {
       here[i] = found?.[j] === true;
     });
+    const left = this.#objects === undefined ? [] : indicesWhere(here, (present) => !present);
+    if (left.length === 0 || signal?.aborted) return here;
+    const strings = stringsOf(keys);
+    const stored = await unlessAborted(
+      this.#findObjects(
+        left.map((i) => strings[i] as string),
+        signal,
+      ),
+      signal,
+    );
+    left.forEach((i, j) => {
+      here[i] = stored?.[j] === true;
+    });
     return here;
+  }
+
+  async #findObjects(keys: readonly string[], signal: AbortSignal | undefined): Promise<readonly boolean[]> {
+    return (await this.#objects?.exists(keys, signal)) ?? [];
   }
 
   /**
@@ -283,22 +319,37 @@ export class PageStore {
     onGone?.(inPool);
     const onDisk = (prefixes === undefined ? disk?.clear() : disk?.clearWhere(isWanted)) ?? [];
     // This runs before any wait, so that pages set meanwhile are not removed as well.
+    const cleared = this.#objects?.clear(prefixes);
+    cleared?.catch(() => {});
     await Promise.all([
       this.#statements.retract([...inPool, ...onDisk], isWanted),
       onCleared?.(prefixes),
       disk?.removalsWritten(),
     ]);
+    await cleared;
   }
 
   /** Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false. */
   async delete(keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    const { deleteEverywhere, versions, clock } = this.#parts;
+    const { versions, clock } = this.#parts;
     if (options.signal?.aborted) return keys.map(() => false);
     return inTime(clock, options, async ({ signal }) => {
-      const deleted = await unlessAborted(deleteEverywhere(keys, versions.next()), signal);
+      const deleted = await unlessAborted(this.#deleteEverywhere(keys, versions.next(), signal), signal);
       return deleted ?? keys.map(() => false);
     });
+  }
+
+  async #deleteEverywhere(
+    keys: readonly string[],
+    version: number,
+    signal: AbortSignal | undefined,
+  ): Promise<boolean[]> {
+    const isDropped = await this.#parts.deleteEverywhere(keys, version);
+    if (this.#objects === undefined || signal?.aborted) return isDropped;
+    // Nodes that have dropped a page do not send it any more.
+    const isDeleted = await this.#objects.delete(keys, version, signal);
+    return isDropped.map((dropped, i) => dropped && isDeleted[i] === true);
   }
 
   /**
@@ -347,6 +398,7 @@ export class PageStore {
     // The other node mostly sets further pages for this request, so none of these pages is its last one.
     const request = { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true };
     this.#parts.onTouched?.(keys);
+    this.#objects?.used(keys);
     this.#parts.pool.touchBatch(keys, request);
     this.#parts.disk?.touchBatch(keys, request);
   }
@@ -361,6 +413,7 @@ export class PageStore {
     this.#statements.close();
     this.#reads.close();
     this.#writes.close();
+    await this.#objects?.close();
     await this.#parts.disk?.close();
     await this.#parts.pool.end();
   }
@@ -378,6 +431,7 @@ export class PageStore {
     this.#parts.disk?.verify();
     this.#statements.verify();
     this.#reads.verify();
+    this.#objects?.verify();
   }
 }
 

@@ -26,6 +26,8 @@ async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
     metrics_port: 0,
     namespace_quotas: { a: {} },
     role: 'storage',
+    ...{ object_store: 's3://pages', object_store_endpoint: 'http://127.0.0.1:1' },
+    ...{ object_store_access_key_id: 'key', object_store_secret_access_key: 'secret' },
   });
   t.teardown(() => store.close());
   await store.set('k', content(1, 1000));

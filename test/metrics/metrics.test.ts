@@ -43,7 +43,8 @@ test('metrics: every counter is there from the start, at 0', async (t) => {
     t.true(samples.length > 0, `${name} has no sample`);
     for (const [line, value] of samples) t.is(value, '0', line);
   }
-  for (const source of ['local', 'remote', 'disk']) t.is(sampleIn(text, 'meshcache_read_seconds_count', { source }), 0);
+  for (const source of ['local', 'remote', 'disk', 'object'])
+    t.is(sampleIn(text, 'meshcache_read_seconds_count', { source }), 0);
   t.is(sampleIn(text, 'meshcache_stale_reads_total', { reason: 'unreadable' }), 0);
   t.is(sampleIn(text, 'meshcache_rpc_errors_total', { kind: 'slow_peer' }), 0);
 });
@@ -132,7 +133,10 @@ test('metrics: a read or write that cannot be is refused, and nothing of it is c
     refused(() => metrics.recordWrite(wrong, 1), /^nbytes must be/);
     refused(() => metrics.recordWrite(1, wrong), /^seconds must be/);
   }
-  refused(() => metrics.recordRead(true, 1, 1, 'bogus' as never), /^source must be local, remote, disk, got "bogus"$/);
+  refused(
+    () => metrics.recordRead(true, 1, 1, 'bogus' as never),
+    /^source must be local, remote, disk, object, got "bogus"$/,
+  );
   const { event_loop_delay: _, ...after } = await metrics.report();
   t.like(before, after);
   t.notRegex(await metrics.renderPrometheus(), /bogus/);
@@ -186,8 +190,8 @@ test('metrics: the report has the numbers of the scrape', async (t) => {
   metrics.count('meshcache_skipped_writes_total', 4, { reason: 'no_room' });
 
   const report = await metrics.report();
-  t.deepEqual(report.reads, { local: 4, remote: 2, disk: 5, misses: 5 });
-  t.deepEqual(report.read_bytes, { local: 400, remote: 50, disk: 5 });
+  t.deepEqual(report.reads, { local: 4, remote: 2, disk: 5, object: 0, misses: 5 });
+  t.deepEqual(report.read_bytes, { local: 400, remote: 50, disk: 5, object: 0 });
   t.deepEqual(report.writes, { pages: 7, bytes: 70 });
   t.deepEqual(report.lookups, { asked: 10, found: 6 });
   t.like(report, { checksum_failures: 3, stale_reads: 3, skipped_writes: 4 });
@@ -209,8 +213,8 @@ test('metrics: the report has the numbers of the scrape', async (t) => {
 test('metrics: the report of a node that has done nothing is all 0', async (t) => {
   const { latency, event_loop_delay: delay, ...report } = await newMetrics(t).report();
   t.deepEqual(report, {
-    reads: { local: 0, remote: 0, disk: 0, misses: 0 },
-    read_bytes: { local: 0, remote: 0, disk: 0 },
+    reads: { local: 0, remote: 0, disk: 0, object: 0, misses: 0 },
+    read_bytes: { local: 0, remote: 0, disk: 0, object: 0 },
     writes: { pages: 0, bytes: 0 },
     lookups: { asked: 0, found: 0 },
     checksum_failures: 0,

@@ -50,7 +50,7 @@ simulated('hot reads: off by default, every read of a page costs its owner one',
   t.true(await owner.set('page', page));
   for (let i = 0; i < 20; i++) await read(t, reader, 'page', page);
   t.is(servedPages(owner), 20);
-  t.like(reader.stats(), { hits: { local: 0, remote: 20, disk: 0 }, poolEntries: 0 });
+  t.like(reader.stats(), { hits: { local: 0, remote: 20, disk: 0, object: 0 }, poolEntries: 0 });
   t.is(await hotCopies(reader), 0);
 });
 
@@ -67,7 +67,7 @@ simulated('hot reads: the third read makes a copy; then the owner is not read an
   t.is(servedPages(owner), HOT_READS_MIN_COUNT + 1, 'the copy is one read more');
   for (let i = 0; i < 10; i++) await read(t, reader, 'page', page);
   t.is(servedPages(owner), HOT_READS_MIN_COUNT + 1);
-  t.deepEqual(reader.stats().hits, { local: 10, remote: HOT_READS_MIN_COUNT, disk: 0 });
+  t.deepEqual(reader.stats().hits, { local: 10, remote: HOT_READS_MIN_COUNT, disk: 0, object: 0 });
 });
 
 simulated('hot reads: a copy is a location of its own, which its node’s clear drops', async (t, world) => {

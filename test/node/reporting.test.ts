@@ -72,7 +72,7 @@ test('reporting: every node tells of all members, with what each has done', asyn
   t.is(body.node_id, b.runtime.nodeId);
   t.is(body.metrics_endpoint, b.metricsEndpoint);
   t.is(body.members, 3);
-  t.deepEqual(body.reads, { local: 0, remote: 1, disk: 0, misses: 0 });
+  t.deepEqual(body.reads, { local: 0, remote: 1, disk: 0, object: 0, misses: 0 });
   t.is(body.read_bytes.remote, 10_000);
   t.deepEqual(body.lookups, { asked: 2, found: 1 });
   t.is(body.disk, null);

@@ -57,7 +57,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   const allowed = [
     /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|CONTRIBUTING\.md|SECURITY\.md)$/,
     /^build\/dist\/[\w-]+\.(js|html)$/,
-    /^build\/types\/(base|client|clients|core|directory|discovery|disk|exports|memory|metrics|native|net|node|pool|resp|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
+    /^build\/types\/(base|client|clients|core|directory|discovery|disk|exports|memory|metrics|native|net|node|objects|pool|resp|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
     /^build\/python\/(pyproject\.toml|README\.md|backend\.py)$/,

@@ -9,7 +9,7 @@ const EXPORTS = {
   meshcache: [
     'ArgumentError AuthError ClosedError ConfigError ConsistentHashRing Core DataLocation DirectoryClient DirectoryServer',
     'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion InvariantError KeyBatch KeyEncoder',
-    'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeNamespace NodeRuntime',
+    'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeNamespace NodeRuntime ObjectStoreError',
     'PLACEMENT_POLICIES PLACEMENT_ROUTINGS PlacementBounds PlacementSimulation PoolAllocator ProtocolError PublishedPool',
     'RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore diskSizeFor hostPages keyEncoderFor loadCore',
   ],

@@ -56,7 +56,7 @@ export class NodeFigures {
 
 function sampleOf(report: MetricsReport, { pool, disk }: Pick<NodeReport, 'pool' | 'disk'>): HistorySample {
   const { reads, read_bytes, writes, lookups, latency, event_loop_delay } = report;
-  const { local, remote, disk: fromDisk } = latency.read;
+  const { local, remote, disk: fromDisk, object } = latency.read;
   return {
     counts: {
       ...{ local: reads.local, remote: reads.remote, disk: reads.disk, misses: reads.misses },
@@ -72,6 +72,8 @@ function sampleOf(report: MetricsReport, { pool, disk }: Pick<NodeReport, 'pool'
       disk_capacity_bytes: disk?.capacity_bytes ?? 0,
       loop_p99_s: event_loop_delay.p99_s,
     },
-    readBuckets: local.buckets.map((count, i) => count + (remote.buckets[i] ?? 0) + (fromDisk.buckets[i] ?? 0)),
+    readBuckets: local.buckets.map((count, i) =>
+      [remote, fromDisk, object].reduce((sum, { buckets }) => sum + (buckets[i] ?? 0), count),
+    ),
   };
 }

@@ -27,8 +27,8 @@ export interface ReportedNode {
 
 /** A store's own part of its node's report. */
 export interface StoreReporter {
-  /** The pool, the disk and the attached clients, as they are now. */
-  report(): Pick<NodeReport, 'pool' | 'disk' | 'clients'>;
+  /** The pool, the disk, the object store and the attached clients, as they are now. */
+  report(): Pick<NodeReport, 'pool' | 'disk' | 'object_store' | 'clients'>;
   /** Describes for an operator what is wrong with the store. */
   troubles(): string[];
   /** The events of the store's pages. */

@@ -7,12 +7,15 @@ import type {
   ClientReport,
   ClientsReport,
   NodeReport,
+  ObjectStoreReport,
   PlacementReport,
   RedisReport,
 } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import type { RespServer } from '../../resp/resp-server.js';
+import type { ObjectTierStats } from '../../store/objects/object-tier.js';
+import type { PageStore } from '../../store/page-store.js';
 import type { PlacementStats } from '../../store/placement/placement-lane.js';
 import type { Placements } from '../../store/placement/placements.js';
 import type { StoreReporter } from './node-reporting.js';
@@ -30,6 +33,7 @@ export interface StoreReporterParts {
   readonly disk: DiskStore | null;
   /** Pages of before in the pool; undefined: the pool does not outlive the process. */
   readonly kept?: { readonly figures: KeptFigures } | undefined;
+  readonly pages: Pick<PageStore, 'objectStats'>;
   readonly tenants: Pick<NamespaceTenants, 'names'>;
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
   readonly placing: { readonly placements: Pick<Placements, 'stats'> | null };
@@ -43,10 +47,11 @@ export interface StoreReporterParts {
 
 /** Makes the part of a node's report that is about its store. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
-  const { pool, disk, kept, tenants, leaving, placing, config, clients, resp, events } = parts;
+  const { pool, disk, kept, pages, tenants, leaving, placing, config, clients, resp, events } = parts;
   return {
     report() {
       const quotas = quotaReports(tenants.names, pool, disk);
+      const objects = pages.objectStats();
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
       return {
         pool: {
@@ -58,6 +63,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
           ...(kept === undefined ? {} : keptStatus(kept.figures)),
         },
         disk: disk === null ? null : diskStatus(disk.info()),
+        ...(objects === undefined ? {} : { object_store: objectStoreReport(objects) }),
         role: config.role,
         write_policy: config.writePolicy,
         ...(placing.placements === null ? {} : { placement: placementReport(placing.placements.stats()) }),
@@ -127,6 +133,18 @@ function redisReport({
 
 function keptStatus({ pages, bytes, refused }: KeptFigures): Partial<NodeReport['pool']> {
   return { found_pages: pages, found_bytes: bytes, refused_pages: refused };
+}
+
+function objectStoreReport(stats: ObjectTierStats): ObjectStoreReport {
+  return {
+    read_pages: stats.readPages,
+    read_bytes: stats.readBytes,
+    sent_pages: stats.sentPages,
+    sent_bytes: stats.sentBytes,
+    queue_pages: stats.queuePages,
+    errors: stats.errors,
+    failure: stats.failure,
+  };
 }
 
 /** The part of a node's report that is about its disk tier. */

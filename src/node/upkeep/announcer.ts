@@ -27,7 +27,7 @@ export interface Publications {
   drop(
     keys: readonly string[],
     voidBelow: readonly number[],
-    options?: { readonly isCopy?: boolean; readonly isTie?: boolean },
+    options?: { readonly isCopy?: boolean; readonly isTie?: boolean; readonly isDeleted?: boolean },
   ): Promise<void>;
   /** Keys whose pages below a version are void, as far as this node knows: it has set newer ones, or was told to drop them. */
   voids(): Iterable<readonly [key: string, voidBelow: number]>;

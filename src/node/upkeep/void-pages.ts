@@ -41,7 +41,11 @@ export class VoidPages {
   async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
     const { directory, pages } = this.#parts;
     if (reason === 'deleted') directory.forgetDeleted(keys, voidBelow);
-    await pages.drop(keys, voidBelow, { isCopy: reason === 'copy', isTie: reason === 'tied' });
+    await pages.drop(keys, voidBelow, {
+      isCopy: reason === 'copy',
+      isTie: reason === 'tied',
+      isDeleted: reason === 'deleted',
+    });
     if (reason !== 'deleted') return 0;
     const versions = pages.locationsOf(keys).map((page) => page?.version ?? 0);
     return versions.reduce((newest, version) => Math.max(newest, version), directory.newestKnown(keys));

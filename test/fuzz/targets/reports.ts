@@ -18,14 +18,14 @@ import { ManualClock } from '../../_support/clock.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { receivedValue, valueInput } from '../values.js';
 
-const SOURCES = { local: 1, remote: 2, disk: 3 };
+const SOURCES = { local: 1, remote: 2, disk: 3, object: 5 };
 const CALLS = { count: 3, sum_s: 0.5, buckets: [1, 2] };
 const METRICS: MetricsReport = {
   reads: { ...SOURCES, misses: 4 },
   read_bytes: SOURCES,
   writes: { pages: 1, bytes: 2 },
   lookups: { asked: 2, found: 1 },
-  latency: { bounds_s: [0.5], read: { local: CALLS, remote: CALLS, disk: CALLS }, write: CALLS },
+  latency: { bounds_s: [0.5], read: { local: CALLS, remote: CALLS, disk: CALLS, object: CALLS }, write: CALLS },
   checksum_failures: 0,
   stale_reads: 0,
   skipped_writes: 0,

@@ -1,0 +1,269 @@
+import type { Clock } from '../../base/environment/clock.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import {
+  OBJECT_EXISTS_TIMEOUT_MS,
+  OBJECT_PROBES_MAX_COUNT,
+  OBJECT_READ_TIMEOUT_MS,
+  OBJECT_WINDOW_MAX_BYTES,
+  OBJECT_WINDOW_MAX_PAGES,
+  OBJECT_WINDOW_POOL_FRACTION,
+} from '../../base/limits.js';
+import type { ObjectStore, StoredObject } from '../../objects/object-store.js';
+import type { CopyThreads } from '../../pool/copy-threads.js';
+import type { PageBytes, PageLease, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
+import { copyInto } from '../call/copy-into.js';
+import { searchChain } from './chain-search.js';
+import { type ClearChecks, OBJECT_PAGE_VERSION, type ObjectSearch, type PageAnnouncements } from './object-search.js';
+
+export interface ObjectReadsParts {
+  readonly store: ObjectStore;
+  readonly search: ObjectSearch;
+  readonly pool: PublishedPool;
+  readonly statements: Pick<PageAnnouncements, 'isVoid' | 'announcePromoted'>;
+  /** Whether the other nodes have told this one what they know, so that an outdated page is recognized. */
+  readonly isReadable: () => boolean;
+  /** Called with keys of pages that have left the pool again. */
+  readonly onDropped: (keys: readonly string[]) => void;
+  readonly copyThreads: CopyThreads;
+  readonly clock: Clock;
+  readonly metrics: MetricsSink;
+}
+
+/** Pages that are wanted from the object store. */
+export interface WantedObjects {
+  readonly keys: readonly string[];
+  /** Lengths of the pages; undefined: any length. */
+  readonly lengths?: readonly number[] | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Called with indices of pages that are in the pool now; they stay there until it resolves. */
+  readonly use: (indices: readonly number[]) => Promise<void>;
+}
+
+/** A page that has been read from the store. */
+interface ReadObject {
+  readonly index: number;
+  readonly key: string;
+  readonly object: StoredObject;
+}
+
+/** Pages of unknown length that are read at the same time: each may be as long as OBJECT_PAGE_MAX_BYTES. */
+const UNKNOWN_WINDOW_PAGES = 4;
+
+/**
+ * Reads pages from the object store: each goes into the own pool, is announced there as a copy, and is readable when a directory owner has
+ * accepted it. An owner that knows a newer content does not, so that nothing comes back from the store that the cluster has replaced or deleted.
+ * A page that is damaged, cut short, expired, cleared, too slow or another one than was asked for is a miss.
+ */
+export class ObjectReads {
+  readonly #parts: ObjectReadsParts;
+  readonly #windowBytes: number;
+  /** Number of times that this node has cleared pages. */
+  #clears = 0;
+  #readPages = 0;
+  #isClosed = false;
+
+  constructor(parts: ObjectReadsParts) {
+    this.#parts = parts;
+    this.#windowBytes = Math.min(OBJECT_WINDOW_MAX_BYTES, parts.pool.capacity * OBJECT_WINDOW_POOL_FRACTION);
+  }
+
+  /** Brings pages into the pool; see {@link WantedObjects}. Never rejects because of the store. */
+  async bring({ keys, lengths, signal, use }: WantedObjects): Promise<void> {
+    const { search, clock } = this.#parts;
+    const wanted = this.#worthAsking(keys);
+    if (wanted.length === 0) return;
+    const untilMs = clock.nowMs() + OBJECT_READ_TIMEOUT_MS;
+    const checks = search.begin(signal);
+    const windowMaxCount = (at: number, step: 1 | -1): number => {
+      if (lengths === undefined) return UNKNOWN_WINDOW_PAGES;
+      let bytes = 0;
+      for (let n = 0; n < OBJECT_WINDOW_MAX_PAGES; n++) {
+        bytes += lengths[wanted[at + n * step] as number] ?? 0;
+        if (bytes > this.#windowBytes) return n;
+      }
+      return OBJECT_WINDOW_MAX_PAGES;
+    };
+    const look = async (positions: readonly number[]): Promise<boolean[]> => {
+      const indices = positions.map((position) => wanted[position] as number);
+      const timeoutMs = untilMs - clock.nowMs();
+      if (this.#isOver(signal) || timeoutMs <= 0) return indices.map(() => false);
+      const found = await this.#bringWindow(indices, { keys, lengths, signal, use }, { checks, timeoutMs });
+      return indices.map((index) => found.has(index));
+    };
+    await searchChain(wanted.length, look, windowMaxCount);
+  }
+
+  /** Which of the pages the store has, as far as one call looks: true only for pages whose headers have been read. */
+  async exists(keys: readonly string[], signal?: AbortSignal): Promise<boolean[]> {
+    const { clock, search } = this.#parts;
+    const found = keys.map(() => false);
+    const wanted = this.#worthAsking(keys);
+    if (wanted.length === 0) return found;
+    const untilMs = clock.nowMs() + OBJECT_EXISTS_TIMEOUT_MS;
+    const checks = search.begin(signal);
+    let probes = 0;
+    const look = async (positions: readonly number[]): Promise<boolean[]> => {
+      probes += positions.length;
+      if (probes > OBJECT_PROBES_MAX_COUNT || clock.nowMs() > untilMs || this.#isOver(signal)) return [false];
+      return Promise.all(
+        positions.map(async (position) => {
+          const index = wanted[position] as number;
+          const isThere = await this.#hasObject(keys[index] as string, checks, signal);
+          found[index] = isThere;
+          return isThere;
+        }),
+      );
+    };
+    await searchChain(wanted.length, look, () => OBJECT_WINDOW_MAX_PAGES);
+    return this.#isClosed ? keys.map(() => false) : found;
+  }
+
+  /** Pages that have been brought into the pool since the store was created. */
+  get readPages(): number {
+    return this.#readPages;
+  }
+
+  /** Called when this node clears pages: pages that are on their way to the pool do not get there. */
+  cleared(): void {
+    this.#clears++;
+  }
+
+  /** Stops: nothing more goes into the pool. */
+  close(): void {
+    this.#isClosed = true;
+  }
+
+  #isOver(signal: AbortSignal | undefined): boolean {
+    return this.#isClosed || signal?.aborted === true || this.#parts.store.isReadingPaused;
+  }
+
+  /** Indices of keys, each key once, that are worth a request now. */
+  #worthAsking(keys: readonly string[]): number[] {
+    const { search, isReadable, store } = this.#parts;
+    if (this.#isClosed || store.isReadingPaused || !isReadable()) return [];
+    const seen = new Set<string>();
+    return keys.flatMap((key, i) => {
+      if (seen.has(key) || !search.mayHave(key)) return [];
+      seen.add(key);
+      return [i];
+    });
+  }
+
+  async #hasObject(key: string, checks: ClearChecks, signal: AbortSignal | undefined): Promise<boolean> {
+    const { store, search } = this.#parts;
+    const found = await store.readHeader(store.names.ofPage(key), signal);
+    if (found.kind === 'failed') return false;
+    const { header } = found.kind === 'object' ? found.object : {};
+    const isGood = header !== undefined && search.isPageOf(key, header) && (await checks.isGood(header));
+    if (!isGood) search.noteAbsent(key);
+    return isGood;
+  }
+
+  /** Reads a window of pages into the pool; resolves with the indices of those that are there when they have been used. */
+  async #bringWindow(
+    indices: readonly number[],
+    { keys, lengths, signal, use }: WantedObjects,
+    { checks, timeoutMs }: { readonly checks: ClearChecks; readonly timeoutMs: number },
+  ): Promise<Set<number>> {
+    const clears = this.#clears;
+    const { metrics } = this.#parts;
+    const read = await Promise.all(
+      indices.map((index) => {
+        const about = { index, length: lengths?.[index], timeoutMs, signal };
+        return this.#readObject(keys[index] as string, about, checks);
+      }),
+    );
+    const objects = read.filter((object) => object !== undefined);
+    if (objects.length === 0 || this.#isClosed || signal?.aborted) return new Set();
+    const leases = await this.#publish(objects, clears);
+    const here = objects.filter((_, i) => leases[i] !== null).map(({ index }) => index);
+    this.#readPages += here.length;
+    metrics.count('meshcache_object_reads_total', here.length, { result: 'hit' });
+    try {
+      if (here.length > 0 && !this.#isClosed) await use(here);
+    } finally {
+      if (!this.#isClosed) this.#parts.pool.unlease(leases.filter((lease) => lease !== null));
+    }
+    return new Set(here);
+  }
+
+  async #readObject(
+    key: string,
+    {
+      index,
+      length,
+      timeoutMs,
+      signal,
+    }: {
+      readonly index: number;
+      readonly length: number | undefined;
+      readonly timeoutMs: number;
+      readonly signal: AbortSignal | undefined;
+    },
+    checks: ClearChecks,
+  ): Promise<ReadObject | undefined> {
+    const { store, search, metrics } = this.#parts;
+    const found = await store.readObject(store.names.ofPage(key), { length, timeoutMs, signal });
+    let result = found.kind === 'unusable' ? 'damaged' : found.kind;
+    if (found.kind === 'object') {
+      const { header } = found.object;
+      if (!search.isPageOf(key, header)) result = 'void';
+      else if (!(await checks.isGood(header))) result = 'cleared';
+      else return { index, key, object: found.object };
+    }
+    if (result !== 'failed') search.noteAbsent(key);
+    metrics.count('meshcache_object_reads_total', 1, { result });
+    return undefined;
+  }
+
+  /** Puts pages into the pool and announces them; one lease for each, null for a page that is not readable. */
+  async #publish(objects: readonly ReadObject[], clears: number): Promise<(PageLease | null)[]> {
+    const { pool, statements, copyThreads, metrics, search } = this.#parts;
+    const keys = objects.map(({ key }) => key);
+    const sources = objects.map(({ object }): PageBytes => ({ views: object.body, length: object.header.length }));
+    const origins = objects.map(({ object }): PageOrigin => {
+      return { version: OBJECT_PAGE_VERSION, kind: 'computed', isCopy: true, expires: object.header.expires };
+    });
+    let isNew: boolean[] = [];
+    let unconfirmed: string[] = [];
+    const fill = async (targets: readonly (PageBytes | null)[]) => {
+      // From here on, a request to drop these pages finds them in the pool.
+      const isUnwanted = (key: string) => clears !== this.#clears || statements.isVoid(key, OBJECT_PAGE_VERSION);
+      const wanted = targets.map((target, i) => (isUnwanted(keys[i] as string) ? null : target));
+      isNew = wanted.map((target) => target !== null);
+      unconfirmed = keys.filter((_, i) => isNew[i] === true);
+      pool.unconfirmed.add(unconfirmed);
+      const sums = await copyInto(copyThreads, wanted, sources);
+      return sums.map((sum, i) => {
+        if (sum === null || sum === objects[i]?.object.header.checksum) return sum;
+        metrics.count('meshcache_object_reads_total', 1, { result: 'damaged' });
+        search.noteDamaged(keys[i] as string);
+        return null;
+      });
+    };
+    try {
+      const lengths = sources.map(({ length }) => length);
+      const leases: (PageLease | null)[] = await pool.fillPages(keys, lengths, fill, origins);
+      if (this.#isClosed) return leases.map(() => null);
+      const added = keys.filter((_, i) => isNew[i] === true && leases[i] !== null);
+      const untaken = new Set(added.length === 0 ? [] : await statements.announcePromoted(added));
+      if (this.#isClosed) return leases.map(() => null);
+      return leases.map((lease, i) => {
+        if (lease === null || !untaken.has(keys[i] as string)) return lease;
+        this.#drop(lease);
+        return null;
+      });
+    } finally {
+      pool.unconfirmed.delete(unconfirmed);
+    }
+  }
+
+  /** Takes back a page that no directory owner has accepted. */
+  #drop(lease: PageLease): void {
+    const { pool, onDropped, metrics } = this.#parts;
+    pool.unlease([lease]);
+    const removed = pool.removeOlder([lease.key], [OBJECT_PAGE_VERSION + 1], { isCopy: true });
+    if (removed.length > 0) onDropped(removed);
+    metrics.count('meshcache_object_reads_total', 1, { result: 'outdated' });
+  }
+}

@@ -1,0 +1,111 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { isExpired } from '../../base/expiry.js';
+import { OBJECT_ABSENT_MAX_KEYS, OBJECT_ABSENT_MS } from '../../base/limits.js';
+import { type Clearings, isCleared, readClearings } from '../../objects/clear-marker.js';
+import { isStorable, type ObjectHeader } from '../../objects/object-format.js';
+import type { ObjectStore } from '../../objects/object-store.js';
+import type { DataLocation } from '../../types.js';
+
+/**
+ * Version of pages from the object store, which is older than everything that this cluster knows of a key: versions of other clusters, whose
+ * clocks are their own, do not compare. So a page that was deleted, or replaced by a named one, does not come back from the store.
+ */
+export const OBJECT_PAGE_VERSION = 1;
+
+/** Keys of damaged objects that are remembered. */
+const DAMAGED_MAX_KEYS = 1_024;
+
+/** The announcements of this node's pages, as far as pages from the object store need them. */
+export interface PageAnnouncements {
+  /** Whether a copy of a page of this version is void, by what this node was told or has set. */
+  isVoid(key: string, version: number): boolean;
+  /** Announces pages of the pool that came from elsewhere; resolves with the keys that no directory owner has accepted. */
+  announcePromoted(keys: readonly string[]): Promise<string[]>;
+  /** The locations of those of `keys` that this node has now. */
+  locationsOf(keys: readonly string[]): (DataLocation | null)[];
+}
+
+export interface ObjectSearchParts {
+  readonly store: ObjectStore;
+  readonly statements: Pick<PageAnnouncements, 'isVoid'>;
+  readonly versions: Pick<HybridClock, 'now'>;
+  readonly clock: Clock;
+}
+
+/** What is known of objects before and after they are read: which are worth a request, and which are good. */
+export class ObjectSearch {
+  readonly #parts: ObjectSearchParts;
+  /** Keys that the store had no page of, each with the time until which it is not asked again, the earliest first. */
+  readonly #absent = new Map<string, number>();
+  readonly #damaged = new Set<string>();
+
+  constructor(parts: ObjectSearchParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether the store may have the page, and a page from there would be good. */
+  mayHave(key: string): boolean {
+    const untilMs = this.#absent.get(key);
+    if (untilMs !== undefined && untilMs > this.#parts.clock.nowMs()) return false;
+    return isStorable(key) && !this.#parts.statements.isVoid(key, OBJECT_PAGE_VERSION);
+  }
+
+  /** Notes that the store has no good page of the key. */
+  noteAbsent(key: string): void {
+    this.#absent.delete(key);
+    this.#absent.set(key, this.#parts.clock.nowMs() + OBJECT_ABSENT_MS);
+    if (this.#absent.size <= OBJECT_ABSENT_MAX_KEYS) return;
+    for (const [first] of this.#absent) return void this.#absent.delete(first);
+  }
+
+  /** Notes that the store has got a page of the key. */
+  notePresent(key: string): void {
+    this.#absent.delete(key);
+    this.#damaged.delete(key);
+  }
+
+  /** Notes that the object of the key has a good header and other bytes than that says. */
+  noteDamaged(key: string): void {
+    this.noteAbsent(key);
+    this.#damaged.add(key);
+    if (this.#damaged.size <= DAMAGED_MAX_KEYS) return;
+    for (const first of this.#damaged) return void this.#damaged.delete(first);
+  }
+
+  /** Whether the object of the key has been found damaged, so that it is to be replaced. */
+  isDamaged(key: string): boolean {
+    return this.#damaged.has(key);
+  }
+
+  /** Whether a header is that of a page of the key that has not expired. */
+  isPageOf(key: string, { kind, key: found, expires }: ObjectHeader): boolean {
+    return kind === 'page' && found === key && !isExpired(expires, this.#parts.versions.now());
+  }
+
+  /** Begins the checks of one call. */
+  begin(signal: AbortSignal | undefined): ClearChecks {
+    return new ClearChecks(this.#parts.store, signal);
+  }
+}
+
+/** Whether writers have cleared objects: for one call, which asks once for each writer, after it has begun. */
+export class ClearChecks {
+  readonly #store: ObjectStore;
+  readonly #signal: AbortSignal | undefined;
+  readonly #asked = new Map<string, Promise<Clearings | undefined>>();
+
+  constructor(store: ObjectStore, signal: AbortSignal | undefined) {
+    this.#store = store;
+    this.#signal = signal;
+  }
+
+  /** Whether the object is not cleared; false also if that cannot be known. */
+  async isGood(header: ObjectHeader): Promise<boolean> {
+    const { writer } = header;
+    const asked = this.#asked.get(writer) ?? readClearings(this.#store, writer, this.#signal);
+    this.#asked.set(writer, asked);
+    const clearings = await asked;
+    return clearings !== undefined && !isCleared(clearings, header);
+  }
+}

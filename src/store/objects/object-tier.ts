@@ -1,0 +1,146 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { ObjectStoreError } from '../../base/errors.js';
+import { OBJECT_STALL_MS, OBJECT_WINDOW_MAX_PAGES } from '../../base/limits.js';
+import { OwnMarker } from '../../objects/clear-marker.js';
+import { isStorable, type ObjectHeader, writerIdOf } from '../../objects/object-format.js';
+import type { ObjectStore, ObjectStoreStats } from '../../objects/object-store.js';
+import type { CopyThreads } from '../../pool/copy-threads.js';
+import type { PublishedPool } from '../../pool/published-pool.js';
+import type { DiskTier } from '../disk/disk-tier.js';
+import { ObjectReads, type WantedObjects } from './object-reads.js';
+import { ObjectSearch, type PageAnnouncements } from './object-search.js';
+import { ObjectWrites } from './object-writes.js';
+
+export interface ObjectTierParts {
+  readonly store: ObjectStore;
+  readonly nodeId: string;
+  readonly pool: PublishedPool;
+  readonly disk?: DiskTier | undefined;
+  readonly statements: PageAnnouncements;
+  readonly versions: HybridClock;
+  /** Whether the other nodes have told this one what they know. */
+  readonly isReadable: () => boolean;
+  /** Called with keys of pages that have left the pool again. */
+  readonly onDropped: (keys: readonly string[]) => void;
+  /** Bytes a second that are sent, on average. */
+  readonly bytesPerS: number;
+  readonly copyThreads: CopyThreads;
+  readonly clock: Clock;
+  readonly metrics: MetricsSink;
+}
+
+/** What has been read from the object store and sent there; see `ObjectStoreStats`. */
+export interface ObjectTierStats extends ObjectStoreStats {
+  readonly readPages: number;
+  readonly sentPages: number;
+  readonly queuePages: number;
+}
+
+/** The coldest tier: computed pages in an object store, which clusters in different places may share. */
+export class ObjectTier {
+  readonly #parts: ObjectTierParts;
+  readonly #writer: string;
+  readonly #marker: OwnMarker;
+  readonly #reads: ObjectReads;
+  readonly #writes: ObjectWrites;
+
+  constructor(parts: ObjectTierParts) {
+    const { store } = parts;
+    this.#parts = parts;
+    this.#writer = writerIdOf(parts.nodeId);
+    this.#marker = new OwnMarker(store, this.#writer, parts.clock);
+    const search = new ObjectSearch(parts);
+    this.#reads = new ObjectReads({ ...parts, search });
+    this.#writes = new ObjectWrites({ ...parts, search, marker: this.#marker, writer: this.#writer });
+  }
+
+  /** What has been read and sent since the store was created. */
+  stats(): ObjectTierStats {
+    return { readPages: this.#reads.readPages, ...this.#writes.stats(), ...this.#parts.store.stats() };
+  }
+
+  /** Notes that pages which this node holds have been read. */
+  used(keys: readonly string[]): void {
+    this.#writes.used(keys);
+  }
+
+  /** Carries out a call that sets pages: meanwhile hardly any page is sent, so that the call is not slowed down. */
+  async whileSetting<T>(set: () => Promise<T>): Promise<T> {
+    this.#writes.setBegins();
+    try {
+      return await set();
+    } finally {
+      this.#writes.setEnds();
+    }
+  }
+
+  /** Brings pages from the store into the pool; see {@link WantedObjects}. */
+  bring(wanted: WantedObjects): Promise<void> {
+    return this.#reads.bring(wanted);
+  }
+
+  /** Which of the pages the store has; see `ObjectReads.exists`. */
+  exists(keys: readonly string[], signal?: AbortSignal): Promise<boolean[]> {
+    return this.#reads.exists(keys, signal);
+  }
+
+  /** Called with keys whose pages are deleted: those that wait are not sent. */
+  dropped(keys: readonly string[]): void {
+    this.#writes.dropped(keys);
+  }
+
+  /**
+   * Puts marks in the place of pages that every node of the cluster has dropped, so that nobody reads them, and a write that is still on its way
+   * does not bring one back. True for each page of which the store has confirmed it.
+   */
+  async delete(keys: readonly string[], version: number, signal?: AbortSignal): Promise<boolean[]> {
+    const { store } = this.#parts;
+    const deleted = keys.map(() => false);
+    let next = 0;
+    const deleteNext = async (): Promise<void> => {
+      while (next < keys.length && signal?.aborted !== true) {
+        const i = next++;
+        const key = keys[i] as string;
+        const header: ObjectHeader = {
+          ...{ kind: 'deleted', key, version, length: 0, checksum: 0, expires: 0 },
+          ...{ generation: 0, writer: this.#writer },
+        };
+        deleted[i] =
+          !isStorable(key) ||
+          (await store.write(store.names.ofPage(key), header, { timeoutMs: OBJECT_STALL_MS })) === 'done';
+      }
+    };
+    await Promise.all(Array.from({ length: Math.min(OBJECT_WINDOW_MAX_PAGES, keys.length) }, deleteNext));
+    return deleted;
+  }
+
+  /**
+   * Makes void what this node has stored, at once for pages that are on their way. Rejects if the store does not confirm it; then the node tries
+   * again before it stores anything else.
+   */
+  async clear(prefixes: readonly string[] | undefined): Promise<void> {
+    this.#reads.cleared();
+    this.#writes.cleared();
+    if (await this.#marker.clear(prefixes)) return;
+    throw new ObjectStoreError(
+      'clear: the object store does not confirm that the pages of this node are cleared there; they can still be read. ' +
+        'Call clear again when the store answers: `meshcache doctor` says what is wrong with it',
+      { retryable: true },
+    );
+  }
+
+  /** Stops; resolves when nothing touches the pool any more. */
+  async close(): Promise<void> {
+    this.#reads.close();
+    const ended = this.#writes.close();
+    await ended;
+    this.#parts.store.close();
+  }
+
+  /** Throws `InvariantError` unless everything is within its limits. */
+  verify(): void {
+    this.#writes.verify();
+  }
+}
