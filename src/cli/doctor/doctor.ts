@@ -13,6 +13,7 @@ import { loadNative } from '../../native/addon/loader.js';
 import { systemRdmaHost } from '../../native/devices/rdma-host.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { systemEnvironment } from '../../system/system-environment.js';
 import { systemRandom } from '../../system/system-random.js';
 import { PageContent } from '../cluster/page-content.js';
 import { addClientSocketOptions, type ClientSocketOption, withClientSocketOption } from '../settings/client-socket.js';
@@ -28,6 +29,7 @@ import { checkConfiguration, checkMetrics, checkOwnAddress, checkPool } from './
 import { discoveryChecks } from './discovery.js';
 import { checkDisk } from './disk.js';
 import { type Check, countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
+import { checkObjectStore } from './object-store.js';
 import { checkPoolFolder } from './pool-folder.js';
 import { processLimit } from './process-limit.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
@@ -125,6 +127,8 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
     const wanted = mapping.disk_size === undefined && !isNode ? undefined : diskSize;
     checks.push(['disk', () => checkDisk(diskPath as string, wanted)]);
   }
+  if (config.objectStore !== undefined)
+    checks.push(['object store', () => checkObjectStore(config, systemEnvironment())]);
   return [...checks, ...discoveryChecks(configuration)];
 }
 
@@ -147,7 +151,7 @@ Examples:
   meshcache doctor --config node.json -o device_name=mlx5_0
 
 With the options of \`meshcache node\` it looks at what that node would find: address, ports, pool, transport,
-client socket, disk, discovery.
+client socket, disk, object store, discovery.
 ${CONFIGURATION_HELP}
 
 A check of something that this machine or its node does without has the state n/a.

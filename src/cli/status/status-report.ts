@@ -1,6 +1,6 @@
 import { formatEndpoint } from '../../base/environment/network.js';
 import { mergeDeparted } from '../../metrics/departed.js';
-import type { DepartedNode } from '../../metrics/node-report.js';
+import type { DepartedNode, ObjectStoreReport } from '../../metrics/node-report.js';
 import type { NodeInfo } from '../../types.js';
 import { isLoopback, metricsUrl } from '../settings/metrics-url.js';
 import type { NodeStatus } from './cluster-query.js';
@@ -64,8 +64,13 @@ export interface ClusterTotals {
   readonly pool: TierUse;
   /** All disk tiers; null if there is none. */
   readonly disk: TierUse | null;
+  /** What all nodes have read from object stores and sent there; null if none has one. */
+  readonly object_store: ObjectStoreUse | null;
   readonly clients: number;
 }
+
+/** Counts of object stores, since the nodes started; `queue_pages` as it is now. */
+export type ObjectStoreUse = Pick<ObjectStoreReport, 'read_pages' | 'sent_pages' | 'queue_pages' | 'errors'>;
 
 export interface StatusResult {
   readonly discovery_addr: string;
@@ -142,6 +147,7 @@ function totalsOf(nodes: readonly NodeRow[], departed: readonly DepartedNode[]):
     slowest: slowestOf(up),
     pool: tierUse(up.map(({ pool }) => pool)) ?? { entries: 0, used_bytes: 0, capacity_bytes: 0 },
     disk: tierUse(up.map(({ disk }) => disk ?? undefined)),
+    object_store: objectStoreUse(up.flatMap(({ object_store }) => object_store ?? [])),
     clients: sum(({ clients }) => clients?.attached),
   };
 }
@@ -153,6 +159,18 @@ function slowestOf(up: readonly UpNode[]): ClusterTotals['slowest'] {
     if (read_p99_s !== undefined && read_p99_s > (slowest?.read_p99_s ?? -1)) slowest = { node_id, read_p99_s };
   }
   return slowest;
+}
+
+function objectStoreUse(stores: readonly ObjectStoreReport[]): ObjectStoreUse | null {
+  if (stores.length === 0) return null;
+  const sum = (pick: (store: ObjectStoreReport) => unknown): number =>
+    stores.reduce((total, store) => total + (amountOf(pick(store)) ?? 0), 0);
+  return {
+    read_pages: sum(({ read_pages }) => read_pages),
+    sent_pages: sum(({ sent_pages }) => sent_pages),
+    queue_pages: sum(({ queue_pages }) => queue_pages),
+    errors: sum(({ errors }) => errors),
+  };
 }
 
 function tierUse(tiers: readonly (TierUse | undefined)[]): TierUse | null {

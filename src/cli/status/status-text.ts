@@ -119,6 +119,7 @@ function formatTotals({ totals, departed, nodes, time_ms }: StatusResult, column
   if (totals.left > 0) pairs.push(['left nodes', gone('left')]);
   pairs.push(['pool', formatUse(pool)]);
   if (disk !== null) pairs.push(['disk', formatUse(disk)]);
+  if (totals.object_store !== null) pairs.push(['object store', formatObjectStore(totals.object_store)]);
   const masters = nodes.flatMap((node) => (node.state === 'up' ? (node.masters ?? []) : []));
   if (masters.length > 0) pairs.push(['masters', printable([...new Set(masters)].join(', '))]);
   for (const source of sourcesOf(nodes)) pairs.push(['found by', printable(source)]);
@@ -131,6 +132,11 @@ function formatTotals({ totals, departed, nodes, time_ms }: StatusResult, column
 function formatUse({ used_bytes, capacity_bytes, entries }: NonNullable<ClusterTotals['disk']>): string {
   const share = formatShare(used_bytes, capacity_bytes);
   return `${formatSize(used_bytes)} of ${formatSize(capacity_bytes)} (${share}), ${formatCount(entries)} ${entries === 1 ? 'page' : 'pages'}`;
+}
+
+function formatObjectStore(use: NonNullable<ClusterTotals['object_store']>): string {
+  const moved = `${formatCount(use.read_pages)} pages read, ${formatCount(use.sent_pages)} sent`;
+  return `${moved}, ${formatCount(use.queue_pages)} waiting, ${formatCount(use.errors)} requests failed`;
 }
 
 function memberStyle(rows: readonly Readonly<Record<string, string>>[], paint: Paint) {
@@ -149,7 +155,7 @@ function memberStyle(rows: readonly Readonly<Record<string, string>>[], paint: P
 function memberRow(node: NodeRow): Record<string, string> {
   if (node.state === 'unreachable') return { node: node.node_id, state: 'unreachable', ring: ringOf(node) };
   const { pool, disk, reads, recent, directory, clients } = node;
-  const hits = reads === undefined ? 0 : reads.local + reads.remote + reads.disk;
+  const hits = reads === undefined ? 0 : reads.local + reads.remote + reads.disk + (reads.object ?? 0);
   return {
     node: node.node_id,
     state: node.health?.status === 'degraded' ? 'degraded' : 'up',
@@ -242,7 +248,9 @@ function remarksOf(node: NodeRow): string[] {
   const fellBack = transport?.wanted !== data_protocol && transport?.reason;
   const reads = fellBack ? [`reads over ${data_protocol}, not ${transport.wanted}: ${transport.reason}`] : [];
   const source = discovery?.trouble ? [`${discovery.source} does not answer: ${discovery.trouble}`] : [];
-  return [...(health?.reasons ?? []), ...source, ...reads, ...foundAgain(node)];
+  const failure = node.object_store?.failure;
+  const store = typeof failure === 'string' ? [`object store failing: ${failure} (see meshcache doctor)`] : [];
+  return [...(health?.reasons ?? []), ...source, ...reads, ...store, ...foundAgain(node)];
 }
 
 /** A line about each source by which nodes find each other. */

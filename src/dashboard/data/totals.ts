@@ -21,9 +21,15 @@ export const TOTAL_GROUPS: readonly TotalGroup[] = [
       { metric: 'reads.local', label: 'from the own pool', unit: 'pages', of: ({ reads }) => amount(reads?.local) },
       { metric: 'reads.remote', label: 'from other nodes', unit: 'pages', of: ({ reads }) => amount(reads?.remote) },
       { metric: 'reads.disk', label: 'from the own disk', unit: 'pages', of: ({ reads }) => amount(reads?.disk) },
+      {
+        metric: 'reads.object',
+        label: 'from the object store',
+        unit: 'pages',
+        of: ({ reads }) => amount(reads?.object),
+      },
       { metric: 'reads.misses', label: 'missed', unit: 'pages', of: ({ reads }) => amount(reads?.misses) },
-      ...(['local', 'remote', 'disk'] as const).map((source): Total => {
-        const label = { local: 'own pool', remote: 'other nodes', disk: 'own disk' }[source];
+      ...(['local', 'remote', 'disk', 'object'] as const).map((source): Total => {
+        const label = { local: 'own pool', remote: 'other nodes', disk: 'own disk', object: 'object store' }[source];
         return {
           metric: `read_bytes.${source}`,
           label: `bytes, ${label}`,
@@ -66,7 +72,7 @@ export const TOTAL_GROUPS: readonly TotalGroup[] = [
     ],
   },
   {
-    title: 'Pool, disk and directory',
+    title: 'Pool, disk, object store and directory',
     totals: [
       { metric: 'pool.entries', label: 'in the pool', unit: 'pages', of: ({ pool }) => amount(pool?.entries) },
       {
@@ -93,6 +99,18 @@ export const TOTAL_GROUPS: readonly TotalGroup[] = [
         label: 'damaged on disk',
         unit: 'pages',
         of: ({ disk }) => amount(disk?.corrupt_pages),
+      },
+      {
+        metric: 'object_store.sent_pages',
+        label: 'sent to the object store',
+        unit: 'pages',
+        of: ({ object_store }) => amount(object_store?.sent_pages),
+      },
+      {
+        metric: 'object_store.errors',
+        label: 'object store errors',
+        unit: 'times',
+        of: ({ object_store }) => amount(object_store?.errors),
       },
       {
         metric: 'directory.keys',
