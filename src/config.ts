@@ -14,6 +14,7 @@ import {
 } from './base/limits.js';
 import { nearestName, toCamelCase, toSnakeCase } from './base/names.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
+import { ETCD_FIELDS, type EtcdSettings, etcdFault } from './base/settings/etcd-settings.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
 import {
   choice,
@@ -37,11 +38,10 @@ import {
 } from './base/settings/fields.js';
 import { type NamespaceQuota, type NamespaceQuotas, namespaceQuotas } from './base/settings/namespace-quotas.js';
 import {
+  OBJECT_STORE_FIELDS,
   type ObjectStoreSettings,
   objectStoreFault,
-  objectStorePlace,
-  objectStoreServer,
-} from './base/settings/object-store-address.js';
+} from './base/settings/object-store-settings.js';
 import {
   checkRole,
   type NamespaceWritePolicies,
@@ -87,18 +87,11 @@ export interface StorageConfig {
 }
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
-export interface MeshCacheConfigFields extends ObjectStoreSettings {
+export interface MeshCacheConfigFields extends EtcdSettings, ObjectStoreSettings {
   /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */
   readonly discoveryPort: number;
-  /** Name and password for etcd, where it asks for them. */
-  readonly etcdUser: string | undefined;
-  readonly etcdPassword: string | undefined;
-  /** PEM files for an etcd over TLS: who has signed its certificates, and the certificate that this node shows. */
-  readonly etcdCaFile: string | undefined;
-  readonly etcdCertFile: string | undefined;
-  readonly etcdKeyFile: string | undefined;
   readonly protocol: 'rdma' | 'tcp';
   readonly deviceName: string | undefined;
   readonly deviceNames: readonly string[];
@@ -206,17 +199,11 @@ export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
 };
 
 const ZONE_PATTERN = new RegExp(`^\\s*[\\w.:/-]{1,${ZONE_MAX_CHARACTERS}}\\s*$`);
-/** Visible characters that are not what {@link MeshCacheConfig.toJSON} shows in place of a secret. */
-const CREDENTIAL = /^\s*(?!\[secret\]\s*$)[\x21-\x7e]{1,4096}\s*$/;
 
 const SCHEMA: Readonly<Record<string, Field>> = {
   discovery_addr: discoveryAddress(),
   discovery_port: integer(1, 65535, 31990),
-  etcd_user: text('a name of at most 256 characters', undefined, /^\s*\P{Cc}{1,256}\s*$/u),
-  etcd_password: text('text of at most 1024 characters', undefined, /^(?!\s*\[secret\]\s*$)\P{Cc}{1,1024}$/u),
-  etcd_ca_file: text('the path of a PEM file', undefined),
-  etcd_cert_file: text('the path of a PEM file', undefined),
-  etcd_key_file: text('the path of a PEM file', undefined),
+  ...ETCD_FIELDS,
   protocol: choice(['rdma', 'tcp'], 'rdma'),
   device_name: text('the name of an RDMA device', undefined),
   device_names: names(),
@@ -240,18 +227,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   disk_index_size: size(DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, undefined),
   disk_write: choice(DISK_WRITE_MODES, 'wait'),
   pool_path: text('a folder on tmpfs or hugetlbfs', undefined),
-  object_store: objectStorePlace(),
-  object_store_endpoint: objectStoreServer(),
-  object_store_region: text(
-    'the name of a region, for example "eu-central-1"',
-    undefined,
-    /^\s*[A-Za-z0-9-]{1,64}\s*$/,
-  ),
-  object_store_access_key_id: text('the id of an access key', undefined, CREDENTIAL),
-  object_store_secret_access_key: text('the secret of an access key', undefined, CREDENTIAL),
-  object_store_session_token: text('the token of a session', undefined, CREDENTIAL),
-  object_store_ca_file: text('the path of a PEM file', undefined),
-  object_store_write_rate: size(64 * 1024, DISK_MAX_BYTES, '32mb'),
+  ...OBJECT_STORE_FIELDS,
   metrics_enabled: flag(true),
   metrics_host: text('a host name or address', '127.0.0.1'),
   metrics_port: integer(0, 65535, 31997),
@@ -478,10 +454,9 @@ function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, 
 function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkSecurity(config);
   checkRedisDoor(config, spell);
-  checkEtcd(config, spell);
   checkRole(config, spell);
-  const objectFault = objectStoreFault(config, spell);
-  if (objectFault !== undefined) throw new ConfigError(objectFault);
+  const fault = etcdFault(config, spell) ?? objectStoreFault(config, spell);
+  if (fault !== undefined) throw new ConfigError(fault);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
       `configuration key "${spell('member_ttl')}": got ${config.memberTtl} s, allowed is at least twice ${spell('heartbeat_interval')} (${config.heartbeatInterval} s)`,
@@ -492,23 +467,6 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
       `configuration key "${spell('disk_path')}" is required when ${spell('disk_enabled')} is true`,
     );
   }
-}
-
-/** Files are read when the node starts. */
-function checkEtcd(config: MeshCacheConfig, spell: Spelling): void {
-  const { etcdUser, etcdPassword, etcdCaFile, etcdCertFile, etcdKeyFile } = config;
-  const isPair = (one: unknown, other: unknown): boolean => (one === undefined) === (other === undefined);
-  const both = (one: string, other: string): ConfigError =>
-    new ConfigError(`configuration keys "${spell(one)}" and "${spell(other)}": give both of them, or none`);
-  if (!isPair(etcdUser, etcdPassword)) throw both('etcd_user', 'etcd_password');
-  if (!isPair(etcdCertFile, etcdKeyFile)) throw both('etcd_cert_file', 'etcd_key_file');
-  const address = config.discoveryAddress();
-  const hasFiles = etcdCaFile !== undefined || etcdCertFile !== undefined;
-  if (!hasFiles || address.kind !== 'etcd' || address.isTls) return;
-  const key = etcdCaFile === undefined ? 'etcd_cert_file' : 'etcd_ca_file';
-  throw new ConfigError(
-    `configuration key "${spell(key)}": ${spell('discovery_addr')} begins with etcd://, which is not encrypted; use etcds://, or leave the file out`,
-  );
 }
 
 /** A door for Redis clients that other hosts reach needs a password. Files are read when the node starts. */

@@ -5,7 +5,7 @@ import type { Environment } from '../base/environment/environment.js';
 import type { HttpConnections, HttpHeaders, HttpRequest, HttpTls } from '../base/environment/http-client.js';
 import type { Endpoint } from '../base/environment/network.js';
 import { OBJECT_ANSWER_MAX_BYTES, OBJECT_CONNECTIONS_MAX_COUNT, OBJECT_STALL_MS } from '../base/limits.js';
-import type { ObjectStorePlace } from '../base/settings/object-store-address.js';
+import type { ObjectStorePlace } from '../base/settings/object-store-settings.js';
 import { answerOf, type ObjectAnswer, type ObjectFault } from './object-answer.js';
 import type { CredentialSource } from './object-credentials.js';
 

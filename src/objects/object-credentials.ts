@@ -1,7 +1,7 @@
 import type { Environment } from '../base/environment/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { OBJECT_CREDENTIALS_MAX_AGE_MS } from '../base/limits.js';
-import type { ObjectStoreSettings } from '../base/settings/object-store-address.js';
+import type { ObjectStoreSettings } from '../base/settings/object-store-settings.js';
 
 /** An access key of an object store. Its members are secrets: nothing shows them. */
 export interface ObjectCredentials {

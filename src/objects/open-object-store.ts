@@ -6,7 +6,7 @@ import {
   type ObjectStoreSettings,
   parseObjectStorePlace,
   parseObjectStoreServer,
-} from '../base/settings/object-store-address.js';
+} from '../base/settings/object-store-settings.js';
 import { ObjectClient } from './object-client.js';
 import { CredentialSource, regionOf } from './object-credentials.js';
 import { ObjectNames, writerIdOf } from './object-format.js';

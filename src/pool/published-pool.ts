@@ -96,15 +96,9 @@ export class PublishedPool {
     });
     const viewsOf = (page: PublishedPage) => this.viewsOf(page);
     const remove = (key: string) => this.remove(key);
-    this.#serving = new PageServing({
-      index: this.#index,
-      capacityBytes: capacity,
-      clock: options.clock,
-      copyThreads: options.copyThreads,
-      viewsOf,
-      remove,
-    });
-    this.#reads = new LocalReads({ index, unconfirmed, copyThreads: options.copyThreads, viewsOf, remove });
+    const reading = { index, copyThreads: options.copyThreads, viewsOf, remove };
+    this.#serving = new PageServing({ ...reading, capacityBytes: capacity, clock: options.clock });
+    this.#reads = new LocalReads({ ...reading, unconfirmed });
   }
 
   /** Number of pages that can be found. */

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { ConfigError } from '../../src/base/errors.js';
-import { parseObjectStorePlace, parseObjectStoreServer } from '../../src/base/settings/object-store-address.js';
+import { parseObjectStorePlace, parseObjectStoreServer } from '../../src/base/settings/object-store-settings.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { CredentialSource, credentialsOf, regionOf } from '../../src/objects/object-credentials.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';

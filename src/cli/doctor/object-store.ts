@@ -3,7 +3,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import { formatEndpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { OBJECT_STALL_MS } from '../../base/limits.js';
-import type { ObjectStoreSettings } from '../../base/settings/object-store-address.js';
+import type { ObjectStoreSettings } from '../../base/settings/object-store-settings.js';
 import type { ObjectAnswer, ObjectFault } from '../../objects/object-answer.js';
 import { encodeHeader, ObjectNames, writerIdOf } from '../../objects/object-format.js';
 import { type OpenedObjectStore, openObjectStore } from '../../objects/open-object-store.js';

@@ -1,5 +1,6 @@
 import type { Endpoint } from '../environment/network.js';
-import type { Field } from './fields.js';
+import { DISK_MAX_BYTES } from '../limits.js';
+import { type Field, size, text } from './fields.js';
 
 /** A bucket of an object store, and where in it the objects of a cluster are. */
 export interface ObjectStorePlace {
@@ -44,7 +45,7 @@ export function parseObjectStoreServer(text: string): ObjectStoreServer | undefi
 }
 
 /** The field `object_store`. */
-export function objectStorePlace(): Field {
+function objectStorePlace(): Field {
   return {
     parse: (v) => (typeof v === 'string' && parseObjectStorePlace(v) !== undefined ? v.trim() : undefined),
     allowed: PLACE_ALLOWED,
@@ -58,7 +59,7 @@ export function objectStorePlace(): Field {
 }
 
 /** The field `object_store_endpoint`. */
-export function objectStoreServer(): Field {
+function objectStoreServer(): Field {
   return {
     parse: (v) => (typeof v === 'string' && parseObjectStoreServer(v) !== undefined ? v.trim() : undefined),
     allowed: SERVER_ALLOWED,
@@ -87,6 +88,25 @@ export interface ObjectStoreSettings {
   /** Bytes a second that a node sends to the object store, on average. */
   readonly objectStoreWriteRate: number;
 }
+
+/** Visible characters that are not what a configuration shows in place of a secret. */
+const CREDENTIAL = /^\s*(?!\[secret\]\s*$)[\x21-\x7e]{1,4096}\s*$/;
+
+/** How the values of these settings are read. */
+export const OBJECT_STORE_FIELDS: Readonly<Record<string, Field>> = {
+  object_store: objectStorePlace(),
+  object_store_endpoint: objectStoreServer(),
+  object_store_region: text(
+    'the name of a region, for example "eu-central-1"',
+    undefined,
+    /^\s*[A-Za-z0-9-]{1,64}\s*$/,
+  ),
+  object_store_access_key_id: text('the id of an access key', undefined, CREDENTIAL),
+  object_store_secret_access_key: text('the secret of an access key', undefined, CREDENTIAL),
+  object_store_session_token: text('the token of a session', undefined, CREDENTIAL),
+  object_store_ca_file: text('the path of a PEM file', undefined),
+  object_store_write_rate: size(64 * 1024, DISK_MAX_BYTES, '32mb'),
+};
 
 /** What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the configuration does. */
 export function objectStoreFault(settings: ObjectStoreSettings, spell: (key: string) => string): string | undefined {
