@@ -132,12 +132,7 @@ export class MeshCacheStore extends NodeNamespace {
     const recent = new RecentEvents(given.log, given.clock);
     const env = { ...given, log: recent };
     const reporting = new NodeReporting({ config, metrics, events: recent, env });
-    if (!config.verifyReads) {
-      env.log.log(
-        'warn',
-        'verify_reads is off: a page that is overwritten while it is read is not noticed; only the quarantine protects it',
-      );
-    }
+    warnOfUncheckedReads(config, env);
     let kept: KeptPool | undefined;
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
@@ -337,6 +332,14 @@ function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment
   const follow = (options: FollowOptions) => events.follow(options);
   const members = () => runtime.members();
   return { nodeId, directory, pages, pinning, keyEncoders, members, follow, stats: () => statsOf(parts), env };
+}
+
+function warnOfUncheckedReads({ verifyReads }: MeshCacheConfig, { log }: Environment): void {
+  if (verifyReads) return;
+  log.log(
+    'warn',
+    'verify_reads is off: a page that is overwritten while it is read is not noticed; only the quarantine protects it',
+  );
 }
 
 function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders): PageEventSource {

@@ -45,7 +45,7 @@ export class SimHost {
   readonly disk: SimDisk;
   readonly processes = new Set<SimProcess>();
   /** Memory by its path that outlives processes, and not the host. */
-  readonly kept = new Map<string, Uint8Array>();
+  readonly kept: Map<string, Uint8Array> = new Map();
   readonly #world: World;
   readonly #options: HostOptions;
   readonly #index: number;
