@@ -28,7 +28,7 @@ import { type PlacingNode, placingOf, type StorePlacing } from './placing/store-
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
-import { EarlierPages } from './upkeep/earlier-pages.js';
+import { EarlierPages, type EarlierPagesParts } from './upkeep/earlier-pages.js';
 import type { KeptPool } from './warm/kept-pool.js';
 
 /** The ingredients of a store's parts. The runtime is open, and not a member of the cluster yet. */
@@ -80,16 +80,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const pins = pagePinsOf(ground, pool);
   const isPinned = (key: string) => pins.has(key);
   const wanted = new WantedPages();
-  const earlier = new EarlierPages({
-    disk,
-    pool,
-    newestInPool,
-    clock: env.clock,
-    versions: runtime.versions,
-    waitForDirectory: () => runtime.waitForDirectory(),
-    membersCount: () => runtime.members().size,
-    isAnnounced: () => runtime.drops.isAnnounced,
-  });
+  const earlier = earlierPagesOf(ground, { pool, newestInPool });
   const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
   const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env);
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
@@ -127,6 +118,21 @@ export function assembleStore(ground: StoreGround): StoreParts {
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
   const made = { runtime, region, disk, kept, pool, pages, events, promoter };
   return { ...made, leaving, placing, hotReads, earlier, gate, pins, pinning };
+}
+
+function earlierPagesOf(
+  { env, runtime, disk }: StoreGround,
+  made: Pick<EarlierPagesParts, 'pool' | 'newestInPool'>,
+): EarlierPages {
+  return new EarlierPages({
+    ...made,
+    disk,
+    clock: env.clock,
+    versions: runtime.versions,
+    waitForDirectory: () => runtime.waitForDirectory(),
+    membersCount: () => runtime.members().size,
+    isAnnounced: () => runtime.drops.isAnnounced,
+  });
 }
 
 function leavingNodeOf({ config, runtime }: StoreGround): LeavingNode {
