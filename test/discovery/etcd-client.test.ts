@@ -2,7 +2,14 @@ import { execFileSync } from 'node:child_process';
 import test, { type ExecutionContext } from 'ava';
 import { MeshCacheConfig } from '../../src/config.js';
 import { EtcdClient, type EtcdClientOptions, type EtcdObject } from '../../src/discovery/sources/etcd-client.js';
-import { afterEvents, checkRights, readSeats, seatRange, takeSeat } from '../../src/discovery/sources/etcd-seats.js';
+import {
+  afterEvents,
+  checkRights,
+  freeKey,
+  readSeats,
+  seatRange,
+  takeSeat,
+} from '../../src/discovery/sources/etcd-seats.js';
 import { askOnce } from '../../src/discovery/sources/open-source.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { Authority, noCertificates } from '../_support/certificates.js';
@@ -28,17 +35,22 @@ withEtcd('etcd client: seats are taken once each, and values that are none are p
   const client = clientOf(t, etcd.port);
   const seat = { addr: '10.0.0.1:31990', nodeId: 'a', lease: '0' };
   t.deepEqual((await readSeats(client, 'c')).seats, []);
-  t.is(await takeSeat(client, 'c', { ...seat, seats: [] }), '/c/masters/00');
-  t.is(await takeSeat(client, 'c', { ...seat, seats: [] }), undefined, 'another node was faster');
-  const { seats } = await readSeats(client, 'c');
-  t.deepEqual(seats, [{ key: '/c/masters/00', endpoint: { host: '10.0.0.1', port: 31990 }, lease: '0' }]);
-  t.is(await takeSeat(client, 'c', { ...seat, seats }), '/c/masters/01');
+  t.true(await takeSeat(client, '/c/masters/00', seat));
+  t.false(await takeSeat(client, '/c/masters/00', seat), 'another node was faster');
+  const known = await readSeats(client, 'c');
+  t.deepEqual(known.seats, [{ key: '/c/masters/00', endpoint: { host: '10.0.0.1', port: 31990 }, lease: '0' }]);
+  t.is(freeKey('c', known), '/c/masters/01');
+  t.true(await takeSeat(client, '/c/masters/01', seat));
   await put(client, '/c/masters/02', '{"addr":"nowhere"}');
   await put(client, '/c/masters/03', 'no JSON');
   await put(client, '/c/masters/04', JSON.stringify({ addr: `${'h'.repeat(400)}:1` }));
   await put(client, '/c/other', '{"addr":"10.0.0.9:1"}');
   await put(client, '/d/masters/00', '{"addr":"10.0.0.9:1"}');
-  t.is((await readSeats(client, 'c')).seats.length, 2);
+  const { seats, foreign, revision } = await readSeats(client, 'c');
+  t.is(seats.length, 2);
+  t.is(freeKey('c', { seats, foreign }), '/c/masters/05', 'numbers of values that are none are not free');
+  const event = { kv: { key: base64('/c/masters/05'), value: base64('x'), mod_revision: String(revision + 1) } };
+  t.is(freeKey('c', afterEvents({ seats, foreign, revision }, [event])), '/c/masters/06');
 });
 
 withEtcd('etcd client: a watch tells of changes, and of a revision that is gone', async (t) => {
@@ -92,7 +104,7 @@ withEtcd('etcd client: what a watch tells is what a list says, in whatever order
     ),
   );
   const lease = String((await client.call('lease/grant', { TTL: 10 })).ID);
-  await takeSeat(client, 'c', { addr: '10.0.0.1:1', nodeId: 'a', lease, seats: [] });
+  await takeSeat(client, '/c/masters/00', { addr: '10.0.0.1:1', nodeId: 'a', lease });
   await put(client, '/c/masters/01', JSON.stringify({ addr: '10.0.0.2:1' }));
   await put(client, '/c/masters/02', JSON.stringify({ addr: '10.0.0.3:1' }));
   await put(client, '/c/masters/02', 'no JSON');
@@ -144,7 +156,7 @@ withEtcd('etcd client: a user is asked for, a wrong password is told, and a toke
   await t.throwsAsync(readSeats(wrong, 'c'), { name: 'EtcdError', message: /invalid user ID or password/ });
   const client = clientOf(t, etcd.port, { user: 'node', password: 'node-password' });
   const lease = String((await client.call('lease/grant', { TTL: 10 })).ID);
-  t.is(await takeSeat(client, 'c', { addr: 'h:1', nodeId: 'a', lease, seats: [] }), '/c/masters/00');
+  t.true(await takeSeat(client, '/c/masters/00', { addr: 'h:1', nodeId: 'a', lease }));
   t.is((await readSeats(client, 'c')).seats.length, 1);
   t.is(Number((await client.call('lease/keepalive', { ID: lease })).TTL), 10);
   await t.throwsAsync(readSeats(client, 'd'), { message: /permission denied/ });
@@ -166,7 +178,7 @@ withEtcd('etcd client: a user is no obstacle where there are none, as after a lo
   const etcd = await EtcdServer.start(t);
   const client = clientOf(t, etcd.port, { user: 'node', password: 'node-password' });
   t.deepEqual((await readSeats(client, 'c')).seats, []);
-  t.is(await takeSeat(client, 'c', { addr: 'h:1', nodeId: 'a', lease: '0', seats: [] }), '/c/masters/00');
+  t.true(await takeSeat(client, '/c/masters/00', { addr: 'h:1', nodeId: 'a', lease: '0' }));
 });
 
 withTls('etcd client: a token that has expired is renewed', async (t) => {
@@ -209,7 +221,7 @@ withEtcd('etcd client: of three servers one may fail, and nothing is lost with i
   const clients = endpoints.map((_, first) => clientOf(t, 0, { endpoints, first }));
   const [client] = clients as [EtcdClient];
   const lease = String((await client.call('lease/grant', { TTL: 30 })).ID);
-  await takeSeat(client, 'c', { addr: 'h:1', nodeId: 'a', lease, seats: [] });
+  await takeSeat(client, '/c/masters/00', { addr: 'h:1', nodeId: 'a', lease });
   await servers[0]?.stop();
   for (const each of clients) {
     // The others may have to choose a leader first.

@@ -179,3 +179,29 @@ simulated(
     await world.until(async () => (await store.runtime.report()).discovery?.trouble === '');
   },
 );
+
+for (const count of [2, 16]) {
+  simulated(`etcd: ${count} numbers of masters that others have written to are left alone`, async (t, world) => {
+    const strangers = Array.from({ length: count }, (_, i) => `/meshcache/masters/${String(i).padStart(2, '0')}`);
+    const value = Buffer.from('no master').toString('base64');
+    const entries = new Map(strangers.map((key) => [key, { value, lease: '0' }]));
+    world.etcd.restart({ entries, leases: new Map(), revision: 20 });
+    const stores = await startAll(world, hostsOf(2));
+    if (count < 16) {
+      await world.until(() => membersOf(...stores) === all(2));
+    } else {
+      await world.sleep(60_000);
+      const { discovery } = (await (stores[0] as SimStore).runtime.report()) as NodeReport;
+      t.regex(
+        discovery?.trouble ?? '',
+        /no key is free.*16 of them name none, such as \/meshcache\/masters\/00; remove/,
+      );
+      t.true((world.etcd.counts.get('kv/range') ?? 0) < 2 * 120, JSON.stringify([...world.etcd.counts]));
+      t.is(world.etcd.counts.get('lease/grant'), undefined);
+      world.etcd.restart();
+      await world.until(() => membersOf(...stores) === all(2));
+    }
+    await world.sleep(30_000);
+    t.is(world.etcd.keysCount, count < 16 ? count + 2 : 2);
+  });
+}

@@ -4,7 +4,7 @@ import type { EtcdClient, EtcdObject } from './etcd-client.js';
 
 /*
  * What is in etcd: one key for each node that runs a master, `/NAME/masters/NUMBER` with the numbers 00 to 15. Its value is
- * `{"addr":"host:port","node_id":"…"}`, and its lease that of the node. Other keys and other values are passed over.
+ * `{"addr":"host:port","node_id":"…"}`, and its lease that of the node. Other keys and other values are passed over, and stay as they are.
  */
 
 /** Keys that are read, at most; there are more only if others have written there. */
@@ -21,6 +21,8 @@ export interface EtcdSeat {
 /** All keys of masters, in the order of their numbers, and the revision that they are of. */
 export interface EtcdSeats {
   readonly seats: readonly EtcdSeat[];
+  /** Keys among them whose values name no master, in order: others have written them. Their numbers are not free. */
+  readonly foreign: readonly string[];
   readonly revision: number;
 }
 
@@ -35,7 +37,9 @@ export async function readSeats(client: EtcdClient, name: string): Promise<EtcdS
   const answer = await client.call('kv/range', { ...seatRange(name), limit: KEYS_MAX_COUNT });
   const records = Array.isArray(answer.kvs) ? (answer.kvs as EtcdObject[]) : [];
   const revision = Number((answer.header as EtcdObject | undefined)?.revision ?? 0);
-  return { seats: records.flatMap((record) => parseSeat(record) ?? []), revision };
+  const seats = records.flatMap((record) => parseSeat(record) ?? []);
+  const foreign = records.flatMap((record) => (parseSeat(record) === undefined ? (keyIn(record) ?? []) : []));
+  return { seats, foreign, revision };
 }
 
 /**
@@ -44,37 +48,45 @@ export async function readSeats(client: EtcdClient, name: string): Promise<EtcdS
  */
 export function afterEvents(known: EtcdSeats, events: unknown): EtcdSeats {
   if (!Array.isArray(events)) return known;
-  const byKey = new Map(known.seats.map((seat) => [seat.key, seat]));
+  const byKey = new Map<string, EtcdSeat | undefined>([
+    ...known.foreign.map((key) => [key, undefined] as const),
+    ...known.seats.map((seat) => [seat.key, seat] as const),
+  ]);
   let { revision } = known;
   for (const event of events as readonly EtcdObject[]) {
     const record = (event?.kv ?? {}) as EtcdObject;
     const eventRevision = Number(record.mod_revision ?? 0);
-    if (!(eventRevision > known.revision) || typeof record.key !== 'string') continue;
+    const key = keyIn(record);
+    if (!(eventRevision > known.revision) || key === undefined) continue;
     revision = Math.max(revision, eventRevision);
-    const seat = event.type === 'DELETE' ? undefined : parseSeat(record);
-    if (seat === undefined) byKey.delete(Buffer.from(record.key, 'base64').toString());
-    else if (byKey.size < KEYS_MAX_COUNT || byKey.has(seat.key)) byKey.set(seat.key, seat);
+    if (event.type === 'DELETE') byKey.delete(key);
+    else if (byKey.size < KEYS_MAX_COUNT || byKey.has(key)) byKey.set(key, parseSeat(record));
   }
   if (revision === known.revision) return known;
-  return { seats: [...byKey.values()].sort((a, b) => (a.key < b.key ? -1 : 1)), revision };
+  const sorted = [...byKey].sort(([a], [b]) => (a < b ? -1 : 1));
+  const seats = sorted.flatMap(([, seat]) => seat ?? []);
+  return { seats, foreign: sorted.flatMap(([key, seat]) => (seat === undefined ? key : [])), revision };
 }
 
-/** Takes the first free number with a lease; resolves with the key, or undefined if another node was faster or none is free. */
+/** The first free key for a master; undefined: none is free. */
+export function freeKey(name: string, { seats, foreign }: Pick<EtcdSeats, 'seats' | 'foreign'>): string | undefined {
+  const taken = new Set([...seats.map(({ key }) => key), ...foreign]);
+  const keys = Array.from({ length: DISCOVERY_MASTERS_MAX_COUNT }, (_, i) => keyOf(name, i));
+  return keys.find((each) => !taken.has(each));
+}
+
+/** Takes a key with a lease; resolves with false if another node was faster. */
 export async function takeSeat(
   client: EtcdClient,
-  name: string,
-  seat: { readonly seats: readonly EtcdSeat[]; readonly addr: string; readonly nodeId: string; readonly lease: string },
-): Promise<string | undefined> {
-  const taken = new Set(seat.seats.map(({ key }) => key));
-  const keys = Array.from({ length: DISCOVERY_MASTERS_MAX_COUNT }, (_, i) => keyOf(name, i));
-  const key = keys.find((each) => !taken.has(each));
-  if (key === undefined) return undefined;
+  key: string,
+  seat: { readonly addr: string; readonly nodeId: string; readonly lease: string },
+): Promise<boolean> {
   const value = base64(JSON.stringify({ addr: seat.addr, node_id: seat.nodeId }));
   const answer = await client.call('kv/txn', {
     compare: [{ key: base64(key), target: 'CREATE', result: 'EQUAL', create_revision: '0' }],
     success: [{ request_put: { key: base64(key), value, lease: seat.lease } }],
   });
-  return answer.succeeded === true ? key : undefined;
+  return answer.succeeded === true;
 }
 
 /** Rejects if this user may not write keys of masters: etcd checks the rights of a transaction, also of one that does nothing. */
@@ -86,6 +98,10 @@ export async function checkRights(client: EtcdClient, name: string): Promise<voi
 
 function keyOf(name: string, number: number): string {
   return `/${name}/masters/${String(number).padStart(2, '0')}`;
+}
+
+function keyIn({ key }: EtcdObject): string | undefined {
+  return typeof key === 'string' ? Buffer.from(key, 'base64').toString() : undefined;
 }
 
 function parseSeat({ key, value, lease = '0' }: EtcdObject): EtcdSeat | undefined {

@@ -5,7 +5,7 @@ import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_MASTERS_MAX_COUNT } from '../../b
 import { type DiscoveryAddress, formatDiscoveryAddress } from '../../base/settings/discovery-address.js';
 import type { AddressSource, OwnSeat, SourceListener } from './address-source.js';
 import type { EtcdClient, EtcdObject } from './etcd-client.js';
-import { afterEvents, type EtcdSeats, hasAddress, readSeats, seatRange, takeSeat } from './etcd-seats.js';
+import { afterEvents, type EtcdSeats, freeKey, hasAddress, readSeats, seatRange, takeSeat } from './etcd-seats.js';
 
 /** Pause between two lists while this node has no master: its watch tells of changes, the list tells that etcd answers. */
 const URGENT_MS = 5_000;
@@ -47,7 +47,7 @@ export class EtcdSource implements AddressSource {
   #listener: SourceListener | undefined;
   #isUrgent = false;
   #own: OwnSeat | undefined;
-  #known: EtcdSeats = { seats: [], revision: 0 };
+  #known: EtcdSeats = { seats: [], foreign: [], revision: 0 };
   #isAsking = false;
   /** Whether something has changed since the list was asked for. */
   #isStale = false;
@@ -268,11 +268,18 @@ export class EtcdSource implements AddressSource {
 
   async #take({ addr }: OwnSeat): Promise<void> {
     const { client, address, nodeId } = this.#options;
-    if (this.#known.seats.length >= DISCOVERY_MASTERS_MAX_COUNT) return;
+    const { seats, foreign } = this.#known;
+    if (seats.length >= DISCOVERY_MASTERS_MAX_COUNT) return;
+    const key = freeKey(address.name, this.#known);
+    if (key === undefined) {
+      const first = foreign[0];
+      throw new Error(
+        `no key is free for a master: ${foreign.length} of them name none, such as ${first}; remove these`,
+      );
+    }
     const lease = String((await client.call('lease/grant', { TTL: LEASE_TTL_S })).ID);
-    const parts = { seats: this.#known.seats, addr, nodeId, lease };
-    const key = this.#stopped ? undefined : await takeSeat(client, address.name, parts);
-    if (key === undefined || this.#stopped) {
+    const isTaken = !this.#stopped && (await takeSeat(client, key, { addr, nodeId, lease }));
+    if (!isTaken || this.#stopped) {
       await client.call('lease/revoke', { ID: lease }).catch(() => {});
     } else {
       this.#lease = lease;
