@@ -43,6 +43,7 @@ export class Attachment {
   #cancelRetry: () => void = () => {};
   #retryMs = CLIENT_RECONNECT_MIN_MS;
   #lastReason = '';
+  #lastError: unknown;
   #bootToken = '';
   #closing: Promise<void> | undefined;
   /** Ids of regions with the current link; undefined if the node refuses the region. */
@@ -70,6 +71,11 @@ export class Attachment {
   /** The reason why there is no link. */
   get lastReason(): string {
     return this.#lastReason;
+  }
+
+  /** The error of the last attempt that failed; with the code `ERR_REMOTE`, there is a node, and it refuses this client. */
+  get lastError(): unknown {
+    return this.#lastError;
   }
 
   /** Resolves when the first attempt has ended, successful or not. Further attempts follow by themselves. */
@@ -163,6 +169,7 @@ export class Attachment {
         env.log.log('warn', 'no node to attach to, reads are misses', { socket: path, reason });
       }
       this.#lastReason = reason;
+      this.#lastError = error;
       this.#retryLater();
     }
   }

@@ -90,7 +90,7 @@ export class MeshCacheClient extends StoreNamespace {
 
   /**
    * Creates a client. Resolves when the first attempt to attach has ended. Throws `ArgumentError`, and with `required`
-   * `ERR_UNREACHABLE` if there is no node.
+   * `ERR_UNREACHABLE` if there is no node; its cause has the code `ERR_REMOTE` if there is one that refuses this client.
    */
   static async connect(
     options: MeshCacheClientOptions = {},
@@ -125,7 +125,8 @@ export class MeshCacheClient extends StoreNamespace {
     await attachment.connect();
     if (required && attachment.link === undefined) {
       await attachment.close();
-      throw new MeshCacheError('ERR_UNREACHABLE', `no node at ${path}: ${attachment.lastReason}`, { retryable: true });
+      const { lastReason, lastError: cause } = attachment;
+      throw new MeshCacheError('ERR_UNREACHABLE', `no node at ${path}: ${lastReason}`, { retryable: true, cause });
     }
     return new MeshCacheClient(attachment, new ClientPages({ attachment, timeoutMs, env }), feedParts);
   }

@@ -1,6 +1,7 @@
 import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection } from '../base/environment/network.js';
+import { MeshCacheError } from '../base/errors.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_CONNECT_TIMEOUT_MS,
@@ -119,7 +120,9 @@ export class NodeLink {
     try {
       const answer = await helloAnswer(socket, waiting, parts);
       if (answer === null) throw new Error(failure);
-      if (answer.status !== Status.ok) throw new Error(answer.body.toString());
+      if (answer.status !== Status.ok) {
+        throw new MeshCacheError('ERR_REMOTE', `the node refuses: ${answer.body}`, { retryable: true });
+      }
       link = new NodeLink(parts, socket, waiting, decodeHelloAnswer(answer.body));
       return link;
     } catch (error) {

@@ -50,6 +50,8 @@ export interface ClientInfo extends ClientFigures {
   readonly mapped_bytes: number;
 }
 
+/** Pause between two log lines about refused clients. */
+const REFUSAL_LOG_INTERVAL_MS = 60_000;
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
 /** The client socket of a node, to which processes of this host attach. `wire/PROTOCOL.md` describes its messages. */
@@ -72,6 +74,8 @@ export class ClientServer {
   readonly #onEnded = new Map<ClientConnection, () => void>();
   readonly #bootToken: Buffer;
   #refusedCount = 0;
+  /** When a refusal was logged last. */
+  #saidRefusalMs: number | undefined;
   #lastCaller = 0;
   #closing: Promise<void> | undefined;
 
@@ -192,7 +196,7 @@ export class ClientServer {
       this.#refusedCount++;
       throw new RequestError(Status.tooMuch, `${clientsMaxCount} clients are attached, no more are allowed`);
     }
-    this.#takeNamespace(hello.namespace, connection);
+    this.#takeNamespace(hello, connection);
     this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
@@ -234,11 +238,25 @@ export class ClientServer {
   }
 
   /** Remembers the namespace of a client that is being attached. Throws if it is refused. */
-  #takeNamespace(namespace: KeyNamespace | undefined, connection: ClientConnection): void {
+  #takeNamespace(client: HelloRequest, connection: ClientConnection): void {
+    const { namespace } = client;
     if (namespace === undefined) return;
     const refusal = this.#parts.refusalOf?.(namespace, this.#namespaces.values());
-    if (refusal !== undefined) throw new RequestError(Status.refused, refusal);
+    if (refusal !== undefined) {
+      this.#noteRefusal(client, refusal);
+      throw new RequestError(Status.refused, refusal);
+    }
     this.#namespaces.set(connection, namespace);
+  }
+
+  /** A refused client tries again and again. */
+  #noteRefusal({ name, pid }: HelloRequest, reason: string): void {
+    this.#refusedCount++;
+    const { clock, log } = this.#parts.env;
+    const nowMs = clock.nowMs();
+    if (this.#saidRefusalMs !== undefined && nowMs - this.#saidRefusalMs < REFUSAL_LOG_INTERVAL_MS) return;
+    this.#saidRefusalMs = nowMs;
+    log.log('warn', 'client refused', { client: name, client_pid: pid, reason });
   }
 
   #closed(connection: ClientConnection): void {

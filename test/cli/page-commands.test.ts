@@ -154,6 +154,17 @@ test.serial('pages: keys are of the namespace that is named, else of the node', 
   t.is((await on('get', 'key', ...parts, '--fingerprint', '5eed')).status, 1);
 });
 
+test.serial('pages: a node that refuses a fingerprint is not said to be absent', async (t) => {
+  const place = placeFor(t);
+  const socket = join(place.folder, 'node.sock');
+  await startNode(t, { client_socket: socket, fingerprint: '5eed' });
+  const named = ['--model', 'test', '--fingerprint', '5eee', '--socket', socket];
+  const { status, stderr } = await run(place, ['get', 'key', ...named]);
+  t.is(status, 1);
+  t.regex(stderr, /the node refuses: fingerprint: got "5eee", but node ".*" has "5eed"/);
+  t.notRegex(stderr, /Start one/);
+});
+
 for (const secret of [undefined, SECRET]) {
   test.serial(`pages: a cluster is asked by --discovery-addr${secret ? ', with its secret' : ''}`, async (t) => {
     const place = placeFor(t);

@@ -46,6 +46,7 @@ test('fingerprints: clients of one namespace that disagree refuse each other, as
   t.regex(await refused({ ...PARTS, fingerprint: '2' }), /fingerprint: got "2", but an attached client has "1"/);
   t.regex(await refused({ ...PARTS, fingerprint: 'with space' }), /fingerprint "with space"; allowed are/);
   t.regex(await refused({ ...PARTS, modelName: 'test', fingerprint: '1' }), /got "1", but node ".*" has "5eed"/);
+  t.regex(await store.metrics.renderPrometheus(), /meshcache_clients_refused_total\{[^}]*\} 2\n/);
   const same = await attach('same', { ...PARTS, fingerprint: '1' });
   await attach('none', PARTS);
   await attach('elsewhere', { ...PARTS, tag: 'v2', fingerprint: '2' });

@@ -465,7 +465,7 @@ class Mistakes(NodeTest):
 
 class Life(NodeTest):
     def test_a_node_that_is_not_there_is_misses_until_it_comes(self) -> None:
-        with self.assertRaisesRegex(NotAvailable, "node.sock"):
+        with self.assertRaisesRegex(NotAvailable, "node.sock: .*; start one with: meshcache node$"):
             Client(self.path, required=True, logger=logging.getLogger("meshcache.unused"))
         client = self.client(connect_timeout=1.0)
         pool = client.register(shared_memory(PAGE))
@@ -484,6 +484,8 @@ class Life(NodeTest):
         client = self.client()
         self.assertFalse(client.is_connected)
         self.wait_for_log("status 6")
+        with self.assertRaisesRegex(NotAvailable, r"node\.sock: the node refuses: .*\(status 6\)$"):
+            Client(self.path, required=True, logger=logging.getLogger("meshcache.unused"))
 
     def test_a_child_process_does_not_use_the_connection_of_its_parent(self) -> None:
         self.node()

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { silentLogger } from '../../base/environment/log.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { MeshCacheError } from '../../base/errors.js';
 import { MeshCacheClient } from '../../client/meshcache-client.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../../clients/socket-path.js';
 import type { CommandContext } from '../../command/context.js';
@@ -104,8 +105,11 @@ async function connect(
   try {
     return await MeshCacheClient.connect(options, { log: silentLogger });
   } catch (error) {
-    const advice = 'Start one with `meshcache node`, or give --socket or --discovery-addr.';
-    throw new CommandFailure(`${(error as Error).message}. ${advice}`, undefined, { cause: error });
+    const { message, cause } = error as Error;
+    // A node that refuses has said what to do.
+    const isRefused = cause instanceof MeshCacheError && cause.code === 'ERR_REMOTE';
+    const advice = isRefused ? '' : '. Start one with `meshcache node`, or give --socket or --discovery-addr.';
+    throw new CommandFailure(`${message}${advice}`, undefined, { cause: error });
   }
 }
 

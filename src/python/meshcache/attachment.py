@@ -26,6 +26,10 @@ class AttachError(Exception):
     """Why a node cannot be attached to now."""
 
 
+class Refused(AttachError):
+    """Why a node refuses this client."""
+
+
 class Attachment:
     """Everything that ends with one connection."""
 
@@ -76,7 +80,7 @@ class Attachment:
         if call is None or not connection.wait(call, deadline):
             raise AttachError(connection.reason or "the node does not answer")
         if call.status != protocol.DONE:
-            raise AttachError(f"the node refuses: {call.body.decode(errors='replace')} (status {call.status})")
+            raise Refused(f"the node refuses: {call.body.decode(errors='replace')} (status {call.status})")
         try:
             hello = protocol.decode_hello(call.body)
         except Violation as violation:

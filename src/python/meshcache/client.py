@@ -105,8 +105,11 @@ class Client:
         self._closed = False
         self._link.start()
         if required and not self.is_connected:
+            problem = self._link.problem or "it does not answer"
+            # A node that refuses has said what to do.
+            advice = "" if self._link.is_refused else "; start one with: meshcache node"
             self.close()
-            raise NotAvailable(f"no node answers at {self._settings.socket}; start one with: meshcache node")
+            raise NotAvailable(f"no node at {self._settings.socket}: {problem}{advice}")
 
     # Regions
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from ._memory.region import Region
 from ._wire.connection import ANSWERED, LOST, PENDING, Call
-from .attachment import Attachment, AttachError
+from .attachment import Attachment, AttachError, Refused
 from .counters import Counters
 from .settings import Settings
 
@@ -50,6 +50,8 @@ class Link:
         self.regions: dict[int, Region] = {}
         self._boot_token = b""
         self._last_problem = ""
+        #: Whether there is a node, and it has refused this client at the last attempt.
+        self.is_refused = False
         self._stopping = False
         #: Attempts in a row that have failed for what a node that does answer did not take in time.
         self._late = 0
@@ -191,6 +193,7 @@ class Link:
         try:
             attachment = Attachment.connect(settings, self._notify)
         except AttachError as error:
+            self.is_refused = isinstance(error, Refused)
             self._problem(str(error))
             return None
         connection = attachment.connection
@@ -263,6 +266,11 @@ class Link:
         if not regions:
             return attachment.mode_without_regions()
         return max(regions, key=lambda region: region.length).mode
+
+    @property
+    def problem(self) -> str:
+        """Why the last attempt to attach has failed; empty: it has not."""
+        return self._last_problem
 
     def _problem(self, problem: str) -> None:
         """Says once that there is no node."""
