@@ -90,6 +90,8 @@ export class DiscoveryClient {
   /** Time of the last log record about each master that refuses this node. */
   readonly #saidRefusedMs = new Map<string, number>();
   #saidUnreachableMs: number | undefined;
+  /** Whether the master of this host has failed to answer before any other had answered. */
+  #ownHasFailed = false;
   #isReplaced = false;
   #renewedMs = Number.NEGATIVE_INFINITY;
   #hasAnswer = false;
@@ -384,6 +386,10 @@ export class DiscoveryClient {
       if (isGivenUp) this.#followMasters();
       return;
     }
+    // A host whose master does not answer starts one: that it has none yet is no news.
+    const isFirstOfOwn = !this.#ownHasFailed && !this.#hasAnswer && formatEndpoint(endpoint) === this.#self.masterAddr;
+    this.#ownHasFailed ||= isFirstOfOwn;
+    if (isFirstOfOwn) return;
     if (this.#saidUnreachableMs !== undefined && nowMs - this.#saidUnreachableMs < DISCOVERY_LOG_INTERVAL_MS) return;
     this.#saidUnreachableMs = nowMs;
     this.#env.log.log('warn', 'no discovery master is reachable; this node keeps the members it knows and retries', {

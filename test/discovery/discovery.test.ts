@@ -167,6 +167,23 @@ simulated('discovery: every failed attempt is reported, so that the head can be 
   await world.until(() => endpoints.length >= 2);
 });
 
+simulated(
+  'discovery: that the master of the own host does not run yet is no warning, that it does not start is',
+  async (t, world) => {
+    const warnings: string[] = [];
+    const log = { log: (_level: string, message: string) => void warnings.push(message) };
+    const env = { ...world.process().environment, log };
+    const info = nodeOf('a', { masterAddr: '127.0.0.1:7' });
+    const seen: number[] = [];
+    const a = newMember(t, '127.0.0.1:7', info, { env, onUnreachable: () => seen.push(warnings.length) });
+    const starting = a.client.start();
+    await world.until(() => seen.length === 3);
+    t.deepEqual(seen, [0, 0, 1], 'warnings before each failure');
+    await a.client.stop();
+    await starting;
+  },
+);
+
 simulated('discovery: stop is quick and idempotent, with and without a master', async (t, world) => {
   const { environment: env } = world.process();
   const { master, addr } = await startMaster(t, { env });
