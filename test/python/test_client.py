@@ -449,6 +449,11 @@ class Mistakes(NodeTest):
         for ranks in ({"tp_rank": 1}, {"tp_size": 0}, {"pp_rank": -1}):
             with self.subTest(ranks=ranks), self.assertRaises(ValueError):
                 Namespace(**ranks)  # type: ignore[arg-type]
+        for fingerprint in (" ", "a b", "a\n", "\u00fc", "f" * 129):
+            with self.subTest(fingerprint=fingerprint), self.assertRaisesRegex(
+                ValueError, "fingerprint must be 1 to 128"
+            ):
+                Namespace(fingerprint=fingerprint)
 
     def test_a_closed_client_says_so(self) -> None:
         self.node()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -33,6 +34,9 @@ class Namespace:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"{name} must be a string or None, got {value!r}")
+        if self.fingerprint and not _FINGERPRINT.fullmatch(self.fingerprint):
+            allowed = "1 to 128 visible ASCII characters without spaces, such as a digest in hex"
+            raise ValueError(f"fingerprint must be {allowed}, got {self.fingerprint!r}")
         for kind in ("tp", "pp"):
             rank, size = getattr(self, f"{kind}_rank"), getattr(self, f"{kind}_size")
             if not isinstance(rank, int) or not isinstance(size, int):
@@ -59,4 +63,6 @@ class Namespace:
         return cls(**parts)
 
 
+#: What a node takes as a fingerprint; an empty one is none.
+_FINGERPRINT = re.compile(r"[!-~]{1,128}")
 _OTHER_NAMES = {"model_name": "model", "is_mla_model": "is_mla"}
