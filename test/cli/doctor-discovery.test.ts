@@ -57,7 +57,7 @@ withEtcd('doctor: an etcd without masters, one with users, one that is frozen, a
   t.regex(await doctorOf(etcd.addr, user('node-password')), /^warning: etcd answers/);
   const other = await doctorOf(`${etcd.addr}/llama`, user('node-password'));
   t.regex(other, /^problem: .*permission denied.* -> .*readwrite --prefix=true \/llama\//);
-  etcd.freeze();
+  await etcd.freeze();
   t.regex(await doctorOf(etcd.addr), /^problem: .*no answer within 2 s.* -> .*etcdctl endpoint health/);
 });
 

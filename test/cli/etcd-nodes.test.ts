@@ -49,7 +49,7 @@ withEtcd(
       t.log(`${host} has joined ${Math.round(ms)} ms after it was started`);
     };
 
-    etcd.freeze();
+    await etcd.freeze();
     await stays(12_000);
     etcd.thaw();
     await joins('127.0.2.14');

@@ -132,14 +132,14 @@ withEtcd(
     const [frozen, live] = await Promise.all([EtcdServer.start(t), EtcdServer.start(t)]);
     const endpoints = [await freePort(), frozen.port, live.port].map((port) => ({ host: '127.0.0.1', port }));
     const client = clientOf(t, live.port, { endpoints });
-    frozen.freeze();
+    await frozen.freeze();
     const fromMs = performance.now();
     await readSeats(client, 'c');
     t.true(performance.now() - fromMs < 4_000);
     const thenMs = performance.now();
     await readSeats(client, 'c');
     t.true(performance.now() - thenMs < 1_500, 'it stays with the server that answers');
-    live.freeze();
+    await live.freeze();
     await t.throwsAsync(readSeats(client, 'c'), { message: /no answer within 2 s/ });
     const waiting = t.throwsAsync(readSeats(clientOf(t, live.port, { endpoints: endpoints.slice(2) }), 'c'));
     client.close();
@@ -237,7 +237,7 @@ withEtcd('etcd client: of three servers one may fail, and nothing is lost with i
   const fresh = clientOf(t, 0, { endpoints: [...endpoints].slice(0, 2) });
   const seats = await Promise.all(Array.from({ length: 8 }, () => readSeats(fresh, 'c')));
   t.deepEqual([...new Set(seats.map((one) => one.seats.length))], [1]);
-  servers[1]?.freeze();
+  await servers[1]?.freeze();
   const fromMs = performance.now();
   await t.throwsAsync(readSeats(client, 'c'), undefined, 'one of three is no majority');
   t.true(performance.now() - fromMs < 9_000);

@@ -1,5 +1,5 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -130,8 +130,12 @@ export class EtcdServer {
     this.user = 'root:root-password';
   }
 
-  freeze(): void {
+  /** Stops all threads of the server; resolves when they stand. Until then it may still answer. */
+  async freeze(): Promise<void> {
+    const tasks = `/proc/${this.#process?.pid}/task`;
     this.#process?.kill('SIGSTOP');
+    const stateOf = (task: string) => readFileSync(join(tasks, task, 'stat'), 'utf8').replace(/^.*\) /, '')[0];
+    await until(() => readdirSync(tasks).every((task) => stateOf(task) === 'T'));
   }
 
   thaw(): void {
