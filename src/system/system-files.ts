@@ -42,8 +42,9 @@ export const systemFiles: Files = {
   status: async (path) => statusOf(await stat(path)),
   statusSync: (path) => statusOf(statSync(path)),
   async freeBytes(path) {
-    const { bavail, bsize } = await statfs(path);
-    return bavail * bsize;
+    const { blocks, bavail, bsize } = await statfs(path);
+    // A tmpfs or hugetlbfs that was mounted without a limit says that it has no blocks at all.
+    return blocks === 0 ? Number.POSITIVE_INFINITY : bavail * bsize;
   },
   readdir: (path, options) => readdir(path, { recursive: options?.recursive ?? false }),
   async mkdir(path, options) {

@@ -231,6 +231,22 @@ test('directory lock: one that is being made, and dies before it listens, is in 
   t.deepEqual(readdirSync(join(folder, 'lock')), ['note']);
 });
 
+test('directory lock: where there are no symbolic links, as on hugetlbfs, another process is refused, too', async (t) => {
+  const folder = temporaryFolder(t);
+  const symlink = async (): Promise<never> => {
+    throw Object.assign(new Error('EINVAL: invalid argument, symlink'), { code: 'EINVAL' });
+  };
+  const lock = await DirectoryLock.acquire(folder, {
+    nodeId: 'huge',
+    env: { ...env, files: { ...env.files, symlink } },
+  });
+  const message = `${folder} is in use by process ${process.pid}: each node needs a directory of its own; set another disk_path, or stop that process`;
+  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'b', env }), { instanceOf: DiskError, message });
+  await lock.release();
+  t.deepEqual(readdirSync(join(folder, 'lock')), []);
+  t.true(await isFree(folder));
+});
+
 test('directory lock: where there can be no sockets, or no folder, it says so', async (t) => {
   const folder = temporaryFolder(t);
   const refusing: Network = {

@@ -12,6 +12,7 @@ import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { openPoolFolder } from '../../src/node/warm/pool-folder.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemFiles } from '../../src/system/system-files.js';
+import { hugeSuffix, mountedHuge, withHugePages } from '../_support/disk/mounts.js';
 import { serialWithAddon, suffix } from '../_support/native/addon.js';
 import { createStore } from '../_support/node/store-fixture.js';
 import { content, freePort, until } from '../_support/support.js';
@@ -73,6 +74,25 @@ serialWithAddon(
     t.true(other.stats().hits.remote >= KEYS.length);
   },
 );
+
+withHugePages(`pool path: on hugetlbfs${hugeSuffix}`, async (t) => {
+  const port = await freePort();
+  const path = join(mountedHuge(t, 16), 'pool');
+  const before = await keptStore(t, port, { pool_path: path });
+  await setAll(before);
+  t.deepEqual(await before.delete(['key 1']), [true]);
+  await t.throwsAsync(keptStore(t, port, { pool_path: path }), {
+    message: /is in use by process \d+: each node needs/,
+  });
+  await before.close();
+  const store = await keptStore(t, port, { pool_path: path });
+  await until(async () => (await readAll(store)) === KEYS.length - 1);
+  await store.close();
+  await t.throwsAsync(keptStore(t, port, { pool_path: path, global_segment_size: '5mb' }), {
+    instanceOf: ConfigError,
+    message: /pages cannot be 5 MiB long: on hugetlbfs, global_segment_size must be a multiple of the huge pages/,
+  });
+});
 
 serialWithAddon(`pool path: what is overwritten, deleted or cleared does not come back${suffix}`, async (t) => {
   const port = await freePort();

@@ -71,7 +71,7 @@ export interface Files {
   writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
   /** The status of a path; symbolic links are followed. */
   status(path: string): Promise<FileStatus>;
-  /** Bytes that this user may still write to the file system that `path` is on. */
+  /** Bytes that this user may still write to the file system that `path` is on; Infinity: it has no limit of its own. */
   freeBytes(path: string): Promise<number>;
   /** Names of the directory's entries; with `recursive`, paths of all entries below it. */
   readdir(path: string, options?: { readonly recursive?: boolean }): Promise<string[]>;

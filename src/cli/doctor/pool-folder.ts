@@ -24,7 +24,7 @@ export async function checkPoolFolder(path: string, poolBytes: number): Promise<
   }
   const wanted = resolve(path);
   const folder = await nearestFolder(wanted);
-  const { type, bavail, bsize } = await statfs(folder);
+  const { type, blocks, bavail, bsize } = await statfs(folder);
   const fileSystem = IN_MEMORY.get(type >>> 0);
   if (fileSystem === undefined) {
     const detail = `${folder} is on a file system of type 0x${(type >>> 0).toString(16)}, which is not in memory`;
@@ -35,9 +35,11 @@ export async function checkPoolFolder(path: string, poolBytes: number): Promise<
   const findings: Finding[] = [{ subject, state: 'ok', detail: `${there}${folder} is on ${fileSystem}` }];
   const neededBytes = poolBytes + poolIndexBytes(poolBytes);
   const ownBytes = (await bytesOf(join(wanted, PAGES_FILE))) + (await bytesOf(join(wanted, INDEX_FILE)));
-  const freeBytes = bavail * bsize;
+  // Without a limit of its own, the file system says that it has no blocks at all.
+  const freeBytes = blocks === 0 ? Number.POSITIVE_INFINITY : bavail * bsize;
+  const free = blocks === 0 ? 'no limit' : `${formatSize(freeBytes)} free`;
   const own = ownBytes === 0 ? '' : `, and ${formatSize(ownBytes)} taken by the pool itself`;
-  const detail = `${formatSize(freeBytes)} free${own}; ${formatSize(neededBytes)} wanted with the index`;
+  const detail = `${free}${own}; ${formatSize(neededBytes)} wanted with the index`;
   const isEnough = freeBytes + ownBytes >= neededBytes;
   const advice = 'make the file system larger (mount -o remount,size=…), or global_segment_size smaller';
   findings.push({ subject: 'pool space', detail, ...(isEnough ? { state: 'ok' } : { state: 'problem', advice }) });

@@ -17,8 +17,10 @@ export const LOCK_FOLDER = 'lock';
 const ENTRY_NAME = /^(\d+)-([0-9a-f]{16})$/;
 /** Prefix of the name of a socket that does not listen yet. */
 const NEW_PREFIX = 'new-';
-/** Suffix of the mark of the entry that has the lock: a symbolic link whose target is the node's id. */
+/** Suffix of the mark of the entry that has the lock: a symbolic link whose target is the node's id, or an empty file where there are no such links. */
 const OWNER_SUFFIX = '.owner';
+/** What systems answer where the file system has no symbolic links. */
+const HAS_NO_LINKS: ReadonlySet<string> = new Set(['EINVAL', 'EOPNOTSUPP', 'ENOTSUP', 'EPERM']);
 /** Longest address of a Unix socket that every system accepts. */
 const SOCKET_PATH_MAX_BYTES = 103;
 
@@ -79,8 +81,16 @@ class Entry {
     this.#files = files;
   }
 
-  mark(nodeId: string): Promise<void> {
-    return this.#files.symlink(nodeId === '' ? '-' : nodeId, this.#path + OWNER_SUFFIX);
+  async mark(nodeId: string): Promise<void> {
+    const path = this.#path + OWNER_SUFFIX;
+    try {
+      await this.#files.symlink(nodeId === '' ? '-' : nodeId, path);
+    } catch (error) {
+      // A hugetlbfs has no symbolic links, and its files cannot be written: the mark has no text there.
+      if (!HAS_NO_LINKS.has((error as NodeJS.ErrnoException).code ?? '')) throw error;
+      const file = await this.#files.open(path, { write: true, create: true });
+      await file.close();
+    }
   }
 
   withdraw(): Promise<void> {
@@ -192,10 +202,11 @@ class Entries {
   /** The error about the first of these entries that is alive and has the lock; null: none has it. */
   async #firstOwner(names: readonly string[]): Promise<DiskError | null> {
     for (const name of names) {
-      const nodeId = await this.#env.files.readlink(join(this.#folder, name + OWNER_SUFFIX)).catch(ifMissing);
+      const nodeId = await this.#env.files.readlink(join(this.#folder, name + OWNER_SUFFIX)).catch(ifNoLink);
       if (nodeId === null || !(await this.#probe(name)).isAlive) continue;
+      const owner = nodeId === '' ? '' : ` (node ${nodeId})`;
       return new DiskError(
-        `${this.#directory} is in use by process ${ENTRY_NAME.exec(name)?.[1]} (node ${nodeId}): each node needs a directory of its own; set another disk_path, or stop that process`,
+        `${this.#directory} is in use by process ${ENTRY_NAME.exec(name)?.[1]}${owner}: each node needs a directory of its own; set another disk_path, or stop that process`,
       );
     }
     return null;
@@ -286,8 +297,11 @@ function numberOf(name: string): string {
   return ENTRY_NAME.exec(name)?.[2] ?? '';
 }
 
-function ifMissing(error: unknown): null {
-  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+/** Null: there is no mark. Empty: the mark is a file and not a link. */
+function ifNoLink(error: unknown): '' | null {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code === 'ENOENT') return null;
+  if (code === 'EINVAL') return '';
   throw error;
 }
 

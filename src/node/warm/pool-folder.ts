@@ -122,7 +122,7 @@ async function provide(path: string, bytes: number, env: Environment): Promise<H
   const file = await env.files.open(path, { write: true, create: true, mode: FILE_MODE });
   let region: HostRegion | undefined;
   try {
-    if ((await file.status()).sizeBytes !== bytes) await file.truncate(bytes);
+    if ((await file.status()).sizeBytes !== bytes) await file.truncate(bytes).catch(refuseLength(path, bytes));
     region = HostRegion.keep(env.host, path, bytes);
     await reserve(path, file, { bytes, env });
     return region;
@@ -132,6 +132,16 @@ async function provide(path: string, bytes: number, env: Environment): Promise<H
   } finally {
     await file.close();
   }
+}
+
+function refuseLength(path: string, bytes: number): (error: NodeJS.ErrnoException) => never {
+  return (error) => {
+    if (error.code !== 'EINVAL') throw error;
+    throw refusal(
+      `${path} cannot be ${formatSize(bytes)} long: on hugetlbfs, global_segment_size must be a multiple of the huge pages`,
+      error,
+    );
+  };
 }
 
 async function reserve(
@@ -148,9 +158,10 @@ async function reserve(
   const error = isShort ? ENOSPC : ((await loadNative().addon?.preallocate(file.fd, 0, bytes)) ?? 0);
   if (error === 0) return;
   const isFull = error === ENOSPC || error === EDQUOT;
+  const room = Number.isFinite(freeBytes) ? `room for ${formatSize(freeBytes + allocatedBytes)}` : 'less room';
   throw refusal(
     isFull
-      ? `${path} needs ${formatSize(bytes)}, and its file system has room for ${formatSize(freeBytes + allocatedBytes)}; make that larger, or global_segment_size smaller`
+      ? `${path} needs ${formatSize(bytes)}, and its file system has ${room}; make that larger, or global_segment_size smaller`
       : `${path}: its memory cannot be reserved, error number ${error}; give a folder on tmpfs or hugetlbfs`,
   );
 }

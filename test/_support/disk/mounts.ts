@@ -1,5 +1,14 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { closeSync, ftruncateSync, mkdirSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import {
+  closeSync,
+  ftruncateSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -49,6 +58,37 @@ export function mounted(t: ExecutionContext, type: 'tmpfs' | 'ext4' | 'ext2', mi
     execFileSync('mount', ['-o', 'loop', image, path]);
   }
   // ava runs the last teardown first, so the folder is unmounted before it is removed.
+  t.teardown(() => spawnSync('umount', ['-l', path]));
+  return path;
+}
+
+const HUGE_PAGES_FILE = '/proc/sys/vm/nr_overcommit_hugepages';
+
+/** Reason why no hugetlbfs can be mounted here; empty if one can. */
+const hugeRefusal = refusal || whyNoHugePages();
+
+function whyNoHugePages(): string {
+  try {
+    writeFileSync(HUGE_PAGES_FILE, readFileSync(HUGE_PAGES_FILE));
+    return readFileSync('/proc/filesystems', 'utf8').includes('hugetlbfs') ? '' : 'no hugetlbfs';
+  } catch (error) {
+    return String(error).split('\n')[0] as string;
+  }
+}
+
+/** Runs the test, or skips it if no hugetlbfs can be mounted. */
+export const withHugePages = hugeRefusal === '' ? test.serial : test.serial.skip;
+/** Suffix of the titles of tests that need one. */
+export const hugeSuffix = hugeRefusal === '' ? '' : ` (skipped: ${hugeRefusal})`;
+
+/** A hugetlbfs without a limit of its own, on which the system allows so many huge pages beyond its present ones. */
+export function mountedHuge(t: ExecutionContext, pagesCount: number): string {
+  const path = join(temporaryFolder(t), 'huge');
+  mkdirSync(path);
+  const before = readFileSync(HUGE_PAGES_FILE, 'utf8');
+  writeFileSync(HUGE_PAGES_FILE, String(Number(before) + pagesCount));
+  t.teardown(() => writeFileSync(HUGE_PAGES_FILE, before));
+  execFileSync('mount', ['-t', 'hugetlbfs', 'none', path]);
   t.teardown(() => spawnSync('umount', ['-l', path]));
   return path;
 }
