@@ -24,7 +24,7 @@ import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
 import { objectPartsOf, ToldGate } from './object-wiring.js';
-import { type PlacingNode, placingOf, type StorePlacing } from './placing/store-placing.js';
+import { type PlacingNode, placementClearsOf, placingOf, type StorePlacing } from './placing/store-placing.js';
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
@@ -84,6 +84,8 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
   const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env);
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
+  const placingNode = placingNodeOf(ground);
+  const clears = placementClearsOf(placingNode, env);
   const pages = new PageStore({
     ...storeParts,
     objectStore: gate && ground.objectStore && objectPartsOf(ground.objectStore, { config, copyThreads, gate }),
@@ -91,7 +93,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
     isPinned,
     onSet: set.tell,
     ...(policies.placesAny ? { onStated: stated.tell } : {}),
-    onCleared: (prefixes) => placing.clear(prefixes),
+    onCleared: (prefixes) => clears.clear(prefixes),
     onGone: gone.tell,
     onChanged: changed.tell,
   });
@@ -103,14 +105,13 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const copies = new RemoteCopies({ ...copying, isPinned });
   set.listen((keys) => copies.set(keys));
   gone.listen((keys) => copies.gone(keys));
-  const leaving = leavingOf({ node: leavingNodeOf(ground), pages, copies, wanted, disk, placing: () => placing, env });
-  const mayTake = () => !leaving.drain.isDraining;
-  const placing = placingOf({ node: placingNodeOf(ground), pool, policies, taking: copying, mayTake, env });
+  const placing = placingOf({ node: placingNode, pool, policies, clears, taking: copying, env });
   stated.listen((keys) => placing.placements?.set(keys));
   gone.listen((keys) => placing.placements?.gone(keys));
+  const leaving = leavingOf({ node: leavingNodeOf(ground), pages, copies, wanted, disk, placing, env });
   const hotReads = new HotReads({
     copy: (keys) => copies.copy(keys, 'hot'),
-    mayCopy: mayTake,
+    mayCopy: () => !leaving.drain.isDraining,
     clock: env.clock,
   });
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));

@@ -42,7 +42,7 @@ export function leavingOf(parts: {
   readonly copies: RemoteCopies;
   readonly wanted: WantedPages;
   readonly disk: DiskStore | null;
-  readonly placing: () => StorePlacing;
+  readonly placing: StorePlacing;
   readonly env: Environment;
 }): StoreLeaving {
   const { node, pages, copies, wanted, disk, placing, env } = parts;
@@ -54,10 +54,13 @@ export function leavingOf(parts: {
     lengthsOf: (keys) => pages.statements.locationsOf(keys).map((location) => location?.length ?? null),
     otherNodes: () => [...node.memberIds()].filter((id) => id !== nodeId),
     storageNodes: () => node.storageNodes().map((each) => each.nodeId),
-    unplacedPages: () => placing().placements?.stats().unplacedPages ?? 0,
+    unplacedPages: () => placing.placements?.stats().unplacedPages ?? 0,
     reportsLateMs: READ_REPORTS_LATE_MAX_MS,
     handOver: (id, keys, timeoutMs) => handovers.ask(id, keys, timeoutMs),
-    stopPublishing: () => pages.stopPublishing(),
+    stopPublishing() {
+      pages.stopPublishing();
+      placing.taken?.stop();
+    },
     diskQueueBytes: () => disk?.info().queueBytes ?? 0,
     leave: () => node.leave(),
     lingerMs: Math.min(DRAIN_LINGER_MAX_MS, Math.max(DRAIN_LINGER_MIN_MS, heartbeatMs)),
@@ -66,8 +69,7 @@ export function leavingOf(parts: {
   const takeOver = async (keys: readonly string[]): Promise<Uint8Array> => {
     const refused = new Uint8Array(keys.length);
     if (drain.isDraining) return refused;
-    const { taken } = placing();
-    const copied = await (taken?.takeOver(keys) ?? copies.copy(keys, 'handover'));
+    const copied = await (placing.taken?.takeOver(keys) ?? copies.copy(keys, 'handover'));
     // This node has begun to drain meanwhile, and has chosen the pages to hand over without these.
     if (drain.isDraining) return refused;
     // The pages were wanted on the drained node: this one hands them on when it is drained in its turn.
@@ -79,12 +81,12 @@ export function leavingOf(parts: {
     start: (params) => drain.start(drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms)),
     takeOver,
     async close() {
-      await Promise.all([drain.close(), copies.close(), placing().close()]);
+      await Promise.all([drain.close(), copies.close(), placing.close()]);
     },
     verify() {
       copies.verify();
       wanted.verify();
-      placing().verify();
+      placing.verify();
     },
   };
 }

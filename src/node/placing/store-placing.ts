@@ -16,8 +16,6 @@ export interface StorePlacing {
   readonly placements: Placements | null;
   /** The pages that others have placed here; null: this is no storage node. */
   readonly taken: TakenPages | null;
-  /** Clears what this node has placed; resolves when storage nodes have answered, or soon. */
-  readonly clear: (prefixes: readonly string[] | undefined) => Promise<void>;
   /** Ends placing and taking. Resolves when neither uses the pool any more. */
   close(): Promise<void>;
   /** Throws `InvariantError` unless what waits, what is placed and what is taken is counted. */
@@ -37,46 +35,47 @@ export interface PlacingNode {
   onMembersChanged(listener: () => void): void;
 }
 
-/** Makes a store's part in placing pages. `mayTake`: whether the node takes pages now. */
+/** Makes the part that has storage nodes drop what this node has placed there. */
+export function placementClearsOf(node: PlacingNode, env: Environment): PlacementClears {
+  const clears = new PlacementClears({
+    nodeId: node.nodeId,
+    storageNodes: () => node.storageNodes(),
+    ask: (id, request) => node.calls.clear(id, request),
+    nextVersion: () => node.nextVersion(),
+    env,
+  });
+  node.onMembersChanged(() => clears.membersChanged());
+  return clears;
+}
+
+/** Makes a store's part in placing pages. */
 export function placingOf(parts: {
   readonly node: PlacingNode;
   readonly pool: PublishedPool;
   readonly policies: KeyPolicies;
-  readonly taking: Omit<TakenPagesParts, 'mayTake'>;
-  readonly mayTake: () => boolean;
+  readonly clears: PlacementClears;
+  readonly taking: TakenPagesParts;
   readonly env: Environment;
 }): StorePlacing {
-  const { node, pool, policies, taking, mayTake, env } = parts;
+  const { node, pool, policies, clears, taking, env } = parts;
   const { nodeId, calls } = node;
-  const storageNodes = () => node.storageNodes();
   const placements = policies.placesAny
     ? new Placements({
         nodeId,
         pool,
         policyOf: policies.of,
         hasDisk: taking.disk !== undefined,
-        storageNodes,
+        storageNodes: () => node.storageNodes(),
         ask: (id, request, timeoutMs) => calls.take(id, request, timeoutMs),
         env,
       })
     : null;
-  const clears = new PlacementClears({
-    nodeId,
-    storageNodes,
-    ask: (id, request) => calls.clear(id, request),
-    nextVersion: () => node.nextVersion(),
-    env,
-  });
-  const taken = node.role === 'storage' ? new TakenPages({ ...taking, mayTake }) : null;
+  const taken = node.role === 'storage' ? new TakenPages(taking) : null;
   reportPlacements(placements, env.metrics);
-  node.onMembersChanged(() => {
-    placements?.membersChanged();
-    clears.membersChanged();
-  });
+  if (placements !== null) node.onMembersChanged(() => placements.membersChanged());
   return {
     placements,
     taken,
-    clear: (prefixes) => clears.clear(prefixes),
     async close() {
       placements?.close();
       clears.close();

@@ -28,8 +28,6 @@ export type TakenPagesParts = Omit<PageCopierParts, 'directory' | 'pool' | 'disk
       'announcePromoted' | 'drop' | 'isVoid' | 'locationsOf' | 'restate' | 'retract'
     >;
   };
-  /** Whether the node takes pages now. */
-  readonly mayTake: () => boolean;
   readonly clock: Clock;
 };
 
@@ -55,6 +53,7 @@ export class TakenPages {
   #onNone: () => void = () => {};
   /** The pages on their way here, request by request, and the nodes that place them. */
   readonly #coming = new Set<{ readonly takenFor: number; readonly keys: readonly string[] }>();
+  #isStopped = false;
   #isClosed = false;
 
   constructor(parts: TakenPagesParts) {
@@ -120,6 +119,11 @@ export class TakenPages {
     if (this.#requests > 0) await new Promise<void>((resolve) => (this.#onNone = resolve));
   }
 
+  /** Takes no pages from now on; those that are here, and requests under way, are not affected. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
   /** Longest page that is taken, in bytes. */
   get #maxBytes(): number {
     return Math.min(this.#parts.pool.capacity, PAGE_MAX_BYTES);
@@ -127,7 +131,7 @@ export class TakenPages {
 
   /** Works on a request when those before it are done; undefined: it is refused, or has failed. */
   async #inTurn<T>(work: () => Promise<T>): Promise<T | undefined> {
-    if (this.#isClosed || !this.#parts.mayTake() || this.#requests >= PLACEMENT_REQUESTS_MAX_COUNT) return undefined;
+    if (this.#isClosed || this.#isStopped || this.#requests >= PLACEMENT_REQUESTS_MAX_COUNT) return undefined;
     this.#requests++;
     try {
       return await this.#turns.use(async () => (this.#isClosed ? undefined : await work()));
