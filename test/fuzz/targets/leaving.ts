@@ -34,6 +34,7 @@ class LeavingNode {
       heartbeatInterval: 2,
       handovers,
       memberIds: () => ['me'],
+      storageNodes: () => [],
       leave: async () => void this.departures++,
     };
     const copy = async (keys: readonly string[]) => {
@@ -49,6 +50,7 @@ class LeavingNode {
       copies: { copy },
       wanted: { keys: () => KEYS, read() {} },
       disk: null,
+      placing: { placements: null, taken: null },
       env: { ...systemEnvironment({ log: silentLogger }), clock: this.clock },
     } as never);
     this.handlers.handle(DRAIN_METHOD, start);
