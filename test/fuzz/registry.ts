@@ -15,6 +15,8 @@ import { keyEncoding } from './targets/keys.js';
 import { copyAnswers, leavingCalls } from './targets/leaving.js';
 import { metricsHttp } from './targets/metrics-http.js';
 import { nodeCalls, promoteAnswers } from './targets/node-calls.js';
+import { objectErrors, objectHeaders } from './targets/object-headers.js';
+import { placementAnswers, placementCalls } from './targets/placement-calls.js';
 import { locations, nodeRecords } from './targets/records.js';
 import { clusterReports, statusAnswers } from './targets/reports.js';
 import { respCommands, respConnection } from './targets/resp.js';
@@ -53,6 +55,10 @@ export const FUZZERS: readonly Fuzzer[] = [
   promoteAnswers,
   leavingCalls,
   copyAnswers,
+  placementCalls,
+  placementAnswers,
+  objectHeaders,
+  objectErrors,
   clusterReports,
   statusAnswers,
   metricsHttp,
