@@ -34,7 +34,7 @@ export type ObjectAnswer =
     }
   /** There is no such object. */
   | { readonly kind: 'absent' }
-  /** The object is not, or is, as the request demands. */
+  /** The object is not as the write demands. */
   | { readonly kind: 'precondition' }
   | {
       readonly kind: 'failed';
@@ -70,10 +70,16 @@ export function answerOf(
   headers: HttpHeaders,
   { parts, isWrite }: { readonly parts: readonly Uint8Array[]; readonly isWrite: boolean },
 ): ObjectAnswer {
-  if (status >= 200 && status < 300) return { kind: 'done', headers, parts };
+  if (status >= 200 && status < 300) {
+    // Something that stands before the store, and answers for it, has stored nothing.
+    const isOfStore = !isWrite || (headers.etag !== undefined && parts.every(({ length }) => length === 0));
+    if (isOfStore) return { kind: 'done', headers, parts };
+    return { kind: 'failed', fault: 'refused', detail: `status ${status}, but not as a store confirms a write` };
+  }
   const code = codeOf(parts);
-  if (status === 404 && code !== 'NoSuchBucket') return { kind: 'absent' };
-  if (status === 412 || (status === 409 && isWrite)) return { kind: 'precondition' };
+  // Only the store itself knows that an object is not there; a marker that seems absent would make cleared pages readable.
+  if (status === 404 && code === 'NoSuchKey') return { kind: 'absent' };
+  if (isWrite && (status === 412 || status === 409)) return { kind: 'precondition' };
   const fault = CODES[code] ?? faultOf(status, headers);
   const region = fault === 'region' ? regionOf(headers, parts) : '';
   const detail = `${code === '' ? `status ${status}` : `${code} (status ${status})`}${region}`;

@@ -249,7 +249,8 @@ export class ObjectStore {
 
 function foundOf(answer: ObjectAnswer | { readonly kind: 'skipped' }): Found {
   if (answer.kind === 'skipped') return { kind: 'failed', fault: 'skipped' };
-  if (answer.kind === 'absent' || answer.kind === 'precondition') return { kind: 'absent' };
+  if (answer.kind === 'absent') return { kind: 'absent' };
+  if (answer.kind === 'precondition') return { kind: 'unusable', tag: undefined };
   if (answer.kind === 'failed') {
     const isUnusable = ['too_long', 'refused', 'unwanted'].includes(answer.fault);
     return isUnusable ? { kind: 'unusable', tag: undefined } : { kind: 'failed', fault: answer.fault };

@@ -46,6 +46,23 @@ test.serial('objects: delete is false while the store does not confirm it', asyn
   t.deepEqual(await getPages(second, 0, 1), [false]);
 });
 
+test.serial(
+  'objects: what something before the store answers to a write confirms no deletion and no clearing',
+  async (t) => {
+    const s3 = await S3Server.start(t);
+    const first = await objectNode(t, s3);
+    await storePages(first, s3, 0, 2);
+    const page = Buffer.from('<html>please log in</html>');
+    s3.fault = ({ method }) => (method === 'PUT' ? { kind: 'held', until: Promise.resolve(), body: page } : undefined);
+    t.deepEqual(await first.store.delete(['page-0']), [false]);
+    await t.throwsAsync(first.store.clear(), { code: 'ERR_OBJECT_STORE' });
+    s3.fault = () => undefined;
+    await first.store.clear();
+    const second = await objectNode(t, s3);
+    t.deepEqual(await getPages(second, 0, 2), all(2, false));
+  },
+);
+
 test.serial('objects: a write that arrives after the deletion of its page does not bring it back', async (t) => {
   const s3 = await S3Server.start(t);
   const first = await objectNode(t, s3);

@@ -91,6 +91,12 @@ const FAILURES: Readonly<Record<string, (seen: SeenRequest) => Fault | undefined
   'it is forbidden': onPages({ kind: 'error', status: 403, code: 'AccessDenied' }),
   'the store is busy': onPages({ kind: 'error', status: 503, code: 'SlowDown' }),
   'the marker of its writer cannot be read': onWriters({ kind: 'error', status: 500, code: 'InternalError' }),
+  'something before the store says that there is no marker of its writer': onWriters({
+    ...{ kind: 'error', status: 404, code: '' },
+  }),
+  'something before the store refuses to read the marker of its writer': onWriters({
+    ...{ kind: 'error', status: 412, code: '' },
+  }),
   'the marker of its writer is damaged': onWriters({ kind: 'body', body: Buffer.from('no marker') }),
 };
 
