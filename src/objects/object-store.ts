@@ -49,6 +49,9 @@ export interface ObjectStoreParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
 }
 
+/** A tag that no object has. */
+export const OTHER_TAG = `"${'0'.repeat(32)}"`;
+
 /** Shortest time between two log records about a failing store. */
 const LOG_INTERVAL_MS = 60_000;
 
@@ -193,27 +196,29 @@ export class ObjectStore {
     this.#parts.client.close();
   }
 
-  /** Writes an object that must not be there, until it is there. */
+  /** Writes an object that must not be there, until it is there, and then in place of one that is not there. */
   async #testConditions(): Promise<boolean | undefined> {
-    const { writer, env } = this.#parts;
+    const { env } = this.#parts;
+    let conflicts = 0;
+    for (const replaces of [null, null, OTHER_TAG]) {
+      if (replaces === null && conflicts > 0) continue;
+      const written = await this.#writeTest(replaces);
+      if (written === 'conflict') conflicts++;
+      else if (written !== 'done') return undefined;
+    }
+    this.#isConditional = conflicts === 2;
+    if (this.#isConditional) return true;
+    env.log.log('warn', 'object store ignores the conditions of writes; this node only reads from it');
+    return false;
+  }
+
+  #writeTest(replaces: string | null): Promise<Written> {
+    const { writer } = this.#parts;
     const header: ObjectHeader = {
       ...{ kind: 'test', key: writer, writer, length: 0, checksum: 0 },
       ...{ generation: 0, version: 0, expires: 0 },
     };
-    for (let attempt = 0; attempt < 2; attempt++) {
-      const written = await this.write(this.names.ofTest(writer), header, {
-        replaces: null,
-        timeoutMs: OBJECT_STALL_MS,
-      });
-      if (written === 'conflict') {
-        this.#isConditional = true;
-        return true;
-      }
-      if (written !== 'done') return undefined;
-    }
-    this.#isConditional = false;
-    env.log.log('warn', 'object store ignores the conditions of writes; this node only reads from it');
-    return false;
+    return this.write(this.names.ofTest(writer), header, { replaces, timeoutMs: OBJECT_STALL_MS });
   }
 
   async #read(request: ObjectRequest): Promise<ObjectAnswer | { readonly kind: 'skipped' }> {

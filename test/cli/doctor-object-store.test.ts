@@ -60,6 +60,11 @@ test('doctor: a region, permissions and an address that are wrong are told', asy
     [{ kind: 'error', status: 301, code: 'PermanentRedirect' }, /PermanentRedirect.*set object_store_region/],
     [{ kind: 'error', status: 403, code: 'AccessDenied' }, /AccessDenied.*s3:ListBucket/],
     [{ kind: 'error', status: 503, code: 'SlowDown' }, /SlowDown.*overloaded/],
+    [
+      { kind: 'held', until: Promise.resolve(), body: Buffer.from('<html>') },
+      /not the test object.*speaks the S3 protocol/,
+    ],
+    [{ kind: 'error', status: 404, code: '' }, /status 404.*speaks the S3 protocol/],
   ];
   for (const [fault, expected] of faults) {
     s3.fault = () => fault;
@@ -75,9 +80,11 @@ test('doctor: a store that may only be read, or ignores conditions, is a warning
   const [, readOnly] = await findings(s3);
   t.is(readOnly?.state, 'warning');
   t.regex(readOnly?.advice ?? '', /only read.*s3:PutObject/);
-  const [, careless] = await findings(await S3Server.start(t, { isConditional: false }));
-  t.is(careless?.state, 'warning');
-  t.regex(careless?.detail ?? '', /ignores the conditions/);
+  for (const conditions of [[], ['if-none-match']]) {
+    const [, careless] = await findings(await S3Server.start(t, { conditions }));
+    t.is(careless?.state, 'warning');
+    t.regex(careless?.detail ?? '', /ignores the conditions/);
+  }
 });
 
 test('doctor: no access key anywhere is told, with the places for one', async (t) => {

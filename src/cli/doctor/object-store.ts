@@ -1,11 +1,13 @@
 import { hostname } from 'node:os';
 import type { Environment } from '../../base/environment/environment.js';
+import type { HttpHeaders } from '../../base/environment/http-client.js';
 import { formatEndpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { OBJECT_STALL_MS } from '../../base/limits.js';
 import type { ObjectStoreSettings } from '../../base/settings/object-store-settings.js';
 import type { ObjectAnswer, ObjectFault } from '../../objects/object-answer.js';
-import { encodeHeader, ObjectNames, writerIdOf } from '../../objects/object-format.js';
+import { decodeHeader, encodeHeader, ObjectNames, writerIdOf } from '../../objects/object-format.js';
+import { OTHER_TAG } from '../../objects/object-store.js';
 import { type OpenedObjectStore, openObjectStore } from '../../objects/open-object-store.js';
 import type { Finding } from './finding.js';
 
@@ -61,6 +63,10 @@ async function examine({ client, place, region }: OpenedObjectStore, { clock }: 
   const read = await client.send({ method: 'GET', name, timeoutMs: OBJECT_STALL_MS });
   const tookMs = clock.nowMs() - startMs;
   if (read.kind === 'failed') return [problem(`reading from ${where}`, read, region)];
+  if (read.kind === 'done' && decodeHeader(Buffer.concat(read.parts)) === undefined) {
+    const other = { kind: 'failed', fault: 'refused', detail: 'the answer is not the test object' } as const;
+    return [problem(`reading from ${where}`, other, region)];
+  }
   const reading: Finding = {
     ...{ subject: SUBJECT, state: 'ok' },
     detail: `${where}, region ${region}, can be read; one request took ${tookMs.toFixed(0)} ms`,
@@ -69,16 +75,17 @@ async function examine({ client, place, region }: OpenedObjectStore, { clock }: 
     ...{ kind: 'test', key: writer, writer, length: 0, checksum: 0 },
     ...{ generation: 0, version: 0, expires: 0 },
   });
-  const write = () =>
-    client.send({
-      ...{ method: 'PUT', name, body: [body], timeoutMs: OBJECT_STALL_MS },
-      headers: { 'If-None-Match': '*' },
-    });
-  const first = await write();
-  if (first.kind === 'failed') return [reading, unwritable(where, first)];
-  const second = first.kind === 'precondition' ? first : await write();
-  if (second.kind === 'failed') return [reading, unwritable(where, second)];
-  if (second.kind === 'precondition') {
+  const write = (headers: HttpHeaders) =>
+    client.send({ ...{ method: 'PUT', name, body: [body], timeoutMs: OBJECT_STALL_MS }, headers });
+  const isNew = { 'If-None-Match': '*' };
+  let conflicts = 0;
+  for (const condition of [isNew, isNew, { 'If-Match': OTHER_TAG }]) {
+    if (condition === isNew && conflicts > 0) continue;
+    const written = await write(condition);
+    if (written.kind === 'failed') return [reading, unwritable(where, written)];
+    if (written.kind === 'precondition') conflicts++;
+  }
+  if (conflicts === 2) {
     return [reading, { subject: SUBJECT, state: 'ok', detail: 'can be written, and keeps the conditions of writes' }];
   }
   const advice =

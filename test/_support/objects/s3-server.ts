@@ -65,17 +65,21 @@ export class S3Server {
   readonly requests: SeenRequest[] = [];
   readonly port: number;
   readonly #upstream: number;
-  readonly #isConditional: boolean;
+  /** Headers of conditions that are kept. */
+  readonly #conditions: readonly string[];
   readonly #turns = new Map<string, Promise<unknown>>();
 
-  private constructor(port: number, upstream: number, isConditional: boolean) {
+  private constructor(port: number, upstream: number, conditions: readonly string[]) {
     this.port = port;
     this.#upstream = upstream;
-    this.#isConditional = isConditional;
+    this.#conditions = conditions;
   }
 
   /** Starts one, which ends with the test. */
-  static async start(t: Pick<ExecutionContext, 'teardown'>, { isConditional = true } = {}): Promise<S3Server> {
+  static async start(
+    t: Pick<ExecutionContext, 'teardown'>,
+    { conditions = ['if-none-match', 'if-match'] }: { readonly conditions?: readonly string[] } = {},
+  ): Promise<S3Server> {
     const directory = mkdtempSync(join(tmpdir(), 'meshcache-s3-'));
     const real = new S3rver({
       ...{ address: '127.0.0.1', port: 0, directory, silent: true },
@@ -84,7 +88,7 @@ export class S3Server {
     const { port: upstream } = await real.run();
     const server = http.createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const made = new S3Server((server.address() as AddressInfo).port, upstream, isConditional);
+    const made = new S3Server((server.address() as AddressInfo).port, upstream, conditions);
     server.on('request', (request, response) => void made.#serve(request, response).catch(() => response.destroy()));
     t.teardown(async () => {
       server.closeAllConnections();
@@ -147,8 +151,10 @@ export class S3Server {
   #put(seen: SeenRequest, url: string, body: Buffer): Promise<Answer> {
     const before = this.#turns.get(seen.name) ?? Promise.resolve();
     const turn = before.then(async () => {
-      const { 'if-none-match': none, 'if-match': match } = seen.headers;
-      if (this.#isConditional && (none !== undefined || match !== undefined)) {
+      const [none, match] = ['if-none-match', 'if-match'].map((each) =>
+        this.#conditions.includes(each) ? seen.headers[each] : undefined,
+      );
+      if (none !== undefined || match !== undefined) {
         const { status, headers: found } = await this.#pass('HEAD', url, {});
         const isThere = status === 200;
         if ((none === '*' && isThere) || (match !== undefined && match !== found.etag)) return refused();
