@@ -145,7 +145,9 @@ export class ObjectClient {
           else finish(answerOf(status, head, { parts, isWrite }));
         },
       });
-      const cancelTimeout = clock.after(timeoutMs, () => cancel('timed_out', `no answer within ${timeoutMs / 1000} s`));
+      const cancelTimeout = clock.after(timeoutMs, () =>
+        cancel('timed_out', `no answer within ${Math.ceil(timeoutMs / 1000)} s`),
+      );
       let cancelStall = (): void => {};
       const watch = (ms: number): void => {
         cancelStall = clock.after(ms, () => {
