@@ -68,6 +68,19 @@ test.serial('objects: an entry that was set by name is not overtaken by an older
   t.is(await node.store.get('page-0'), null);
 });
 
+test.serial('objects: a page that was asked for with a wrong length is read with the right one', async (t) => {
+  const s3 = await S3Server.start(t);
+  await storePages(await objectNode(t, s3), s3, 0, 4);
+  const second = await objectNode(t, s3);
+  const wrong = keysOf(0, 4).map(() => new Uint8Array(PAGE / 2));
+  for (const [i, key] of keysOf(0, 4).entries()) t.false(await second.store.get(key, wrong[i] as Uint8Array));
+  // The same wrong length costs no further request.
+  const requests = s3.requests.length;
+  t.false(await second.store.get('page-0', wrong[0] as Uint8Array));
+  t.is(s3.requests.length, requests);
+  t.deepEqual(await getPages(second, 0, 4), all(4, true));
+});
+
 /** Damage of an object, by what is wrong with it; none of it says anything about other objects. */
 const DAMAGE: Readonly<Record<string, Fault>> = {
   'another magic': { kind: 'flipped', at: 0 },

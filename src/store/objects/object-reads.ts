@@ -70,7 +70,7 @@ export class ObjectReads {
   /** Brings pages into the pool; see {@link WantedObjects}. Never rejects because of the store. */
   async bring({ keys, lengths, signal, use }: WantedObjects): Promise<void> {
     const { search, clock } = this.#parts;
-    const wanted = this.#worthAsking(keys);
+    const wanted = this.#worthAsking(keys, lengths);
     if (wanted.length === 0) return;
     const untilMs = clock.nowMs() + OBJECT_READ_TIMEOUT_MS;
     const checks = search.begin(signal);
@@ -138,12 +138,12 @@ export class ObjectReads {
   }
 
   /** Indices of keys, each key once, that are worth a request now. */
-  #worthAsking(keys: readonly string[]): number[] {
+  #worthAsking(keys: readonly string[], lengths?: readonly number[] | undefined): number[] {
     const { search, isReadable, store } = this.#parts;
     if (this.#isClosed || store.isReadingPaused || !isReadable()) return [];
     const seen = new Set<string>();
     return keys.flatMap((key, i) => {
-      if (seen.has(key) || !search.mayHave(key)) return [];
+      if (seen.has(key) || !search.mayHave(key, lengths?.[i])) return [];
       seen.add(key);
       return [i];
     });
@@ -211,7 +211,8 @@ export class ObjectReads {
       else if (!(await checks.isGood(header))) result = 'cleared';
       else return { index, key, object: found.object };
     }
-    if (result !== 'failed') search.noteAbsent(key);
+    // An object of another length may be the page that a call with the right length wants.
+    if (result !== 'failed') search.noteAbsent(key, found.kind === 'unusable' ? length : undefined);
     metrics.count('meshcache_object_reads_total', 1, { result });
     return undefined;
   }

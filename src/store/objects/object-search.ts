@@ -26,6 +26,14 @@ export interface PageAnnouncements {
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
 }
 
+/** What is known of a page that the store does not have. */
+interface Absence {
+  /** Time until which the store is not asked again. */
+  readonly untilMs: number;
+  /** The length that the page does not have; undefined: there is no page of any length. */
+  readonly length: number | undefined;
+}
+
 export interface ObjectSearchParts {
   readonly store: ObjectStore;
   readonly statements: Pick<PageAnnouncements, 'isVoid'>;
@@ -36,25 +44,26 @@ export interface ObjectSearchParts {
 /** What is known of objects before and after they are read: which are worth a request, and which are good. */
 export class ObjectSearch {
   readonly #parts: ObjectSearchParts;
-  /** Keys that the store had no page of, each with the time until which it is not asked again, the earliest first. */
-  readonly #absent = new Map<string, number>();
+  /** Keys that the store had no page of, the one that was noted first at the beginning. */
+  readonly #absent = new Map<string, Absence>();
   readonly #damaged = new Set<string>();
 
   constructor(parts: ObjectSearchParts) {
     this.#parts = parts;
   }
 
-  /** Whether the store may have the page, and a page from there would be good. */
-  mayHave(key: string): boolean {
-    const untilMs = this.#absent.get(key);
-    if (untilMs !== undefined && untilMs > this.#parts.clock.nowMs()) return false;
+  /** Whether the store may have the page with a length, or with any one, and a page from there would be good. */
+  mayHave(key: string, length: number | undefined): boolean {
+    const absence = this.#absent.get(key);
+    const isKnown = absence !== undefined && (absence.length === undefined || absence.length === length);
+    if (isKnown && absence.untilMs > this.#parts.clock.nowMs()) return false;
     return isStorable(key) && !this.#parts.statements.isVoid(key, OBJECT_PAGE_VERSION);
   }
 
-  /** Notes that the store has no good page of the key. */
-  noteAbsent(key: string): void {
+  /** Notes that the store has no good page of the key; with `length`: none of that length. */
+  noteAbsent(key: string, length?: number | undefined): void {
     this.#absent.delete(key);
-    this.#absent.set(key, this.#parts.clock.nowMs() + OBJECT_ABSENT_MS);
+    this.#absent.set(key, { untilMs: this.#parts.clock.nowMs() + OBJECT_ABSENT_MS, length });
     if (this.#absent.size <= OBJECT_ABSENT_MAX_KEYS) return;
     for (const [first] of this.#absent) return void this.#absent.delete(first);
   }
