@@ -17,7 +17,8 @@ const DEFAULT_REGION = 'us-east-1';
 
 /**
  * The access key of a node: from its settings, else from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, else from the shared credentials
- * file. The file is read again after OBJECT_CREDENTIALS_MAX_AGE_MS, so that a key can be replaced while the node runs.
+ * file. The file is read again after OBJECT_CREDENTIALS_MAX_AGE_MS, so that a key can be replaced while the node runs; a file without a key
+ * changes nothing.
  */
 export class CredentialSource {
   readonly #settings: ObjectStoreSettings;
@@ -36,7 +37,8 @@ export class CredentialSource {
     const { clock } = this.#env;
     const known = this.#fromFile;
     if (known !== undefined && clock.nowMs() - known.readMs < OBJECT_CREDENTIALS_MAX_AGE_MS) return known.credentials;
-    const credentials = await this.#readFile();
+    // A file that is just being written has no whole key for a moment.
+    const credentials = (await this.#readFile()) ?? known?.credentials;
     this.#fromFile = { credentials, readMs: clock.nowMs() };
     return credentials;
   }

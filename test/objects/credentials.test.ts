@@ -1,5 +1,6 @@
 import test from 'ava';
 import { ConfigError } from '../../src/base/errors.js';
+import { OBJECT_CREDENTIALS_MAX_AGE_MS } from '../../src/base/limits.js';
 import { parseObjectStorePlace, parseObjectStoreServer } from '../../src/base/settings/object-store-settings.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { CredentialSource, credentialsOf, regionOf } from '../../src/objects/object-credentials.js';
@@ -64,6 +65,18 @@ test('objects: the shared file is read again after a while', async (t) => {
   t.is((await source.required()).accessKeyId, 'AKIDEFAULT');
   turn(60_000, FILE.replace('AKIDEFAULT', 'AKINEXT'));
   t.is((await source.required()).accessKeyId, 'AKINEXT');
+});
+
+test('objects: a shared file that is just being written does not take the key away', async (t) => {
+  const { env, turn } = environment({});
+  const source = new CredentialSource(config(), env);
+  t.is((await source.current())?.accessKeyId, 'AKIDEFAULT');
+  for (const half of ['', '[default]\naws_access_key_id = AKINEW\n']) {
+    turn(OBJECT_CREDENTIALS_MAX_AGE_MS, half);
+    t.is((await source.current())?.accessKeyId, 'AKIDEFAULT');
+  }
+  turn(OBJECT_CREDENTIALS_MAX_AGE_MS, FILE.replace('AKIDEFAULT', 'AKINEW'));
+  t.is((await source.current())?.accessKeyId, 'AKINEW');
 });
 
 test('objects: a file without the profile has no key', (t) => {
