@@ -51,13 +51,21 @@ export const objectErrors: Fuzzer = {
       '403<Error><Code>RequestTimeTooSkewed</Code></Error>',
       '404<Error><Code>NoSuchKey</Code></Error>',
       '301<Error><Code>PermanentRedirect</Code><Region>eu-central-1</Region></Error>',
+      '200<html>',
       '503<html>',
     ].map((text) => Buffer.from(text)),
   run(input) {
     const status = Number(input.toString('latin1', 0, 3));
     if (!Number.isInteger(status) || status < 100) return;
-    const answer = answerOf(status, {}, { parts: [input.subarray(3)], isWrite: (input.at(-1) ?? 0) % 2 === 1 });
-    check((answer.kind === 'done') === (status >= 200 && status < 300), `status ${status} is ${answer.kind}`);
+    const isWrite = (input.at(-1) ?? 0) % 2 === 1;
+    const answer = answerOf(status, {}, { parts: [input.subarray(3)], isWrite });
+    // Without a tag, nothing confirms a write.
+    const isDone = status >= 200 && status < 300 && !isWrite;
+    check((answer.kind === 'done') === isDone, `status ${status} is ${answer.kind}`);
+    check(
+      answer.kind !== 'absent' || input.includes('<Code>NoSuchKey</Code>'),
+      'absent, but the store does not say so',
+    );
     if (answer.kind !== 'failed') return;
     check(OBJECT_FAULTS.includes(answer.fault), `fault ${answer.fault}`);
     check(/^[\x20-\x7e]{1,200}$/.test(answer.detail), 'details that cannot be shown');
