@@ -346,13 +346,13 @@ export class PublishedPool {
   /** The earliest expiry of a page; 0: none expires. */
   readonly firstExpiry = (): number => this.#index.firstExpiry;
 
-  /** Gives pages that still have version `from` the version `to`; returns their keys. */
-  renew(keys: readonly string[], from: number, to: number): string[] {
+  /** Gives pages that still have version `from` the version `to`, and the expiry if one is given; returns their keys. */
+  renew(keys: readonly string[], from: number, to: number, expires?: number): string[] {
     const pages = this.peekBatch(keys);
     return keys.filter((key, i) => {
       const page = pages[i] ?? null;
       if (page === null || page.version !== from) return false;
-      this.#setOrigin(key, page, { ...page, version: to });
+      this.#setOrigin(key, page, { ...page, version: to, expires: expires ?? page.expires });
       return true;
     });
   }

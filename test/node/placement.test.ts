@@ -1,4 +1,6 @@
 import type { ExecutionContext } from 'ava';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { hostPages } from '../../src/store/namespace/host-pages.js';
 import type { NodeNamespace } from '../../src/store/namespace/node-namespace.js';
 import { drain } from '../_support/node/drain-node.js';
 import { type SimStore, startStore } from '../_support/node/simulated-stores.js';
@@ -329,5 +331,29 @@ simulated(
       await world.sleep(500);
     }
     t.is(emptied.stats().poolEntries, 0);
+  },
+);
+
+simulated(
+  'placement: a computed page that is set again with a later expiry keeps it on its storage node, too',
+  async (t, world) => {
+    const { engines } = await startPlacing(world, { engines: 2 });
+    const [writer, reader] = engines as [SimStore, SimStore];
+    const region = HostRegion.wrap(new SharedArrayBuffer(3 * PAGE));
+    region.bytes().set(content(1, 3 * PAGE));
+    await writer.registerMemPoolHost(hostPages({ region, pageBytes: PAGE }));
+    const isPlaced = () => world.until(() => writer.stats().placement?.unplacedPages === 0);
+    await writer.batchSetV1(['once', 'later', 'ever'], [0, 1, 2], { expiresInMs: 20_000 });
+    await isPlaced();
+    await writer.batchSetV1(['later'], [1], { expiresInMs: 60_000 });
+    await writer.batchSetV1(['ever'], [2]);
+    await isPlaced();
+    writer.process.kill();
+    await world.sleep(30_000);
+    t.deepEqual(await Promise.all(['once', 'later', 'ever'].map((key) => reader.exists(key))), [false, true, true]);
+    await expectPage(t, reader, 'later', region.bytes(PAGE, PAGE));
+    await expectPage(t, reader, 'ever', region.bytes(2 * PAGE, PAGE));
+    await world.sleep(60_000);
+    t.deepEqual(await Promise.all(['later', 'ever'].map((key) => reader.exists(key))), [false, true]);
   },
 );

@@ -1,5 +1,6 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
+import { laterExpiry } from '../../base/expiry.js';
 import {
   PLACEMENT_CALL_TIMEOUT_MS,
   PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION,
@@ -43,6 +44,7 @@ interface PlacedPage {
   readonly node: StorageNode;
   readonly version: number;
   readonly length: number;
+  readonly expires: number;
 }
 
 /**
@@ -306,15 +308,15 @@ export class Placements {
   /** Counts a page that a storage node has; true: it is the one that is in the own pool now. */
   #confirm({ node }: PlacementLane, { key, page }: PageLease, now: PublishedPage | null): boolean {
     const { metrics } = this.#parts.env;
-    const { length, version } = page;
+    const { length, version, expires } = page;
     metrics.count('meshcache_placed_pages_total');
     metrics.count('meshcache_placed_bytes_total', length);
     this.#totals.placedPages++;
     this.#totals.placedBytes += length;
     const isOn = this.#lanes.get(node.nodeId)?.node.incarnation === node.incarnation;
-    if (now === null || now.isCopy || !isOn || !isOf({ node, version, length }, now)) return false;
+    if (now === null || now.isCopy || !isOn || !isOf({ node, version, length, expires }, now)) return false;
     this.#unplace(key);
-    this.#placed.set(key, { node, version, length });
+    this.#placed.set(key, { node, version, length, expires });
     this.#placedBytes += length;
     return true;
   }
@@ -460,8 +462,9 @@ export class Placements {
   }
 }
 
-/** Whether the placed page is the one that the pool has now. */
+/** Whether the placed page is the one that the pool has now, and lasts as long. */
 function isOf(placed: PlacedPage | undefined, page: PublishedPage): boolean {
   if (placed === undefined || placed.length !== page.length) return false;
-  return placed.version === page.version || page.kind === 'computed';
+  if (page.kind === 'computed') return laterExpiry(placed.expires, page.expires) === placed.expires;
+  return placed.version === page.version;
 }

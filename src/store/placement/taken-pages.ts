@@ -194,12 +194,17 @@ export class TakenPages {
     }
   }
 
-  /** Gives pages that are here with the same bytes the version with which they were set again elsewhere: by an older one they would be void. */
+  /**
+   * Gives named pages that are here with the same bytes the version with which they were set again elsewhere: by an older one they would be void.
+   * Computed pages that are here get the later expiry, as on a node that sets them again.
+   */
   async #renewOlder(asked: readonly PageToPlace[]): Promise<void> {
     const { pool, disk, pages } = this.#parts;
     const renewed = pool.peekBatch(asked.map(({ key }) => key)).flatMap((here, i) => {
       const page = asked[i] as PageToPlace;
-      if (here === null || !isSame(here, page) || here.version >= page.version || here.kind !== 'named') return [];
+      if (here === null) return [];
+      if (isShorter(here, page)) return pool.renew([page.key], here.version, here.version, page.expires);
+      if (!isSame(here, page) || here.version >= page.version || here.kind !== 'named') return [];
       return pool.renew([page.key], here.version, page.version);
     });
     if (renewed.length === 0) return;
@@ -261,6 +266,11 @@ function isSame(here: PublishedPage, page: PageToPlace): boolean {
   if (here.length !== page.length || here.kind !== page.kind) return false;
   if (page.kind === 'computed') return laterExpiry(here.expires, page.expires) === here.expires;
   return here.checksum === page.checksum && here.expires === page.expires;
+}
+
+/** Whether the computed page that is here is as good as the one that is to be placed, but expires earlier. */
+function isShorter(here: PublishedPage, page: PageToPlace): boolean {
+  return here.kind === 'computed' && page.kind === 'computed' && here.length === page.length && !isSame(here, page);
 }
 
 function isNewer(here: PageOrigin, page: PageToPlace): boolean {
