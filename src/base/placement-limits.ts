@@ -28,6 +28,8 @@ export const PLACEMENT_RETRY_MIN_MS = 250;
 export const PLACEMENT_RETRY_MAX_MS = 8_000;
 /** Shortest time between two searches of a pool for pages that were left out. */
 export const PLACEMENT_SEARCH_INTERVAL_MS = 5_000;
+/** Pages that storage nodes could not read, or had no room for, are searched for and placed again after this long. */
+export const PLACEMENT_UNREAD_RETRY_MS = 10_000;
 /** Requests that a storage node works on at a time: several, so that a node that has frozen while it is read keeps no other one waiting. */
 export const PLACEMENT_REQUESTS_AT_ONCE_COUNT = 4;
 /** Requests that a storage node works on or has waiting; it refuses further ones. */

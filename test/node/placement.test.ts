@@ -357,3 +357,21 @@ simulated(
     t.deepEqual(await Promise.all(['later', 'ever'].map((key) => reader.exists(key))), [false, true]);
   },
 );
+
+simulated('placement: a page that no storage node could read is placed later', async (t, world) => {
+  const { engines, storage } = await startPlacing(world);
+  const [writer] = engines as [SimStore];
+  const [lost, left] = storage as [SimStore, SimStore];
+  lost.process.kill();
+  await world.until(() => writer.stats().members === 2);
+  await setPlaced(world, writer, ['page 0']);
+  t.true(await writer.set('page 1', content(1, PAGE)));
+  writer.process.stop();
+  await world.sleep(3500);
+  writer.process.continue();
+  await world.until(() => writer.stats().placement?.unplacedPages === 0);
+  t.is(await writer.metric('meshcache_placement_failures_total', { reason: 'unread' }), 1);
+  t.is(left.stats().poolEntries, 1);
+  await world.until(() => left.stats().poolEntries === 2);
+  t.is(writer.stats().placement?.poolPlacedPages, 2);
+});

@@ -13,6 +13,7 @@ import {
   PLACEMENT_RETRY_MAX_MS,
   PLACEMENT_RETRY_MIN_MS,
   PLACEMENT_SEARCH_INTERVAL_MS,
+  PLACEMENT_UNREAD_RETRY_MS,
   PLACEMENTS_WAITING_MAX_CHARACTERS,
   PLACEMENTS_WAITING_MAX_COUNT,
 } from '../../base/limits.js';
@@ -79,6 +80,8 @@ export class Placements {
   #searchedAtMs = Number.NEGATIVE_INFINITY;
   #isSearching = false;
   #cancelSearch: (() => void) | undefined;
+  /** Ends the wait before pages are searched for that storage nodes could not take; undefined: there are none. */
+  #cancelUnread: (() => void) | undefined;
   #isClosed = false;
 
   constructor(parts: PlacementsParts) {
@@ -162,6 +165,7 @@ export class Placements {
   close(): void {
     this.#isClosed = true;
     this.#cancelSearch?.();
+    this.#cancelUnread?.();
     for (const lane of this.#lanes.values()) endLane(lane);
   }
 
@@ -172,7 +176,8 @@ export class Placements {
     this.#unqueue(key);
     const lane = this.#laneFor(key, length, tried);
     if (typeof lane === 'string') {
-      if (lane !== 'too_large' && lane !== 'unread') this.#hasLeftOut = true;
+      if (lane === 'unread') this.#searchLater();
+      else if (lane !== 'too_large') this.#hasLeftOut = true;
       this.#failed(lane, 1);
       return;
     }
@@ -400,6 +405,15 @@ export class Placements {
       this.#search().catch((error: unknown) => {
         this.#parts.env.log.log('error', 'searching for pages to place failed', { error: String(error) });
       });
+    });
+  }
+
+  /** Has pages searched for after a while that storage nodes could not read, or had no room for: it may be otherwise then. */
+  #searchLater(): void {
+    this.#cancelUnread ??= this.#parts.env.clock.after(PLACEMENT_UNREAD_RETRY_MS, () => {
+      this.#cancelUnread = undefined;
+      this.#hasLeftOut = true;
+      this.#searchSoon();
     });
   }
 
