@@ -150,6 +150,7 @@ export class NamespaceFingerprint {
     return this.namespace === other.namespace && this.value !== other.value;
   }
 
+  /** The text that `parse` takes. */
   toString(): string {
     return `${this.namespace}:${this.value}`;
   }

@@ -9,9 +9,17 @@ export type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 export type { Environment } from '../base/environment/environment.js';
 export type { Files, OpenFile, OpenOptions } from '../base/environment/files.js';
 export type { Host, HostAddress } from '../base/environment/host.js';
-export type { HttpClient, HttpListener, HttpPost } from '../base/environment/http-client.js';
+export type {
+  HttpClient,
+  HttpConnections,
+  HttpHeaders,
+  HttpListener,
+  HttpPost,
+  HttpRequest,
+  HttpServerAddress,
+} from '../base/environment/http-client.js';
 export type { Labels, MetricsSink } from '../base/environment/metrics-sink.js';
-export type { NameService } from '../base/environment/name-service.js';
+export type { LookUpSignal, NameService } from '../base/environment/name-service.js';
 export type {
   Connection,
   ConnectionEvent,
@@ -67,6 +75,7 @@ export type {
   NodeReport,
   RecentReport,
 } from '../metrics/node-report.js';
+export type { Distance, Distances } from '../net/distance.js';
 export {
   createTransport,
   DirectoryClient,
@@ -102,7 +111,9 @@ export {
   type DataLocationInit,
   type DataProtocol,
   type EntryKind,
+  type NamespaceFingerprint,
   NodeInfo,
   type NodeInfoInit,
+  type NodeRole,
   type Tier,
 } from '../types.js';

@@ -26,7 +26,17 @@ export type { MasterOwner } from '../discovery/server.js';
 export type { PutOutcome, RenewedPage } from '../disk/disk-store.js';
 export type { PageEventSource, StreamedChange, StreamedEvent } from '../metrics/event-stream.js';
 export type { MetricsFormat } from '../metrics/metrics.js';
-export type { ClientsReport, NodeView, QuotaReport, QuotaUse, RedisReport } from '../metrics/node-report.js';
+export type {
+  ByDistance,
+  ClientsReport,
+  DiscoveryReport,
+  NodeView,
+  ObjectStoreReport,
+  PlacementReport,
+  QuotaReport,
+  QuotaUse,
+  RedisReport,
+} from '../metrics/node-report.js';
 export type { Fill } from '../pool/page-fills.js';
 export type { LocalRead, PageBytes, PageLease, PageOrigin, PublishedPage, ServedPage } from '../pool/published-pool.js';
 export type { FrameFault } from '../rpc/frame.js';

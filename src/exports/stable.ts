@@ -17,7 +17,9 @@ export {
   type MeshCacheConfigInit,
   type NamespaceQuota,
   type NamespaceQuotas,
+  type NamespaceWritePolicies,
   type StorageConfig,
+  type WritePolicy,
 } from '../config.js';
 export {
   type BatchLookup,

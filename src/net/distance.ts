@@ -4,7 +4,7 @@
  */
 export const DISTANCES = ['host', 'zone', 'other'] as const;
 
-/** An index of {@link DISTANCES}: the lower, the nearer. */
+/** An index of `DISTANCES`: the lower, the nearer. */
 export type Distance = 0 | 1 | 2;
 
 export const SAME_HOST: Distance = 0;

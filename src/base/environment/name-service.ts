@@ -21,7 +21,9 @@ export interface NameAnswer {
 /** Tells when an answer is no longer wanted; every `CancelSignal` is one. */
 export interface LookUpSignal {
   readonly aborted: boolean;
+  /** Has the listener called when the answer is no longer wanted. */
   addEventListener(type: 'abort', listener: () => void): void;
+  /** Ends what {@link addEventListener} has begun. */
   removeEventListener(type: 'abort', listener: () => void): void;
 }
 
