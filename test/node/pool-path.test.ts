@@ -75,7 +75,8 @@ serialWithAddon(
   },
 );
 
-withHugePages(`pool path: on hugetlbfs${hugeSuffix}`, async (t) => {
+const onHugePages = suffix === '' ? withHugePages : serialWithAddon;
+onHugePages(`pool path: on hugetlbfs${suffix || hugeSuffix}`, async (t) => {
   const port = await freePort();
   const path = join(mountedHuge(t, 16), 'pool');
   const before = await keptStore(t, port, { pool_path: path });
