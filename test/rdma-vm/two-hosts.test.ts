@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import type { ServedRegion, ServingOptions } from '../_support/rdma/serving-process.js';
-import type { WatchEvent, WatchOptions } from '../_support/rdma/watch-protocol.js';
+import { OP_BYTES, type WatchEvent, type WatchOptions } from '../_support/rdma/watch-protocol.js';
 import { type MachinePair, startMachinePair } from './machines.js';
 
 const isAsked = process.env.MESHCACHE_TEST_MACHINES !== undefined;
@@ -125,7 +125,8 @@ hostTest(`two hosts: what comes after the deadline does not get into the buffer$
   if (lost?.event !== 'lost') return;
   t.is(lost.wrong, 0);
   t.true(lost.elapsedMs < DEADLINE_MS, `${lost.elapsedMs} ms`);
-  t.true(lost.lateBytes > REGION_BYTES / 2, 'data came late');
+  // The delay may begin when a batch has all but its last operation.
+  t.true(lost.falseOps > 0 && lost.lateBytes > (lost.falseOps * OP_BYTES) / 2, 'data came late');
   t.true(lost.isUntouched);
   t.like(events.at(-1), { event: 'recovered', wrong: 0 });
 });

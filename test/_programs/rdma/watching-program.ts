@@ -11,11 +11,10 @@ import { stderrLogger } from '../../../src/system/system-log.js';
 import { isSame, tiled } from '../../_support/rdma/bytes.js';
 import { knownHost } from '../../_support/rdma/known-host.js';
 import { staysUntouched } from '../../_support/rdma/watch.js';
-import type { WatchEvent, WatchOptions } from '../../_support/rdma/watch-protocol.js';
+import { OP_BYTES, type WatchEvent, type WatchOptions } from '../../_support/rdma/watch-protocol.js';
 
 /** `tiled` does not fill memory with this byte. */
 const UNTOUCHED = 0xee;
-const OP_BYTES = 16 * 1024;
 
 const options = JSON.parse(process.argv[2] as string) as WatchOptions;
 const { source, seed } = options;

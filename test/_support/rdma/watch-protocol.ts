@@ -1,5 +1,8 @@
 import type { ServedRegion } from './serving-process.js';
 
+/** Bytes of each read operation, but the last of a batch may have fewer. */
+export const OP_BYTES = 16 * 1024;
+
 export interface WatchOptions {
   readonly source: ServedRegion;
   /** Seed of the source's bytes. */
