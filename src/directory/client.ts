@@ -115,6 +115,7 @@ export class DirectoryClient {
   readonly #onOutdated: NonNullable<DirectoryClientOptions['onOutdated']>;
   #generation: number;
   #isSilent = false;
+  #former: FormerPages | undefined;
 
   constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions) {
     if (!Number.isSafeInteger(replicas) || replicas < 1)
@@ -170,6 +171,11 @@ export class DirectoryClient {
    */
   setSilent(isSilent: boolean): void {
     this.#isSilent = isSilent;
+  }
+
+  /** Says which pages are from before this node was away, until owners have accepted all of them; see `PutWish`. */
+  setFormer(former: FormerPages | undefined): void {
+    this.#former = former;
   }
 
   /** Changes the incarnation of this node; all later statements carry the new one. */
@@ -418,7 +424,10 @@ export class DirectoryClient {
   #put(ownerId: string, keys: Keys, columns: LocationColumns, unlessHeld = false) {
     // The owner counts as told even when no answer comes: the request may have arrived.
     this.#told.told(ownerId, this.#generation);
-    return this.#channels.put(ownerId, keys, columns, unlessHeld);
+    const { start, below } = this.#former ?? { below: 0 };
+    // The own shard was away as well, and may have forgotten what others told it when it came back.
+    const hasFormer = below > 0 && ownerId !== this.#nodeId && columns.version.some((version) => version < below);
+    return this.#channels.put(ownerId, keys, columns, { unlessHeld, formerStart: hasFormer ? start : undefined });
   }
 
   /**
@@ -445,6 +454,12 @@ export class DirectoryClient {
     this.#rings.verify();
     this.#channels.verify();
   }
+}
+
+/** Pages with versions below `below` are from before the node was away, and were good when its start `start` was lost; see `digestOfStart`. */
+export interface FormerPages {
+  readonly start: number;
+  readonly below: number;
 }
 
 /** How the owners of a batch have answered, by index of the key in the batch. */

@@ -2,7 +2,15 @@ import { ProtocolError } from '../base/errors.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import type { RpcServer } from '../rpc/server.js';
 import { isNodeId, isWholeNumber } from './messages/location-columns.js';
-import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './messages/wire.js';
+import {
+  asFields,
+  DirectoryMethod,
+  type Fields,
+  locationFields,
+  readKeys,
+  readLocations,
+  readWish,
+} from './messages/wire.js';
 import { DirectoryShard } from './shard/shard.js';
 
 /** Options of a {@link DirectoryServer}. */
@@ -39,7 +47,7 @@ export class DirectoryServer {
   async #put(fields: Fields): Promise<unknown> {
     const keys = readKeys(fields, true);
     const locations = readLocations(fields, keys.length);
-    const taken = this.#shard.put(keys, locations, { unlessHeld: fields.unless_held === true });
+    const taken = this.#shard.put(keys, locations, readWish(fields));
     await this.#displacedTold(keys);
     return { taken, newest_version: this.#shard.newestVersion };
   }

@@ -64,6 +64,8 @@ export interface DiskStoreOptions {
 export class DiskStore {
   /** The newest version of the pages that were found at opening; 0: none has a version. */
   readonly newestVersion: number;
+  /** @internal The start of the node that has last known all pages to be good. */
+  readonly startNote: DiskFolder['startNote'];
   readonly #folder: DiskFolder;
   readonly #index: PageIndex;
   readonly #writer: PageWriter;
@@ -104,6 +106,7 @@ export class DiskStore {
   protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
     const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
+    this.startNote = folder.startNote;
     this.#path = path;
     this.#folder = folder;
     this.#index = index;
@@ -418,10 +421,7 @@ export class DiskStore {
       log.log('warn', 'disk tier: closed before all pages were written', { path: this.#path, pages, bytes });
     }
     if (await within(clock, DISK_END_TIMEOUT_MS, this.#release())) return;
-    log.log('error', 'disk tier: the disk does not answer', {
-      path: this.#path,
-      after_ms: DISK_END_TIMEOUT_MS,
-    });
+    log.log('error', 'disk tier: the disk does not answer', { path: this.#path, after_ms: DISK_END_TIMEOUT_MS });
   }
 
   async #release(): Promise<void> {
@@ -429,6 +429,7 @@ export class DiskStore {
     await this.#queue.idle();
     await this.#reader.idle();
     await this.#namespaces?.close();
+    await this.startNote.close();
     await file.sync().catch((error: unknown) => this.#writer.failed(error));
     await file.close();
     await journal.close().catch((error: unknown) => this.#writer.failed(error));

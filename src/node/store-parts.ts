@@ -2,6 +2,7 @@ import type { Environment } from '../base/environment/environment.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { Signal } from '../base/signal.js';
 import type { MeshCacheConfig } from '../config.js';
+import { digestOfStart } from '../directory/shard/node-starts.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
@@ -28,8 +29,9 @@ import { type PlacingNode, placementClearsOf, placingOf, type StorePlacing } fro
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
-import { EarlierPages, type EarlierPagesParts } from './upkeep/earlier-pages.js';
+import { EarlierPages, type EarlierPagesParts } from './warm/earlier-pages.js';
 import type { KeptPool } from './warm/kept-pool.js';
+import { SettledStart } from './warm/settled-start.js';
 
 /** The ingredients of a store's parts. The runtime is open, and not a member of the cluster yet. */
 export interface StoreGround {
@@ -59,6 +61,7 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly placing: StorePlacing;
   readonly hotReads: HotReads;
   readonly earlier: EarlierPages;
+  readonly settled: SettledStart;
   /** Undefined without an object store. */
   readonly gate: ToldGate | undefined;
   readonly pins: PagePins;
@@ -81,6 +84,8 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const isPinned = (key: string) => pins.has(key);
   const wanted = new WantedPages();
   const earlier = earlierPagesOf(ground, { pool, newestInPool });
+  const settled = settledStartOf(ground, { pool, earlier });
+  runtime.onAway(() => settled.wasAway());
   const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
   const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env);
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
@@ -118,7 +123,27 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const pinning = pinningOf(ground, { pins, promoter, copies, leaving });
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
   const made = { runtime, region, disk, kept, pool, pages, events, promoter };
-  return { ...made, leaving, placing, hotReads, earlier, gate, pins, pinning };
+  return { ...made, leaving, placing, hotReads, earlier, settled, gate, pins, pinning };
+}
+
+function settledStartOf(
+  { env, runtime, disk, kept }: StoreGround,
+  { pool, earlier }: { readonly pool: PublishedPool; readonly earlier: EarlierPages },
+): SettledStart {
+  const inPool = kept === undefined ? [] : [kept.startNote];
+  const onDisk = disk === null ? [] : [disk.startNote];
+  return new SettledStart({
+    notes: [...inPool, ...onDisk],
+    former: [...(pool.size > 0 ? inPool : []), ...((disk?.info().entries ?? 0) > 0 ? onDisk : [])],
+    directory: runtime.directory,
+    versions: runtime.versions,
+    current: () => digestOfStart(runtime.nodeId, runtime.incarnation),
+    isSettled: () =>
+      earlier.isSettled &&
+      pool.unconfirmed.earlier.isEmpty &&
+      (runtime.members().size === 1 || runtime.drops.isAnnounced),
+    clock: env.clock,
+  });
 }
 
 function earlierPagesOf(
@@ -243,6 +268,7 @@ function pageStoreParts(
       },
       dataEndpoint: runtime.localRdmaEndpoint,
     },
+    removalsMaxKeys: env.limits?.removalsMaxKeys,
     verifyReads: config.verifyReads,
     locationReuseMs: config.locationReuseMs,
     quarantineMs: config.reuseQuarantineMs,
@@ -288,12 +314,13 @@ export function storePartOf(
  * misses.
  */
 export async function closeStore(
-  { runtime, region, kept, pool, pages, events, promoter, leaving, earlier, gate, pinning }: StoreParts,
+  { runtime, region, kept, pool, pages, events, promoter, leaving, earlier, settled, gate, pinning }: StoreParts,
   { reporting, doors }: { readonly reporting: NodeReporting; readonly doors: Doors | undefined },
 ): Promise<void> {
   reporting.closing();
   events.close();
   earlier.stop();
+  settled.stop();
   pinning.close();
   gate?.close();
   const leavingClosed = leaving.close();

@@ -32,6 +32,8 @@ export interface PageStatementsParts {
   readonly onDeleted?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly metrics: MetricsSink;
+  /** Removed keys that are remembered in each of two generations; default DROPPED_KEYS_MAX_COUNT. */
+  readonly removalsMaxKeys?: number | undefined;
 }
 
 /** Positions of pages by the outcome of their announcement; all other pages are in the directory. */
@@ -59,14 +61,14 @@ export class PageStatements {
   /** Number of announcements under way: their keys are in `#unannounced`, in the pool or not. */
   #announcing = 0;
   /** Copies that this node was told to drop; a copy that was being made must not come back. */
-  readonly #droppedCopies = new Removals(DROPPED_KEYS_MAX_COUNT);
+  readonly #droppedCopies: Removals;
   /**
    * Pages that this node was told to drop, and pages that it has set itself. Nothing older is read or copied from other
    * nodes, even when the page has left the pool and a node that was cut off tells a shard of an older one.
    */
-  readonly #voids = new Removals(DROPPED_KEYS_MAX_COUNT, { keepsKeys: true });
+  readonly #voids: Removals;
   /** Keys of pages that this node has lately lost for want of room; other nodes may still have copies of them. */
-  readonly #evicted = new Removals(DROPPED_KEYS_MAX_COUNT, { keepsKeys: true });
+  readonly #evicted: Removals;
   /** Version of this start; pages that this node has set since have a later one. */
   readonly #startVersion: number;
   #closed = false;
@@ -74,6 +76,10 @@ export class PageStatements {
   constructor(parts: PageStatementsParts) {
     this.#parts = parts;
     this.#own = new OwnLocations(parts);
+    const { removalsMaxKeys = DROPPED_KEYS_MAX_COUNT } = parts;
+    this.#droppedCopies = new Removals(removalsMaxKeys);
+    this.#voids = new Removals(removalsMaxKeys, { keepsKeys: true });
+    this.#evicted = new Removals(removalsMaxKeys, { keepsKeys: true });
     this.#startVersion = parts.versions.next();
   }
 

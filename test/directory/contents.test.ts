@@ -1,14 +1,17 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
+import { REMOVALS_GENERATIONS_COUNT, REMOVALS_MARGIN_MS } from '../../src/base/limits.js';
 import { Taken } from '../../src/directory/messages/taken.js';
+import type { PutWish } from '../../src/directory/messages/wire.js';
+import { digestOfStart } from '../../src/directory/shard/node-starts.js';
 import { digestOf, Removals } from '../../src/directory/shard/removals.js';
-import { DirectoryShard, type Displaced } from '../../src/directory/shard/shard.js';
+import { DirectoryShard, type DirectoryShardOptions, type Displaced } from '../../src/directory/shard/shard.js';
 import type { DataLocationInit, EntryKind } from '../../src/types.js';
 import { columnsOf, getOne, locationOf } from '../_support/directory/locations.js';
 
 const NODES = ['a', 'b', 'c', 'd', 'e', 'f'];
 
-function shardOf(options: { isLive?: (nodeId: string) => boolean } = {}) {
+function shardOf(options: DirectoryShardOptions = {}) {
   const displaced: Displaced[] = [];
   const conflicts: string[] = [];
   const shard = new DirectoryShard({
@@ -16,8 +19,8 @@ function shardOf(options: { isLive?: (nodeId: string) => boolean } = {}) {
     onDisplaced: (each) => displaced.push(each),
     onLengthConflict: (key) => conflicts.push(key),
   });
-  const put = (init: Partial<DataLocationInit>, unlessHeld = false, key = 'k') =>
-    shard.put([key], columnsOf(locationOf(init)), { unlessHeld })[0];
+  const put = (init: Partial<DataLocationInit>, wish: PutWish = {}, key = 'k') =>
+    shard.put([key], columnsOf(locationOf(init)), wish)[0];
   return { shard, put, displaced, conflicts };
 }
 
@@ -83,7 +86,7 @@ test('contents: an older content is outdated, and the holders of the replaced on
   t.is(getOne(shard, 'k')?.nodeId, 'c');
 });
 
-test('contents: a version outlives the last location of its key, for two turns', (t) => {
+test('contents: a version outlives the last location of its key', (t) => {
   const { shard, put } = shardOf();
   put(named('b', 20, 2));
   shard.delete(['k'], { nodeId: 'b', incarnation: 1, generation: 20 });
@@ -91,10 +94,67 @@ test('contents: a version outlives the last location of its key, for two turns',
   t.is(put(named('a', 10, 1)), Taken.outdated);
   t.is(put(named('a', 20, 2)), Taken.taken, 'a copy of what was there');
   shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 20 });
-  shard.turnRemovals();
   t.is(put(named('a', 10, 1)), Taken.outdated);
-  shard.turnRemovals();
-  t.is(put(named('a', 10, 1)), Taken.taken);
+});
+
+/** A shard that remembers few removals, and a clock for it. */
+function forgetfulShard() {
+  const time = { ms: 0 };
+  const made = shardOf({ removalsMaxKeys: 2, nowMs: () => time.ms });
+  let removed = 0;
+  const forget = (version: number) => {
+    for (let i = 0; i < 2 * (REMOVALS_GENERATIONS_COUNT + 1); i++)
+      made.shard.removeAll([`other ${removed++}`], version);
+  };
+  return { ...made, time, forget };
+}
+
+test('contents: a node that was away does not bring back what was deleted meanwhile, though that is forgotten', (t) => {
+  const { shard, put, time, forget } = forgetfulShard();
+  shard.startJoined('a', 1);
+  time.ms = REMOVALS_MARGIN_MS + 1;
+  put(named('a', 10, 1));
+  shard.dropNode('a', 1);
+  shard.removeAll(['k'], 12);
+  forget(11);
+  const formerStart = digestOfStart('a', 1);
+  const again = named('a', 10, 1, { incarnation: 2 });
+  t.is(put(again, { formerStart }), Taken.outdated);
+  t.is(put(again, { formerStart: 0 }), Taken.outdated, 'also of a start that is not known');
+  t.is(put(named('a', 12, 1, { incarnation: 2 }), { formerStart }), Taken.taken, 'newer than all that is forgotten');
+  shard.verify();
+});
+
+test('contents: what was forgotten before a node was lost does not count against its pages', (t) => {
+  const { shard, put, time, forget } = forgetfulShard();
+  shard.startJoined('a', 1);
+  forget(11);
+  const formerStart = digestOfStart('a', 1);
+  const again = named('a', 10, 1, { incarnation: 2 });
+  t.is(put(again, { formerStart }), Taken.outdated, 'others may not have noticed yet that it was gone');
+  time.ms = REMOVALS_MARGIN_MS + 1;
+  t.is(put(again, { formerStart }), Taken.taken, 'as a member');
+  shard.dropNode('a', 1);
+  time.ms *= 10;
+  t.is(put(again, { formerStart }), Taken.taken, 'and since it was lost');
+  t.is(put(again, { formerStart: digestOfStart('a', 7) }), Taken.outdated, 'a start that this shard has never seen');
+  shard.clear();
+  t.is(put(again, { formerStart }), Taken.outdated, 'the shard may have missed removals itself');
+});
+
+test('contents: copies that were cleared while their node was away do not come back either', (t) => {
+  const { shard, put, time } = forgetfulShard();
+  shard.startJoined('b', 1);
+  time.ms = REMOVALS_MARGIN_MS + 1;
+  put(computed('a', 10, 1));
+  shard.dropNode('b', 1);
+  shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
+  for (let i = 0; i < 2 * (REMOVALS_GENERATIONS_COUNT + 1); i++) {
+    shard.delete([`other ${i}`], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
+  }
+  const formerStart = digestOfStart('b', 1);
+  t.is(put({ ...computed('b', 10, 1, { incarnation: 2 }), isCopy: true }, { formerStart }), Taken.outdated);
+  t.is(put(computed('b', 10, 1, { incarnation: 2 }), { formerStart }), Taken.taken, 'its own page');
 });
 
 test('contents: what was deleted everywhere does not come back, what is set later does', (t) => {
@@ -118,14 +178,14 @@ test('contents: what was deleted everywhere does not come back, what is set late
 test('contents: computed ones of one length go together; a further one is held when that is asked for', (t) => {
   const live = new Set(NODES);
   const { put, displaced, conflicts } = shardOf({ isLive: (nodeId) => live.has(nodeId) });
-  t.is(put(computed('a', 10, 1), true), Taken.taken);
-  t.is(put(computed('b', 11, 2), true), Taken.held);
-  t.is(put(computed('a', 12, 3), true), Taken.taken, 'its own one');
+  t.is(put(computed('a', 10, 1), { unlessHeld: true }), Taken.taken);
+  t.is(put(computed('b', 11, 2), { unlessHeld: true }), Taken.held);
+  t.is(put(computed('a', 12, 3), { unlessHeld: true }), Taken.taken, 'its own one');
   t.is(put(computed('b', 13, 2)), Taken.taken);
-  t.is(put(computed('b', 14, 2), true), Taken.taken, 'it is there already');
+  t.is(put(computed('b', 14, 2), { unlessHeld: true }), Taken.taken, 'it is there already');
   live.clear();
   live.add('c');
-  t.is(put(computed('c', 15, 4), true), Taken.taken, 'nobody who lives has it');
+  t.is(put(computed('c', 15, 4), { unlessHeld: true }), Taken.taken, 'nobody who lives has it');
   t.deepEqual([displaced, conflicts], [[], []]);
   t.is(put(computed('d', 16, 5, { length: 11 })), Taken.taken);
   const told = displaced.map(({ nodeId, voidBelow }) => [nodeId, voidBelow]);
@@ -152,9 +212,9 @@ test('contents: copies go with the page that they were made of, unless another n
   shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
   t.is(getOne(shard, 'k'), null);
   t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 11, isCopy: true }]);
-  put(named('a', 20, 1), false, 'l');
-  put(named('b', 20, 1, { isCopy: true }), false, 'l');
-  put(named('c', 21, 1), false, 'l');
+  put(named('a', 20, 1), {}, 'l');
+  put(named('b', 20, 1, { isCopy: true }), {}, 'l');
+  put(named('c', 21, 1), {}, 'l');
   shard.delete(['l'], { nodeId: 'a', incarnation: 1, generation: 20 }, { withCopies: true });
   t.is(shard.stats().locations, 2);
 });

@@ -1,7 +1,8 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { digestOfStart } from '../../src/directory/shard/node-starts.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { createStore } from '../_support/node/store-fixture.js';
@@ -252,4 +253,23 @@ test('disk: a store that is closed writes what found no room in the queue', asyn
   t.is(store.stats().disk?.skippedPages, 0);
   const again = await diskNode(t, await freePort(), { poolPages: 1024, path });
   t.true((await readAll(again.store, 0, 200)).every(Boolean));
+});
+
+test('disk: a node notes which start has known all pages to be good; a damaged note costs nothing', async (t) => {
+  const port = await freePort();
+  const { store, path } = await diskNode(t, port);
+  const file = join(path, 'start.json');
+  const startOf = ({ runtime }: MeshCacheStore) => digestOfStart(runtime.nodeId, runtime.incarnation);
+  const isNoted = (start: number) => existsSync(file) && readFileSync(file, 'utf8').includes(`"start":${start}}`);
+  await until(() => isNoted(startOf(store)));
+  await setAll(store, 0, 20);
+  await store.close();
+  t.true(isNoted(startOf(store)));
+  for (const damaged of ['{', '{"format":2,"start":7}', '{"format":1,"start":-7}', '']) {
+    writeFileSync(file, damaged);
+    const { store: next } = await diskNode(t, port, { path });
+    await until(() => isNoted(startOf(next)));
+    t.false((await readAll(next, 0, 20)).includes(false), damaged);
+    await next.close();
+  }
 });

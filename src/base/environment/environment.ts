@@ -23,6 +23,8 @@ export interface Environment {
   readonly http: HttpClient;
   readonly log: Logger;
   readonly metrics: MetricsSink;
+  /** @internal Limits that a simulation lowers, so that it reaches them. */
+  readonly limits?: { readonly removalsMaxKeys?: number | undefined } | undefined;
   /** With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See `securedEnvironment`. */
   readonly secrets?: ClusterSecrets | undefined;
   /** The certificate that `network` presents when it speaks TLS. Other threads build their own network from it. */

@@ -2,7 +2,7 @@ import { isVersion } from '../../base/concurrency/hybrid-clock.js';
 import { ProtocolError } from '../../base/errors.js';
 import type { Keys } from '../../core/index.js';
 import { columnOf, decodeKeys } from './key-column.js';
-import { LocationColumns } from './location-columns.js';
+import { isWholeNumber, LocationColumns } from './location-columns.js';
 
 /**
  * Messages of the directory; PROTOCOL.md beside this file describes them field by field. Everything from a peer is
@@ -38,6 +38,30 @@ export function readLocations(fields: Fields, count: number): LocationColumns {
   const locations = LocationColumns.decode(fields.locations, fields.nodes);
   if (locations.count !== count) throw new ProtocolError(`${locations.count} locations for ${count} keys`);
   return locations;
+}
+
+/** What a node asks of a shard with its locations. */
+export interface PutWish {
+  /** A computed page that another live node has in the same length is not taken but `held`. */
+  readonly unlessHeld?: boolean | undefined;
+  /**
+   * The pages are from before this start of the node, or of before it was away. This is the last start of it that knew all of them to be good, see
+   * `digestOfStart`; 0: not known. A page that may have become void since that start was lost is `outdated`.
+   */
+  readonly formerStart?: number | undefined;
+}
+
+export function wishFields({ unlessHeld, formerStart }: PutWish): { unless_held?: true; former_start?: number } {
+  return {
+    ...(unlessHeld === true ? { unless_held: true } : {}),
+    ...(formerStart === undefined ? {} : { former_start: formerStart }),
+  };
+}
+
+export function readWish({ unless_held: unlessHeld, former_start: formerStart }: Fields): PutWish {
+  if (formerStart === undefined) return { unlessHeld: unlessHeld === true };
+  if (!isWholeNumber(formerStart)) throw new ProtocolError('former_start: not a whole number up to 2^53');
+  return { unlessHeld: unlessHeld === true, formerStart };
 }
 
 /**

@@ -1,7 +1,7 @@
 import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import { columnOf, decodeKeys } from '../messages/key-column.js';
 import type { LocationColumns } from '../messages/location-columns.js';
-import type { PutAnswer } from '../messages/wire.js';
+import type { PutAnswer, PutWish } from '../messages/wire.js';
 import type { DirectoryShard } from '../shard/shard.js';
 import type { DirectoryOwner, Dropped, FoundLocations, Search } from './owner-channel.js';
 
@@ -29,11 +29,11 @@ export class OwnShard implements DirectoryOwner {
     return this.#parts.shard.exists(stringsOf(keys));
   }
 
-  async put(keys: Keys, columns: LocationColumns, unlessHeld = false): Promise<PutAnswer> {
+  async put(keys: Keys, columns: LocationColumns, wish: PutWish = {}): Promise<PutAnswer> {
     const { shard, displacedTold } = this.#parts;
     // The shard keeps its keys: the key column turns them into strings that share no memory with the caller's.
     const own = decodeKeys(columnOf(keys), true);
-    const taken = shard.put(own, columns, { unlessHeld });
+    const taken = shard.put(own, columns, wish);
     await displacedTold(own);
     return { taken, newestVersion: shard.newestVersion };
   }

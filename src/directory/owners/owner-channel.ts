@@ -11,9 +11,11 @@ import {
   keyFields,
   locationFields,
   type PutAnswer,
+  type PutWish,
   readFlags,
   readLocations,
   readPutAnswer,
+  wishFields,
 } from '../messages/wire.js';
 import { countFailure } from './directory-metrics.js';
 import { type KeyedRequest, type RequestKind, RequestQueue } from './request-queue.js';
@@ -45,7 +47,7 @@ export interface DirectoryOwner {
   get(search: Search): Promise<FoundLocations | undefined>;
   /** One byte a key: 1 where there is a live location. */
   exists(keys: Keys): Promise<Uint8Array | undefined>;
-  put(keys: Keys, columns: LocationColumns, unlessHeld?: boolean): Promise<PutAnswer | undefined>;
+  put(keys: Keys, columns: LocationColumns, wish?: PutWish): Promise<PutAnswer | undefined>;
   delete(keys: Keys, dropped: Dropped): Promise<boolean>;
   renounce(of: Omit<Dropped, 'withCopies'>): Promise<boolean>;
   discard(keys: Keys, columns: LocationColumns): Promise<void>;
@@ -66,7 +68,7 @@ export interface OwnerChannelParts {
 /** A message whose order counts: locations to put, or statements of a node to drop. */
 interface Statement extends KeyedRequest {
   readonly columns?: LocationColumns;
-  readonly unlessHeld?: boolean;
+  readonly wish?: PutWish;
   readonly dropped?: Dropped;
 }
 
@@ -104,8 +106,8 @@ export class OwnerChannel implements DirectoryOwner {
     return this.#existences.ask({ keys });
   }
 
-  put(keys: Keys, columns: LocationColumns, unlessHeld = false): Promise<PutAnswer | undefined> {
-    return this.#statements.ask({ keys, columns, unlessHeld });
+  put(keys: Keys, columns: LocationColumns, wish: PutWish = {}): Promise<PutAnswer | undefined> {
+    return this.#statements.ask({ keys, columns, wish });
   }
 
   async delete(keys: Keys, dropped: Dropped): Promise<boolean> {
@@ -156,12 +158,13 @@ export class OwnerChannel implements DirectoryOwner {
 
   #statementKind(): RequestKind<Statement, PutAnswer> {
     return {
-      canJoin: (a, b) => isSame(a.dropped, b.dropped) && a.unlessHeld === b.unlessHeld,
+      canJoin: (a, b) => isSame(a.dropped, b.dropped) && isSameWish(a.wish, b.wish),
       join: (batches) => {
         const keys = joinedKeys(batches);
-        const { dropped, unlessHeld = false } = batches[0] as Statement;
+        const { dropped, wish } = batches[0] as Statement;
         if (dropped !== undefined) return { keys, dropped };
-        return { keys, columns: LocationColumns.concat(batches.flatMap(({ columns }) => columns ?? [])), unlessHeld };
+        const columns = LocationColumns.concat(batches.flatMap((each) => each.columns ?? []));
+        return { keys, columns, ...(wish === undefined ? {} : { wish }) };
       },
       part: ({ taken, newestVersion }, from, count) => ({ taken: partOfFlags(taken, from, count), newestVersion }),
       send: (statement) => this.#state(statement),
@@ -169,15 +172,14 @@ export class OwnerChannel implements DirectoryOwner {
     };
   }
 
-  #state({ keys, columns, unlessHeld, dropped }: Statement): Promise<PutAnswer | undefined> {
+  #state({ keys, columns, wish = {}, dropped }: Statement): Promise<PutAnswer | undefined> {
     if (columns !== undefined) {
-      const wish = unlessHeld === true ? { unless_held: true } : {};
-      const request = { ...keyFields(keys), ...locationFields(columns), ...wish };
+      const request = { ...keyFields(keys), ...locationFields(columns), ...wishFields(wish) };
       return this.#call('put', request, (answer) => readPutAnswer(answer, stringsOf(keys).length));
     }
     const { nodeId, incarnation, generation, withCopies } = dropped as Dropped;
-    const wish = withCopies ? { with_copies: true } : {};
-    const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation, ...wish };
+    const copies = withCopies ? { with_copies: true } : {};
+    const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation, ...copies };
     return this.#call('delete', request, () => NOTHING_TAKEN);
   }
 
@@ -221,6 +223,10 @@ function isSame(a: Dropped | undefined, b: Dropped | undefined): boolean {
   if (a === undefined || b === undefined) return a === b;
   if (a.nodeId !== b.nodeId || a.incarnation !== b.incarnation) return false;
   return a.generation === b.generation && a.withCopies === b.withCopies;
+}
+
+function isSameWish(a: PutWish = {}, b: PutWish = {}): boolean {
+  return a.unlessHeld === b.unlessHeld && a.formerStart === b.formerStart;
 }
 
 function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array {

@@ -4,7 +4,7 @@ import type { Endpoint } from '../../base/environment/network.js';
 import type { Keys } from '../../core/binding/key-batch.js';
 import { RpcClient } from '../../rpc/client.js';
 import type { LocationColumns } from '../messages/location-columns.js';
-import type { PutAnswer } from '../messages/wire.js';
+import type { PutAnswer, PutWish } from '../messages/wire.js';
 import type { DirectoryShard } from '../shard/shard.js';
 import { OwnShard } from './own-shard.js';
 import { type DirectoryOwner, OwnerChannel } from './owner-channel.js';
@@ -53,8 +53,8 @@ export class OwnerChannels {
   }
 
   /** Puts locations, see {@link DirectoryOwner}, and observes the versions that the owner knows of. */
-  async put(ownerId: string, keys: Keys, columns: LocationColumns, unlessHeld = false): Promise<PutAnswer | undefined> {
-    const answer = await this.to(ownerId).put(keys, columns, unlessHeld);
+  async put(ownerId: string, keys: Keys, columns: LocationColumns, wish: PutWish): Promise<PutAnswer | undefined> {
+    const answer = await this.to(ownerId).put(keys, columns, wish);
     if (answer !== undefined) this.#options.versions.see(answer.newestVersion);
     return answer;
   }

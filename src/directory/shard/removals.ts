@@ -6,49 +6,68 @@ const KEY_TEXT_MIN_BYTES = 64 * 1024;
 /** Largest UTF-8 length of one UTF-16 unit. */
 const UNIT_MAX_BYTES = 3;
 
+/** Generations that {@link Removals} keeps unless it is told otherwise. */
+const GENERATIONS_COUNT = 2;
+
+/** Options of {@link Removals}. */
+export interface RemovalsOptions {
+  /** Keeps the text of keys for {@link Removals.entries}. */
+  readonly keepsKeys?: boolean;
+  /** Generations that are kept, 2 or more; default 2. */
+  readonly generations?: number;
+  /** Monotonic clock for {@link Removals.forgottenAfter}; default: time stands still. */
+  readonly nowMs?: () => number;
+}
+
 /**
- * Versions below which keys are void, remembered for a while after nothing is left under those keys, so that an older
- * content does not come back when a node that was away announces it late.
+ * Versions below which keys are void, remembered after nothing is left under those keys, so that an older content does
+ * not come back when a node that was away announces it late.
  *
- * The memory is bounded: two generations of at most `maxKeys` keys. The older one is forgotten when the younger is
- * full, or when {@link turn} says that time has passed. A generation allocates all its memory when its first key is
- * noted; the garbage collector does not scan it. Both together take 64 to 128 bytes for each of `maxKeys`, and 264 more
- * if keys are kept.
+ * The memory is bounded: a few generations of at most `maxKeys` keys. The oldest one is forgotten when the youngest is
+ * full. A generation allocates all its memory when its first key is noted; the garbage collector does not scan it. It
+ * takes 32 to 64 bytes for each of `maxKeys`, and 132 more if keys are kept.
  *
  * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version. A page that is wrongly
  * taken for void is only a miss, and this happens to one in 10^10 lookups.
  */
 export class Removals {
-  #young: Generation;
-  #old: Generation;
+  /** The youngest first. */
+  readonly #generations: Generation[];
+  readonly #nowMs: () => number;
   /** No noted version is above this one. */
   #newest = 0;
+  /** No forgotten version is above this one. */
+  #newestForgotten = 0;
+  /** Nothing that was noted later than this is forgotten. */
+  #forgottenUpToMs = Number.NEGATIVE_INFINITY;
 
-  /** `keepsKeys`: keeps the text of keys for {@link entries}. */
-  constructor(maxKeys: number, { keepsKeys = false } = {}) {
-    this.#young = new Generation(maxKeys, keepsKeys);
-    this.#old = new Generation(maxKeys, keepsKeys);
+  constructor(maxKeys: number, options: RemovalsOptions = {}) {
+    const { keepsKeys = false, generations: length = GENERATIONS_COUNT, nowMs = () => 0 } = options;
+    this.#generations = Array.from({ length }, () => new Generation(maxKeys, keepsKeys));
+    this.#nowMs = nowMs;
   }
 
   /** Notes that contents older than this version, which must be above 0, are void. */
   note(key: string, version: number): void {
-    this.#young.allocate();
+    let young = this.#generations[0] as Generation;
+    young.allocate();
     const digest = digestOf(key);
-    let slot = this.#young.slotOf(digest);
-    const known = this.#young.versionAt(slot);
-    if (version <= (known || this.#old.versionOf(digest))) return;
-    if (known === 0 && !this.#young.hasRoomFor(key)) {
+    let slot = young.slotOf(digest);
+    const known = young.versionAt(slot);
+    if (version <= (known || this.#versionOf(digest))) return;
+    if (known === 0 && !young.hasRoomFor(key)) {
       this.turn();
-      this.#young.allocate();
-      slot = this.#young.slotOf(digest);
+      young = this.#generations[0] as Generation;
+      young.allocate();
+      slot = young.slotOf(digest);
     }
     if (version > this.#newest) this.#newest = version;
-    this.#young.put(slot, digest, key, version);
+    young.put(slot, digest, key, version);
   }
 
   /** The noted version of a key; 0: nothing is known of it. */
   versionOf(key: string): number {
-    return this.#young.size + this.#old.size === 0 ? 0 : this.#versionOf(digestOf(key));
+    return this.#generations.every(({ size }) => size === 0) ? 0 : this.#versionOf(digestOf(key));
   }
 
   /** Whether a page of this version is void. */
@@ -66,35 +85,55 @@ export class Removals {
     return known > version ? known : 0;
   }
 
-  /** Every kept key with its version; what was noted earliest since the turn before the last comes first. */
-  *entries(): Generator<readonly [key: string, version: number], void> {
-    for (const key of this.#old.keys()) {
-      const digest = digestOf(key);
-      if (this.#young.versionOf(digest) === 0) yield [key, this.#old.versionOf(digest)];
-    }
-    for (const key of this.#young.keys()) yield [key, this.versionOf(key)];
+  /**
+   * A version that is at least as late as all that were noted after this time of the clock and are forgotten; 0: none
+   * is forgotten. Of an older page it is not known whether it is void.
+   */
+  forgottenAfter(ms: number): number {
+    return this.#forgottenUpToMs > ms ? this.#newestForgotten : 0;
   }
 
-  /** Forgets versions noted before the last turn. */
+  /** Every kept key with its version; what was noted in the oldest generation comes first. */
+  *entries(): Generator<readonly [key: string, version: number], void> {
+    const [young, ...older] = this.#generations as [Generation, ...Generation[]];
+    for (let i = older.length - 1; i >= 0; i--) {
+      const younger = [young, ...older.slice(0, i)];
+      for (const key of (older[i] as Generation).keys()) {
+        const digest = digestOf(key);
+        if (younger.every((each) => each.versionOf(digest) === 0)) yield [key, this.#versionOf(digest)];
+      }
+    }
+    for (const key of young.keys()) yield [key, this.versionOf(key)];
+  }
+
+  /** Begins a new generation, and forgets the oldest one. */
   turn(): void {
-    const forgotten = this.#old;
-    this.#old = this.#young;
-    this.#young = forgotten;
+    const forgotten = this.#generations.pop() as Generation;
+    if (forgotten.size > 0) {
+      this.#newestForgotten = Math.max(this.#newestForgotten, forgotten.newest);
+      this.#forgottenUpToMs = forgotten.endedMs;
+    }
+    const [ended] = this.#generations;
+    if (ended !== undefined) ended.endedMs = this.#nowMs();
     forgotten.clear();
+    this.#generations.unshift(forgotten);
   }
 
   clear(): void {
-    this.#young.clear();
-    this.#old.clear();
+    for (const generation of this.#generations) generation.clear();
   }
 
   #versionOf(digest: number): number {
-    return this.#young.versionOf(digest) || this.#old.versionOf(digest);
+    for (const generation of this.#generations) {
+      const version = generation.versionOf(digest);
+      if (version > 0) return version;
+    }
+    return 0;
   }
 
-  /** Throws `InvariantError` unless both tables match their counts and hold no version above the newest one noted. */
+  /** Throws `InvariantError` unless the tables match their counts and hold no version above the newest one noted. */
   verify(): void {
-    for (const generation of [this.#young, this.#old]) generation.verify(this.#newest);
+    for (const generation of this.#generations) generation.verify(this.#newest);
   }
 }
 
@@ -104,6 +143,10 @@ export class Removals {
  */
 class Generation {
   size = 0;
+  /** The latest of its versions. */
+  newest = 0;
+  /** When the next generation began. */
+  endedMs = 0;
   readonly #maxKeys: number;
   readonly #slots: number;
   readonly #keepsKeys: boolean;
@@ -154,6 +197,7 @@ class Generation {
     const isNew = this.versionAt(slot) === 0;
     this.#cells[2 * slot] = digest;
     this.#cells[2 * slot + 1] = version;
+    if (version > this.newest) this.newest = version;
     if (!isNew) return;
     if (this.#keepsKeys) this.#ends[this.size] = this.#textEnd + this.#text.write(key, this.#textEnd);
     this.size++;
@@ -169,6 +213,7 @@ class Generation {
   clear(): void {
     if (this.size > 0) this.#cells.fill(0);
     this.size = 0;
+    this.newest = 0;
   }
 
   get #textEnd(): number {

@@ -2,23 +2,17 @@ import { assert } from '../../base/assert.js';
 import { COPY, NAMED } from '../messages/location-columns.js';
 import type { LocationLists } from './location-lists.js';
 import { type LocationSlab, NO_SLOT } from './location-slab.js';
-import type { Removals } from './removals.js';
-
-/** Versions below which the pages of keys are void (`all`), and below which only copies are. */
-export interface ShardRemovals {
-  readonly all: Removals;
-  readonly copies: Removals;
-}
+import type { VoidVersions } from './void-versions.js';
 
 /** Throws `InvariantError` unless no location of the key is void, and all pairs of them are compatible. */
-export function verifyLocations(key: string, lists: LocationLists, removals: ShardRemovals): void {
+export function verifyLocations(key: string, lists: LocationLists, voids: VoidVersions): void {
   const { slab } = lists;
   const slots: number[] = [];
   for (let slot = lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) slots.push(slot);
   for (const [i, slot] of slots.entries()) {
     const version = slab.versionOf(slot);
     const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
-    const isVoid = removals.all.isVoid(key, version) || (isCopy && removals.copies.isVoid(key, version));
+    const isVoid = voids.isVoid(key, version, isCopy);
     assert(version === 0 || !isVoid, () => `shard: ${JSON.stringify(key)} has the void version ${version}`);
     for (const other of slots.slice(0, i)) verifyPair(key, lists, slot, other);
   }

@@ -1,5 +1,5 @@
 import { assertAtMost } from '../../base/assert.js';
-import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../../base/limits.js';
+import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS } from '../../base/limits.js';
 import {
   COPY,
   LocationColumns,
@@ -9,32 +9,24 @@ import {
   NO_LOCATION,
 } from '../messages/location-columns.js';
 import { Taken } from '../messages/taken.js';
+import type { PutWish } from '../messages/wire.js';
 import { conflicts, isAsGood, isEitherNamed, isOutlived } from './contents.js';
+import type { Displaced } from './displaced.js';
 import { LocationChoice, type LocationChoiceOptions } from './location-choice.js';
 import { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
-import { Removals } from './removals.js';
 import { verifyLocations } from './shard-invariants.js';
 import { StartOrder } from './start-order.js';
+import { VoidVersions, type VoidVersionsOptions } from './void-versions.js';
+
+export type { Displaced } from './displaced.js';
 
 /** Whether this start of a node is a member now; called once for each node in a call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
-/**
- * A page that its holder, live or not yet known, must drop if it is older; with `isCopy` only if it is a copy. `isTie`:
- * another content of the version before `voidBelow` has won, which the holder may read.
- */
-export interface Displaced {
-  readonly nodeId: string;
-  readonly key: string;
-  readonly voidBelow: number;
-  readonly isCopy: boolean;
-  readonly isTie?: boolean;
-}
-
 /** Options of a {@link DirectoryShard}. */
-export interface DirectoryShardOptions extends LocationChoiceOptions {
+export interface DirectoryShardOptions extends LocationChoiceOptions, VoidVersionsOptions {
   /** Called, within methods, with pages whose locations were dropped for a newer content or with their original. */
   readonly onDisplaced?: (displaced: Displaced) => void;
   /** Called with a computed key that two nodes have announced with different lengths. */
@@ -74,7 +66,7 @@ const SWEEP_KEYS_PER_PUT = 64;
  *
  * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by
  * (version, node id) stays, whatever their order of arrival, so that all replicas agree. A version outlives its
- * location, see `Removals`.
+ * location, see `VoidVersions`.
  */
 export class DirectoryShard {
   readonly #isLive: Liveness;
@@ -87,9 +79,7 @@ export class DirectoryShard {
   readonly #starts: StartOrder;
   #refusedKeys = 0;
   #lengthConflicts = 0;
-  readonly #removals = new Removals(REMOVALS_MAX_KEYS);
-  /** Versions below which copies are void; the shard may learn of a copy after its original was cleared. */
-  readonly #copyRemovals = new Removals(REMOVALS_MAX_KEYS);
+  readonly #voids: VoidVersions;
   #newestVersion = 0;
   /** Number of the current call; records use it to remember facts of that call. */
   #call = 0;
@@ -104,6 +94,7 @@ export class DirectoryShard {
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
     this.#versions = options.versions;
+    this.#voids = new VoidVersions(options);
     this.#starts = new StartOrder(isLive);
     this.#choice = new LocationChoice(this.#lists, isLive, options);
   }
@@ -121,16 +112,20 @@ export class DirectoryShard {
   /**
    * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings
    * of their own, not slices of larger ones. With `unlessHeld`, a computed page that another live node has in the same
-   * length is not taken but `held`.
+   * length is not taken but `held`. With `formerStart`, what may have become void since that start was lost is `outdated`.
    */
-  put(keys: readonly string[], locations: LocationColumns, { unlessHeld = false } = {}): Uint8Array {
+  put(keys: readonly string[], locations: LocationColumns, { unlessHeld, formerStart }: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
     this.#call++;
     const records = locations.nodes.map((node) => this.#lists.records.hold(node));
     for (let i = 0; i < keys.length; i++) {
       const node = locations.node[i] as number;
       if (node === NO_LOCATION) continue;
-      taken[i] = this.#putOne(keys[i] as string, locations, i, { record: records[node] as number, unlessHeld });
+      taken[i] = this.#putOne(keys[i] as string, locations, i, {
+        record: records[node] as number,
+        unlessHeld,
+        formerStart,
+      });
     }
     for (const record of records) this.#lists.uncount(record);
     if (this.#lists.droppedLocations > 0) this.sweep(keys.length + SWEEP_KEYS_PER_PUT);
@@ -187,7 +182,7 @@ export class DirectoryShard {
         this.#displace(key, record, { voidBelow: version, isCopy: false });
         return true;
       });
-      this.#removals.note(key, version);
+      this.#voids.note(key, version);
     }
   }
 
@@ -203,10 +198,9 @@ export class DirectoryShard {
     }
   }
 
-  /** Advances time: forgets versions of keys that have had no location for one to two turns. */
-  turnRemovals(): void {
-    this.#removals.turn();
-    this.#copyRemovals.turn();
+  /** Notes that a start of a node is a member, so that it is known when it is lost. */
+  startJoined(nodeId: string, incarnation: number): void {
+    this.#voids.startJoined(nodeId, incarnation);
   }
 
   /**
@@ -215,6 +209,7 @@ export class DirectoryShard {
    */
   dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY, current?: number): void {
     this.#starts.ended(nodeId, incarnation);
+    this.#voids.startLost(nodeId, incarnation);
     this.dropNodes((node) => node.nodeId !== nodeId || node.incarnation > incarnation || node.incarnation === current);
   }
 
@@ -289,9 +284,10 @@ export class DirectoryShard {
     for (const key of keys) this.#lists.unlinkWhere(key, () => true);
   }
 
-  /** Forgets all locations; versions below which keys are void stay known. */
+  /** Forgets all locations, as this node was away; versions below which keys are void stay known. */
   clear(): void {
     this.#lists.clear();
+    this.#voids.forgetStarts();
     this.#sweep = undefined;
   }
 
@@ -313,7 +309,7 @@ export class DirectoryShard {
       if (!isCopy && this.#isLiveRecord(this.#lists.recordAt(slab.nodeOf(slot)))) return;
     }
     // The version of the page itself may be unknown: its node may have evicted it, and a node that was cut off may have a copy.
-    if (this.#newestVersion > 0) this.#copyRemovals.note(key, this.#newestVersion + 1);
+    if (this.#newestVersion > 0) this.#voids.noteCopies(key, this.#newestVersion + 1);
     this.#unlinkAndNote(key, (record, slot) => {
       if ((slab.flagsOf(slot) & COPY) === 0) return false;
       this.#displace(key, record, { voidBelow: slab.versionOf(slot) + 1, isCopy: true });
@@ -325,7 +321,7 @@ export class DirectoryShard {
     key: string,
     locations: LocationColumns,
     i: number,
-    { record, unlessHeld }: { readonly record: number; readonly unlessHeld: boolean },
+    { record, unlessHeld = false, formerStart }: PutWish & { readonly record: number },
   ): number {
     const version = locations.version[i] as number;
     if (version > 0) {
@@ -333,7 +329,8 @@ export class DirectoryShard {
       // From now on the page's time passes here, too, however far this node's wall clock is behind.
       if (locations.expires[i] !== 0) this.#versions?.see(version);
       const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
-      const isVoid = this.#removals.isVoid(key, version) || (isCopy && this.#copyRemovals.isVoid(key, version));
+      const isForgotten = formerStart !== undefined && this.#voids.isForgotten(version, isCopy, formerStart);
+      const isVoid = isForgotten || this.#voids.isVoid(key, version, isCopy);
       const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);
       if (verdict === Taken.outdated) this.#dropOwn(key, locations, i, record);
       if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
@@ -473,7 +470,7 @@ export class DirectoryShard {
     for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
       if ((slab.flagsOf(slot) & NAMED) !== 0) return;
     }
-    this.#removals.note(key, version);
+    this.#voids.note(key, version);
     this.#lists.unlinkWhere(key, (record, slot) => {
       if (slab.versionOf(slot) === 0 || slab.versionOf(slot) >= version) return false;
       this.#displace(key, record, { voidBelow: version, isCopy: false });
@@ -488,11 +485,9 @@ export class DirectoryShard {
   verify(): void {
     this.#lists.verify();
     this.#starts.verify();
-    this.#removals.verify();
-    this.#copyRemovals.verify();
+    this.#voids.verify();
     assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
     assertAtMost('shard: locations', this.#lists.locations, this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT);
-    const removals = { all: this.#removals, copies: this.#copyRemovals };
-    for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, removals);
+    for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, this.#voids);
   }
 }

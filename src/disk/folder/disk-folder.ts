@@ -17,6 +17,7 @@ import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOpt
 import { alignedUp } from '../page-file/alignment.js';
 import { PageFile } from '../page-file/page-file.js';
 import { DirectoryLock, LOCK_FOLDER } from './directory-lock.js';
+import { StartFile } from './start-file.js';
 
 const FORMAT = 1;
 const STORE_FILE = 'store.json';
@@ -41,6 +42,7 @@ export interface DiskFolder {
   readonly lock: DirectoryLock;
   readonly file: PageFile;
   readonly journal: Journal;
+  readonly startNote: StartFile;
   /** Entries of the index, the least recently used first. */
   readonly entries: readonly IndexEntry[];
 }
@@ -157,7 +159,7 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
     const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, env });
     // Names are flushed before the index lists pages, so that a loss of power cannot leave it without the page file.
     await flushNames(path, env.files);
-    return { lock, file, journal, entries };
+    return { lock, file, journal, startNote: await StartFile.open(path, env), entries };
   } catch (error) {
     await journal?.close();
     if (found === null) await removeStore(path, env.files);

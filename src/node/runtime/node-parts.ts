@@ -151,7 +151,7 @@ function membershipListener({
       events.note(change, hasLeft);
       directory.membersChanged(change);
     },
-    onForgotten: () => directory.announceAll(),
+    onForgotten: () => directory.wasForgotten(),
     onExpired() {
       identity.renew();
       directory.restartAs(identity.incarnation);

@@ -190,6 +190,11 @@ export class NodeRuntime {
     this.#running().directory.changed.listen(listener);
   }
 
+  /** @internal Calls `listener` when other nodes have, or may have, dropped this one as a member. The node must be open. */
+  onAway(listener: () => void): void {
+    this.#running().directory.away.listen(listener);
+  }
+
   /**
    * Joins the cluster. Resolves even if no master answers yet (see `DiscoveryClient.start`).
    * Throws `ConfigError` when a port is taken, an address is not this host's, or the cluster has other settings.

@@ -47,6 +47,8 @@ export class NodeDirectory {
   readonly owed = new Signal<[ownerId: string, keys: readonly string[], withCopies: boolean]>();
   /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
+  /** Other nodes have, or may have, dropped this one as a member; told before its pages are announced to them again. */
+  readonly away = new Signal<[]>();
   /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
@@ -78,6 +80,8 @@ export class NodeDirectory {
     this.#shard = new DirectoryShard({
       isLive,
       versions: this.versions,
+      nowMs: () => env.clock.nowMs(),
+      removalsMaxKeys: env.limits?.removalsMaxKeys,
       distancesFrom: (asker) => this.#zones.distancesFrom(asker),
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy, isTie = false }) => {
         const reason = isCopy ? 'copy' : isTie ? 'tied' : 'superseded';
@@ -124,7 +128,10 @@ export class NodeDirectory {
   /** Answers other nodes' requests to this node's shard. */
   attach(server: RpcServer): void {
     new DirectoryServer({ shard: this.#shard, displacedTold: (keys) => this.drops.told(keys) }).attach(server);
-    LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
+    LostStatements.handle(server, (ownerId) => {
+      this.away.tell();
+      this.#announcer.announceTo(ownerId);
+    });
     ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
   }
 
@@ -159,18 +166,23 @@ export class NodeDirectory {
     this.#shard.clear();
     this.client.restartAs(incarnation);
     this.#ages.restartAs(incarnation);
-    this.#announcer.announceAll();
+    this.#announceAfterAway();
   }
 
   /** Called when another node has taken this one's id, or has given it back: while it has it, nothing is announced; afterwards everything is. */
   setReplaced(isReplaced: boolean): void {
     this.client.setSilent(isReplaced);
-    if (!isReplaced) this.#announcer.announceAll();
+    if (!isReplaced) this.#announceAfterAway();
   }
 
-  /** Announces all pages again, because other nodes may have dropped what this one had announced. */
+  /** Announces all pages again. */
   announceAll(): void {
     this.#announcer.announceAll();
+  }
+
+  /** Announces all pages again, because no master knows this node any more, and other nodes may have dropped what it had announced. */
+  wasForgotten(): void {
+    this.#announceAfterAway();
   }
 
   /** Follows a change of members. */
@@ -179,7 +191,9 @@ export class NodeDirectory {
     for (const nodeId of changed) {
       const incarnation = before.get(nodeId)?.incarnation;
       const now = after.get(nodeId)?.incarnation;
-      if (incarnation === undefined || now === incarnation) continue;
+      if (now === incarnation) continue;
+      if (now !== undefined) this.#shard.startJoined(nodeId, now);
+      if (incarnation === undefined) continue;
       // A node whose clock went back has started anew with an earlier incarnation; what that start has announced stays.
       this.#shard.dropNode(nodeId, incarnation, now);
     }
@@ -216,6 +230,11 @@ export class NodeDirectory {
     this.#lost.stop();
     this.drops.stop();
     await this.#announcer.stop();
+  }
+
+  #announceAfterAway(): void {
+    this.away.tell();
+    this.#announcer.announceAll();
   }
 
   async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {

@@ -1,6 +1,6 @@
 import { assert, assertAtMost } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
-import { FORMER_RINGS_MAX_COUNT, REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../../base/limits.js';
+import { FORMER_RINGS_MAX_COUNT, SHARD_UPKEEP_INTERVAL_MS } from '../../base/limits.js';
 import type { OwnerRing } from '../../directory/owners/owners.js';
 import { pruneShard } from '../../directory/prune.js';
 import type { DirectoryShard } from '../../directory/shard/shard.js';
@@ -25,12 +25,10 @@ export class ShardUpkeep {
   #former: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #cancelPrune: (() => void) | undefined;
   #cancelTurn: (() => void) | undefined;
-  #removalsTurnMs: number;
   #stopped = false;
 
   constructor(options: ShardUpkeepOptions) {
     this.#options = options;
-    this.#removalsTurnMs = options.clock.nowMs();
   }
 
   /**
@@ -57,10 +55,6 @@ export class ShardUpkeep {
     const { shard, clock } = this.#options;
     this.#cancelTurn = clock.after(SHARD_UPKEEP_INTERVAL_MS, async () => {
       shard.dropStrangers();
-      if (clock.nowMs() - this.#removalsTurnMs >= REMOVALS_TURN_MS) {
-        shard.turnRemovals();
-        this.#removalsTurnMs = clock.nowMs();
-      }
       if (this.#ring !== undefined) void this.#sweep(this.#ring);
       for (const _ of shard.dropVoid(SWEEP_SLICE_KEYS)) {
         await clock.yield();

@@ -5,6 +5,7 @@ import type { HostRegion } from '../../memory/host-region.js';
 import { PageCopies } from '../../memory/page-copies.js';
 import { imageBytes, NO_STAMP, readStamp, STAMP_BYTES, writeStamp } from '../../memory/page-stamp.js';
 import { copyThreadsOf } from '../../pool/copy-threads.js';
+import type { Cells } from '../../pool/kept/cells.js';
 import { type FoundRecord, PageRecords } from '../../pool/kept/page-records.js';
 import { stampOffset } from '../../pool/page-stamps.js';
 import type { FoundRefusal } from '../../pool/pool-metrics.js';
@@ -78,6 +79,11 @@ export class KeptPool {
   /** What {@link restore} has found. */
   get figures(): KeptFigures {
     return this.#figures;
+  }
+
+  /** The note of the start of the node that has last known all pages to be good. */
+  get startNote(): Pick<Cells, 'start' | 'note'> {
+    return this.#folder.cells;
   }
 
   /** Version of the newest page that was found; 0: none. */

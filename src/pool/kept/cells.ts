@@ -22,6 +22,8 @@ const SALT_AT = 6;
 const HASH_AT = 7;
 /** All cells from this one on have never been used; the hash does not cover it. */
 const USED_AT = 8;
+/** By units of 8 bytes: the start of the node that has last known all pages to be good; the hash does not cover it either. */
+const START_AT = 5;
 /** Cells by which that number grows. */
 const USED_STEP_CELLS = 4096;
 
@@ -57,6 +59,7 @@ export interface CellSegment {
  *
  *       0   magic (16 bytes)                  header
  *       16  version u32 | cells u32 | salt u32 | hash u32 | cells that were ever used u32
+ *       40  last start that knew all pages to be good f64
  */
 export class Cells {
   readonly count: number;
@@ -101,6 +104,17 @@ export class Cells {
     return Math.min(this.count, Math.max(1, this.segmentOf(0).words[USED_AT] as number));
   }
 
+  /** The start of the node that has last known all pages to be good, see `digestOfStart`; 0: not known. */
+  get start(): number {
+    const start = this.segmentOf(0).doubles[START_AT] as number;
+    return Number.isSafeInteger(start) && start > 0 ? start : 0;
+  }
+
+  /** Notes such a start. */
+  note(start: number): void {
+    this.segmentOf(0).doubles[START_AT] = start;
+  }
+
   /** Makes sure that `cell` is below {@link usedEnd}, before it is used. */
   use(cell: number): void {
     if (cell >= this.usedEnd) Atomics.store(this.segmentOf(0).words, USED_AT, cell + USED_STEP_CELLS);
@@ -113,6 +127,7 @@ export class Cells {
     words[HASH_AT] = 0;
     for (let cell = 1; cell < this.count && state !== 'empty'; cell++) this.setWord(cell, 0, 0);
     words[USED_AT] = 0;
+    this.note(0);
     bytes.write(MAGIC, 0, MAGIC.length, 'latin1');
     words[VERSION_AT] = FORMAT_VERSION;
     words[SALT_AT] = salt;

@@ -271,7 +271,9 @@ export class SimNode {
     const { scenario, node, checker, keys, createStore } = this.#parts;
     const { shape, workload, seed, nodes } = scenario;
     const config = storageConfig(scenario, node);
-    const store = await (createStore?.(config, process) ?? MeshCacheStore.create(config, process.environment));
+    const { removalsMaxKeys } = shape;
+    const env = { ...process.environment, limits: { removalsMaxKeys } };
+    const store = await (createStore?.(config, process) ?? MeshCacheStore.create(config, env));
     const id = { node, process: process.id };
     const checked = new CheckedStore(store, id, checker, {
       slots: SLOTS_COUNT,

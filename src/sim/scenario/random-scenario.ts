@@ -44,7 +44,7 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
   const kinds = options.kinds?.filter((kind) => shapeOf(kind).group !== 'source') ?? drawKinds(draw);
   const whole = withStorage(withPins({ ...scenario, faults: drawFaults(draw, scenario, kinds) }));
-  return withKeptPools(withSource(whole, options.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[])));
+  return withFewRemovals(withKeptPools(withSource(whole, options.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[]))));
 }
 
 /** The scenario, for some seeds with nodes that find each other by DNS or etcd, which have faults of their own. Drawn apart, so that all else stays. */
@@ -63,6 +63,13 @@ function withKeptPools(scenario: Scenario): Scenario {
   return below(forkedRandom(seed, 'kept pools'), 3) > 0
     ? scenario
     : { ...scenario, shape: { ...shape, keepsPools: true } };
+}
+
+/** The scenario, one time of three with nodes that soon forget what was removed, drawn apart as well. */
+function withFewRemovals(scenario: Scenario): Scenario {
+  const { seed, shape } = scenario;
+  const removalsMaxKeys = [0, 0, 0, 0, 20, 100][below(forkedRandom(seed, 'removals'), 6)] as number;
+  return removalsMaxKeys === 0 ? scenario : { ...scenario, shape: { ...shape, removalsMaxKeys } };
 }
 
 /** The scenario, half of the time with calls that pin pages. They are drawn apart from all else, which stays as it was without them. */

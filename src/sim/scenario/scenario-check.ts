@@ -65,6 +65,7 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
     storageNodes = [],
     zones = 1,
     keepsPools = false,
+    removalsMaxKeys = 1,
     listedMasters,
     discovery = 'list',
     config,
@@ -76,6 +77,7 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
   checkNodes('shape.diskNodes', diskNodes, nodes);
   checkWhole('shape.zones', zones, 1);
   check('shape.keepsPools', keepsPools, typeof keepsPools === 'boolean', 'true or false');
+  checkWhole('shape.removalsMaxKeys', removalsMaxKeys, 1);
   checkNodes('shape.storageNodes', storageNodes, nodes);
   checkWhole('shape.listedMasters', listedMasters, 1);
   check('shape.discovery', discovery, DISCOVERIES.includes(discovery), DISCOVERIES.join(', '));

@@ -15,6 +15,8 @@ export interface Shape {
   readonly zones?: number;
   /** Whether every pool outlives its process (`pool_path`), until its host loses power; default: no. */
   readonly keepsPools?: boolean;
+  /** Removed keys that nodes remember in each generation; default: as many as nodes that are not simulated. */
+  readonly removalsMaxKeys?: number;
   /** Nodes with `role: storage`; default: none. The others have the write policy of `config`. */
   readonly storageNodes?: readonly number[];
   /** Further settings of each node, by the keys of `MeshCacheConfig`: `eviction_policy`, `promote_hot_reads`, … */
@@ -73,7 +75,7 @@ export const SCENARIO: Scenario = {
 /** A whole scenario from the given parts. Throws `ArgumentError` for invalid values and unknown names. */
 export function scenarioOf(given: ScenarioInit): Scenario {
   checkNames('keys', given, Object.keys(SCENARIO));
-  const optional = ['diskNodes', 'storageNodes', 'zones', 'keepsPools', 'discovery'];
+  const optional = ['diskNodes', 'storageNodes', 'zones', 'keepsPools', 'removalsMaxKeys', 'discovery'];
   checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), ...optional]);
   checkNames('keys of network', given.network ?? {}, Object.keys(SCENARIO.network));
   const scenario: Scenario = {

@@ -1,0 +1,79 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { DirectoryClient } from '../../directory/client.js';
+
+/** Time between two looks at whether the pages are settled, and after {@link SOON_COUNT} of them. */
+const SOON_MS = 50;
+const LATER_MS = 1000;
+const SOON_COUNT = 40;
+
+/** A note, kept beside pages that outlive their process, of the start that has last known all of them to be good. */
+export interface StartNote {
+  /** See `digestOfStart`; 0: not known. */
+  readonly start: number;
+  note(start: number): void;
+}
+
+export interface SettledStartParts {
+  /** The notes beside the pool and on the disk, as far as there are any. */
+  readonly notes: readonly StartNote[];
+  /** The notes beside pages from before this start. */
+  readonly former: readonly StartNote[];
+  readonly directory: Pick<DirectoryClient, 'setFormer'>;
+  readonly versions: Pick<HybridClock, 'next'>;
+  /** This start of the node. */
+  readonly current: () => number;
+  /** Whether directory owners have accepted all pages that the node has. */
+  readonly isSettled: () => boolean;
+  readonly clock: Clock;
+}
+
+/**
+ * The start of this node that has last known all its pages to be good, because directory owners have accepted them, and no removal can have passed
+ * it by since. After the node was away, owners are told which start that was: if they have forgotten what was removed since it was lost, they refuse
+ * the page.
+ */
+export class SettledStart {
+  readonly #parts: SettledStartParts;
+  #start = 0;
+  #cancel: (() => void) | undefined;
+  #stopped = false;
+
+  constructor(parts: SettledStartParts) {
+    this.#parts = parts;
+    const [first, ...others] = parts.former.map(({ start }) => start);
+    this.#start = first !== undefined && others.every((start) => start === first) ? first : 0;
+    if (first !== undefined) this.#sayFormer();
+  }
+
+  /** Begins to look whether the pages are settled. */
+  begin(): void {
+    if (this.#cancel === undefined) this.#lookAfter(SOON_MS, 1);
+  }
+
+  /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before. */
+  wasAway(): void {
+    if (this.#stopped) return;
+    this.#sayFormer();
+    this.begin();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#cancel?.();
+  }
+
+  #sayFormer(): void {
+    this.#parts.directory.setFormer({ start: this.#start, below: this.#parts.versions.next() });
+  }
+
+  #lookAfter(ms: number, look: number): void {
+    this.#cancel = this.#parts.clock.after(ms, () => {
+      if (!this.#parts.isSettled()) return this.#lookAfter(look < SOON_COUNT ? SOON_MS : LATER_MS, look + 1);
+      this.#cancel = undefined;
+      this.#parts.directory.setFormer(undefined);
+      this.#start = this.#parts.current();
+      for (const note of this.#parts.notes) if (note.start !== this.#start) note.note(this.#start);
+    });
+  }
+}

@@ -1,0 +1,184 @@
+import { PAGE_BYTES, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
+
+const COUNT = 40;
+const DELETED = keysOf('deleted');
+const REPLACED = keysOf('replaced');
+const KEPT = keysOf('kept');
+/** Shards remember so few removals that {@link makeForget} makes them forget all of them. */
+const LIMITS = { removalsMaxKeys: 100 };
+/** For so long a node may be gone before others notice: what they had forgotten before that does not count. */
+const NOTICED_AFTER_MS = 310_000;
+const AWAY = '10.0.0.9';
+const TIERS = {
+  'on its disk': { disk_enabled: true, disk_path: '/cache', disk_size: '64mb' },
+  'in its pool': { pool_path: '/memory/pool' },
+};
+
+function keysOf(name: string): string[] {
+  return Array.from({ length: COUNT }, (_, i) => `${name} ${i}`);
+}
+
+function startNode(world: TestWorld, config: Readonly<Record<string, unknown>> = {}, host?: string): Promise<SimStore> {
+  return startStore(world, { host, config: { ...config }, env: { limits: LIMITS } });
+}
+
+async function startNodes(world: TestWorld): Promise<SimStore[]> {
+  const stores = [await startNode(world), await startNode(world), await startNode(world)];
+  await areAll(world, stores);
+  return stores;
+}
+
+async function areAll(world: TestWorld, stores: readonly SimStore[]): Promise<void> {
+  await world.until(() => stores.every((store) => store.stats().members === stores.length));
+}
+
+/** Has so many keys removed that no shard remembers what was removed before. */
+async function makeForget(store: SimStore): Promise<void> {
+  const keys = Array.from({ length: 2_000 }, (_, i) => `unknown ${i}`);
+  if ((await store.delete(keys)).includes(false)) throw new Error('not deleted');
+}
+
+async function setAll(store: SimStore, keys: readonly string[], first: number): Promise<void> {
+  for (const [i, key] of keys.entries()) {
+    if (!(await store.set(key, content(first + i, PAGE_BYTES)))) throw new Error(`${key} was not set`);
+  }
+}
+
+/** How many of the keys any store reads, whatever bytes. */
+async function readable(stores: readonly SimStore[], keys: readonly string[]): Promise<number> {
+  const found = new Set<string>();
+  for (const store of stores) for (const key of keys) if ((await store.get(key)) !== null) found.add(key);
+  return found.size;
+}
+
+/** Reads for a while; how many keys were ever found. */
+async function everReadable(world: TestWorld, stores: readonly SimStore[], keys: readonly string[]): Promise<number> {
+  let most = 0;
+  for (let look = 0; look < 20; look++) {
+    most = Math.max(most, await readable(stores, keys));
+    await world.sleep(500);
+  }
+  return most;
+}
+
+/** Deletes some keys and replaces others; nobody has the new contents afterwards either. */
+async function removeBoth(store: SimStore): Promise<void> {
+  if ((await store.delete(DELETED)).includes(false)) throw new Error('not deleted');
+  await setAll(store, REPLACED, 1000);
+  await store.clear();
+}
+
+for (const [where, config] of Object.entries(TIERS)) {
+  simulated(
+    `forgotten removals: pages ${where} that were removed while a node was down stay away`,
+    async (t, world) => {
+      const stores = await startNodes(world);
+      const before = await startNode(world, config, AWAY);
+      await areAll(world, [...stores, before]);
+      for (const keys of [DELETED, REPLACED, KEPT]) await setAll(before, keys, 0);
+      await before.close();
+      await areAll(world, stores);
+      const [remover] = stores as [SimStore];
+      await removeBoth(remover);
+      await makeForget(remover);
+      const returned = await startNode(world, config, AWAY);
+      const all = [...stores, returned];
+      await areAll(world, all);
+      t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
+    },
+  );
+
+  simulated(
+    `forgotten removals: what is forgotten before a node goes down costs no page ${where}`,
+    async (t, world) => {
+      const stores = await startNodes(world);
+      const before = await startNode(world, config, AWAY);
+      await areAll(world, [...stores, before]);
+      await setAll(before, KEPT, 0);
+      await makeForget(stores[0] as SimStore);
+      await world.sleep(NOTICED_AFTER_MS);
+      before.process.kill();
+      await areAll(world, stores);
+      const returned = await startNode(world, config, AWAY);
+      const all = [...stores, returned];
+      await areAll(world, all);
+      await world.until(async () => (await readable([stores[1] as SimStore], KEPT)) === COUNT);
+      t.is(await readable([returned], KEPT), COUNT);
+    },
+  );
+
+  simulated(`forgotten removals: a node that is killed before its pages ${where} are settled`, async (t, world) => {
+    const stores = await startNodes(world);
+    const before = await startNode(world, config, AWAY);
+    await areAll(world, [...stores, before]);
+    await setAll(before, DELETED, 0);
+    await world.sleep(1_000);
+    before.process.kill();
+    await areAll(world, stores);
+    const [remover] = stores as [SimStore];
+    t.false((await remover.delete(DELETED)).includes(false));
+    await makeForget(remover);
+    // It becomes a member, and nobody answers it.
+    const second = await startNode(world, config, AWAY);
+    second.process.kill();
+    await areAll(world, stores);
+    const returned = await startNode(world, config, AWAY);
+    const all = [...stores, returned];
+    await areAll(world, all);
+    t.is(await everReadable(world, all, DELETED), 0);
+  });
+}
+
+simulated('forgotten removals: pages of a node that was cut off, and goes on, stay away', async (t, world) => {
+  const stores = await startNodes(world);
+  const away = await startNode(world, {}, AWAY);
+  const all = [...stores, away];
+  await areAll(world, all);
+  for (const keys of [DELETED, REPLACED]) await setAll(away, keys, 0);
+  await world.sleep(1_000);
+  world.isolate(AWAY);
+  await areAll(world, stores);
+  const [remover] = stores as [SimStore];
+  await removeBoth(remover);
+  await makeForget(remover);
+  world.heal();
+  await areAll(world, all);
+  await world.until(async () => (await readable(all, [...DELETED, ...REPLACED])) === 0);
+  t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
+});
+
+simulated('forgotten removals: a whole cluster that starts again finds the pages of its disks', async (t, world) => {
+  const config = TIERS['on its disk'];
+  const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.3'];
+  const startAll = async (): Promise<SimStore[]> => {
+    const stores: SimStore[] = [];
+    for (const host of hosts) stores.push(await startNode(world, config, host));
+    await areAll(world, stores);
+    return stores;
+  };
+  const before = await startAll();
+  await setAll(before[1] as SimStore, KEPT, 0);
+  await makeForget(before[0] as SimStore);
+  await world.sleep(1_000);
+  for (const store of before) store.process.kill();
+  const stores = await startAll();
+  await world.until(async () => (await readable([stores[2] as SimStore], KEPT)) === COUNT);
+  t.pass();
+});
+
+simulated('forgotten removals: a cluster that forgets nothing loses nothing', async (t, world) => {
+  const stores = await startCluster(world, 2);
+  const config = TIERS['on its disk'];
+  const before = await startStore(world, { host: AWAY, config });
+  await areAll(world, [...stores, before]);
+  await setAll(before, KEPT, 0);
+  await before.close();
+  await areAll(world, stores);
+  await makeForget(stores[0] as SimStore);
+  const returned = await startStore(world, { host: AWAY, config });
+  await areAll(world, [...stores, returned]);
+  await world.until(async () => (await readable(stores, KEPT)) === COUNT);
+  t.pass();
+});
