@@ -455,7 +455,10 @@ export class PublishedPool {
 
   /** A page from before this start, of which nobody has said that it is good, does not stand for one that is set now. */
   #removeEarlier(keys: readonly string[]): void {
-    for (const key of this.unconfirmed.earlierAmong(keys)) this.remove(key);
+    const earlier = this.unconfirmed.earlierAmong(keys);
+    for (const key of earlier) this.remove(key);
+    // There may be no room for the page that is set.
+    this.#tellGone(new Set(earlier));
   }
 
   #isForThreads(pages: readonly PageBytes[]): boolean {

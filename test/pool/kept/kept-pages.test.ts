@@ -12,8 +12,12 @@ import { content } from '../../_support/support.js';
 
 const POOL_BYTES = 256 * 1024;
 
-/** A pool over memory that a pool of before has left. */
-function open(region: HostRegion, index: Uint8Array, seed: number): PublishedPool {
+/** A pool over memory that a pool of before has left, whose pages are hidden. */
+function openHidden(
+  region: HostRegion,
+  index: Uint8Array,
+  { seed, onEvict = () => {} }: { seed: number; onEvict?: (keys: string[]) => void },
+): { pool: PublishedPool; keys: string[] } {
   const cells = new Cells([index]);
   const state = cells.state();
   if (state !== 'ours') cells.begin(seed | 1, state);
@@ -26,10 +30,17 @@ function open(region: HostRegion, index: Uint8Array, seed: number): PublishedPoo
     copyThreads: nativeCopyThreads,
     stamps: seededRandom(seed),
     records,
+    onEvict,
   });
   pool.kept?.restore(found);
   pool.verify();
-  pool.unconfirmed.confirmEarlier(found.map(({ key }) => key));
+  return { pool, keys: found.map(({ key }) => key) };
+}
+
+/** The same with pages that are confirmed. */
+function open(region: HostRegion, index: Uint8Array, seed: number): PublishedPool {
+  const { pool, keys } = openHidden(region, index, { seed });
+  pool.unconfirmed.confirmEarlier(keys);
   return pool;
 }
 
@@ -67,4 +78,21 @@ test('kept pages: pools one after the other over the same memory have the pages 
     }
     pool.free();
   }
+});
+
+test('kept pages: a hidden page that made way for one that has no room is reported as gone', (t) => {
+  const region = HostRegion.allocate(POOL_BYTES);
+  t.teardown(() => region.free());
+  const index = new Uint8Array(128 * 64);
+  const publish = (pool: PublishedPool, bytes: Uint8Array) =>
+    pool.publishBatch(['key'], [{ views: [bytes], length: bytes.length }])[0];
+  const before = open(region, index, 1);
+  t.not(publish(before, content(1, 4096)), null);
+  before.free();
+  const gone: string[] = [];
+  const { pool } = openHidden(region, index, { seed: 2, onEvict: (keys) => gone.push(...keys) });
+  t.is(publish(pool, content(2, 2 * POOL_BYTES)), null);
+  t.deepEqual(gone, ['key']);
+  t.is(pool.size, 0);
+  pool.free();
 });
