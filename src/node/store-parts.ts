@@ -147,7 +147,7 @@ function settledStartOf(
 }
 
 function earlierPagesOf(
-  { env, runtime, disk }: StoreGround,
+  { config, env, runtime, disk }: StoreGround,
   made: Pick<EarlierPagesParts, 'pool' | 'newestInPool'>,
 ): EarlierPages {
   return new EarlierPages({
@@ -156,6 +156,7 @@ function earlierPagesOf(
     clock: env.clock,
     versions: runtime.versions,
     waitForDirectory: () => runtime.waitForDirectory(),
+    isOwnedAlone: config.directoryReplicas === 1,
     membersCount: () => runtime.members().size,
     isAnnounced: () => runtime.drops.isAnnounced,
   });
@@ -268,7 +269,7 @@ function pageStoreParts(
       },
       dataEndpoint: runtime.localRdmaEndpoint,
     },
-    removalsMaxKeys: env.limits?.removalsMaxKeys,
+    droppedMaxKeys: env.limits?.droppedMaxKeys,
     verifyReads: config.verifyReads,
     locationReuseMs: config.locationReuseMs,
     quarantineMs: config.reuseQuarantineMs,

@@ -32,8 +32,8 @@ export interface PageStatementsParts {
   readonly onDeleted?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly metrics: MetricsSink;
-  /** Removed keys that are remembered in each of two generations; default DROPPED_KEYS_MAX_COUNT. */
-  readonly removalsMaxKeys?: number | undefined;
+  /** Dropped keys that are remembered in each of two generations; default DROPPED_KEYS_MAX_COUNT. */
+  readonly droppedMaxKeys?: number | undefined;
 }
 
 /** Positions of pages by the outcome of their announcement; all other pages are in the directory. */
@@ -76,10 +76,10 @@ export class PageStatements {
   constructor(parts: PageStatementsParts) {
     this.#parts = parts;
     this.#own = new OwnLocations(parts);
-    const { removalsMaxKeys = DROPPED_KEYS_MAX_COUNT } = parts;
-    this.#droppedCopies = new Removals(removalsMaxKeys);
-    this.#voids = new Removals(removalsMaxKeys, { keepsKeys: true });
-    this.#evicted = new Removals(removalsMaxKeys, { keepsKeys: true });
+    const { droppedMaxKeys = DROPPED_KEYS_MAX_COUNT } = parts;
+    this.#droppedCopies = new Removals(droppedMaxKeys);
+    this.#voids = new Removals(droppedMaxKeys, { keepsKeys: true });
+    this.#evicted = new Removals(droppedMaxKeys, { keepsKeys: true });
     this.#startVersion = parts.versions.next();
   }
 
@@ -178,7 +178,7 @@ export class PageStatements {
   async restate(asked: readonly string[]): Promise<void> {
     if (this.#closed) return;
     const hidden = new Set(this.#parts.pool.unconfirmed.earlierAmong(asked));
-    if (hidden.size > 0) await this.confirm([...hidden]);
+    const confirmed = hidden.size > 0 ? this.confirm([...hidden]) : undefined;
     const keys = batchOf(hidden.size > 0 ? asked.filter((key) => !hidden.has(key)) : asked);
     const located = { keys, columns: this.#own.find(keys) };
     const gone = absentOf(located);
@@ -187,7 +187,7 @@ export class PageStatements {
       this.#evicted.note(key, 1);
     }
     this.#parts.onChanged?.(asked);
-    await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(presentOf(located))]);
+    await Promise.all([confirmed, this.#parts.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
 
   /** The locations to announce for those of `keys` that this node has now; none once it closes. */

@@ -85,8 +85,8 @@ export interface PageStoreParts {
   /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */
   readonly onChanged?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
-  /** Removed keys that statements remember; see `PageStatementsParts`. */
-  readonly removalsMaxKeys?: number | undefined;
+  /** Dropped keys that statements remember; see `PageStatementsParts`. */
+  readonly droppedMaxKeys?: number | undefined;
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
   /** How long an answer of the directory may be reused; 0 (default): never. */

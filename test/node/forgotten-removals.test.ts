@@ -7,7 +7,7 @@ const DELETED = keysOf('deleted');
 const REPLACED = keysOf('replaced');
 const KEPT = keysOf('kept');
 /** Shards remember so few removals that {@link makeForget} makes them forget all of them. */
-const LIMITS = { removalsMaxKeys: 100 };
+const LIMITS = { removalsMaxKeys: 100, droppedMaxKeys: 100 };
 /** For so long a node may be gone before others notice: what they had forgotten before that does not count. */
 const NOTICED_AFTER_MS = 310_000;
 const AWAY = '10.0.0.9';
@@ -128,6 +128,33 @@ for (const [where, config] of Object.entries(TIERS)) {
     const all = [...stores, returned];
     await areAll(world, all);
     t.is(await everReadable(world, all, DELETED), 0);
+  });
+}
+
+for (const [where, tier] of Object.entries(TIERS)) {
+  simulated(`forgotten removals: pages ${where} that only their own node owns in the directory`, async (t, world) => {
+    const shared = { directory_replicas: 1 };
+    const config = { ...tier, ...shared };
+    const stores = [await startNode(world, shared), await startNode(world, shared)];
+    const before = await startNode(world, config, AWAY);
+    await areAll(world, [...stores, before]);
+    for (const keys of [DELETED, REPLACED, KEPT]) await setAll(before, keys, 0);
+    await before.close();
+    await areAll(world, stores);
+    const [remover] = stores as [SimStore];
+    await removeBoth(remover);
+    await makeForget(remover);
+    const returned = await startNode(world, config, AWAY);
+    const all = [...stores, returned];
+    await areAll(world, all);
+    t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
+    await setAll(returned, KEPT, 0);
+    t.is(await readable(stores, KEPT), COUNT);
+    await returned.close();
+    await areAll(world, stores);
+    const again = await startNode(world, config, AWAY);
+    await areAll(world, [...stores, again]);
+    await world.until(async () => (await readable(stores, KEPT)) === COUNT);
   });
 }
 

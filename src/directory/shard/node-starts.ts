@@ -25,13 +25,15 @@ export class NodeStarts {
     this.#note(start, Math.min(this.#lostMs.get(start) ?? nowMs, nowMs));
   }
 
-  /** When the start was lost: Infinity if it is a member, -Infinity if nothing is known of it. */
-  lostMs(start: number): number {
-    return this.#lostMs.get(start) ?? Number.NEGATIVE_INFINITY;
+  /** Notes that a start that has come back has stated all its pages again. */
+  restated(nodeId: string, incarnation: number): void {
+    const start = digestOfStart(nodeId, incarnation);
+    if (this.#lostMs.has(start)) this.#lostMs.set(start, Number.POSITIVE_INFINITY);
   }
 
-  clear(): void {
-    this.#lostMs.clear();
+  /** When the start was lost, also if it has come back since; Infinity: it never was; undefined: nothing is known of it. */
+  lostMs(start: number): number | undefined {
+    return this.#lostMs.get(start);
   }
 
   #note(start: number, lostMs: number): void {

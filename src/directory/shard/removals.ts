@@ -85,6 +85,11 @@ export class Removals {
     return known > version ? known : 0;
   }
 
+  /** Whether anything is forgotten. */
+  get hasForgotten(): boolean {
+    return this.#newestForgotten > 0;
+  }
+
   /**
    * A version that is at least as late as all that were noted after this time of the clock and are forgotten; 0: none
    * is forgotten. Of an older page it is not known whether it is void.

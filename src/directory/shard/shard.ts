@@ -240,6 +240,7 @@ export class DirectoryShard {
    * takes no time: void locations are handed out until {@link dropVoid} reaches them.
    */
   renounce(nodeId: string, incarnation: number, generation: number): void {
+    this.#voids.startRestated(nodeId, incarnation);
     for (const record of this.#lists.records) {
       if (record.nodeId !== nodeId || record.incarnation !== incarnation || record.floor >= generation) continue;
       record.floor = generation;
@@ -284,10 +285,9 @@ export class DirectoryShard {
     for (const key of keys) this.#lists.unlinkWhere(key, () => true);
   }
 
-  /** Forgets all locations, as this node was away; versions below which keys are void stay known. */
+  /** Forgets all locations; versions below which keys are void stay known. */
   clear(): void {
     this.#lists.clear();
-    this.#voids.forgetStarts();
     this.#sweep = undefined;
   }
 
@@ -329,7 +329,8 @@ export class DirectoryShard {
       // From now on the page's time passes here, too, however far this node's wall clock is behind.
       if (locations.expires[i] !== 0) this.#versions?.see(version);
       const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
-      const isForgotten = formerStart !== undefined && this.#voids.isForgotten(version, isCopy, formerStart);
+      const node = this.#lists.recordAt(record);
+      const isForgotten = this.#voids.isForgotten(version, isCopy, node, formerStart);
       const isVoid = isForgotten || this.#voids.isVoid(key, version, isCopy);
       const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);
       if (verdict === Taken.outdated) this.#dropOwn(key, locations, i, record);

@@ -1,5 +1,6 @@
 import { REMOVALS_GENERATIONS_COUNT, REMOVALS_MARGIN_MS, REMOVALS_MAX_KEYS } from '../../base/limits.js';
-import { NodeStarts } from './node-starts.js';
+import type { LocationNode } from '../messages/location-columns.js';
+import { digestOfStart, NodeStarts } from './node-starts.js';
 import { Removals } from './removals.js';
 
 /** Options of {@link VoidVersions}. */
@@ -43,12 +44,18 @@ export class VoidVersions {
   }
 
   /**
-   * Whether a page of this version may have become void since that start of its node was lost, without this shard remembering it. `start`: see
-   * `digestOfStart`.
+   * Whether a page of this version may have become void while its node was away, without this shard remembering it: since that former start of it was
+   * lost, see `digestOfStart`; or else since this start of it was, which has come back.
    */
-  isForgotten(version: number, isCopy: boolean, start: number): boolean {
+  isForgotten(version: number, isCopy: boolean, { nodeId, incarnation }: LocationNode, formerStart?: number): boolean {
+    if (!this.#all.hasForgotten && !(isCopy && this.#copies.hasForgotten)) return false;
+    const lostMs =
+      formerStart === undefined
+        ? (this.#starts.lostMs(digestOfStart(nodeId, incarnation)) ?? Number.POSITIVE_INFINITY)
+        : (this.#starts.lostMs(formerStart) ?? Number.NEGATIVE_INFINITY);
+    if (formerStart === undefined && lostMs === Number.POSITIVE_INFINITY) return false;
     // A node may have been gone for a while before others noticed.
-    const sinceMs = Math.min(this.#starts.lostMs(start), this.#nowMs()) - REMOVALS_MARGIN_MS;
+    const sinceMs = Math.min(lostMs, this.#nowMs()) - REMOVALS_MARGIN_MS;
     return version < this.#all.forgottenAfter(sinceMs) || (isCopy && version < this.#copies.forgottenAfter(sinceMs));
   }
 
@@ -62,9 +69,9 @@ export class VoidVersions {
     this.#starts.lost(nodeId, incarnation, this.#nowMs());
   }
 
-  /** Called when this node was away itself: it may have missed what became void meanwhile. */
-  forgetStarts(): void {
-    this.#starts.clear();
+  /** Notes that a start has stated all its pages again. */
+  startRestated(nodeId: string, incarnation: number): void {
+    this.#starts.restated(nodeId, incarnation);
   }
 
   verify(): void {

@@ -272,7 +272,8 @@ export class SimNode {
     const { shape, workload, seed, nodes } = scenario;
     const config = storageConfig(scenario, node);
     const { removalsMaxKeys } = shape;
-    const env = { ...process.environment, limits: { removalsMaxKeys } };
+    const limits = removalsMaxKeys === undefined ? undefined : { removalsMaxKeys };
+    const env = { ...process.environment, limits };
     const store = await (createStore?.(config, process) ?? MeshCacheStore.create(config, env));
     const id = { node, process: process.id };
     const checked = new CheckedStore(store, id, checker, {

@@ -68,7 +68,7 @@ function withKeptPools(scenario: Scenario): Scenario {
 /** The scenario, one time of three with nodes that soon forget what was removed, drawn apart as well. */
 function withFewRemovals(scenario: Scenario): Scenario {
   const { seed, shape } = scenario;
-  const removalsMaxKeys = [0, 0, 0, 0, 20, 100][below(forkedRandom(seed, 'removals'), 6)] as number;
+  const removalsMaxKeys = [0, 0, 0, 0, 2, 8][below(forkedRandom(seed, 'removals'), 6)] as number;
   return removalsMaxKeys === 0 ? scenario : { ...scenario, shape: { ...shape, removalsMaxKeys } };
 }
 
