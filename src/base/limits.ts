@@ -230,8 +230,8 @@ export const DIRECTORY_NEAREST_MAX_COUNT = 64;
 /** Removed keys whose versions a shard remembers, so that no older content returns: generations of so many keys each. */
 export const REMOVALS_MAX_KEYS = 65_536;
 export const REMOVALS_GENERATIONS_COUNT = 9;
-/** A node may have been gone for so long before others notice; then it has missed what was removed since. */
-export const REMOVALS_MARGIN_MS = 300_000;
+/** A node may have been gone for so long, at least, before others notice; then it has missed what was removed since. */
+export const REMOVALS_MARGIN_MS = 60_000;
 
 /** Keys that a node owes to one directory owner that did not accept them; beyond this limit the node re-announces all keys to it. */
 export const OWED_STATEMENTS_MAX_KEYS = 65_536;

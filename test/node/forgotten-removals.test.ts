@@ -9,7 +9,7 @@ const KEPT = keysOf('kept');
 /** Shards remember so few removals that {@link makeForget} makes them forget all of them. */
 const LIMITS = { removalsMaxKeys: 100, droppedMaxKeys: 100 };
 /** For so long a node may be gone before others notice: what they had forgotten before that does not count. */
-const NOTICED_AFTER_MS = 310_000;
+const NOTICED_AFTER_MS = 70_000;
 const AWAY = '10.0.0.9';
 const TIERS = {
   'on its disk': { disk_enabled: true, disk_path: '/cache', disk_size: '64mb' },

@@ -7,6 +7,8 @@ import { Removals } from './removals.js';
 export interface VoidVersionsOptions {
   /** Keys of a generation of {@link Removals}; default REMOVALS_MAX_KEYS. */
   readonly removalsMaxKeys?: number | undefined;
+  /** How long a node may have been gone before others notice; default REMOVALS_MARGIN_MS. */
+  readonly unnoticedMs?: number | undefined;
   /** Monotonic clock; default: time stands still. */
   readonly nowMs?: (() => number) | undefined;
 }
@@ -20,12 +22,15 @@ export class VoidVersions {
   readonly #copies: Removals;
   readonly #starts = new NodeStarts();
   readonly #nowMs: () => number;
+  readonly #unnoticedMs: number;
 
-  constructor({ removalsMaxKeys = REMOVALS_MAX_KEYS, nowMs = () => 0 }: VoidVersionsOptions = {}) {
+  constructor(given: VoidVersionsOptions = {}) {
+    const { removalsMaxKeys = REMOVALS_MAX_KEYS, unnoticedMs = REMOVALS_MARGIN_MS, nowMs = () => 0 } = given;
     const options = { generations: REMOVALS_GENERATIONS_COUNT, nowMs };
     this.#all = new Removals(removalsMaxKeys, options);
     this.#copies = new Removals(removalsMaxKeys, options);
     this.#nowMs = nowMs;
+    this.#unnoticedMs = unnoticedMs;
   }
 
   /** Notes that contents of the key older than this version are void. */
@@ -54,8 +59,7 @@ export class VoidVersions {
         ? (this.#starts.lostMs(digestOfStart(nodeId, incarnation)) ?? Number.POSITIVE_INFINITY)
         : (this.#starts.lostMs(formerStart) ?? Number.NEGATIVE_INFINITY);
     if (formerStart === undefined && lostMs === Number.POSITIVE_INFINITY) return false;
-    // A node may have been gone for a while before others noticed.
-    const sinceMs = Math.min(lostMs, this.#nowMs()) - REMOVALS_MARGIN_MS;
+    const sinceMs = Math.min(lostMs, this.#nowMs()) - this.#unnoticedMs;
     return version < this.#all.forgottenAfter(sinceMs) || (isCopy && version < this.#copies.forgottenAfter(sinceMs));
   }
 

@@ -1,7 +1,7 @@
 import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
-import { RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
+import { REMOVALS_MARGIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
 import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
 import { pick } from '../../directory/owners/key-lists.js';
@@ -82,6 +82,7 @@ export class NodeDirectory {
       versions: this.versions,
       nowMs: () => env.clock.nowMs(),
       removalsMaxKeys: env.limits?.removalsMaxKeys,
+      unnoticedMs: Math.max(REMOVALS_MARGIN_MS, 4 * settleMs),
       distancesFrom: (asker) => this.#zones.distancesFrom(asker),
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy, isTie = false }) => {
         const reason = isCopy ? 'copy' : isTie ? 'tied' : 'superseded';
