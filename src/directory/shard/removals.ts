@@ -6,6 +6,8 @@ const KEY_TEXT_MIN_BYTES = 64 * 1024;
 /** Largest UTF-8 length of one UTF-16 unit. */
 const UNIT_MAX_BYTES = 3;
 
+/** Slots of a table at first; it doubles when half of them are taken. */
+const FIRST_SLOTS_COUNT = 1024;
 /** Generations that {@link Removals} keeps unless it is told otherwise. */
 const GENERATIONS_COUNT = 2;
 
@@ -24,8 +26,8 @@ export interface RemovalsOptions {
  * not come back when a node that was away announces it late.
  *
  * The memory is bounded: a few generations of at most `maxKeys` keys. The oldest one is forgotten when the youngest is
- * full. A generation allocates all its memory when its first key is noted; the garbage collector does not scan it. It
- * takes 32 to 64 bytes for each of `maxKeys`, and 132 more if keys are kept.
+ * full. A generation takes 32 to 64 bytes for each of its keys, and from its first key on 132 for each of `maxKeys` if
+ * keys are kept; the garbage collector does not scan it.
  *
  * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version. A page that is wrongly
  * taken for void is only a miss, and this happens to one in 10^10 lookups.
@@ -153,7 +155,6 @@ class Generation {
   /** When the next generation began. */
   endedMs = 0;
   readonly #maxKeys: number;
-  readonly #slots: number;
   readonly #keepsKeys: boolean;
   /** Digest and version of each slot; version 0 marks an empty slot. */
   #cells = new Float64Array(0);
@@ -163,13 +164,12 @@ class Generation {
 
   constructor(maxKeys: number, keepsKeys: boolean) {
     this.#maxKeys = maxKeys;
-    this.#slots = 2 ** Math.ceil(Math.log2(2 * maxKeys));
     this.#keepsKeys = keepsKeys;
   }
 
   allocate(): void {
     if (this.#cells.length > 0) return;
-    this.#cells = new Float64Array(2 * this.#slots);
+    this.#cells = new Float64Array(2 * FIRST_SLOTS_COUNT);
     if (!this.#keepsKeys) return;
     this.#text = Buffer.from(new ArrayBuffer(Math.max(KEY_TEXT_MIN_BYTES, KEY_TEXT_BYTES * this.#maxKeys)));
     this.#ends = new Uint32Array(this.#maxKeys);
@@ -191,7 +191,7 @@ class Generation {
   /** The slot of the digest, or the empty slot where it belongs. */
   slotOf(digest: number): number {
     const cells = this.#cells;
-    const mask = this.#slots - 1;
+    const mask = cells.length / 2 - 1;
     let slot = (digest >>> 0) & mask;
     while (cells[2 * slot + 1] !== 0 && cells[2 * slot] !== digest) slot = (slot + 1) & mask;
     return slot;
@@ -206,6 +206,7 @@ class Generation {
     if (!isNew) return;
     if (this.#keepsKeys) this.#ends[this.size] = this.#textEnd + this.#text.write(key, this.#textEnd);
     this.size++;
+    if (4 * this.size > this.#cells.length) this.#grow();
   }
 
   *keys(): Generator<string, void> {
@@ -219,6 +220,18 @@ class Generation {
     if (this.size > 0) this.#cells.fill(0);
     this.size = 0;
     this.newest = 0;
+  }
+
+  #grow(): void {
+    const before = this.#cells;
+    this.#cells = new Float64Array(2 * before.length);
+    for (let at = 0; at < before.length; at += 2) {
+      const [digest, version] = [before[at] as number, before[at + 1] as number];
+      if (version === 0) continue;
+      const slot = this.slotOf(digest);
+      this.#cells[2 * slot] = digest;
+      this.#cells[2 * slot + 1] = version;
+    }
   }
 
   get #textEnd(): number {
