@@ -136,6 +136,7 @@ export class MeshCacheStore extends NodeNamespace {
     let kept: KeptPool | undefined;
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
+    let objectStore: Awaited<ReturnType<typeof objectStoreOf>>;
     let runtime: NodeRuntime | undefined;
     let parts: StoreParts | undefined;
     let doors: Doors | undefined;
@@ -147,7 +148,7 @@ export class MeshCacheStore extends NodeNamespace {
       region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       const present = () => (runtime as NodeRuntime).versions.now();
       disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, present, env });
-      const objectStore = await objectStoreOf(config, nodeId, env);
+      objectStore = await objectStoreOf(config, nodeId, env);
       await runtime.open();
       if (disk !== null) await kept?.compareWith(disk);
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
@@ -171,6 +172,7 @@ export class MeshCacheStore extends NodeNamespace {
         await closeStore(parts, { reporting, doors });
       } else {
         await runtime?.stop();
+        objectStore?.close();
         await disk?.close();
         await (kept?.close() ?? region?.free());
         await reporting.stop();
