@@ -178,6 +178,14 @@ export class DirectoryClient {
     this.#former = former;
   }
 
+  /**
+   * Nodes on the ring, from a key on, to which pages are announced: the key's owners, and, while pages are from before
+   * this node was away, those that were owners before others joined, who may know of removals that the owners do not.
+   */
+  get announcedCount(): number {
+    return this.#former === undefined ? this.#replicas : 2 * this.#replicas + FORMER_OWNERS_COUNT;
+  }
+
   /** Changes the incarnation of this node; all later statements carry the new one. */
   restartAs(incarnation: number): void {
     this.#incarnation = incarnation;

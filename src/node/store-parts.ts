@@ -147,7 +147,7 @@ function settledStartOf(
 }
 
 function earlierPagesOf(
-  { config, env, runtime, disk }: StoreGround,
+  { env, runtime, disk }: StoreGround,
   made: Pick<EarlierPagesParts, 'pool' | 'newestInPool'>,
 ): EarlierPages {
   return new EarlierPages({
@@ -156,7 +156,6 @@ function earlierPagesOf(
     clock: env.clock,
     versions: runtime.versions,
     waitForDirectory: () => runtime.waitForDirectory(),
-    isOwnedAlone: config.directoryReplicas === 1,
     membersCount: () => runtime.members().size,
     isAnnounced: () => runtime.drops.isAnnounced,
   });

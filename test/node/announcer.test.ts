@@ -40,7 +40,7 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
   const clock = new ManualClock();
   const env = testEnvironment({ clock });
   const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
-  const announcer = new Announcer({ directory, replicas: 1, initial, env });
+  const announcer = new Announcer({ directory, initial, env });
   announcer.start({
     keysInSlices: () => [[...keys]],
     get isEmpty() {

@@ -24,6 +24,20 @@ function startNode(world: TestWorld, config: Readonly<Record<string, unknown>> =
   return startStore(world, { host, config: { ...config }, env: { limits: LIMITS } });
 }
 
+/** Starts a node with these tiers, has it set the pages, and takes it away again. */
+async function leavePages(
+  world: TestWorld,
+  stores: readonly SimStore[],
+  config: Record<string, unknown>,
+): Promise<void> {
+  const before = await startNode(world, config, AWAY);
+  await areAll(world, [...stores, before]);
+  for (const keys of [DELETED, REPLACED, KEPT]) await setAll(before, keys, 0);
+  await world.sleep(1_000);
+  before.process.kill();
+  await areAll(world, stores);
+}
+
 async function startNodes(world: TestWorld): Promise<SimStore[]> {
   const stores = [await startNode(world), await startNode(world), await startNode(world)];
   await areAll(world, stores);
@@ -208,4 +222,104 @@ simulated('forgotten removals: a cluster that forgets nothing loses nothing', as
   await areAll(world, [...stores, returned]);
   await world.until(async () => (await readable(stores, KEPT)) === COUNT);
   t.pass();
+});
+
+simulated('forgotten removals: nodes that have joined while another was down bring nothing back', async (t, world) => {
+  const stores = await startNodes(world);
+  const config = TIERS['on its disk'];
+  await leavePages(world, stores, config);
+  await removeBoth(stores[0] as SimStore);
+  await makeForget(stores[0] as SimStore);
+  stores.push(await startNode(world), await startNode(world));
+  await areAll(world, stores);
+  await world.sleep(10_000);
+  const all = [...stores, await startNode(world, config, AWAY)];
+  await areAll(world, all);
+  t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
+});
+
+simulated(
+  'forgotten removals: a node with one id and a clock that was set back brings nothing back',
+  async (t, world) => {
+    const stores = await startNodes(world);
+    const config = { ...TIERS['in its pool'], node_id: 'away' };
+    await leavePages(world, stores, config);
+    await removeBoth(stores[0] as SimStore);
+    await makeForget(stores[0] as SimStore);
+    world.hosts.get(AWAY)?.time.jump(-3_600_000);
+    const all = [...stores, await startNode(world, config, AWAY)];
+    await areAll(world, all);
+    t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
+  },
+);
+
+simulated('forgotten removals: disk and pool of different times bring nothing back', async (t, world) => {
+  const stores = await startNodes(world);
+  const both = { ...TIERS['on its disk'], ...TIERS['in its pool'] };
+  await leavePages(world, stores, both);
+  await removeBoth(stores[0] as SimStore);
+  const alone = await startNode(world, TIERS['in its pool'], AWAY);
+  await areAll(world, [...stores, alone]);
+  await world.sleep(1_000);
+  await makeForget(stores[0] as SimStore);
+  await world.sleep(NOTICED_AFTER_MS);
+  await alone.close();
+  await areAll(world, stores);
+  const all = [...stores, await startNode(world, both, AWAY)];
+  await areAll(world, all);
+  t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
+});
+
+simulated('forgotten removals: what was set since is found, also from the node that returns', async (t, world) => {
+  const stores = await startNodes(world);
+  const config = TIERS['on its disk'];
+  await leavePages(world, stores, config);
+  const [writer] = stores as [SimStore];
+  t.false((await writer.delete(DELETED)).includes(false));
+  await setAll(writer, DELETED, 500);
+  await setAll(writer, REPLACED, 600);
+  await makeForget(writer);
+  const returned = await startNode(world, config, AWAY);
+  const all = [...stores, returned];
+  await areAll(world, all);
+  for (let look = 0; look < 10; look++) {
+    for (const store of all) {
+      for (const [i, key] of DELETED.entries()) t.deepEqual(await store.get(key), content(500 + i, PAGE_BYTES));
+      for (const [i, key] of REPLACED.entries()) t.deepEqual(await store.get(key), content(600 + i, PAGE_BYTES));
+    }
+    await world.sleep(500);
+  }
+});
+
+simulated('forgotten removals: pages of a process that was stopped stay away', async (t, world) => {
+  const stores = await startNodes(world);
+  const away = await startNode(world, {}, AWAY);
+  const all = [...stores, away];
+  await areAll(world, all);
+  for (const keys of [DELETED, REPLACED]) await setAll(away, keys, 0);
+  away.process.stop();
+  await areAll(world, stores);
+  await removeBoth(stores[0] as SimStore);
+  await makeForget(stores[0] as SimStore);
+  away.process.continue();
+  await areAll(world, all);
+  await world.until(async () => (await readable(all, [...DELETED, ...REPLACED])) === 0);
+  t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
+});
+
+simulated('forgotten removals: a node that starts again many times keeps what is good', async (t, world) => {
+  const stores = await startNodes(world);
+  const config = TIERS['on its disk'];
+  let node = await startNode(world, config, AWAY);
+  await areAll(world, [...stores, node]);
+  await setAll(node, KEPT, 0);
+  await world.sleep(NOTICED_AFTER_MS);
+  for (let round = 0; round < 5; round++) {
+    node.process.kill();
+    node = await startNode(world, config, AWAY);
+    await areAll(world, [...stores, node]);
+    await world.until(async () => (await readable(stores, KEPT)) === COUNT);
+    await world.sleep(1_000);
+  }
+  t.is(await readable([node], KEPT), COUNT);
 });

@@ -70,7 +70,7 @@ test.serial('verify: announcer', async (t) => {
   const initial = viewOf('a');
   const directory = new DirectoryClient(initial.ring, () => undefined, 1, { rpc: FAILING, env });
   directory.announce = async () => false;
-  const announcer = new Announcer({ directory, replicas: 1, initial, env });
+  const announcer = new Announcer({ directory, initial, env });
   announcer.start({
     keysInSlices: () => [['k0', 'k1', 'k2', 'k3']],
     isEmpty: false,

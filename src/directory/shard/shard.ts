@@ -31,6 +31,8 @@ export interface DirectoryShardOptions extends LocationChoiceOptions, VoidVersio
   readonly onDisplaced?: (displaced: Displaced) => void;
   /** Called with a computed key that two nodes have announced with different lengths. */
   readonly onLengthConflict?: (key: string) => void;
+  /** Called for each call about pages of a node that was away: it asks nodes that do not own them, too. */
+  readonly onFormer?: () => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
@@ -72,6 +74,7 @@ export class DirectoryShard {
   readonly #isLive: Liveness;
   readonly #onDisplaced: (displaced: Displaced) => void;
   readonly #onLengthConflict: (key: string) => void;
+  readonly #onFormer: () => void;
   readonly #maxKeys: number;
   readonly #lists = new LocationLists();
   readonly #versions: DirectoryShardOptions['versions'];
@@ -91,6 +94,7 @@ export class DirectoryShard {
     this.#isLive = options.isLive ?? (() => true);
     this.#onDisplaced = options.onDisplaced ?? (() => {});
     this.#onLengthConflict = options.onLengthConflict ?? (() => {});
+    this.#onFormer = options.onFormer ?? (() => {});
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
     this.#versions = options.versions;
@@ -117,6 +121,7 @@ export class DirectoryShard {
   put(keys: readonly string[], locations: LocationColumns, { unlessHeld, formerStart }: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
     this.#call++;
+    if (formerStart !== undefined) this.#onFormer();
     const records = locations.nodes.map((node) => this.#lists.records.hold(node));
     for (let i = 0; i < keys.length; i++) {
       const node = locations.node[i] as number;

@@ -47,7 +47,6 @@ const RETRIES_MAX_COUNT = 8;
  */
 export class Announcer {
   readonly #directory: DirectoryClient;
-  readonly #replicas: number;
   readonly #env: Environment;
   #publications: Publications | undefined;
   /** Views of the owners, the oldest first, the current one last. A running pass covers the first `#passViews`: it announces what owners have gained by the last of them. */
@@ -63,9 +62,8 @@ export class Announcer {
   #endSpread: () => void = () => {};
   #stopped = false;
 
-  constructor(options: { directory: DirectoryClient; replicas: number; initial: RingView; env: Environment }) {
+  constructor(options: { directory: DirectoryClient; initial: RingView; env: Environment }) {
     this.#directory = options.directory;
-    this.#replicas = options.replicas;
     this.#env = options.env;
     this.#views = [options.initial];
   }
@@ -170,7 +168,7 @@ export class Announcer {
       this.#passViews = this.#views.length;
       const outcomes = this.#outcomesSoFar();
       for (const keys of this.#publications?.keysInSlices() ?? []) {
-        for (const gained of gainedKeysInSlices(before, target, this.#replicas, keys)) {
+        for (const gained of gainedKeysInSlices(before, target, this.#directory.announcedCount, keys)) {
           await Promise.all(
             [...gained].map(async ([ownerId, ownerKeys]) => {
               // An owner that has failed gets everything later: it must not delay the others slice by slice.

@@ -89,6 +89,7 @@ export class NodeDirectory {
         this.drops.tell(holder, [{ key, voidBelow, reason }]);
       },
       onLengthConflict: (key) => this.#lengthsDiffer(key),
+      onFormer: () => this.#upkeep.pruneLater(),
     });
     this.client = new DirectoryClient(ring, endpointOf, replicas, {
       nodeId,
@@ -105,7 +106,7 @@ export class NodeDirectory {
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
-    this.#announcer = new Announcer({ directory: this.client, replicas, initial, env });
+    this.#announcer = new Announcer({ directory: this.client, initial, env });
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
     this.#upkeep.start();
     this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });

@@ -42,7 +42,7 @@ export class ShardUpkeep {
     if (this.#former.length > FORMER_RINGS_MAX_COUNT) this.#former.splice(1, 1);
     this.#ring = ring;
     void this.#sweep(ring);
-    this.#pruneLater();
+    this.pruneLater();
   }
 
   /** The rings that the upkeep may still ask. */
@@ -83,10 +83,12 @@ export class ShardUpkeep {
     const isLast = this.#formerRings().length === 0;
     await pruneShard(shard, { nodeId, replicas, ...rings }, clock);
     // Keys that are kept for a former ring go at a later look.
-    if (!isLast && !this.#stopped) this.#pruneLater();
+    if (!isLast) this.pruneLater();
   }
 
-  #pruneLater(): void {
+  /** Looks at all keys after the delay: this node may have been told of some that it does not own. */
+  pruneLater(): void {
+    if (this.#stopped) return;
     const { clock, pruneDelayMs } = this.#options;
     this.#cancelPrune ??= clock.after(pruneDelayMs, () => {
       this.#cancelPrune = undefined;

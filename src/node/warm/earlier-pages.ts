@@ -11,7 +11,7 @@ const LOOKS_COUNT = 40;
 const AGAIN_MS = 1000;
 
 export interface EarlierPagesParts {
-  readonly disk: Pick<DiskStore, 'info' | 'newestVersion' | 'keysInSlices'> | null;
+  readonly disk: Pick<DiskStore, 'info' | 'newestVersion'> | null;
   readonly pool: Pick<PublishedPool, 'keysInSlices' | 'unconfirmed'>;
   /** Version of the newest page that the pool has from before this start. */
   readonly newestInPool: number;
@@ -20,8 +20,6 @@ export interface EarlierPagesParts {
   /** Resolves with true when the other nodes have announced their pages to this one; with false when that took too long. */
   readonly waitForDirectory: () => Promise<boolean>;
   readonly membersCount: () => number;
-  /** Whether each key has one directory owner only, which is this node itself for some of its pages. */
-  readonly isOwnedAlone: boolean;
   /** Whether the owners have answered the announcement of this node's own pages. */
   readonly isAnnounced: () => boolean;
   readonly clock: Clock;
@@ -36,7 +34,6 @@ export class EarlierPages {
   readonly #parts: EarlierPagesParts;
   readonly #isEmpty: boolean;
   #isFilled = false;
-  #areAllAsked: boolean;
   #endPause: () => void = () => {};
   #stopped = false;
 
@@ -45,7 +42,6 @@ export class EarlierPages {
     this.#parts = parts;
     const isDiskEmpty = disk === null || disk.info().entries === 0;
     this.#isEmpty = isDiskEmpty && pool.unconfirmed.earlier.isEmpty;
-    this.#areAllAsked = !parts.isOwnedAlone || this.#isEmpty;
     versions.see(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
   }
 
@@ -58,16 +54,13 @@ export class EarlierPages {
     void this.#parts.waitForDirectory().then((isComplete) => {
       this.#isFilled = isComplete;
     });
-    void this.#confirmPool(confirm).then(() => this.#askAboutDisk(confirm));
+    if (!this.#parts.pool.unconfirmed.earlier.isEmpty) void this.#confirmAll(confirm);
   }
 
-  /**
-   * Whether all other nodes have said what they know: they have announced their pages to this node, and have answered its own announcement; of
-   * pages that only this node owns, others have been asked.
-   */
+  /** Whether all other nodes have said what they know: they have announced their pages to this node, and have answered its own announcement. */
   get isSettled(): boolean {
     if (this.#isEmpty) return true;
-    return this.#isFilled && (this.#parts.membersCount() === 1 || (this.#parts.isAnnounced() && this.#areAllAsked));
+    return this.#isFilled && (this.#parts.membersCount() === 1 || this.#parts.isAnnounced());
   }
 
   /** Ends all work. */
@@ -76,7 +69,7 @@ export class EarlierPages {
     this.#endPause();
   }
 
-  async #confirmPool(confirm: (keys: readonly string[]) => Promise<boolean[]>): Promise<void> {
+  async #confirmAll(confirm: (keys: readonly string[]) => Promise<boolean[]>): Promise<void> {
     const { pool, clock } = this.#parts;
     const isOver = (): boolean => this.#stopped || pool.unconfirmed.earlier.isEmpty;
     for (let look = 0; look < LOOKS_COUNT && !this.isSettled && !isOver(); look++) await this.#pause(LOOK_MS);
@@ -90,23 +83,6 @@ export class EarlierPages {
       }
       if (!isOver()) await this.#pause(AGAIN_MS);
     }
-  }
-
-  /** Asks others about all pages of the disk, unless they are asked as directory owners anyway. */
-  async #askAboutDisk(confirm: (keys: readonly string[]) => Promise<boolean[]>): Promise<void> {
-    const { disk, clock } = this.#parts;
-    while (!this.#areAllAsked && !this.#isFilled && !this.#stopped) await this.#pause(AGAIN_MS);
-    for (let areGood = this.#areAllAsked; !areGood && !this.#stopped; ) {
-      areGood = true;
-      for (const keys of disk?.keysInSlices() ?? []) {
-        const good = await confirm(keys).catch(() => [false]);
-        if (good.includes(false)) areGood = false;
-        await clock.yield();
-        if (this.#stopped) return;
-      }
-      if (!areGood) await this.#pause(AGAIN_MS);
-    }
-    this.#areAllAsked = true;
   }
 
   async #pause(ms: number): Promise<void> {
