@@ -144,7 +144,7 @@ export class PublishedPool {
     request?: PublishRequest,
   ): (PublishedPage | null)[] {
     const batch = new DistinctBatch(keys, pages, { origin, request });
-    this.#removeEarlier(batch.keys);
+    const earlier = this.unconfirmed.makeWay(batch.keys, (key) => this.remove(key));
     const here = this.peekBatch(batch.batch);
     const candidates = new SameLength(here, batch.pages, origin);
     const placed = this.#place({ batch, here, sums: candidates.sums(candidates.copies.run()) });
@@ -157,6 +157,7 @@ export class PublishedPool {
     });
     // Eviction is reported last, so that no entry is without its bytes whatever the callback does.
     this.#tellGone(placed.gone);
+    this.#tellGone(this.unconfirmed.unreplaced(earlier));
     return batch.spread(results);
   }
 
@@ -244,10 +245,11 @@ export class PublishedPool {
     fill: Fill,
     origins?: readonly PageOrigin[],
   ): Promise<(PageLease | null)[]> {
-    this.#removeEarlier(keys);
+    const earlier = this.unconfirmed.makeWay(keys, (key) => this.remove(key));
     const { leases } = await this.#mutex.run(() => ({
       leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, origins),
     }));
+    if (!this.#index.isFreed) this.#tellGone(this.unconfirmed.unreplaced(earlier));
     return leases;
   }
 
@@ -401,7 +403,7 @@ export class PublishedPool {
   }
 
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
-    this.#removeEarlier(batch.keys);
+    const earlier = this.unconfirmed.makeWay(batch.keys, (key) => this.remove(key));
     const before = this.peekBatch(batch.batch);
     const candidates = new SameLength(before, batch.pages, batch.origin);
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
@@ -415,6 +417,7 @@ export class PublishedPool {
     } finally {
       await filled;
     }
+    if (!this.#index.isFreed) this.#tellGone(this.unconfirmed.unreplaced(earlier));
     return batch.spread(await filled);
   }
 
@@ -451,14 +454,6 @@ export class PublishedPool {
   #setOrigin(key: string, page: PublishedPage, origin: PageOrigin): void {
     this.#index.setOrigin(page, origin);
     this.kept?.filled(key, { ...page, ...origin });
-  }
-
-  /** A page from before this start, of which nobody has said that it is good, does not stand for one that is set now. */
-  #removeEarlier(keys: readonly string[]): void {
-    const earlier = this.unconfirmed.earlierAmong(keys);
-    for (const key of earlier) this.remove(key);
-    // There may be no room for the page that is set.
-    this.#tellGone(new Set(earlier));
   }
 
   #isForThreads(pages: readonly PageBytes[]): boolean {

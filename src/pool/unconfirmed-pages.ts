@@ -25,6 +25,23 @@ export class UnconfirmedPages {
     return keys.filter((_, i) => this.earlier.has(pages[i]?.slot ?? -1));
   }
 
+  /**
+   * Has those pages removed that are from before this start: they do not stand for what is set now, as nobody has said that they are good. Returns
+   * their keys.
+   */
+  makeWay(keys: readonly string[], remove: (key: string) => void): string[] {
+    const earlier = this.earlierAmong(keys);
+    for (const key of earlier) remove(key);
+    return earlier;
+  }
+
+  /** Those of the keys that {@link makeWay} returned under which no page is now: the new one has found no room. */
+  unreplaced(removed: readonly string[]): Set<string> {
+    if (removed.length === 0) return new Set();
+    const pages = this.#pagesOf(removed);
+    return new Set(removed.filter((_, i) => pages[i] === null));
+  }
+
   /** The pages from before this start under these keys are good. */
   confirmEarlier(keys: readonly string[]): void {
     for (const page of this.#pagesOf(keys)) if (page !== null) this.earlier.delete(page.slot);
