@@ -305,6 +305,8 @@ export class PageStatements {
       const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
       for (const key of lost) refused.add(key);
       await this.#dropUpTo(lost, version);
+      const others = outdated.filter((key) => !isRenewed.has(key));
+      this.#restateNewer(others, version);
       version = next;
       left = presentOf({ keys: renewed, columns: this.#own.findInPool(renewed) });
       if (left.columns.count === 0) return refused;
@@ -371,6 +373,16 @@ export class PageStatements {
       );
     }
     return [...refused, ...outdated].map((i) => keys[i] as string);
+  }
+
+  /**
+   * Announces pages of these keys again that are newer than this version. An owner that refuses an older page drops what
+   * it knew of this node: a copy may have come, and been announced, before the announcement of a page that was set first.
+   */
+  #restateNewer(keys: readonly string[], version: number): void {
+    const found = this.#own.find(keys);
+    const newer = keys.filter((_, i) => (found.version[i] as number) > version);
+    if (newer.length > 0) this.restate(newer).catch(() => {});
   }
 
   /** Announces locations, and withdraws those of pages that have gone meanwhile. */
