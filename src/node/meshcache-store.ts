@@ -157,7 +157,6 @@ export class MeshCacheStore extends NodeNamespace {
       parts = made;
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start((keys) => made.pages.statements.confirm(keys));
-      made.settled.begin();
       made.gate?.start();
       doors = await openDoors(config, doorParts(made, keyEncoders, env));
       reporting.running(

@@ -44,23 +44,24 @@ export class SettledStart {
     const [first, ...others] = parts.former.map(({ start }) => start);
     this.#start = first !== undefined && others.every((start) => start === first) ? first : 0;
     if (first !== undefined) this.#sayFormer();
-  }
-
-  /** Begins to look whether the pages are settled. */
-  begin(): void {
-    if (this.#cancel === undefined) this.#lookAfter(SOON_MS, 1);
+    this.#look();
   }
 
   /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before. */
   wasAway(): void {
     if (this.#stopped) return;
     this.#sayFormer();
-    this.begin();
+    this.#look();
   }
 
   stop(): void {
     this.#stopped = true;
     this.#cancel?.();
+  }
+
+  /** Looks whether the pages are settled, until they are. */
+  #look(): void {
+    if (this.#cancel === undefined) this.#lookAfter(SOON_MS, 1);
   }
 
   #sayFormer(): void {
