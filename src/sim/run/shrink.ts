@@ -129,11 +129,12 @@ function fewerNodes(scenario: Scenario): Scenario | undefined {
   const joins = scenario.joins
     .map((join) => ({ ...join, nodes: left(join.nodes) }))
     .filter((join) => join.nodes.length > 0);
-  const { diskNodes, listedMasters } = scenario.shape;
+  const { diskNodes, storageNodes, listedMasters } = scenario.shape;
   const shape = {
     ...scenario.shape,
     listedMasters: Math.min(nodes, listedMasters),
     ...(diskNodes === undefined ? {} : { diskNodes: left(diskNodes) }),
+    ...(storageNodes === undefined ? {} : { storageNodes: left(storageNodes) }),
   };
   return { ...scenario, nodes, faults, joins, shape };
 }
