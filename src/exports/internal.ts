@@ -10,8 +10,9 @@ export type { NameAnswer, NameQuery } from '../base/environment/name-service.js'
 export type { ReceiveInto } from '../base/environment/network.js';
 export type { MessageEnd } from '../base/environment/threads.js';
 export type { TlsTexts } from '../base/environment/tls-identity.js';
-export type { LocationSource } from '../directory/client.js';
+export type { FormerPages, LocationSource } from '../directory/client.js';
 export type { LocationColumns, LocationNode, LocationStamp } from '../directory/messages/location-columns.js';
+export type { PutWish } from '../directory/messages/wire.js';
 export type { Seniority } from '../directory/owners/known-rings.js';
 export type { OwnerRing } from '../directory/owners/owners.js';
 export type { Displaced, Liveness } from '../directory/shard/shard.js';

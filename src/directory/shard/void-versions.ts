@@ -5,7 +5,7 @@ import { Removals } from './removals.js';
 
 /** Options of {@link VoidVersions}. */
 export interface VoidVersionsOptions {
-  /** Keys of a generation of {@link Removals}; default REMOVALS_MAX_KEYS. */
+  /** Keys of a generation of removals; default REMOVALS_MAX_KEYS. */
   readonly removalsMaxKeys?: number | undefined;
   /** How long a node may have been gone before others notice; default REMOVALS_MARGIN_MS. */
   readonly unnoticedMs?: number | undefined;

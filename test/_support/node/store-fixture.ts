@@ -1,4 +1,5 @@
 import type { Clock } from '../../../src/base/environment/clock.js';
+import type { Environment } from '../../../src/base/environment/environment.js';
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../../src/node/meshcache-store.js';
@@ -18,6 +19,7 @@ export async function createStore(
   discoveryPort: number,
   extra: Record<string, unknown> = {},
   clock: Clock = patientClock,
+  limits: Environment['limits'] = undefined,
 ): Promise<MeshCacheStore> {
   const store = await MeshCacheStore.create(
     {
@@ -39,7 +41,7 @@ export async function createStore(
         ...extra,
       },
     },
-    { log: silentLogger, clock },
+    { log: silentLogger, clock, limits },
   );
   const close = store.close.bind(store);
   store.close = () => verifiedEnd([store], close);
@@ -47,10 +49,14 @@ export async function createStore(
 }
 
 /** Creates `count` stores of one cluster, and waits until all see each other. */
-export async function createCluster(count: number, extra: Record<string, unknown> = {}): Promise<MeshCacheStore[]> {
+export async function createCluster(
+  count: number,
+  extra: Record<string, unknown> = {},
+  limits: Environment['limits'] = undefined,
+): Promise<MeshCacheStore[]> {
   const port = await freePort();
   const stores: MeshCacheStore[] = [];
-  for (let i = 0; i < count; i++) stores.push(await createStore(port, extra));
+  for (let i = 0; i < count; i++) stores.push(await createStore(port, extra, patientClock, limits));
   await until(() => stores.every((store) => store.stats().members === count));
   return stores;
 }
