@@ -179,11 +179,12 @@ export class DirectoryClient {
   }
 
   /**
-   * Nodes on the ring, from a key on, to which pages are announced: the key's owners, and, while pages are from before
-   * this node was away, those that were owners before others joined, who may know of removals that the owners do not.
+   * Nodes on the ring, from a key on, to which pages are announced: the key's owners. When `all` pages are announced,
+   * and some are from before this node was away, also those that were owners before others joined, who may know of
+   * removals that the owners do not.
    */
-  get announcedCount(): number {
-    return this.#former === undefined ? this.#replicas : 2 * this.#replicas + FORMER_OWNERS_COUNT;
+  announcedCount(all: boolean): number {
+    return all && this.#former !== undefined ? 2 * this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
   }
 
   /** Changes the incarnation of this node; all later statements carry the new one. */

@@ -52,7 +52,11 @@ export class ShardFilling {
 
   /** Resolves with true when the shard is complete; with false after SHARD_FILLING_TIMEOUT_MS, or when the node is stopped. Never rejects. */
   filled(): Promise<boolean> {
-    this.#filled ??= this.#wait();
+    this.#filled ??= this.#wait().then((isComplete) => {
+      // Whoever asks again waits again.
+      if (!isComplete) this.#filled = undefined;
+      return isComplete;
+    });
     return this.#filled;
   }
 

@@ -51,9 +51,7 @@ export class EarlierPages {
    */
   start(confirm: (keys: readonly string[]) => Promise<boolean[]>): void {
     if (this.#isEmpty) return;
-    void this.#parts.waitForDirectory().then((isComplete) => {
-      this.#isFilled = isComplete;
-    });
+    void this.#waitUntilFilled();
     if (!this.#parts.pool.unconfirmed.earlier.isEmpty) void this.#confirmAll(confirm);
   }
 
@@ -67,6 +65,15 @@ export class EarlierPages {
   stop(): void {
     this.#stopped = true;
     this.#endPause();
+  }
+
+  /** A node that does not reach all others for long is told what they know later. */
+  async #waitUntilFilled(): Promise<void> {
+    const { waitForDirectory, clock } = this.#parts;
+    while (!this.#stopped && !this.#isFilled) {
+      this.#isFilled = await waitForDirectory();
+      if (!this.#isFilled) await new Promise<void>((resolve) => clock.after(AGAIN_MS, resolve));
+    }
   }
 
   async #confirmAll(confirm: (keys: readonly string[]) => Promise<boolean[]>): Promise<void> {
