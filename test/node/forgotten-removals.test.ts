@@ -29,13 +29,30 @@ async function leavePages(
   world: TestWorld,
   stores: readonly SimStore[],
   config: Record<string, unknown>,
+  leave = async (store: SimStore): Promise<void> => {
+    await world.sleep(1_000);
+    store.process.kill();
+  },
 ): Promise<void> {
   const before = await startNode(world, config, AWAY);
   await areAll(world, [...stores, before]);
   for (const keys of [DELETED, REPLACED, KEPT]) await setAll(before, keys, 0);
-  await world.sleep(1_000);
-  before.process.kill();
+  await leave(before);
   await areAll(world, stores);
+}
+
+/** Has pages removed and that forgotten while the node is away, and starts it again; returns all nodes. */
+async function returnTooLate(
+  world: TestWorld,
+  stores: readonly SimStore[],
+  config: Record<string, unknown>,
+): Promise<SimStore[]> {
+  const [remover] = stores as [SimStore];
+  await removeBoth(remover);
+  await makeForget(remover);
+  const all = [...stores, await startNode(world, config, AWAY)];
+  await areAll(world, all);
+  return all;
 }
 
 async function startNodes(world: TestWorld): Promise<SimStore[]> {
@@ -89,17 +106,8 @@ for (const [where, config] of Object.entries(TIERS)) {
     `forgotten removals: pages ${where} that were removed while a node was down stay away`,
     async (t, world) => {
       const stores = await startNodes(world);
-      const before = await startNode(world, config, AWAY);
-      await areAll(world, [...stores, before]);
-      for (const keys of [DELETED, REPLACED, KEPT]) await setAll(before, keys, 0);
-      await before.close();
-      await areAll(world, stores);
-      const [remover] = stores as [SimStore];
-      await removeBoth(remover);
-      await makeForget(remover);
-      const returned = await startNode(world, config, AWAY);
-      const all = [...stores, returned];
-      await areAll(world, all);
+      await leavePages(world, stores, config, (store) => store.close());
+      const all = await returnTooLate(world, stores, config);
       t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
     },
   );
@@ -150,17 +158,9 @@ for (const [where, tier] of Object.entries(TIERS)) {
     const shared = { directory_replicas: 1 };
     const config = { ...tier, ...shared };
     const stores = [await startNode(world, shared), await startNode(world, shared)];
-    const before = await startNode(world, config, AWAY);
-    await areAll(world, [...stores, before]);
-    for (const keys of [DELETED, REPLACED, KEPT]) await setAll(before, keys, 0);
-    await before.close();
-    await areAll(world, stores);
-    const [remover] = stores as [SimStore];
-    await removeBoth(remover);
-    await makeForget(remover);
-    const returned = await startNode(world, config, AWAY);
-    const all = [...stores, returned];
-    await areAll(world, all);
+    await leavePages(world, stores, config, (store) => store.close());
+    const all = await returnTooLate(world, stores, config);
+    const returned = all.at(-1) as SimStore;
     t.is(await everReadable(world, all, [...DELETED, ...REPLACED]), 0);
     await setAll(returned, KEPT, 0);
     t.is(await readable(stores, KEPT), COUNT);
