@@ -2,6 +2,7 @@ import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
+import { ToldGate } from '../upkeep/told-gate.js';
 
 /** Time between two looks at whether the pages are good. */
 const LOOK_MS = 50;
@@ -33,13 +34,14 @@ export interface EarlierPagesParts {
 export class EarlierPages {
   readonly #parts: EarlierPagesParts;
   readonly #isEmpty: boolean;
-  #isFilled = false;
+  readonly #gate: ToldGate;
   #endPause: () => void = () => {};
   #stopped = false;
 
   constructor(parts: EarlierPagesParts) {
     const { disk, pool, newestInPool, versions } = parts;
     this.#parts = parts;
+    this.#gate = new ToldGate(parts.waitForDirectory, parts.clock);
     const isDiskEmpty = disk === null || disk.info().entries === 0;
     this.#isEmpty = isDiskEmpty && pool.unconfirmed.earlier.isEmpty;
     versions.see(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
@@ -51,29 +53,21 @@ export class EarlierPages {
    */
   start(confirm: (keys: readonly string[]) => Promise<boolean[]>): void {
     if (this.#isEmpty) return;
-    void this.#waitUntilFilled();
+    this.#gate.start();
     if (!this.#parts.pool.unconfirmed.earlier.isEmpty) void this.#confirmAll(confirm);
   }
 
   /** Whether all other nodes have said what they know: they have announced their pages to this node, and have answered its own announcement. */
   get isSettled(): boolean {
     if (this.#isEmpty) return true;
-    return this.#isFilled && (this.#parts.membersCount() === 1 || this.#parts.isAnnounced());
+    return this.#gate.isOpen && (this.#parts.membersCount() === 1 || this.#parts.isAnnounced());
   }
 
   /** Ends all work. */
   stop(): void {
     this.#stopped = true;
+    this.#gate.close();
     this.#endPause();
-  }
-
-  /** A node that does not reach all others for long is told what they know later. */
-  async #waitUntilFilled(): Promise<void> {
-    const { waitForDirectory, clock } = this.#parts;
-    while (!this.#stopped && !this.#isFilled) {
-      this.#isFilled = await waitForDirectory();
-      if (!this.#isFilled) await new Promise<void>((resolve) => clock.after(AGAIN_MS, resolve));
-    }
   }
 
   async #confirmAll(confirm: (keys: readonly string[]) => Promise<boolean[]>): Promise<void> {
