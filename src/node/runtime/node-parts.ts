@@ -151,7 +151,7 @@ function membershipListener({
       events.note(change, hasLeft);
       directory.membersChanged(change);
     },
-    onForgotten: () => directory.wasForgotten(),
+    onForgotten: () => directory.announceAfterAway(),
     onExpired() {
       identity.renew();
       directory.restartAs(identity.incarnation);

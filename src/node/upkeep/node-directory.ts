@@ -168,13 +168,13 @@ export class NodeDirectory {
     this.#shard.clear();
     this.client.restartAs(incarnation);
     this.#ages.restartAs(incarnation);
-    this.#announceAfterAway();
+    this.announceAfterAway();
   }
 
   /** Called when another node has taken this one's id, or has given it back: while it has it, nothing is announced; afterwards everything is. */
   setReplaced(isReplaced: boolean): void {
     this.client.setSilent(isReplaced);
-    if (!isReplaced) this.#announceAfterAway();
+    if (!isReplaced) this.announceAfterAway();
   }
 
   /** Announces all pages again. */
@@ -182,9 +182,10 @@ export class NodeDirectory {
     this.#announcer.announceAll();
   }
 
-  /** Announces all pages again, because no master knows this node any more, and other nodes may have dropped what it had announced. */
-  wasForgotten(): void {
-    this.#announceAfterAway();
+  /** Announces all pages again, because other nodes have, or may have, dropped what this one had announced: no master knows it any more, or it was away. */
+  announceAfterAway(): void {
+    this.away.tell();
+    this.#announcer.announceAll();
   }
 
   /** Follows a change of members. */
@@ -232,11 +233,6 @@ export class NodeDirectory {
     this.#lost.stop();
     this.drops.stop();
     await this.#announcer.stop();
-  }
-
-  #announceAfterAway(): void {
-    this.away.tell();
-    this.#announcer.announceAll();
   }
 
   async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {
