@@ -178,6 +178,11 @@ export class DirectoryClient {
     this.#former = former;
   }
 
+  /** Which pages are from before this node was away, see {@link setFormer}; another object after each absence. */
+  get former(): FormerPages | undefined {
+    return this.#former;
+  }
+
   /**
    * Nodes on the ring, from a key on, to which pages are announced: the key's owners. When `all` pages are announced,
    * and some are from before this node was away, also those that were owners before others joined, who may know of

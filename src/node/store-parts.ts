@@ -87,6 +87,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const earlier = earlierPagesOf(ground, { pool, newestInPool });
   const settled = settledStartOf(ground, { pool, earlier });
   runtime.onAway(() => settled.wasAway());
+  runtime.onMet(() => settled.met());
   const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
   const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env.clock);
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
@@ -128,7 +129,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
 }
 
 function settledStartOf(
-  { env, runtime, disk, kept }: StoreGround,
+  { config, env, runtime, disk, kept }: StoreGround,
   { pool, earlier }: { readonly pool: PublishedPool; readonly earlier: EarlierPages },
 ): SettledStart {
   const inPool = kept === undefined ? [] : [kept.startNote];
@@ -139,10 +140,10 @@ function settledStartOf(
     directory: runtime.directory,
     versions: runtime.versions,
     current: () => digestOfStart(runtime.nodeId, runtime.incarnation),
+    // A node that is alone learns nothing: it may be cut off from the others.
     isSettled: () =>
-      earlier.isSettled &&
-      pool.unconfirmed.earlier.isEmpty &&
-      (runtime.members().size === 1 || runtime.drops.isAnnounced),
+      runtime.members().size > 1 && earlier.isSettled && pool.unconfirmed.earlier.isEmpty && runtime.drops.isAnnounced,
+    quietMs: 2 * 1000 * (config.heartbeatInterval + config.memberTtl),
     clock: env.clock,
   });
 }

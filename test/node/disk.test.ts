@@ -257,7 +257,11 @@ test('disk: a store that is closed writes what found no room in the queue', asyn
 
 test('disk: a node notes which start has known all pages to be good; a damaged note costs nothing', async (t) => {
   const port = await freePort();
-  const { store, path } = await diskNode(t, port);
+  // Pages settle only when there is another node, and not within twice the sum of these.
+  const times = { heartbeat_interval: 0.2, member_ttl: 1 };
+  const other = await createStore(port, times);
+  t.teardown(() => other.close());
+  const { store, path } = await diskNode(t, port, times);
   const file = join(path, 'start.json');
   const startOf = ({ runtime }: MeshCacheStore) => digestOfStart(runtime.nodeId, runtime.incarnation);
   const isNoted = (start: number) => existsSync(file) && readFileSync(file, 'utf8').includes(`"start":${start}}`);
@@ -267,7 +271,7 @@ test('disk: a node notes which start has known all pages to be good; a damaged n
   t.true(isNoted(startOf(store)));
   for (const damaged of ['{', '{"format":2,"start":7}', '{"format":1,"start":-7}', '']) {
     writeFileSync(file, damaged);
-    const { store: next } = await diskNode(t, port, { path });
+    const { store: next } = await diskNode(t, port, { ...times, path });
     await until(() => isNoted(startOf(next)));
     t.false((await readAll(next, 0, 20)).includes(false), damaged);
     await next.close();

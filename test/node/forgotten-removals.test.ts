@@ -1,28 +1,26 @@
+import {
+  AWAY,
+  areAll,
+  COUNT,
+  DISK,
+  everReadable,
+  KEPT,
+  keysOf,
+  makeForget,
+  NOTICED_AFTER_MS,
+  POOL,
+  readable,
+  setAll,
+  startNode,
+  startNodes,
+} from '../_support/node/away-nodes.js';
 import { PAGE_BYTES, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
 import { simulated, type TestWorld } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
 
-const COUNT = 40;
 const DELETED = keysOf('deleted');
 const REPLACED = keysOf('replaced');
-const KEPT = keysOf('kept');
-/** Shards remember so few removals that {@link makeForget} makes them forget all of them. */
-const LIMITS = { removalsMaxKeys: 100, droppedMaxKeys: 100 };
-/** For so long a node may be gone before others notice: what they had forgotten before that does not count. */
-const NOTICED_AFTER_MS = 70_000;
-const AWAY = '10.0.0.9';
-const TIERS = {
-  'on its disk': { disk_enabled: true, disk_path: '/cache', disk_size: '64mb' },
-  'in its pool': { pool_path: '/memory/pool' },
-};
-
-function keysOf(name: string): string[] {
-  return Array.from({ length: COUNT }, (_, i) => `${name} ${i}`);
-}
-
-function startNode(world: TestWorld, config: Readonly<Record<string, unknown>> = {}, host?: string): Promise<SimStore> {
-  return startStore(world, { host, config: { ...config }, env: { limits: LIMITS } });
-}
+const TIERS = { 'on its disk': DISK, 'in its pool': POOL };
 
 /** Starts a node with these tiers, has it set the pages, and takes it away again. */
 async function leavePages(
@@ -53,45 +51,6 @@ async function returnTooLate(
   const all = [...stores, await startNode(world, config, AWAY)];
   await areAll(world, all);
   return all;
-}
-
-async function startNodes(world: TestWorld): Promise<SimStore[]> {
-  const stores = [await startNode(world), await startNode(world), await startNode(world)];
-  await areAll(world, stores);
-  return stores;
-}
-
-async function areAll(world: TestWorld, stores: readonly SimStore[]): Promise<void> {
-  await world.until(() => stores.every((store) => store.stats().members === stores.length));
-}
-
-/** Has so many keys removed that no shard remembers what was removed before. */
-async function makeForget(store: SimStore): Promise<void> {
-  const keys = Array.from({ length: 2_000 }, (_, i) => `unknown ${i}`);
-  if ((await store.delete(keys)).includes(false)) throw new Error('not deleted');
-}
-
-async function setAll(store: SimStore, keys: readonly string[], first: number): Promise<void> {
-  for (const [i, key] of keys.entries()) {
-    if (!(await store.set(key, content(first + i, PAGE_BYTES)))) throw new Error(`${key} was not set`);
-  }
-}
-
-/** How many of the keys any store reads, whatever bytes. */
-async function readable(stores: readonly SimStore[], keys: readonly string[]): Promise<number> {
-  const found = new Set<string>();
-  for (const store of stores) for (const key of keys) if ((await store.get(key)) !== null) found.add(key);
-  return found.size;
-}
-
-/** Reads for a while; how many keys were ever found. */
-async function everReadable(world: TestWorld, stores: readonly SimStore[], keys: readonly string[]): Promise<number> {
-  let most = 0;
-  for (let look = 0; look < 20; look++) {
-    most = Math.max(most, await readable(stores, keys));
-    await world.sleep(500);
-  }
-  return most;
 }
 
 /** Deletes some keys and replaces others; nobody has the new contents afterwards either. */

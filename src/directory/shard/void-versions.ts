@@ -54,11 +54,14 @@ export class VoidVersions {
    */
   isForgotten(version: number, isCopy: boolean, { nodeId, incarnation }: LocationNode, formerStart?: number): boolean {
     if (!this.#all.hasForgotten && !(isCopy && this.#copies.hasForgotten)) return false;
+    const start = digestOfStart(nodeId, incarnation);
     const lostMs =
       formerStart === undefined
-        ? (this.#starts.lostMs(digestOfStart(nodeId, incarnation)) ?? Number.POSITIVE_INFINITY)
+        ? (this.#starts.lostMs(start) ?? Number.POSITIVE_INFINITY)
         : (this.#starts.lostMs(formerStart) ?? Number.NEGATIVE_INFINITY);
-    if (formerStart === undefined && lostMs === Number.POSITIVE_INFINITY) return false;
+    // A start that was never lost here has been told of every removal.
+    const isCurrent = formerStart === undefined || formerStart === start;
+    if (isCurrent && lostMs === Number.POSITIVE_INFINITY) return false;
     const sinceMs = Math.min(lostMs, this.#nowMs()) - this.#unnoticedMs;
     return version < this.#all.forgottenAfter(sinceMs) || (isCopy && version < this.#copies.forgottenAfter(sinceMs));
   }

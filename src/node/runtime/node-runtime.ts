@@ -195,6 +195,11 @@ export class NodeRuntime {
     this.#running().directory.away.listen(listener);
   }
 
+  /** @internal Calls `listener` when this node has met another one that may have removed its pages without knowing it. The node must be open. */
+  onMet(listener: () => void): void {
+    this.#running().directory.met.listen(listener);
+  }
+
   /**
    * Joins the cluster. Resolves even if no master answers yet (see `DiscoveryClient.start`).
    * Throws `ConfigError` when a port is taken, an address is not this host's, or the cluster has other settings.

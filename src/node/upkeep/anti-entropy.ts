@@ -33,7 +33,7 @@ interface Share {
  * spread evenly over the round and never faster than a limit. An owner that has taken all of them is then told that older statements of this
  * node are void. It so forgets pages that are gone even if their delete never arrived.
  *
- * A change of owners ends the round early: the announcer informs the new owners, and the next round has them.
+ * A change of owners, or an absence of this node, ends the round early: the announcer informs the owners, and the next round has them.
  */
 export class AntiEntropy {
   readonly #options: AntiEntropyOptions;
@@ -83,13 +83,14 @@ export class AntiEntropy {
     await directory.renounce(ownerId, generation);
   }
 
-  /** Runs one round. False: the owners have changed meanwhile, or there was nothing to state. */
+  /** Runs one round. False: the owners have changed meanwhile, or this node was away, or there was nothing to state. */
   async #round(): Promise<boolean> {
     const { directory, publications, env } = this.#options;
-    const { generation } = directory;
+    const { generation, former } = directory;
     const [ring] = directory.rings();
     const shares = await this.#shares(ring);
-    const isOver = (): boolean => this.#stopped || directory.rings()[0] !== ring;
+    // After an absence, owners may have dropped what this round has stated.
+    const isOver = (): boolean => this.#stopped || directory.rings()[0] !== ring || directory.former !== former;
     const total = shares.reduce((sum, { keys }) => sum + keys.length, 0);
     const turns = total + shares.length;
     const msPerTurn = Math.max(this.#roundMs / turns, 1000 / ANTI_ENTROPY_MAX_KEYS_PER_S);

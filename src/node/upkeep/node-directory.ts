@@ -49,11 +49,14 @@ export class NodeDirectory {
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
   /** Other nodes have, or may have, dropped this one as a member; told before its pages are announced to them again. */
   readonly away = new Signal<[]>();
+  /** This node has met another one that may have removed its pages without knowing it; told before pages are announced to that one. */
+  readonly met = new Signal<[]>();
   /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
   #members: ReadonlyMap<string, NodeInfo>;
   #hasLengthConflict = false;
+  #droppingCount = 0;
   readonly #shard: DirectoryShard;
   readonly #announcer: Announcer;
   readonly #upkeep: ShardUpkeep;
@@ -119,7 +122,13 @@ export class NodeDirectory {
 
   /** Whether every owner has answered the announcement of this node's pages; outdated ones are dropped by then. */
   get isAnnounced(): boolean {
-    return !this.client.isSilent && this.#announcer.isComplete;
+    return !this.client.isSilent && this.#announcer.isComplete && this.#droppingCount === 0;
+  }
+
+  /** Counts outdated pages as not yet dropped until `dropped` is settled. */
+  dropping(dropped: Promise<void>): void {
+    this.#droppingCount++;
+    void dropped.finally(() => this.#droppingCount--);
   }
 
   /** How far other nodes are from this one. */
@@ -191,6 +200,8 @@ export class NodeDirectory {
   /** Follows a change of members. */
   membersChanged(change: MemberChange): void {
     const { before, after, changed } = change;
+    const hasMet = this.#hasMet(change);
+    if (hasMet) this.met.tell();
     for (const nodeId of changed) {
       const incarnation = before.get(nodeId)?.incarnation;
       const now = after.get(nodeId)?.incarnation;
@@ -209,6 +220,7 @@ export class NodeDirectory {
     });
     this.#members = after;
     this.#announcer.ownersChanged({ ring, incarnations: incarnationsOf(after) });
+    if (hasMet && this.client.former !== undefined) this.#announcer.announceAll();
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
     this.#lost.membersChanged(change);
@@ -233,6 +245,17 @@ export class NodeDirectory {
     this.#lost.stop();
     this.drops.stop();
     await this.#announcer.stop();
+  }
+
+  /** Whether a node has become a member that was up before this one, or while this one was alone. */
+  #hasMet({ before, after, changed }: MemberChange): boolean {
+    const isAlone = before.size === 1;
+    const own = after.get(this.#nodeId)?.incarnation ?? Number.POSITIVE_INFINITY;
+    return changed.some((nodeId) => {
+      const now = after.get(nodeId)?.incarnation;
+      if (nodeId === this.#nodeId || now === undefined || now === before.get(nodeId)?.incarnation) return false;
+      return isAlone || now < own;
+    });
   }
 
   async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {

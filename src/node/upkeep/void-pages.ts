@@ -53,9 +53,11 @@ export class VoidPages {
 
   #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
     const voidBelow = versions.map((version) => version + 1);
-    this.#dropAndRetract(keys, voidBelow).catch((error: unknown) => {
-      this.#parts.log.log('error', 'dropping outdated pages failed', { error: String(error) });
+    const { directory, log } = this.#parts;
+    const dropped = this.#dropAndRetract(keys, voidBelow).catch((error: unknown) => {
+      log.log('error', 'dropping outdated pages failed', { error: String(error) });
     });
+    directory.dropping(dropped);
   }
 
   /** Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. */

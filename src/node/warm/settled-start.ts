@@ -25,6 +25,8 @@ export interface SettledStartParts {
   readonly current: () => number;
   /** Whether directory owners have accepted all pages that the node has. */
   readonly isSettled: () => boolean;
+  /** How long after an absence the pages settle at the earliest, in ms: a master that has just started learns of the other members only then. */
+  readonly quietMs: number;
   readonly clock: Clock;
 }
 
@@ -38,6 +40,7 @@ export class SettledStart {
   #start = 0;
   #cancel: (() => void) | undefined;
   #stopped = false;
+  #awayMs = 0;
 
   constructor(parts: SettledStartParts) {
     this.#parts = parts;
@@ -54,6 +57,11 @@ export class SettledStart {
     this.#look();
   }
 
+  /** Called when this node meets another one that may have removed its pages without knowing it: until the pages have settled, it counts as away. */
+  met(): void {
+    if (this.#cancel !== undefined) this.#sayFormer();
+  }
+
   stop(): void {
     this.#stopped = true;
     this.#cancel?.();
@@ -65,12 +73,16 @@ export class SettledStart {
   }
 
   #sayFormer(): void {
+    this.#awayMs = this.#parts.clock.nowMs();
     this.#parts.directory.setFormer({ start: this.#start, below: this.#parts.versions.next() });
   }
 
   #lookAfter(ms: number, look: number): void {
     this.#cancel = this.#parts.clock.after(ms, () => {
-      if (!this.#parts.isSettled()) return this.#lookAfter(look < SOON_COUNT ? SOON_MS : LATER_MS, look + 1);
+      const isQuiet = this.#parts.clock.nowMs() - this.#awayMs >= this.#parts.quietMs;
+      if (!isQuiet || !this.#parts.isSettled()) {
+        return this.#lookAfter(look < SOON_COUNT ? SOON_MS : LATER_MS, look + 1);
+      }
       this.#cancel = undefined;
       this.#parts.directory.setFormer(undefined);
       this.#start = this.#parts.current();
