@@ -282,7 +282,10 @@ export class PageStatements {
     this.#closed = true;
   }
 
-  /** Announces pages that were just set, repeatedly while owners know a newer content; returns the refused keys. */
+  /**
+   * Announces pages that were just set, repeatedly while owners know a newer content; returns the refused keys. A named page is announced once more
+   * when its owners turn out to know of a clock that is far ahead: a node that is away now may have an older content with a later version.
+   */
   async #announceSet(entries: KeyedLocations, origin: PageOrigin): Promise<Set<string>> {
     const { pool, disk, versions, keepsDuplicates } = this.#parts;
     const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
@@ -293,7 +296,10 @@ export class PageStatements {
       const announced = await this.#announce(left, { unlessHeld });
       for (const i of announced.refused) refused.add(strings[i] as string);
       if (announced.held.length > 0) await this.#dropHeld(left, announced.held);
-      const outdated = announced.outdated.map((i) => strings[i] as string);
+      const isBehind = origin.kind === 'named' && versions.jumpedTo > version;
+      const outdated = isBehind
+        ? strings.filter((key) => !refused.has(key))
+        : announced.outdated.map((i) => strings[i] as string);
       if (outdated.length === 0 || this.#closed) return refused;
       const next = versions.next();
       const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { CLOCKS_APART, HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 
 test('hybrid clock: versions grow, whatever the wall clock does, and are newer than what was seen', (t) => {
   let wallMs = 1_700_000_000_000;
@@ -86,4 +86,18 @@ test('hybrid clock: the present never goes back, and goes on at the pace of the 
   t.is(clock.now(), ahead + 5_000 * 2_048, 'another node is ahead');
   pass(3);
   t.is(clock.now(), ahead + 5_003 * 2_048);
+});
+
+test('hybrid clock: only a version of a clock that is far ahead is a jump', (t) => {
+  const clock = new HybridClock({ wallMs: () => 1_700_000_000_000, nowMs: () => 0 });
+  const first = clock.next();
+  clock.see(first + CLOCKS_APART / 2);
+  t.is(clock.jumpedTo, 0);
+  const second = clock.next();
+  const ahead = second + 3600 * CLOCKS_APART;
+  clock.see(ahead);
+  t.is(clock.jumpedTo, ahead);
+  t.true(clock.next() > ahead);
+  clock.see(clock.next());
+  t.is(clock.jumpedTo, ahead);
 });

@@ -7,6 +7,8 @@ const VERSIONS_PER_MS = 2048;
  * give out different ones. A longer distance would make the versions of busy nodes run ahead of the wall clock.
  */
 const OWN_STEP = 32;
+/** A distance of versions, a second: clocks that are further apart are not in step. */
+export const CLOCKS_APART = 1000 * VERSIONS_PER_MS;
 /** The largest version that is accepted: far beyond honest clocks, and far enough below 2^53 that later versions are exact numbers. */
 const VERSION_MAX = 2 ** 53 - 2 ** 45;
 
@@ -20,6 +22,7 @@ export class HybridClock {
   readonly #clock: Pick<Clock, 'wallMs' | 'nowMs'>;
   readonly #firstOfMs: number;
   #latest = 0;
+  #jumpedTo = 0;
   /** The present at a reading of the monotonic clock, from which on it goes forward as that clock does. */
   #anchor: number;
   #anchorMs: number;
@@ -43,8 +46,14 @@ export class HybridClock {
   /** Takes note of a version that another node has given out: later ones of this node are greater, and its present is not before it. */
   see(version: number): void {
     if (version <= this.#latest || !isVersion(version)) return;
+    if (version > this.now() + CLOCKS_APART) this.#jumpedTo = version;
     this.#latest = version;
     this.now();
+  }
+
+  /** The latest version seen that was far ahead of this clock's present then: those that this node gave out before are older than it. 0: there was none. */
+  get jumpedTo(): number {
+    return this.#jumpedTo;
   }
 
   /**

@@ -1,4 +1,4 @@
-import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import { CLOCKS_APART, HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { REMOVALS_MARGIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
@@ -232,10 +232,14 @@ export class NodeDirectory {
     keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
   }
 
-  /** The newest version under any of these keys in this node's shard; 0 if it has none. */
-  newestKnown(keys: readonly string[]): number {
+  /**
+   * The newest version under any of these keys in this node's shard; 0 if it has none. It is the newest of all keys when that is far above `version`: a
+   * node whose clock is ahead, and that is away now, may have a page of these keys.
+   */
+  newestKnown(keys: readonly string[], version: number): number {
     const known = this.#shard.get(keys);
-    let newest = 0;
+    const { newestVersion } = this.#shard;
+    let newest = newestVersion > version + CLOCKS_APART ? newestVersion : 0;
     for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
     return newest;
   }

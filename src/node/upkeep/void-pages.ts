@@ -48,7 +48,8 @@ export class VoidPages {
     });
     if (reason !== 'deleted') return 0;
     const versions = pages.locationsOf(keys).map((page) => page?.version ?? 0);
-    return versions.reduce((newest, version) => Math.max(newest, version), directory.newestKnown(keys));
+    const newestKnown = directory.newestKnown(keys, Math.min(...voidBelow));
+    return versions.reduce((newest, version) => Math.max(newest, version), newestKnown);
   }
 
   #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
