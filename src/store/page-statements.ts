@@ -5,6 +5,7 @@ import { laterExpiry } from '../base/expiry.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { DirectoryClient } from '../directory/client.js';
+import { COPY } from '../directory/messages/location-columns.js';
 import { Taken } from '../directory/messages/taken.js';
 import { batchOf } from '../directory/owners/owners.js';
 import { Removals } from '../directory/shard/removals.js';
@@ -90,7 +91,9 @@ export class PageStatements {
   async stateSet(keys: Keys, published: readonly (PublishedPage | null)[], origin: PageOrigin): Promise<Set<string>> {
     const strings = stringsOf(keys);
     const contentOf = (page: PublishedPage): PageOrigin => {
-      if (!page.alreadyPresent || origin.kind === 'named') return origin;
+      // A copy that came first stands for the page.
+      const isHere = page.alreadyPresent || page.isCopy;
+      if (!isHere || origin.kind === 'named') return origin;
       return { ...page, expires: laterExpiry(page.expires, origin.expires) };
     };
     const told = new Set<string>();
@@ -108,7 +111,8 @@ export class PageStatements {
     });
     if (indices.length === 0) return new Set();
     const pages = indices.map((i) => published[i] as PublishedPage);
-    const entries = { keys: pickKeys(keys, indices), columns: this.#own.ofSet(pages, contentOf) };
+    const columns = this.#own.ofSet(pages, contentOf);
+    const entries = this.#ofPresent({ keys: pickKeys(keys, indices), columns }, origin);
     const refused = await this.#announceSet(entries, origin);
     if (origin.kind === 'named') this.#noteSet(entries, refused);
     return refused;
@@ -317,6 +321,22 @@ export class PageStatements {
       left = presentOf({ keys: renewed, columns: this.#own.findInPool(renewed) });
       if (left.columns.count === 0) return refused;
     }
+  }
+
+  /**
+   * Under the key of a page that was set, a copy or the page of a later call may have come meanwhile: a statement of the first page would hide it. The
+   * present page is announced instead, because other nodes must drop older contents before the call returns; but whoever has made a copy of a
+   * computed page announces it.
+   */
+  #ofPresent(entries: KeyedLocations, { kind }: PageOrigin): KeyedLocations {
+    const { keys, columns } = entries;
+    const present = this.#own.findInPool(keys);
+    const isNewer = (i: number): boolean =>
+      present.has(i) && (present.version[i] as number) > (columns.version[i] as number);
+    const isForOthers = (i: number): boolean =>
+      kind === 'computed' && isNewer(i) && ((present.flags[i] as number) & COPY) !== 0;
+    for (let i = 0; i < columns.count; i++) if (isNewer(i) && !isForOthers(i)) columns.copy(i, present, i);
+    return presentOf(entries, (i) => !isForOthers(i));
   }
 
   /** Notes the versions of set pages. Pages that were announced with a later version than here are noted already. */

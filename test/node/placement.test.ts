@@ -63,6 +63,26 @@ simulated(
   },
 );
 
+simulated('placement: a storage node that sets a page that it has taken keeps it', async (t, world) => {
+  const { engines, storage } = await startPlacing(world, { engines: 2, engine: { write_policy: 'both' } });
+  const [writer, reader] = engines as [SimStore, SimStore];
+  const keys = keysOf(8);
+  const region = HostRegion.wrap(Buffer.concat(keys.map((key) => content(seedOf(key), PAGE))));
+  const setAll = async (store: SimStore): Promise<void> => {
+    await store.registerMemPoolHost(hostPages({ region, pageBytes: PAGE }));
+    const indices = keys.map((_, i) => i);
+    t.false((await store.batchSetV1(keys, indices)).includes(false));
+  };
+  await setAll(writer);
+  await world.until(() => writer.stats().placement?.unplacedPages === 0);
+  for (const store of storage) await setAll(store);
+  await world.sleep(1_000);
+  writer.process.kill();
+  await world.until(() => reader.stats().members === 3);
+  for (const key of keys) await expectPage(t, reader, key, content(seedOf(key), PAGE));
+  region.free();
+});
+
 simulated(
   'placement: what is cleared is gone on storage nodes before the call returns, evicted pages included',
   async (t, world) => {
