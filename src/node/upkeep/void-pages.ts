@@ -48,8 +48,8 @@ export class VoidPages {
     });
     if (reason !== 'deleted') return 0;
     const versions = pages.locationsOf(keys).map((page) => page?.version ?? 0);
-    const newestKnown = directory.newestKnown(keys, Math.min(...voidBelow));
-    return versions.reduce((newest, version) => Math.max(newest, version), newestKnown);
+    const earliest = voidBelow.reduce((least, version) => Math.min(least, version), Number.POSITIVE_INFINITY);
+    return versions.reduce((newest, version) => Math.max(newest, version), directory.newestKnown(keys, earliest));
   }
 
   #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
