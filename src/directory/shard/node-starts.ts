@@ -9,42 +9,49 @@ export function digestOfStart(nodeId: string, incarnation: number): number {
   return digestOf(`${incarnation}\n${nodeId}`);
 }
 
-/** Which starts of nodes have been members, and when they ceased to be, by the clock of this node. Starts are named by {@link digestOfStart}. */
-export class NodeStarts {
-  /** Start -> when it was lost; Infinity: it is a member. */
-  readonly #lostMs = new Map<number, number>();
+/** A start of a node that has been a member, by the clock of this node. */
+export interface KnownStart {
+  readonly joinedMs: number;
+  /** When it ceased to be a member, also if it has come back since; Infinity: it never did. */
+  readonly lostMs: number;
+}
 
-  joined(nodeId: string, incarnation: number): void {
+/** Which starts of nodes have been members, and when they ceased to be. Starts are named by {@link digestOfStart}. */
+export class NodeStarts {
+  readonly #starts = new Map<number, KnownStart>();
+
+  joined(nodeId: string, incarnation: number, nowMs: number): void {
     const start = digestOfStart(nodeId, incarnation);
-    if (!this.#lostMs.has(start)) this.#note(start, Number.POSITIVE_INFINITY);
+    if (!this.#starts.has(start)) this.#note(start, { joinedMs: nowMs, lostMs: Number.POSITIVE_INFINITY });
   }
 
   lost(nodeId: string, incarnation: number, nowMs: number): void {
     const start = digestOfStart(nodeId, incarnation);
+    const { joinedMs, lostMs } = this.#starts.get(start) ?? { joinedMs: nowMs, lostMs: nowMs };
     // A start that has come back has missed what happened since it was lost first.
-    this.#note(start, Math.min(this.#lostMs.get(start) ?? nowMs, nowMs));
+    this.#note(start, { joinedMs, lostMs: Math.min(lostMs, nowMs) });
   }
 
   /** Notes that a start that has come back has stated all its pages again. */
   restated(nodeId: string, incarnation: number): void {
     const start = digestOfStart(nodeId, incarnation);
-    if (this.#lostMs.has(start)) this.#lostMs.set(start, Number.POSITIVE_INFINITY);
+    const known = this.#starts.get(start);
+    if (known !== undefined) this.#starts.set(start, { ...known, lostMs: Number.POSITIVE_INFINITY });
   }
 
-  /** When the start was lost, also if it has come back since; Infinity: it never was; undefined: nothing is known of it. */
-  lostMs(start: number): number | undefined {
-    return this.#lostMs.get(start);
+  get(start: number): KnownStart | undefined {
+    return this.#starts.get(start);
   }
 
-  #note(start: number, lostMs: number): void {
-    this.#lostMs.delete(start);
-    this.#lostMs.set(start, lostMs);
-    if (this.#lostMs.size <= STARTS_MAX_COUNT) return;
-    const [earliest] = this.#lostMs.keys();
-    this.#lostMs.delete(earliest as number);
+  #note(start: number, known: KnownStart): void {
+    this.#starts.delete(start);
+    this.#starts.set(start, known);
+    if (this.#starts.size <= STARTS_MAX_COUNT) return;
+    const [earliest] = this.#starts.keys();
+    this.#starts.delete(earliest as number);
   }
 
   verify(): void {
-    assertAtMost('node starts', this.#lostMs.size, STARTS_MAX_COUNT);
+    assertAtMost('node starts', this.#starts.size, STARTS_MAX_COUNT);
   }
 }

@@ -54,21 +54,22 @@ export class VoidVersions {
    */
   isForgotten(version: number, isCopy: boolean, { nodeId, incarnation }: LocationNode, formerStart?: number): boolean {
     if (!this.#all.hasForgotten && !(isCopy && this.#copies.hasForgotten)) return false;
+    const nowMs = this.#nowMs();
     const start = digestOfStart(nodeId, incarnation);
-    const lostMs =
-      formerStart === undefined
-        ? (this.#starts.lostMs(start) ?? Number.POSITIVE_INFINITY)
-        : (this.#starts.lostMs(formerStart) ?? Number.NEGATIVE_INFINITY);
+    const known = this.#starts.get(formerStart ?? start);
+    // Of a page that was set before the two nodes met, nothing is known.
+    const hasJustMet = formerStart === start && nowMs - (known?.joinedMs ?? nowMs) < this.#unnoticedMs;
+    const isUnknown = formerStart !== undefined && (known === undefined || hasJustMet);
+    const lostMs = isUnknown ? Number.NEGATIVE_INFINITY : (known?.lostMs ?? Number.POSITIVE_INFINITY);
     // A start that was never lost here has been told of every removal.
-    const isCurrent = formerStart === undefined || formerStart === start;
-    if (isCurrent && lostMs === Number.POSITIVE_INFINITY) return false;
-    const sinceMs = Math.min(lostMs, this.#nowMs()) - this.#unnoticedMs;
+    if ((formerStart ?? start) === start && lostMs === Number.POSITIVE_INFINITY) return false;
+    const sinceMs = Math.min(lostMs, nowMs) - this.#unnoticedMs;
     return version < this.#all.forgottenAfter(sinceMs) || (isCopy && version < this.#copies.forgottenAfter(sinceMs));
   }
 
   /** Notes that a start of a node is a member. */
   startJoined(nodeId: string, incarnation: number): void {
-    this.#starts.joined(nodeId, incarnation);
+    this.#starts.joined(nodeId, incarnation, this.#nowMs());
   }
 
   /** Notes that a start of a node is not a member any more. */

@@ -46,20 +46,18 @@ export class SettledStart {
     this.#parts = parts;
     const [first, ...others] = parts.former.map(({ start }) => start);
     this.#start = first !== undefined && others.every((start) => start === first) ? first : 0;
-    if (first !== undefined) this.#sayFormer();
-    this.#look();
-  }
-
-  /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before. */
-  wasAway(): void {
-    if (this.#stopped) return;
     this.#sayFormer();
     this.#look();
   }
 
-  /** Called when this node meets another one that may have removed its pages without knowing it: until the pages have settled, it counts as away. */
-  met(): void {
-    if (this.#cancel !== undefined) this.#sayFormer();
+  /**
+   * Called when others have, or may have, dropped this node as a member, and when it meets one that may have removed its pages without knowing it: what
+   * is there already counts as from before.
+   */
+  wasAway(): void {
+    if (this.#stopped) return;
+    this.#sayFormer();
+    this.#look();
   }
 
   stop(): void {
