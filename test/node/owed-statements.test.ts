@@ -58,6 +58,17 @@ test('owed statements: an owner is told what holds when it answers, not what hel
   t.is(told.length, 3, 'once');
 });
 
+test('owed statements: copies of a cleared page go, although another page was set since', async (t) => {
+  const { here, told, owner, owed, pass } = bench(t);
+  owed.owe('o', ['a'], true);
+  await pass(1_000);
+  here.add('a');
+  owed.owe('o', ['a'], false);
+  owner.isDeaf = false;
+  await pass(2 * STATEMENT_RETRY_MAX_MS);
+  t.deepEqual(told, ['has no, nor copies of a', 'has a']);
+});
+
 test('owed statements: an owner that is owed too much is told of everything', async (t) => {
   const { told, owner, owed, pass } = bench(t);
   for (let i = 0; i <= OWED_STATEMENTS_MAX_KEYS; i += 1000)

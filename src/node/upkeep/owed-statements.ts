@@ -21,7 +21,7 @@ export interface OwedStatementsOptions {
 
 /** The statements that one owner has not taken. */
 interface Debt {
-  /** Key -> whether copies of its page are to be dropped too, if the page is gone; the longest owed first. */
+  /** Key -> whether copies of the page that was there are to be dropped too; the longest owed first. */
   readonly keys: Map<string, boolean>;
   /** Whether too many keys are owed to remember them: then all pages are stated. */
   isEverything: boolean;
@@ -125,17 +125,15 @@ export class OwedStatements {
       for (const [key] of batch) debt.keys.delete(key);
       const keys = batch.map(([key]) => key);
       const locations = locationsOf(keys);
-      const gone = batch.filter((_, i) => locations[i] === null);
       const present = keys.filter((_, i) => locations[i] !== null);
-      const [plain, withCopies] = [false, true].map((wanted) =>
-        gone.filter(([, isWanted]) => isWanted === wanted).map(([key]) => key),
-      ) as [string[], string[]];
-      const taken = await Promise.all([
-        directory.remind(ownerId, present, locationsOf),
+      const plain = keys.filter((_, i) => locations[i] === null && batch[i]?.[1] === false);
+      const withCopies = batch.filter(([, isWanted]) => isWanted).map(([key]) => key);
+      const retracted = await Promise.all([
         directory.retract(ownerId, plain, false),
         directory.retract(ownerId, withCopies, true),
       ]);
-      if (!taken.includes(false)) continue;
+      // A page that was set since is stated after that: the copies of what was cleared are none of it.
+      if (!retracted.includes(false) && (await directory.remind(ownerId, present, locationsOf))) continue;
       remember(debt, batch);
       return false;
     }
