@@ -183,13 +183,17 @@ export class DirectoryClient {
     return this.#former;
   }
 
+  /** Nodes on the ring, from a key on, that own the key. */
+  get ownersCount(): number {
+    return this.#replicas;
+  }
+
   /**
-   * Nodes on the ring, from a key on, to which pages are announced: the key's owners. When `all` pages are announced,
-   * and some are from before this node was away, also those that were owners before others joined, who may know of
-   * removals that the owners do not.
+   * Nodes on the ring, from a key on, to which pages are announced: the key's owners; while some pages are from before this node was away, also those
+   * that were owners before others joined, who may know of removals that the owners do not.
    */
-  announcedCount(all: boolean): number {
-    return all && this.#former !== undefined ? 2 * this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
+  get announcedCount(): number {
+    return this.#former === undefined ? this.#replicas : 2 * this.#replicas + FORMER_OWNERS_COUNT;
   }
 
   /** Changes the incarnation of this node; all later statements carry the new one. */

@@ -36,26 +36,29 @@ export function gainedKeys(
 /**
  * {@link gainedKeys} step by step, for callers that let other work have its turn in between. The rings must not change
  * meanwhile. With several views as `before`, a key counts as owned before only if its owner had it in every view,
- * because a key that was put under one view was told to the owners of that view only.
+ * because a key that was put under one view was told to the owners of that view only. `width`: so many nodes from a key on gain it, owners or not,
+ * unless they were among as many before.
  */
 export function* gainedKeysInSlices(
   before: RingView | readonly RingView[],
   after: RingView,
   replicas: number,
   keys: readonly string[],
+  width = replicas,
 ): Generator<Map<string, string[]>, void> {
   const views = 'ring' in before ? [before] : before;
   const formerOwners = views.map((view) => new FormerOwners(view, after));
   for (let start = 0; start < keys.length; start += SLICE_KEYS) {
     const slice = keys.slice(start, start + SLICE_KEYS);
-    for (const former of formerOwners) former.look(slice, replicas);
-    const newOwners = ownersOf(after.ring, slice, replicas);
+    for (const former of formerOwners) former.look(slice, width);
+    const newOwners = ownersOf(after.ring, slice, width);
     const gained = new Map<string, string[]>();
     for (let at = 0; at < newOwners.length; at++) {
       const owner = newOwners[at] as number;
       if (owner === NO_OWNER) continue;
-      const row = Math.floor(at / replicas);
-      if (formerOwners.every((former) => former.hadIt(row, owner))) continue;
+      const row = Math.floor(at / width);
+      const among = at % width < replicas ? replicas : width;
+      if (formerOwners.every((former) => former.hadIt(row, owner, among))) continue;
       const ownerId = after.ring.nodes[owner] as string;
       const some = gained.get(ownerId);
       if (some === undefined) gained.set(ownerId, [slice[row] as string]);
@@ -66,14 +69,14 @@ export function* gainedKeysInSlices(
 }
 
 /**
- * Former owners of keys by an earlier view. It inspects only nodes that own some of the keys, which may be few of many.
+ * Former owners of keys by an earlier view, and the nodes behind them. It inspects only nodes that own some of the keys, which may be few of many.
  */
 class FormerOwners {
   readonly #before: RingView;
   readonly #after: RingView;
   /** Owners, by the earlier ring, of the keys that were looked up last. */
   #owners: Uint32Array = new Uint32Array(0);
-  #replicas = 0;
+  #width = 0;
   /** Whether a node is the same start in both views, by index in the later ring. */
   readonly #isSameStart: (boolean | undefined)[] = [];
 
@@ -82,18 +85,18 @@ class FormerOwners {
     this.#after = after;
   }
 
-  look(keys: readonly string[], replicas: number): void {
-    this.#owners = ownersOf(this.#before.ring, keys, replicas);
-    this.#replicas = replicas;
+  look(keys: readonly string[], width: number): void {
+    this.#owners = ownersOf(this.#before.ring, keys, width);
+    this.#width = width;
   }
 
-  /** Whether a node of the later ring owned the key before as the same start; a new start has an empty shard. */
-  hadIt(row: number, owner: number): boolean {
+  /** Whether a node of the later ring was among the first `count` of the key before, as the same start; a new start has an empty shard. */
+  hadIt(row: number, owner: number, count: number): boolean {
     const ownerId = this.#after.ring.nodes[owner] as string;
     this.#isSameStart[owner] ??= this.#before.incarnations.get(ownerId) === this.#after.incarnations.get(ownerId);
     if (!this.#isSameStart[owner]) return false;
     const { nodes } = this.#before.ring;
-    for (let at = row * this.#replicas; at < (row + 1) * this.#replicas; at++) {
+    for (let at = row * this.#width; at < row * this.#width + count; at++) {
       const former = this.#owners[at] as number;
       if (former !== NO_OWNER && nodes[former] === ownerId) return true;
     }

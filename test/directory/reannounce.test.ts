@@ -63,6 +63,25 @@ test('reannounce: a restarted node gains all that it owns', (t) => {
   );
 });
 
+test('reannounce: nodes behind the owners are told when they join, and owners also when they were behind them', (t) => {
+  const before = viewOf({ a: 1, b: 1, c: 1, d: 1, e: 1, f: 1 });
+  const after = viewOf({ b: 1, c: 1, d: 1, e: 1, f: 1, g: 1 });
+  const [replicas, width] = [2, 4];
+  const told = new Map<string, string[]>();
+  for (const slice of gainedKeysInSlices(before, after, replicas, KEYS, width)) {
+    for (const [id, keys] of slice) told.set(id, [...(told.get(id) ?? []), ...keys]);
+  }
+  const expected = new Map<string, string[]>();
+  for (const key of KEYS) {
+    const [owners, wide] = [before.ring.getNodes(key, replicas), before.ring.getNodes(key, width)];
+    after.ring.getNodes(key, width).forEach((id, i) => {
+      if ((i < replicas ? owners : wide).includes(id)) return;
+      expected.set(id, [...(expected.get(id) ?? []), key]);
+    });
+  }
+  t.deepEqual(sorted(told), sorted(expected));
+});
+
 test('reannounce: from an empty ring every owner gains its keys, in slices', (t) => {
   const after = viewOf({ a: 1, b: 1, c: 1 });
   const slices = [...gainedKeysInSlices(viewOf({}), after, 2, KEYS)];

@@ -57,7 +57,7 @@ export class VoidVersions {
     const nowMs = this.#nowMs();
     const start = digestOfStart(nodeId, incarnation);
     const known = this.#starts.get(formerStart ?? start);
-    // Of a page that was set before the two nodes met, nothing is known.
+    // Nothing is known of a page that was set before the two nodes met.
     const hasJustMet = formerStart === start && nowMs - (known?.joinedMs ?? nowMs) < this.#unnoticedMs;
     const isUnknown = formerStart !== undefined && (known === undefined || hasJustMet);
     const lostMs = isUnknown ? Number.NEGATIVE_INFINITY : (known?.lostMs ?? Number.POSITIVE_INFINITY);

@@ -190,9 +190,14 @@ export class NodeRuntime {
     this.#running().directory.changed.listen(listener);
   }
 
-  /** @internal Calls `listener` when the node has been away from others, see `NodeDirectory.away`. The node must be open. */
+  /** @internal Calls `listener` when other nodes have, or may have, dropped this one as a member. The node must be open. */
   onAway(listener: () => void): void {
     this.#running().directory.away.listen(listener);
+  }
+
+  /** @internal Calls `listener` when this node has met another one that may have removed its pages without knowing it. The node must be open. */
+  onMet(listener: () => void): void {
+    this.#running().directory.met.listen(listener);
   }
 
   /**

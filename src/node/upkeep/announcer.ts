@@ -166,10 +166,10 @@ export class Announcer {
       const before = this.#views.slice(0, -1);
       const target = this.#views.at(-1) as RingView;
       this.#passViews = this.#views.length;
-      const count = this.#directory.announcedCount(before.includes(NOBODY));
+      const { ownersCount, announcedCount } = this.#directory;
       const outcomes = this.#outcomesSoFar();
       for (const keys of this.#publications?.keysInSlices() ?? []) {
-        for (const gained of gainedKeysInSlices(before, target, count, keys)) {
+        for (const gained of gainedKeysInSlices(before, target, ownersCount, keys, announcedCount)) {
           await Promise.all(
             [...gained].map(async ([ownerId, ownerKeys]) => {
               // An owner that has failed gets everything later: it must not delay the others slice by slice.

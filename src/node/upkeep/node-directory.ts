@@ -47,11 +47,10 @@ export class NodeDirectory {
   readonly owed = new Signal<[ownerId: string, keys: readonly string[], withCopies: boolean]>();
   /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
-  /**
-   * Other nodes have, or may have, dropped this one as a member, or it has met one that may have removed its pages without knowing it; told before its
-   * pages are announced to them.
-   */
+  /** Other nodes have, or may have, dropped this one as a member; told before its pages are announced to them again. */
   readonly away = new Signal<[]>();
+  /** This node has met another one that may have removed its pages without knowing it; told before pages are announced to that one. */
+  readonly met = new Signal<[]>();
   /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
@@ -201,9 +200,7 @@ export class NodeDirectory {
   /** Follows a change of members. */
   membersChanged(change: MemberChange): void {
     const { before, after, changed } = change;
-    const hasMet = this.#hasMet(change);
-    const hasSettled = this.client.former === undefined;
-    if (hasMet) this.away.tell();
+    if (this.#hasMet(change)) this.met.tell();
     for (const nodeId of changed) {
       const incarnation = before.get(nodeId)?.incarnation;
       const now = after.get(nodeId)?.incarnation;
@@ -222,7 +219,6 @@ export class NodeDirectory {
     });
     this.#members = after;
     this.#announcer.ownersChanged({ ring, incarnations: incarnationsOf(after) });
-    if (hasMet && !hasSettled) this.#announcer.announceAll();
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
     this.#lost.membersChanged(change);

@@ -6,6 +6,8 @@ import type { DirectoryClient } from '../../directory/client.js';
 const SOON_MS = 50;
 const LATER_MS = 1000;
 const SOON_COUNT = 40;
+/** It takes longer than this to remove so many keys that owners forget one of them. */
+const FORGOTTEN_AFTER_MS = 2000;
 
 /** A note, kept beside pages that outlive their process, of the start that has last known all of them to be good. */
 export interface StartNote {
@@ -40,24 +42,36 @@ export class SettledStart {
   #start = 0;
   #cancel: (() => void) | undefined;
   #stopped = false;
-  #awayMs = 0;
+  readonly #startMs: number;
+  /** When this node was away last, or has started. */
+  #awayMs: number;
+  /** Whether some pages are from before an absence, and have not settled. */
+  #hasFormer = false;
 
   constructor(parts: SettledStartParts) {
     this.#parts = parts;
     const [first, ...others] = parts.former.map(({ start }) => start);
     this.#start = first !== undefined && others.every((start) => start === first) ? first : 0;
+    this.#startMs = parts.clock.nowMs();
+    this.#awayMs = this.#startMs;
+    if (first !== undefined) this.#sayFormer();
+    this.#look();
+  }
+
+  /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before. */
+  wasAway(): void {
+    if (this.#stopped) return;
     this.#sayFormer();
     this.#look();
   }
 
   /**
-   * Called when others have, or may have, dropped this node as a member, and when it meets one that may have removed its pages without knowing it: what
-   * is there already counts as from before.
+   * Called when this node meets another one that may have removed its pages without knowing it: what is there already counts as from before. Just after
+   * a start without earlier pages there is nothing yet that anybody could have removed and forgotten.
    */
-  wasAway(): void {
-    if (this.#stopped) return;
-    this.#sayFormer();
-    this.#look();
+  met(): void {
+    const isNew = !this.#hasFormer && this.#parts.clock.nowMs() - this.#startMs < FORGOTTEN_AFTER_MS;
+    if (!isNew) this.wasAway();
   }
 
   stop(): void {
@@ -71,6 +85,7 @@ export class SettledStart {
   }
 
   #sayFormer(): void {
+    this.#hasFormer = true;
     this.#awayMs = this.#parts.clock.nowMs();
     this.#parts.directory.setFormer({ start: this.#start, below: this.#parts.versions.next() });
   }
@@ -82,6 +97,7 @@ export class SettledStart {
         return this.#lookAfter(look < SOON_COUNT ? SOON_MS : LATER_MS, look + 1);
       }
       this.#cancel = undefined;
+      this.#hasFormer = false;
       this.#parts.directory.setFormer(undefined);
       this.#start = this.#parts.current();
       for (const note of this.#parts.notes) if (note.start !== this.#start) note.note(this.#start);
