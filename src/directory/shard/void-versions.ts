@@ -3,6 +3,9 @@ import type { LocationNode } from '../messages/location-columns.js';
 import { digestOfStart, NodeStarts } from './node-starts.js';
 import { Removals } from './removals.js';
 
+/** A node states its pages to one that it meets within this time. */
+const MET_LATELY_MS = 600_000;
+
 /** Options of {@link VoidVersions}. */
 export interface VoidVersionsOptions {
   /** Keys of a generation of removals; default REMOVALS_MAX_KEYS. */
@@ -58,7 +61,7 @@ export class VoidVersions {
     const start = digestOfStart(nodeId, incarnation);
     const known = this.#starts.get(formerStart ?? start);
     // Nothing is known of a page that was set before the two nodes met.
-    const hasJustMet = formerStart === start && nowMs - (known?.joinedMs ?? nowMs) < this.#unnoticedMs;
+    const hasJustMet = formerStart === start && nowMs - (known?.joinedMs ?? nowMs) < MET_LATELY_MS;
     const isUnknown = formerStart !== undefined && (known === undefined || hasJustMet);
     const lostMs = isUnknown ? Number.NEGATIVE_INFINITY : (known?.lostMs ?? Number.POSITIVE_INFINITY);
     // A start that was never lost here has been told of every removal.
