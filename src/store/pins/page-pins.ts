@@ -14,7 +14,7 @@ const ENDED_AT_ONCE_MAX_COUNT = 4096;
 export interface PagePinsParts {
   readonly pool: Pick<
     PublishedPool,
-    'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekBatch' | 'lease' | 'unlease'
+    'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekBatch' | 'lease' | 'unconfirmed' | 'unlease'
   >;
   /** Bytes of a segment of the pool's memory; no page crosses the end of one. */
   readonly segmentBytes: number;
@@ -126,11 +126,14 @@ export class PagePins {
     const outcomes = new Map<string, PinOutcome>();
     const isOpen = !this.#isClosed && !holder.hasEnded;
     const wanted = [...new Set(keys)];
-    const found = isOpen ? this.#parts.pool.peekBatch(wanted) : [];
+    const { pool } = this.#parts;
+    const found = isOpen ? pool.peekBatch(wanted) : [];
+    // Pages from before this start that nobody has confirmed yet are not there for programs, and make way for others.
+    const hidden = new Set(pool.unconfirmed.earlierAmong(wanted));
     const here: [key: string, page: PublishedPage][] = [];
     for (const [i, key] of wanted.entries()) {
       const page = found[i] ?? null;
-      if (page !== null) here.push([key, page]);
+      if (page !== null && !hidden.has(key)) here.push([key, page]);
       outcomes.set(key, isOpen ? 'absent' : 'refused');
     }
     const admitted = this.#admitted(holder, here);
