@@ -193,7 +193,7 @@ export class DirectoryClient {
    * that were owners before others joined, who may know of removals that the owners do not.
    */
   get announcedCount(): number {
-    return this.#former === undefined ? this.#replicas : 2 * this.#replicas + FORMER_OWNERS_COUNT;
+    return this.#former?.isWide === true ? 2 * this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
   }
 
   /** Changes the incarnation of this node; all later statements carry the new one. */
@@ -442,7 +442,8 @@ export class DirectoryClient {
   #put(ownerId: string, keys: Keys, columns: LocationColumns, unlessHeld = false) {
     // The owner counts as told even when no answer comes: the request may have arrived.
     this.#told.told(ownerId, this.#generation);
-    const { start, below } = this.#former ?? { below: 0 };
+    const { start, below: before = 0, met } = this.#former ?? {};
+    const below = Math.max(before, met?.get(ownerId) ?? 0);
     // The own shard was away as well, and may have forgotten what others told it when it came back.
     const hasFormer = below > 0 && ownerId !== this.#nodeId && columns.version.some((version) => version < below);
     return this.#channels.put(ownerId, keys, columns, { unlessHeld, formerStart: hasFormer ? start : undefined });
@@ -474,10 +475,15 @@ export class DirectoryClient {
   }
 }
 
-/** Pages with versions below `below` are from before the node was away, and were good when its start `start` was lost; see `digestOfStart`. */
+/** The pages that are from before this node was away, or from before it met an owner. They were good when its start `start` was lost; see `digestOfStart`. */
 export interface FormerPages {
   readonly start: number;
+  /** Pages with earlier versions are from before this node was away; 0: none is. */
   readonly below: number;
+  /** Nodes that this one has met, and the version below which its pages are from before. */
+  readonly met: ReadonlyMap<string, number>;
+  /** Whether also nodes are told that were owners before others joined. */
+  readonly isWide: boolean;
 }
 
 /** How the owners of a batch have answered, by index of the key in the batch. */

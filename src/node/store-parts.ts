@@ -87,7 +87,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const earlier = earlierPagesOf(ground, { pool, newestInPool });
   const settled = settledStartOf(ground, { pool, earlier });
   runtime.onAway(() => settled.wasAway());
-  runtime.onMet(() => settled.met());
+  runtime.onMet((nodeIds, isEarlier) => settled.met(nodeIds, isEarlier));
   const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
   const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env.clock);
   const onTouched = (keys: readonly string[]) => wanted.read(keys);

@@ -51,6 +51,11 @@ export class HybridClock {
     this.now();
   }
 
+  /** The latest version given out or seen; 0: none was. */
+  get latest(): number {
+    return this.#latest;
+  }
+
   /** The latest version seen that was far ahead of this clock's present then: those that this node gave out before are older than it. 0: there was none. */
   get jumpedTo(): number {
     return this.#jumpedTo;
@@ -84,6 +89,9 @@ export class HybridClock {
     return Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS;
   }
 }
+
+/** What nodes tell each other of their clocks, so that those whose date is behind follow. */
+export type SharedClock = Pick<HybridClock, 'latest' | 'see'>;
 
 /** Whether `value` can be the version of a node: a whole number, or 0 for no version. */
 export function isVersion(value: unknown): value is number {

@@ -41,12 +41,12 @@ export interface DirectoryShardOptions extends LocationChoiceOptions, VoidVersio
   readonly versions?: {
     /** The present, as a version. */
     now(): number;
-    /** Takes note of a version: the present is not before it from then on. */
+    /** Takes note of a version: what this node sets or deletes from then on is newer, and the present is not before it. */
     see(version: number): void;
   };
 }
 
-/** The number of entries that a shard holds, and of those it has refused since its start. */
+/** The number of entries that a shard holds, and has refused since its start. */
 export interface DirectoryShardStats {
   readonly keys: number;
   readonly locations: number;
@@ -62,13 +62,12 @@ const SWEEP_KEYS_PER_PUT = 64;
 /**
  * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
  *
- * Each node that holds a page has one location; an unlisted node would not learn of a newer content, a deletion or a
- * clear. A node's statements about a key are ordered by (start, generation), see `StartOrder`: newer replaces older, never the
- * other way round. The shard is synchronous, without I/O, and its only clock is the one by which locations expire.
+ * Each node that holds a page has one location; an unlisted node would not learn of a newer content, a deletion or a clear. A node's statements about
+ * a key are ordered by (start, generation), see `StartOrder`: newer replaces older, never the other way round. The shard is synchronous, without I/O,
+ * and its only clock is the one by which locations expire.
  *
- * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by
- * (version, node id) stays, whatever their order of arrival, so that all replicas agree. A version outlives its
- * location, see `VoidVersions`.
+ * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by (version, node id) stays, whatever
+ * their order of arrival, so that all replicas agree. A version outlives its location, see `VoidVersions`.
  */
 export class DirectoryShard {
   readonly #isLive: Liveness;
@@ -84,6 +83,7 @@ export class DirectoryShard {
   #lengthConflicts = 0;
   readonly #voids: VoidVersions;
   #newestVersion = 0;
+  #newestLost = 0;
   /** Number of the current call; records use it to remember facts of that call. */
   #call = 0;
   #sweep: Generator<string, void> | undefined;
@@ -113,10 +113,15 @@ export class DirectoryShard {
     return this.#newestVersion;
   }
 
+  /** The newest version that this shard had been told of when it lost a node last: a page of a node that is away is hardly newer. */
+  get newestLost(): number {
+    return this.#newestLost;
+  }
+
   /**
-   * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings
-   * of their own, not slices of larger ones. With `unlessHeld`, a computed page that another live node has in the same
-   * length is not taken but `held`. With `formerStart`, what may have become void since that start was lost is `outdated`.
+   * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings of their own, not slices of larger
+   * ones. With `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`. With `formerStart`, what may have
+   * become void since that start was lost is `outdated`.
    */
   put(keys: readonly string[], locations: LocationColumns, { unlessHeld, formerStart }: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
@@ -133,14 +138,14 @@ export class DirectoryShard {
       });
     }
     for (const record of records) this.#lists.uncount(record);
+    this.#versions?.see(this.#newestVersion);
     if (this.#lists.droppedLocations > 0) this.sweep(keys.length + SWEEP_KEYS_PER_PUT);
     return taken;
   }
 
   /**
-   * One live location for each key that has any: memory before disk; equally good ones take turns. A node in `avoided`,
-   * from which the page could not be read, is used only when no other is left, and the node `asker` only as the very
-   * last.
+   * One live location for each key that has any: memory before disk; equally good ones take turns. A node in `avoided`, from which the page could not be
+   * read, is used only when no other is left, and the node `asker` only as the very last.
    */
   get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
     const found = new LocationColumns(keys.length);
@@ -213,6 +218,7 @@ export class DirectoryShard {
    * `current`); later statements count as usual. It takes no time: later calls of `put` and `sweep` free the space.
    */
   dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY, current?: number): void {
+    this.#newestLost = this.#newestVersion;
     this.#starts.ended(nodeId, incarnation);
     this.#voids.startLost(nodeId, incarnation);
     this.dropNodes((node) => node.nodeId !== nodeId || node.incarnation > incarnation || node.incarnation === current);
@@ -241,8 +247,8 @@ export class DirectoryShard {
   }
 
   /**
-   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. It
-   * takes no time: void locations are handed out until {@link dropVoid} reaches them.
+   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. Void locations are handed out until
+   * {@link dropVoid} reaches them.
    */
   renounce(nodeId: string, incarnation: number, generation: number): void {
     this.#voids.startRestated(nodeId, incarnation);
@@ -266,10 +272,7 @@ export class DirectoryShard {
     }
   }
 
-  /**
-   * {@link dropNode} for every start of a node that was not live at the previous call either: its last statements
-   * arrived after it had left. A node that has just joined and is not yet known here has until the next call.
-   */
+  /** {@link dropNode} for every start of a node that was not live at the previous call either: its last statements arrived after it had left. */
   dropStrangers(): void {
     const strangers = new Set<LocationNode>();
     for (const record of this.#lists.records) {
@@ -331,8 +334,6 @@ export class DirectoryShard {
     const version = locations.version[i] as number;
     if (version > 0) {
       this.#newestVersion = Math.max(this.#newestVersion, version);
-      // From now on the page's time passes here, too, however far this node's wall clock is behind.
-      if (locations.expires[i] !== 0) this.#versions?.see(version);
       const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
       const node = this.#lists.recordAt(record);
       const isForgotten = this.#voids.isForgotten(version, isCopy, node, formerStart);

@@ -1,3 +1,4 @@
+import type { SharedClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import type { MeshCacheConfig } from '../../config.js';
@@ -21,6 +22,8 @@ export interface MembershipParts {
   /** Where further ones come from; undefined: the list stays as it is. */
   readonly rendezvous: Rendezvous | undefined;
   readonly listener: MembershipListener;
+  /** The clock of this node. */
+  readonly clock: SharedClock;
   readonly env: Environment;
 }
 
@@ -35,13 +38,14 @@ export class Membership {
   #liveSeen: ReadonlySet<string> | undefined;
   #seatSeen: boolean | undefined;
 
-  constructor({ config, self, host, listed, rendezvous, listener, env }: MembershipParts) {
+  constructor({ config, self, host, listed, rendezvous, listener, clock, env }: MembershipParts) {
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
     const master = new EmbeddedMaster(listed, {
       ...timing,
       ownHost: host,
       isHostChosen: config.localHostname !== undefined,
       owner: { nodeId: self.nodeId, settings: config },
+      clock,
       env,
     });
     this.#env = env;
@@ -60,6 +64,7 @@ export class Membership {
       isOwnMaster: (masterId) => master.has(masterId),
       settings: config,
       maxMasters: config.maxMasters,
+      clock,
       env,
     });
   }

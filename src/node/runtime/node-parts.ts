@@ -95,7 +95,8 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const handovers = new Handovers({ rpc: rpcClient, endpointOf });
   const placementCalls = new PlacementCalls({ rpc: rpcClient, endpointOf });
   const listener = membershipListener({ members, events, directory, options, describe });
-  const membership = new Membership({ config, self, host, listed, rendezvous, listener, env });
+  const clock = directory.versions;
+  const membership = new Membership({ config, self, host, listed, rendezvous, listener, clock, env });
   await membership.master.start();
   stops.push(() => membership.master.stop());
   stops.push(() => membership.discovery.stop());

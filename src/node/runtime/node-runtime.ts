@@ -195,8 +195,8 @@ export class NodeRuntime {
     this.#running().directory.away.listen(listener);
   }
 
-  /** @internal Calls `listener` when this node has met another one that may have removed its pages without knowing it. The node must be open. */
-  onMet(listener: () => void): void {
+  /** @internal Calls `listener` when other nodes have become members, see `NodeDirectory.met`. The node must be open. */
+  onMet(listener: (nodeIds: readonly string[], isEarlier: boolean) => void): void {
     this.#running().directory.met.listen(listener);
   }
 

@@ -1,4 +1,4 @@
-import { CLOCKS_APART, HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { REMOVALS_MARGIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
@@ -49,8 +49,8 @@ export class NodeDirectory {
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
   /** Other nodes have, or may have, dropped this one as a member; told before its pages are announced to them again. */
   readonly away = new Signal<[]>();
-  /** This node has met another one that may have removed its pages without knowing it; told before pages are announced to that one. */
-  readonly met = new Signal<[]>();
+  /** Nodes that have become members, told before pages are announced to them. `isEarlier`: one may have removed this node's pages without knowing it. */
+  readonly met = new Signal<[nodeIds: readonly string[], isEarlier: boolean]>();
   /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
@@ -200,7 +200,7 @@ export class NodeDirectory {
   /** Follows a change of members. */
   membersChanged(change: MemberChange): void {
     const { before, after, changed } = change;
-    if (this.#hasMet(change)) this.met.tell();
+    this.#tellMet(change);
     for (const nodeId of changed) {
       const incarnation = before.get(nodeId)?.incarnation;
       const now = after.get(nodeId)?.incarnation;
@@ -230,14 +230,10 @@ export class NodeDirectory {
     keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
   }
 
-  /**
-   * The newest version under any of these keys in this node's shard; 0 if it has none. It is the newest of all keys when that is far above `version`: a
-   * node whose clock is ahead, and that is away now, may have a page of these keys.
-   */
-  newestKnown(keys: readonly string[], version: number): number {
+  /** The newest version that a page of these keys may have, here or on a node that is away, by this node's shard; 0: it knows of none. */
+  newestKnown(keys: readonly string[]): number {
     const known = this.#shard.get(keys);
-    const { newestVersion } = this.#shard;
-    let newest = newestVersion > version + CLOCKS_APART ? newestVersion : 0;
+    let newest = this.#shard.newestLost;
     for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
     return newest;
   }
@@ -249,15 +245,16 @@ export class NodeDirectory {
     await this.#announcer.stop();
   }
 
-  /** Whether a node has become a member that was up before this one, or while this one was alone. */
-  #hasMet({ before, after, changed }: MemberChange): boolean {
-    const isAlone = before.size === 1;
+  /** Tells which nodes have become members, and whether one was up before this node, or has come while it was alone. */
+  #tellMet({ before, after, changed }: MemberChange): void {
     const own = after.get(this.#nodeId)?.incarnation ?? Number.POSITIVE_INFINITY;
-    return changed.some((nodeId) => {
+    const met = changed.filter((nodeId) => {
       const now = after.get(nodeId)?.incarnation;
-      if (nodeId === this.#nodeId || now === undefined || now === before.get(nodeId)?.incarnation) return false;
-      return isAlone || now < own;
+      return nodeId !== this.#nodeId && now !== undefined && now !== before.get(nodeId)?.incarnation;
     });
+    // By the dates of two hosts, so that it may be wrong.
+    const isEarlier = before.size === 1 || met.some((nodeId) => (after.get(nodeId)?.incarnation ?? own) < own);
+    if (met.length > 0) this.met.tell(met, isEarlier);
   }
 
   async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {

@@ -48,8 +48,7 @@ export class VoidPages {
     });
     if (reason !== 'deleted') return 0;
     const versions = pages.locationsOf(keys).map((page) => page?.version ?? 0);
-    const earliest = voidBelow.reduce((least, version) => Math.min(least, version), Number.POSITIVE_INFINITY);
-    return versions.reduce((newest, version) => Math.max(newest, version), directory.newestKnown(keys, earliest));
+    return versions.reduce((newest, version) => Math.max(newest, version), directory.newestKnown(keys));
   }
 
   #dropOutdated(keys: readonly string[], versions: readonly number[]): void {

@@ -1,6 +1,6 @@
 import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../base/environment/clock.js';
-import type { DirectoryClient } from '../../directory/client.js';
+import type { DirectoryClient, FormerPages } from '../../directory/client.js';
 
 /** Time between two looks at whether the pages are settled, and after {@link SOON_COUNT} of them. */
 const SOON_MS = 50;
@@ -45,8 +45,8 @@ export class SettledStart {
   readonly #startMs: number;
   /** When this node was away last, or has started. */
   #awayMs: number;
-  /** Whether some pages are from before an absence, and have not settled. */
-  #hasFormer = false;
+  /** Pages that have not settled. */
+  #former: FormerPages | undefined;
 
   constructor(parts: SettledStartParts) {
     this.#parts = parts;
@@ -58,7 +58,7 @@ export class SettledStart {
     this.#look();
   }
 
-  /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before. */
+  /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before, for all owners. */
   wasAway(): void {
     if (this.#stopped) return;
     this.#sayFormer();
@@ -66,12 +66,25 @@ export class SettledStart {
   }
 
   /**
-   * Called when this node meets another one that may have removed its pages without knowing it: what is there already counts as from before. Just after
-   * a start without earlier pages there is nothing yet that anybody could have removed and forgotten.
+   * Called when this node meets others: for these, what is there already counts as from before, because they may have removed it without knowing this
+   * node. `isEarlier`: one was up before this node. Just after a start without earlier pages there is nothing yet that anybody could have removed and
+   * forgotten.
    */
-  met(): void {
-    const isNew = !this.#hasFormer && this.#parts.clock.nowMs() - this.#startMs < FORGOTTEN_AFTER_MS;
-    if (!isNew) this.wasAway();
+  met(nodeIds: readonly string[], isEarlier: boolean): void {
+    const { clock, versions, directory } = this.#parts;
+    const former = this.#former;
+    const isNew = former === undefined && clock.nowMs() - this.#startMs < FORGOTTEN_AFTER_MS;
+    if (this.#stopped || isNew) return;
+    if (isEarlier && former !== undefined && former.below > 0) {
+      this.wasAway();
+      return;
+    }
+    const below = versions.next();
+    const met = new Map([...(former?.met ?? []), ...nodeIds.map((nodeId) => [nodeId, below] as const)]);
+    const isWide = isEarlier || former?.isWide === true;
+    this.#former = { start: this.#start, below: former?.below ?? 0, met, isWide };
+    directory.setFormer(this.#former);
+    this.#look();
   }
 
   stop(): void {
@@ -85,9 +98,10 @@ export class SettledStart {
   }
 
   #sayFormer(): void {
-    this.#hasFormer = true;
-    this.#awayMs = this.#parts.clock.nowMs();
-    this.#parts.directory.setFormer({ start: this.#start, below: this.#parts.versions.next() });
+    const { clock, versions, directory } = this.#parts;
+    this.#awayMs = clock.nowMs();
+    this.#former = { start: this.#start, below: versions.next(), met: new Map(), isWide: true };
+    directory.setFormer(this.#former);
   }
 
   #lookAfter(ms: number, look: number): void {
@@ -97,7 +111,7 @@ export class SettledStart {
         return this.#lookAfter(look < SOON_COUNT ? SOON_MS : LATER_MS, look + 1);
       }
       this.#cancel = undefined;
-      this.#hasFormer = false;
+      this.#former = undefined;
       this.#parts.directory.setFormer(undefined);
       this.#start = this.#parts.current();
       for (const note of this.#parts.notes) if (note.start !== this.#start) note.note(this.#start);
