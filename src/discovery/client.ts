@@ -1,4 +1,5 @@
 import { assert, assertEqual } from '../base/assert.js';
+import type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/environment/network.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
@@ -49,6 +50,8 @@ export interface DiscoveryClientOptions {
   readonly isOwnMaster?: (masterId: string) => boolean;
   /** Settings that all nodes must share; a master with other settings refuses this node. Default: nothing is compared. */
   readonly settings?: ClusterSettings;
+  /** The clock of this node; default: none is told of. */
+  readonly clock?: SharedClock;
   /** Number of masters; default: the number of listed addresses. */
   readonly maxMasters?: number;
   /** Interval of heartbeats in seconds; default 2. */
@@ -207,6 +210,7 @@ export class DiscoveryClient {
       endpoint,
       self: () => this.#self,
       settings: this.#options.settings,
+      clock: this.#options.clock,
       rpc: this.#rpc,
       codec: this.#codec,
       env: this.#env,

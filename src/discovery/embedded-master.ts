@@ -1,4 +1,5 @@
 import { assertEqual } from '../base/assert.js';
+import type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 import { ConfigError } from '../base/errors.js';
@@ -18,6 +19,8 @@ export interface EmbeddedMasterOptions {
   readonly isHostChosen?: boolean;
   /** The node of this process. */
   readonly owner?: MasterOwner;
+  /** The clock of the node of this process; default: none is told of. */
+  readonly clock?: SharedClock | undefined;
   readonly env: Environment;
 }
 
@@ -193,11 +196,12 @@ export class EmbeddedMaster {
   }
 
   async #take(seat: Seat): Promise<void> {
-    const { memberTtl, heartbeatInterval, owner } = this.#options;
+    const { memberTtl, heartbeatInterval, owner, clock } = this.#options;
     const server = new DiscoveryServer(seat.listenHost, seat.endpoint.port, {
       ...(memberTtl === undefined ? {} : { memberTtl }),
       ...(heartbeatInterval === undefined ? {} : { heartbeatInterval }),
       ...(owner === undefined ? {} : { owner }),
+      clock,
       env: this.#env,
     });
     try {

@@ -1,5 +1,6 @@
 import { assert, assertAtMost } from '../base/assert.js';
 import type { CancelSignal } from '../base/concurrency/cancellation.js';
+import type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../base/limits.js';
@@ -18,12 +19,14 @@ import {
   type SettingDifference,
 } from './messages/cluster-settings.js';
 import {
+  clockFields,
   DiscoveryMethod,
   decodeIdentity,
   encodeChanges,
   encodeRoster,
   type MemberForm,
   type Roster,
+  seeClock,
   wholeField,
 } from './messages/wire.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
@@ -43,6 +46,8 @@ export interface DiscoveryServerOptions {
   readonly heartbeatInterval?: number;
   /** The node that runs the master; without one, all settings are accepted. */
   readonly owner?: MasterOwner;
+  /** The clock of the node that runs the master; default: none is told of. */
+  readonly clock?: SharedClock | undefined;
   readonly env: Environment;
 }
 
@@ -87,6 +92,7 @@ export class DiscoveryServer {
   readonly #memberTtlMs: number;
   readonly #codec = new MessageCodec();
   readonly #owner: MasterOwner | undefined;
+  readonly #clock: SharedClock | undefined;
   readonly #refused: RefusedNodes;
   #table: MemberTable;
   #masterId: string;
@@ -105,6 +111,7 @@ export class DiscoveryServer {
     this.#heartbeatIntervalMs = heartbeatIntervalMs;
     this.#memberTtlMs = memberTtlMs;
     this.#owner = options.owner;
+    this.#clock = options.clock;
     this.#refused = new RefusedNodes(this.#env);
     this.#table = new MemberTable(this.#memberTtlMs);
     this.#masterId = this.#newId();
@@ -151,6 +158,7 @@ export class DiscoveryServer {
 
   #register(params: unknown): unknown {
     const fields = asMap(params);
+    seeClock(this.#clock, fields);
     const info = decodeNode(fields.node);
     const settings = decodeSettings(fields.settings);
     if (this.#owner !== undefined) {
@@ -174,6 +182,7 @@ export class DiscoveryServer {
 
   #heartbeat(params: unknown, context: RpcContext): unknown {
     const fields = asMap(params);
+    seeClock(this.#clock, fields);
     const { nodeId, incarnation } = decodeIdentity(fields);
     const { form } = nothingKnown(fields);
     const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true, form };
@@ -229,6 +238,7 @@ export class DiscoveryServer {
       master_id: this.#masterId,
       version: this.#spread.version,
       age_ms: this.#ageMs(),
+      ...clockFields(this.#clock),
       roster: known === undefined ? null : this.#newsFor(known),
     };
   }

@@ -1,4 +1,5 @@
 import { Cancellation } from '../../base/concurrency/cancellation.js';
+import type { SharedClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { MeshCacheError, ProtocolError } from '../../base/errors.js';
@@ -9,6 +10,7 @@ import type { NodeInfo } from '../../types.js';
 import { isSameInfo } from '../members/member-table.js';
 import { type ClusterSettings, encodeSettings, type Refusal } from '../messages/cluster-settings.js';
 import {
+  clockFields,
   DiscoveryMethod,
   decodeAnswer,
   type MasterAnswer,
@@ -24,6 +26,8 @@ export interface MasterLinkOptions {
   self(): NodeInfo;
   /** Settings that the master must share; default: none are sent. */
   readonly settings?: ClusterSettings | undefined;
+  /** The clock of this node; undefined: none is told of. */
+  readonly clock?: SharedClock | undefined;
   readonly rpc: RpcClient;
   readonly codec: MessageCodec;
   readonly env: Environment;
@@ -233,14 +237,20 @@ export class MasterLink {
   }
 
   async #call(method: string, params: object, waitMs: number): Promise<MasterAnswer> {
-    const { rpc, endpoint, codec } = this.#options;
-    const value = await rpc.call(endpoint, method, params, {
-      timeoutMs: waitMs + RPC_CALL_TIMEOUT_MS,
-      signal: this.#abort,
-      probe: true,
-      keepAlive: waitMs === 0,
-    });
+    const { rpc, endpoint, codec, clock } = this.#options;
+    const value = await rpc.call(
+      endpoint,
+      method,
+      { ...params, ...clockFields(clock) },
+      {
+        timeoutMs: waitMs + RPC_CALL_TIMEOUT_MS,
+        signal: this.#abort,
+        probe: true,
+        keepAlive: waitMs === 0,
+      },
+    );
     const answer = decodeAnswer(codec, value);
+    if (answer.clock > 0) clock?.see(answer.clock);
     if (answer.refusal === undefined) this.#answeredMs = this.#options.env.clock.nowMs();
     return answer;
   }

@@ -14,6 +14,7 @@
  *     node    as `NodeInfo.toDict` has it
  *     settings  as `encodeSettings` has them
  */
+import { isVersion, type SharedClock } from '../../base/concurrency/hybrid-clock.js';
 import { ProtocolError } from '../../base/errors.js';
 import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
@@ -58,6 +59,8 @@ export interface MasterAnswer {
   readonly version: number;
   /** Milliseconds that the master has run; a young master does not know all nodes yet. */
   readonly ageMs: number;
+  /** The latest version that the master's node knows of; 0: it has not said. */
+  readonly clock: number;
   /** The list or its changes; undefined if the asking node has this version. */
   readonly roster: RosterNews | undefined;
   /** Present only with the status `refused`. */
@@ -132,12 +135,23 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
     masterId,
     version: wholeField(fields, 'version'),
     ageMs: wholeField(fields, 'age_ms'),
+    clock: isVersion(fields.clock) ? fields.clock : 0,
     roster: fields.roster instanceof Uint8Array ? decodeRoster(codec, fields.roster) : undefined,
     refusal:
       status === 'refused'
         ? { nodeId: checkNodeId(fields.refused_by), differences: decodeDifferences(fields.differences) }
         : undefined,
   };
+}
+
+/** The latest version that the node of a message knows of, as fields of it. */
+export function clockFields(clock: SharedClock | undefined): { readonly clock?: number } {
+  return clock === undefined ? {} : { clock: clock.latest };
+}
+
+/** Takes over the latest version of the node that a message is from. Nodes of older versions do not send it. */
+export function seeClock(clock: SharedClock | undefined, { clock: latest }: Readonly<Record<string, unknown>>): void {
+  if (isVersion(latest)) clock?.see(latest);
 }
 
 function isStatus(status: unknown): status is MasterAnswer['status'] {
