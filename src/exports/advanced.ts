@@ -4,6 +4,7 @@
  *
  * @module meshcache: advanced
  */
+export type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 export type { Clock } from '../base/environment/clock.js';
 export type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 export type { Environment } from '../base/environment/environment.js';

@@ -91,7 +91,12 @@ export class HybridClock {
 }
 
 /** What nodes tell each other of their clocks, so that those whose date is behind follow. */
-export type SharedClock = Pick<HybridClock, 'latest' | 'see'>;
+export interface SharedClock {
+  /** The latest version given out or seen; 0: none was. */
+  readonly latest: number;
+  /** Takes note of another node's version. */
+  see(version: number): void;
+}
 
 /** Whether `value` can be the version of a node: a whole number, or 0 for no version. */
 export function isVersion(value: unknown): value is number {

@@ -301,12 +301,8 @@ export class DirectoryShard {
 
   /** The current counts. */
   stats(): DirectoryShardStats {
-    return {
-      keys: this.#lists.keys.size,
-      locations: this.#lists.locations,
-      droppedLocations: this.#lists.droppedLocations,
-      refusedKeys: this.#refusedKeys,
-    };
+    const { keys, locations, droppedLocations } = this.#lists;
+    return { keys: keys.size, locations, droppedLocations, refusedKeys: this.#refusedKeys };
   }
 
   /** Drops the copies under a key, and accepts none that is as old as anything that this shard has been told of. */

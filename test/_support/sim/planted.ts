@@ -290,7 +290,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   {
     name: 'an owner says taken where it knows of something newer',
     found: ['order', 'disagree', 'lost'],
-    kinds: ['clockjump'],
+    kinds: ['partition', 'isolate', 'clockjump'],
     plant: () =>
       replace(DirectoryShard.prototype, 'put', (put) => {
         return function (this: DirectoryShard, keys, locations, options) {
