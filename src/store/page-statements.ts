@@ -14,6 +14,9 @@ import type { DataLocation, Tier } from '../types.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { absentOf, type KeyedLocations, OwnLocations, presentOf } from './own-locations.js';
 
+/** A set whose pages are published later than this has waited. */
+const WAITED_MS = 5;
+
 export interface PageStatementsParts {
   readonly pool: PublishedPool;
   readonly disk?: DiskTier | undefined;
@@ -328,7 +331,9 @@ export class PageStatements {
    * present page is announced instead, because other nodes must drop older contents before the call returns; but whoever has made a copy of a
    * computed page announces it.
    */
-  #ofPresent(entries: KeyedLocations, { kind }: PageOrigin): KeyedLocations {
+  #ofPresent(entries: KeyedLocations, { kind, version }: PageOrigin): KeyedLocations {
+    // Without a wait, as for room, nothing has come meanwhile.
+    if (this.#parts.versions.msUntil(version) > -WAITED_MS) return entries;
     const { keys, columns } = entries;
     const present = this.#own.findInPool(keys);
     const isNewer = (i: number): boolean =>
