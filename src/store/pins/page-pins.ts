@@ -128,12 +128,11 @@ export class PagePins {
     const wanted = [...new Set(keys)];
     const { pool } = this.#parts;
     const found = isOpen ? pool.peekBatch(wanted) : [];
-    // Pages from before this start that nobody has confirmed yet are not there for programs, and make way for others.
-    const hidden = new Set(pool.unconfirmed.earlierAmong(wanted));
     const here: [key: string, page: PublishedPage][] = [];
     for (const [i, key] of wanted.entries()) {
       const page = found[i] ?? null;
-      if (page !== null && !hidden.has(key)) here.push([key, page]);
+      // Pages from before this start that nobody has confirmed yet are not there for programs, and make way for others.
+      if (page !== null && !pool.unconfirmed.earlier.has(page.slot)) here.push([key, page]);
       outcomes.set(key, isOpen ? 'absent' : 'refused');
     }
     const admitted = this.#admitted(holder, here);
