@@ -20,13 +20,13 @@ import {
 } from './messages/cluster-settings.js';
 import {
   clockFields,
+  clockOf,
   DiscoveryMethod,
   decodeIdentity,
   encodeChanges,
   encodeRoster,
   type MemberForm,
   type Roster,
-  seeClock,
   wholeField,
 } from './messages/wire.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
@@ -158,7 +158,7 @@ export class DiscoveryServer {
 
   #register(params: unknown): unknown {
     const fields = asMap(params);
-    seeClock(this.#clock, fields);
+    this.#clock?.see(clockOf(fields));
     const info = decodeNode(fields.node);
     const settings = decodeSettings(fields.settings);
     if (this.#owner !== undefined) {
@@ -182,7 +182,7 @@ export class DiscoveryServer {
 
   #heartbeat(params: unknown, context: RpcContext): unknown {
     const fields = asMap(params);
-    seeClock(this.#clock, fields);
+    this.#clock?.see(clockOf(fields));
     const { nodeId, incarnation } = decodeIdentity(fields);
     const { form } = nothingKnown(fields);
     const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true, form };

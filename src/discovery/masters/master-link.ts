@@ -250,7 +250,7 @@ export class MasterLink {
       },
     );
     const answer = decodeAnswer(codec, value);
-    if (answer.clock > 0) clock?.see(answer.clock);
+    clock?.see(answer.clock);
     if (answer.refusal === undefined) this.#answeredMs = this.#options.env.clock.nowMs();
     return answer;
   }

@@ -135,7 +135,7 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
     masterId,
     version: wholeField(fields, 'version'),
     ageMs: wholeField(fields, 'age_ms'),
-    clock: isVersion(fields.clock) ? fields.clock : 0,
+    clock: clockOf(fields),
     roster: fields.roster instanceof Uint8Array ? decodeRoster(codec, fields.roster) : undefined,
     refusal:
       status === 'refused'
@@ -149,9 +149,9 @@ export function clockFields(clock: SharedClock | undefined): { readonly clock?: 
   return clock === undefined ? {} : { clock: clock.latest };
 }
 
-/** Takes over the latest version of the node that a message is from. Nodes of older versions do not send it. */
-export function seeClock(clock: SharedClock | undefined, { clock: latest }: Readonly<Record<string, unknown>>): void {
-  if (isVersion(latest)) clock?.see(latest);
+/** The latest version that the node knows of from which a message is; 0: it has not said, as nodes of older versions do not. */
+export function clockOf({ clock }: Readonly<Record<string, unknown>>): number {
+  return isVersion(clock) ? clock : 0;
 }
 
 function isStatus(status: unknown): status is MasterAnswer['status'] {
