@@ -10,6 +10,14 @@ export interface MemberChange {
   readonly changed: readonly string[];
 }
 
+/** Nodes other than this one of which a start has become a member that was none before. */
+export function startedIn({ before, after, changed }: MemberChange, ownId: string): string[] {
+  return changed.filter((nodeId) => {
+    const now = after.get(nodeId)?.incarnation;
+    return nodeId !== ownId && now !== undefined && now !== before.get(nodeId)?.incarnation;
+  });
+}
+
 export interface MemberLogOptions {
   /** Whether a node that is no member any more has said that it leaves. */
   readonly hasLeft: (nodeId: string) => boolean;

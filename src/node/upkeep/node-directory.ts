@@ -17,7 +17,7 @@ import type { NodeInfo } from '../../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
-import type { MemberChange } from './member-log.js';
+import { type MemberChange, startedIn } from './member-log.js';
 import { MemberZones } from './member-zones.js';
 import { OwnerRings } from './owner-rings.js';
 import { PageDrops } from './page-drops.js';
@@ -246,12 +246,10 @@ export class NodeDirectory {
   }
 
   /** Tells which nodes have become members, and whether one was up before this node, or has come while it was alone. */
-  #tellMet({ before, after, changed }: MemberChange): void {
+  #tellMet(change: MemberChange): void {
+    const { before, after } = change;
     const own = after.get(this.#nodeId)?.incarnation ?? Number.POSITIVE_INFINITY;
-    const met = changed.filter((nodeId) => {
-      const now = after.get(nodeId)?.incarnation;
-      return nodeId !== this.#nodeId && now !== undefined && now !== before.get(nodeId)?.incarnation;
-    });
+    const met = startedIn(change, this.#nodeId);
     // By the dates of two hosts, so that it may be wrong.
     const isEarlier = before.size === 1 || met.some((nodeId) => (after.get(nodeId)?.incarnation ?? own) < own);
     if (met.length > 0) this.met.tell(met, isEarlier);

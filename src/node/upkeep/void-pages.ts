@@ -2,7 +2,7 @@ import type { Logger } from '../../base/environment/log.js';
 import { keysByOwner, type OwnerRing } from '../../directory/owners/owners.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { Publications } from './announcer.js';
-import type { MemberChange } from './member-log.js';
+import { type MemberChange, startedIn } from './member-log.js';
 import type { NodeDirectory } from './node-directory.js';
 import type { DropReason } from './page-drops.js';
 
@@ -74,12 +74,9 @@ export class VoidPages {
    * location always say so: a computed page of this node hides the named content that it has replaced. A node may have joined from this one's
    * point of view only, which has started while the other was cut off.
    */
-  #tellJoined({ before, after, changed }: MemberChange, ring: OwnerRing): void {
+  #tellJoined(change: MemberChange, ring: OwnerRing): void {
     const { nodeId: ownId, replicas, directory, pages } = this.#parts;
-    const joined = changed.filter((nodeId) => {
-      const incarnation = after.get(nodeId)?.incarnation;
-      return incarnation !== undefined && incarnation !== before.get(nodeId)?.incarnation && nodeId !== ownId;
-    });
+    const joined = startedIn(change, ownId);
     if (joined.length === 0) return;
     const voids = [...pages.voids()];
     const keysOf = keysByOwner(

@@ -1,6 +1,6 @@
 import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../base/environment/clock.js';
-import type { DirectoryClient, FormerPages } from '../../directory/client.js';
+import type { DirectoryClient } from '../../directory/client.js';
 
 /** Time between two looks at whether the pages are settled, and after {@link SOON_COUNT} of them. */
 const SOON_MS = 50;
@@ -21,7 +21,7 @@ export interface SettledStartParts {
   readonly notes: readonly StartNote[];
   /** The notes beside pages from before this start. */
   readonly former: readonly StartNote[];
-  readonly directory: Pick<DirectoryClient, 'setFormer'>;
+  readonly directory: Pick<DirectoryClient, 'former' | 'setFormer'>;
   readonly versions: Pick<HybridClock, 'next'>;
   /** This start of the node. */
   readonly current: () => number;
@@ -45,8 +45,6 @@ export class SettledStart {
   readonly #startMs: number;
   /** When this node was away last, or has started. */
   #awayMs: number;
-  /** Pages that have not settled. */
-  #former: FormerPages | undefined;
 
   constructor(parts: SettledStartParts) {
     this.#parts = parts;
@@ -72,7 +70,7 @@ export class SettledStart {
    */
   met(nodeIds: readonly string[], isEarlier: boolean): void {
     const { clock, versions, directory } = this.#parts;
-    const former = this.#former;
+    const { former } = directory;
     const isNew = former === undefined && clock.nowMs() - this.#startMs < FORGOTTEN_AFTER_MS;
     if (this.#stopped || isNew) return;
     if (isEarlier && former !== undefined && former.below > 0) {
@@ -82,8 +80,7 @@ export class SettledStart {
     const below = versions.next();
     const met = new Map([...(former?.met ?? []), ...nodeIds.map((nodeId) => [nodeId, below] as const)]);
     const isWide = isEarlier || former?.isWide === true;
-    this.#former = { start: this.#start, below: former?.below ?? 0, met, isWide };
-    directory.setFormer(this.#former);
+    directory.setFormer({ start: this.#start, below: former?.below ?? 0, met, isWide });
     this.#look();
   }
 
@@ -100,8 +97,7 @@ export class SettledStart {
   #sayFormer(): void {
     const { clock, versions, directory } = this.#parts;
     this.#awayMs = clock.nowMs();
-    this.#former = { start: this.#start, below: versions.next(), met: new Map(), isWide: true };
-    directory.setFormer(this.#former);
+    directory.setFormer({ start: this.#start, below: versions.next(), met: new Map(), isWide: true });
   }
 
   #lookAfter(ms: number, look: number): void {
@@ -111,7 +107,6 @@ export class SettledStart {
         return this.#lookAfter(look < SOON_COUNT ? SOON_MS : LATER_MS, look + 1);
       }
       this.#cancel = undefined;
-      this.#former = undefined;
       this.#parts.directory.setFormer(undefined);
       this.#start = this.#parts.current();
       for (const note of this.#parts.notes) if (note.start !== this.#start) note.note(this.#start);
