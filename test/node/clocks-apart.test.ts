@@ -1,4 +1,3 @@
-import type { ExecutionContext } from 'ava';
 import {
   AWAY,
   areAll,
@@ -6,6 +5,7 @@ import {
   clearMany,
   clusterWith,
   computeAll,
+  contentsOf,
   DISK,
   DISK_AND_POOL,
   deleteAll,
@@ -21,7 +21,7 @@ import {
   startNodes,
 } from '../_support/node/away-nodes.js';
 import { PAGE_BYTES, type SimStore } from '../_support/node/simulated-stores.js';
-import { simulated, type TestWorld } from '../_support/simulated.js';
+import { simulated } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
 
 /** The host of a node whose clock is wrong. */
@@ -100,25 +100,6 @@ for (const doesForget of [true, false]) {
   );
 }
 
-/** Expects that no store reads an older content than the one that begins with `first`, for some seconds. */
-async function expectNewest(
-  t: ExecutionContext,
-  world: TestWorld,
-  { stores, first }: { readonly stores: readonly SimStore[]; readonly first: number },
-): Promise<void> {
-  let older = 0;
-  for (let look = 0; look < 8; look++) {
-    for (const store of stores) {
-      for (const [i, key] of PAGES.entries()) {
-        const bytes = await store.get(key);
-        if (bytes !== null && Buffer.compare(bytes, content(first + i, PAGE_BYTES)) !== 0) older++;
-      }
-    }
-    await world.sleep(500);
-  }
-  t.is(older, 0);
-}
-
 for (const [name, tier] of Object.entries({ disk: DISK, pool: POOL })) {
   for (const jumpMs of [3_600_000, -3_600_000, 5_000]) {
     const shared = { directory_replicas: 1 };
@@ -137,7 +118,7 @@ for (const [name, tier] of Object.entries({ disk: DISK, pool: POOL })) {
       await setAll(stores[1] as SimStore, PAGES, 600);
       const all = [...stores, await startNode(world, { ...tier, ...shared }, AWAY)];
       await areAll(world, all);
-      await expectNewest(t, world, { stores: all, first: 600 });
+      t.is((await contentsOf(world, all, 600)).older, 0);
       t.is(await readable(all, PAGES), COUNT);
     });
 
@@ -173,7 +154,7 @@ for (const [name, tier] of Object.entries({ disk: DISK, pool: POOL })) {
     t.is(await readable(all, PAGES), COUNT);
     await setAll(stores[1] as SimStore, PAGES, 200);
     await setAll(behind, PAGES, 400);
-    await expectNewest(t, world, { stores: all, first: 400 });
+    t.is((await contentsOf(world, all, 400)).older, 0);
     t.is(await readable(all, PAGES), COUNT);
   });
 
@@ -191,7 +172,7 @@ for (const [name, tier] of Object.entries({ disk: DISK, pool: POOL })) {
         holder = await startNode(world, tier, AWAY);
         await areAll(world, [...stores, ahead, holder]);
       }
-      await expectNewest(t, world, { stores: [...stores, ahead, holder], first: 100 * round });
+      t.is((await contentsOf(world, [...stores, ahead, holder], 100 * round)).older, 0);
     }
   });
 }

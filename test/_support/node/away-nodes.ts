@@ -106,6 +106,28 @@ export async function everReadable(
   return most;
 }
 
+/** Reads pages for a while: how many keys were ever found with the contents from `first` on, and how often others were read. */
+export async function contentsOf(
+  world: TestWorld,
+  stores: readonly SimStore[],
+  first: number,
+): Promise<{ newest: number; older: number }> {
+  const newest = new Set<string>();
+  let older = 0;
+  for (let look = 0; look < 8; look++) {
+    for (const store of stores) {
+      for (const [i, key] of PAGES.entries()) {
+        const bytes = await store.get(key);
+        if (bytes === null) continue;
+        if (Buffer.compare(bytes, content(first + i, PAGE_BYTES)) === 0) newest.add(key);
+        else older++;
+      }
+    }
+    await world.sleep(500);
+  }
+  return { newest: newest.size, older };
+}
+
 /** A cluster of three, and the node that will be away, which has set these pages. */
 export async function clusterWith(
   world: TestWorld,
