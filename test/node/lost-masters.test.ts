@@ -85,40 +85,28 @@ for (const [name, tier] of Object.entries(TIERS)) {
   });
 }
 
-simulated('lost masters: the only master is down for minutes, and the node dies meanwhile', async (t, world) => {
-  const { stores, remover, before } = await clusterWith(world, DISK_AND_POOL);
-  const address = hostOf(stores[0] as SimStore);
-  (stores[0] as SimStore).process.kill();
-  await world.sleep(500);
-  before.process.kill();
-  await world.sleep(3_000);
-  const removed = await remover.delete([...PAGES]);
-  await remover.delete(Array.from({ length: 2_000 }, (_, i) => `unknown ${i}`));
-  t.log(`deleted: ${removed.filter((done) => done).length} of ${COUNT}`);
-  await world.sleep(3 * NOTICED_AFTER_MS);
-  const head = await startNode(world, {}, address);
-  await areAll(world, [head, ...stores.slice(1)]);
-  const returned = await startNode(world, DISK_AND_POOL, AWAY);
-  const all = [head, ...stores.slice(1), returned];
-  await areAll(world, all);
-  t.is(await everReadable(world, all, PAGES), 0);
-});
-
-simulated('lost masters: the only master is down for minutes; contents are replaced, and evicted', async (t, world) => {
-  const { stores, remover, before } = await clusterWith(world, DISK_AND_POOL);
-  const address = hostOf(stores[0] as SimStore);
-  (stores[0] as SimStore).process.kill();
-  await world.sleep(500);
-  before.process.kill();
-  await world.sleep(3_000);
-  await setAll(remover, PAGES, 500);
-  await remover.clear();
-  await remover.delete(Array.from({ length: 2_000 }, (_, i) => `unknown ${i}`));
-  await world.sleep(3 * NOTICED_AFTER_MS);
-  const head = await startNode(world, {}, address);
-  await areAll(world, [head, ...stores.slice(1)]);
-  const returned = await startNode(world, DISK_AND_POOL, AWAY);
-  const all = [head, ...stores.slice(1), returned];
-  await areAll(world, all);
-  t.is(await everReadable(world, all, PAGES), 0);
-});
+for (const how of ['deleted', 'replaced, and evicted']) {
+  simulated(`lost masters: the only master is down for minutes; contents are ${how}`, async (t, world) => {
+    const { stores, remover, before } = await clusterWith(world, DISK_AND_POOL);
+    const address = hostOf(stores[0] as SimStore);
+    (stores[0] as SimStore).process.kill();
+    await world.sleep(500);
+    before.process.kill();
+    await world.sleep(3_000);
+    if (how === 'deleted') {
+      const removed = await remover.delete([...PAGES]);
+      t.log(`deleted: ${removed.filter((done) => done).length} of ${COUNT}`);
+    } else {
+      await setAll(remover, PAGES, 500);
+      await remover.clear();
+    }
+    await remover.delete(Array.from({ length: 2_000 }, (_, i) => `unknown ${i}`));
+    await world.sleep(3 * NOTICED_AFTER_MS);
+    const head = await startNode(world, {}, address);
+    await areAll(world, [head, ...stores.slice(1)]);
+    const returned = await startNode(world, DISK_AND_POOL, AWAY);
+    const all = [head, ...stores.slice(1), returned];
+    await areAll(world, all);
+    t.is(await everReadable(world, all, PAGES), 0);
+  });
+}
