@@ -15,6 +15,15 @@ from pathlib import Path
 from meshcache import Client, PageList
 
 
+_OUTPUT = threading.Lock()
+
+
+def say(message: object) -> None:
+    """Prints one line, whole: `print` writes its end by itself, and another thread may come between."""
+    with _OUTPUT:
+        print(json.dumps(message), flush=True)
+
+
 class FollowedNode:
     """The pages of one node, kept by a thread and saved in a file."""
 
@@ -78,7 +87,7 @@ class FollowedNode:
                 self._pages.take(event)
                 resets = event.kind == "reset"
             if resets:
-                print(json.dumps({"reset": self.socket}), flush=True)
+                say({"reset": self.socket})
 
 
 def save_often(nodes: list[FollowedNode], seconds: float) -> None:
@@ -106,11 +115,11 @@ def main() -> None:
     for line in sys.stdin:
         keys = line.split()
         if not keys:
-            print(json.dumps([node.shown() for node in nodes]), flush=True)
+            say([node.shown() for node in nodes])
             continue
         counts = [node.prefix(keys) for node in nodes]
         best = max(counts)
-        print(json.dumps({"node": nodes[counts.index(best)].socket, "pages": best}), flush=True)
+        say({"node": nodes[counts.index(best)].socket, "pages": best})
 
 
 if __name__ == "__main__":
