@@ -11,6 +11,9 @@ const PROGRAM = await findProgram('etcd');
 const CONTROL = await findProgram('etcdctl');
 export const hasEtcd = PROGRAM !== undefined && CONTROL !== undefined;
 
+/** Servers of a cluster choose another leader after 3 s instead of 1: a busy machine and disk make them wait that long, too. */
+const PATIENT = ['--heartbeat-interval=300', '--election-timeout=3000'];
+
 /** Certificates of a server, PEM files. */
 export interface EtcdTls {
   readonly ca: string;
@@ -56,7 +59,7 @@ export class EtcdServer {
   /** Starts a cluster of several, which end with the test. */
   static async startCluster(t: ExecutionContext, count: number): Promise<EtcdServer[]> {
     const servers: EtcdServer[] = [];
-    for (let i = 0; i < count; i++) servers.push(new EtcdServer(await freePort(), await freePort(), {}));
+    for (let i = 0; i < count; i++) servers.push(new EtcdServer(await freePort(), await freePort(), { more: PATIENT }));
     const cluster = servers.map((server) => server.#member).join();
     for (const server of servers) {
       server.#cluster = cluster;
