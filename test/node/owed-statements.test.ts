@@ -87,7 +87,10 @@ test('owed statements: an owner that has left is owed nothing, and nothing is le
   const { clock, told, owner, owed, pass } = bench(t);
   owed.owe('o', ['a'], false);
   owed.owe('p', ['a'], false);
-  owed.membersChanged((nodeId) => nodeId === 'p');
+  owed.membersChanged(
+    (nodeId) => nodeId === 'p',
+    () => new Map(),
+  );
   owner.isDeaf = false;
   await pass(2 * STATEMENT_RETRY_MAX_MS);
   t.deepEqual(told, ['has no a']);
@@ -95,6 +98,28 @@ test('owed statements: an owner that has left is owed nothing, and nothing is le
   owed.stop();
   t.is(clock.pendingCount, 0);
 });
+
+for (const isUnderWay of [false, true]) {
+  test(`owed statements: when an owner leaves, the next ones are told which copies go${isUnderWay ? ', also of what was on its way' : ''}`, async (t) => {
+    const { told, owner, owed, pass } = bench(t);
+    const leave = (): void =>
+      owed.membersChanged(
+        (nodeId) => nodeId !== 'o',
+        (keys) => new Map([['p', keys.map((_, i) => i)]]),
+      );
+    owed.owe('o', ['a'], false);
+    owed.owe('o', ['b', 'c'], true);
+    if (isUnderWay) {
+      owner.onAsked = leave;
+      await pass(1_000);
+    } else {
+      leave();
+    }
+    owner.isDeaf = false;
+    await pass(2 * STATEMENT_RETRY_MAX_MS);
+    t.deepEqual(told, ['has no, nor copies of b', 'has no, nor copies of c']);
+  });
+}
 
 test('owed statements: what could not be told comes back to what is owed, and together it is not more than may be', async (t) => {
   // Cause: the keys of a failed message were added whatever else was owed by then.

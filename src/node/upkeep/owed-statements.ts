@@ -19,9 +19,15 @@ export interface OwedStatementsOptions {
   readonly env: Environment;
 }
 
+/** The present owners of keys: owner -> indices of its keys. */
+export type OwnersOf = (keys: readonly string[]) => ReadonlyMap<string, readonly number[]>;
+
+/** A key whose statement is owed, and whether copies of the page that was there are to be dropped too. */
+type Owed = readonly [key: string, withCopies: boolean];
+
 /** The statements that one owner has not taken. */
 interface Debt {
-  /** Key -> whether copies of the page that was there are to be dropped too; the longest owed first. */
+  /** See `Owed`; the longest owed first. */
   readonly keys: Map<string, boolean>;
   /** Whether too many keys are owed to remember them: then all pages are stated. */
   isEverything: boolean;
@@ -32,10 +38,14 @@ interface Debt {
 /**
  * Repeats statements that directory owners have not taken, as they hold at the time, until the owners take them or leave. At most
  * OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that, all pages are stated to it.
+ *
+ * When an owner leaves, the keys whose copies are to be dropped are owed to those who own them then: the owner may be cut off together with a
+ * copy, and the copy's holder states it to these when it is back.
  */
 export class OwedStatements {
   readonly #options: OwedStatementsOptions;
   readonly #debts = new Map<string, Debt>();
+  #ownersOf: OwnersOf = () => new Map();
   #stopped = false;
 
   constructor(options: OwedStatementsOptions) {
@@ -44,25 +54,18 @@ export class OwedStatements {
   }
 
   owe(ownerId: string, keys: readonly string[], withCopies: boolean): void {
-    if (this.#stopped) return;
-    let debt = this.#debts.get(ownerId);
-    if (debt === undefined) {
-      debt = { keys: new Map(), isEverything: false, failures: 0, cancel: undefined };
-      this.#debts.set(ownerId, debt);
-      this.#payLater(ownerId, debt);
-    }
-    remember(
-      debt,
-      keys.map((key) => [key, withCopies]),
-    );
+    const owed = keys.map((key) => [key, withCopies] as const);
+    this.#add(ownerId, owed, STATEMENT_RETRY_MIN_MS);
   }
 
-  /** Forgets what is owed to owners that have left. */
-  membersChanged(isMember: (nodeId: string) => boolean): void {
-    for (const [ownerId, debt] of this.#debts) {
+  /** Forgets what is owed to owners that have left, but hands over which copies are to be dropped. */
+  membersChanged(isMember: (nodeId: string) => boolean, ownersOf: OwnersOf): void {
+    this.#ownersOf = ownersOf;
+    for (const [ownerId, debt] of [...this.#debts]) {
       if (isMember(ownerId)) continue;
       debt.cancel?.();
       this.#debts.delete(ownerId);
+      this.#handOver(debt);
     }
   }
 
@@ -78,9 +81,29 @@ export class OwedStatements {
     return keys;
   }
 
-  #payLater(ownerId: string, debt: Debt): void {
+  #add(ownerId: string, owed: readonly Owed[], pauseMs: number): void {
+    if (this.#stopped) return;
+    let debt = this.#debts.get(ownerId);
+    if (debt === undefined) {
+      debt = { keys: new Map(), isEverything: false, failures: 0, cancel: undefined };
+      this.#debts.set(ownerId, debt);
+      this.#payLater(ownerId, debt, pauseMs);
+    }
+    remember(debt, owed);
+  }
+
+  #handOver({ keys: owed }: Debt): void {
+    const keys = [...owed].flatMap(([key, withCopies]) => (withCopies ? [key] : []));
+    owed.clear();
+    if (keys.length === 0) return;
+    for (const [ownerId, indices] of this.#ownersOf(keys)) {
+      const some = indices.map((i) => [keys[i] as string, true] as const);
+      this.#add(ownerId, some, 0);
+    }
+  }
+
+  #payLater(ownerId: string, debt: Debt, pauseMs: number): void {
     const { clock, random } = this.#options.env;
-    const pauseMs = Math.min(STATEMENT_RETRY_MIN_MS * 2 ** debt.failures, STATEMENT_RETRY_MAX_MS);
     debt.cancel = clock.after(pauseMs * (0.75 + random.u32() / 2 ** 33), () => {
       debt.cancel = undefined;
       void this.#pay(ownerId, debt);
@@ -99,10 +122,12 @@ export class OwedStatements {
         error: String(error),
       });
     }
-    if (this.#stopped || this.#debts.get(ownerId) !== debt) return;
+    if (this.#stopped) return;
+    // The owner has left meanwhile.
+    if (this.#debts.get(ownerId) !== debt) return this.#handOver(debt);
     debt.failures = isPaid ? 0 : debt.failures + 1;
     if (isPaid && debt.keys.size === 0 && !debt.isEverything) this.#debts.delete(ownerId);
-    else this.#payLater(ownerId, debt);
+    else this.#payLater(ownerId, debt, Math.min(STATEMENT_RETRY_MIN_MS * 2 ** debt.failures, STATEMENT_RETRY_MAX_MS));
   }
 
   async #payEverything(ownerId: string, debt: Debt): Promise<boolean> {
@@ -151,7 +176,7 @@ export class OwedStatements {
 }
 
 /** Adds keys to a debt; when they get too many, everything is owed. */
-function remember(debt: Debt, owed: readonly (readonly [key: string, withCopies: boolean])[]): void {
+function remember(debt: Debt, owed: readonly Owed[]): void {
   if (debt.isEverything) return;
   for (const [key, withCopies] of owed) debt.keys.set(key, withCopies || debt.keys.get(key) === true);
   if (debt.keys.size <= OWED_STATEMENTS_MAX_KEYS) return;

@@ -1,4 +1,5 @@
 import type { Environment } from '../../base/environment/environment.js';
+import { keysByOwner } from '../../directory/owners/owners.js';
 import type { Publications } from './announcer.js';
 import { AntiEntropy } from './anti-entropy.js';
 import type { NodeDirectory } from './node-directory.js';
@@ -28,7 +29,12 @@ export class PageUpkeep {
       env,
     });
     directory.owed.listen((ownerId, keys, withCopies) => owed.owe(ownerId, keys, withCopies));
-    directory.changed.listen(({ after }) => owed.membersChanged((nodeId) => after.has(nodeId)));
+    directory.changed.listen(({ after }, ring) => {
+      owed.membersChanged(
+        (nodeId) => after.has(nodeId),
+        (keys) => keysByOwner(keys, [ring], replicas),
+      );
+    });
     this.#antiEntropy = antiEntropy;
     this.#owed = owed;
   }
