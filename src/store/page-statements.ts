@@ -135,7 +135,7 @@ export class PageStatements {
 
   /**
    * Drops pages that are older than the version given for their key; with `isCopy` only copies of other nodes' pages.
-   * With `isTie` another content of the version before has been set at the same time, and can be read. Resolves when a
+   * With `isTie` another node may have set a content of the version before at the same time, which can be read. Resolves when a
    * crash cannot bring them back. `isDeleted`: a program has asked for it.
    */
   async drop(
@@ -373,9 +373,11 @@ export class PageStatements {
   /** Drops pages of this version or an older one. */
   async #dropUpTo(keys: readonly string[], version: number): Promise<void> {
     if (keys.length === 0) return;
+    // The newer content may have the same version, by another node.
     await this.drop(
       keys,
       keys.map(() => version + 1),
+      { isTie: true },
     );
   }
 
@@ -401,6 +403,7 @@ export class PageStatements {
       await this.drop(
         outdated.map((i) => keys[i] as string),
         outdated.map((i) => (entries.columns.version[i] as number) + 1),
+        { isTie: true },
       );
     }
     return [...refused, ...outdated].map((i) => keys[i] as string);

@@ -63,7 +63,8 @@ export class VoidPages {
   /** Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. */
   async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     const { directory, pages } = this.#parts;
-    await pages.drop(keys, voidBelow);
+    // The newer content may have the same version, by another node.
+    await pages.drop(keys, voidBelow, { isTie: true });
     const left = pages.locationsOf(keys);
     await directory.client.delete(keys.filter((_, i) => (left[i] ?? null) === null));
   }
