@@ -7,7 +7,7 @@ import type { PageHolders } from '../clients/requests/client-namespace.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';
 import { RequestType } from '../clients/wire/messages.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
-import { checkKeys } from '../store/namespace/host-pool.js';
+import { checkedKeys } from '../store/namespace/host-pool.js';
 import { StoreNamespace } from '../store/namespace/store-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
@@ -146,8 +146,7 @@ export class MeshCacheClient extends StoreNamespace {
    * as a use of the pages.
    */
   async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
-    checkKeys('stat', keys);
-    return this.#pages.stat(keys);
+    return this.#pages.stat(checkedKeys('stat', keys));
   }
 
   /**

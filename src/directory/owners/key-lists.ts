@@ -25,8 +25,9 @@ export async function eachSlice<K extends Keys>(
   clock: Clock,
   task: (slice: K | readonly string[], start: number) => Promise<void>,
 ): Promise<void> {
-  const keys = stringsOf(asked);
-  if (keys.length <= SLICE_KEYS) return task(asked, 0);
+  if (stringsOf(asked).length <= SLICE_KEYS) return task(asked, 0);
+  // The caller may change its list between two parts.
+  const keys = stringsOf(asked).slice();
   for (let start = 0; start < keys.length; start += SLICE_KEYS) {
     await task(keys.slice(start, start + SLICE_KEYS), start);
     await clock.yield();

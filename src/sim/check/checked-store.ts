@@ -3,6 +3,7 @@ import { KeyEncoder } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
 import type { WriteOptions } from '../../store/call/call-options.js';
+import { MAIN_POOL } from '../../store/namespace/hybrid.js';
 import type { StoreNamespace } from '../../store/namespace/store-namespace.js';
 import { wholeNamespace } from '../../store/namespace/whole-namespace.js';
 import type { CallKind } from './call-watch.js';
@@ -41,7 +42,6 @@ export type OnContent = (name: string, content: number) => void;
 
 /** Separates the namespace from the name in keys of the `Checker`; keys of the store's own namespace have none. */
 const SCOPE_SEPARATOR = '/';
-const MAIN_POOL = 'kv';
 
 /** What a set says of its pages beside their content. */
 export type SetTerms = Pick<WriteOptions, 'expiresInMs' | 'priority'>;

@@ -20,6 +20,13 @@ export interface HostMemPool {
 /** Positions in a host pool, in tokens, in the framework's own kind of array. */
 export type HostIndices = ArrayLike<number | bigint>;
 
+/** The pages of a call on one pool, one for each key. */
+export interface HostPages {
+  readonly pool: string;
+  readonly keys: readonly string[];
+  readonly pages: readonly CallerPage[];
+}
+
 /** Throws `ArgumentError` unless `pool` is a framework's host buffer. */
 export function checkHostPool(method: string, pool: HostMemPool): void {
   const regions = pool?.region instanceof HostRegion ? [pool.region] : pool?.region;
@@ -41,8 +48,8 @@ export function checkHostPool(method: string, pool: HostMemPool): void {
   }
 }
 
-/** Throws `ArgumentError` unless `keys` is an array of keys within the limit. */
-export function checkKeys(method: string, keys: readonly string[]): void {
+/** A copy of `keys`, which the caller may change during the call. Throws `ArgumentError` unless it is an array of keys within the limit. */
+export function checkedKeys(method: string, keys: readonly string[]): readonly string[] {
   if (!Array.isArray(keys)) throw new ArgumentError(`${method}: keys must be an array of strings, got ${typeof keys}`);
   if (keys.length > CALL_MAX_KEYS) {
     throw new ArgumentError(`${method}: got ${keys.length} keys, at most ${CALL_MAX_KEYS} are allowed in a call`);
@@ -52,6 +59,7 @@ export function checkKeys(method: string, keys: readonly string[]): void {
       throw new ArgumentError(`${method}: key ${i} must be a string, got ${typeof keys[i]}`);
     }
   }
+  return keys.slice();
 }
 
 /**

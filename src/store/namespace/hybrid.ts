@@ -1,6 +1,8 @@
 import { ArgumentError } from '../../base/errors.js';
 import type { HostIndices } from './host-pool.js';
 
+/** The pool of calls that name no other one. */
+export const MAIN_POOL = 'kv';
 const HIT_POLICIES: readonly string[] = ['all_pages', 'trailing_pages'];
 
 /** Pages of one pool of a hybrid model that move together with the KV pages. */
@@ -57,6 +59,20 @@ export interface PoolPresence {
   readonly present: readonly boolean[];
   /** Pages needed before the boundary; undefined: all of them. */
   readonly trailingCount: number | undefined;
+}
+
+/** What a lookup needs to know of the transfers to further pools, checked; the caller may change them during the call. */
+export function furtherPools(
+  method: string,
+  transfers: readonly PoolTransfer[],
+): Pick<PoolPresence, 'name' | 'trailingCount'>[] {
+  checkTransfers(method, transfers);
+  return transfers
+    .filter(({ name }) => name !== MAIN_POOL)
+    .map(({ name, keys, hitPolicy }) => ({
+      name,
+      trailingCount: hitPolicy === 'trailing_pages' ? Math.max(1, keys?.length ?? 0) : undefined,
+    }));
 }
 
 /** Index of the first false, or the length. */

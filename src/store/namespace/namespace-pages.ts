@@ -5,6 +5,7 @@ import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies } from '../copied-reads.js';
 import type { PageStore } from '../page-store.js';
 import type { ClientPins } from '../pins/pinning.js';
+import { MAIN_POOL } from './hybrid.js';
 
 /**
  * Options of calls. When the signal is aborted or the time is over, reads end early, as misses; nothing touches their memory after they
@@ -58,9 +59,6 @@ export interface NamespacePages {
   /** Drops everything that the node has of the namespace, in these pools and in those used there since its start. */
   clear(pools: readonly string[], options?: WaitOptions): Promise<void>;
 }
-
-/** The pool of a call that names no pool. */
-const MAIN_POOL = 'kv';
 
 /** The pages of a namespace in the store of this node. */
 export class StoredPages implements NamespacePages {

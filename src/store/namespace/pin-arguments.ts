@@ -1,7 +1,6 @@
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import { checkOptions, type WaitOptions } from '../call/call-options.js';
-import { checkKeys } from './host-pool.js';
 import type { PageOptions, PagePinOptions } from './namespace-pages.js';
 
 /** Options of `unpin`. */
@@ -16,21 +15,19 @@ export interface PinOptions extends UnpinOptions {
   readonly forMs: number;
 }
 
-/** Checks the arguments of `pin`. Throws `ArgumentError`. */
-export function pinOptions(keys: readonly string[], options: PinOptions, mainPool: string): PagePinOptions {
+/** Checks the options of `pin`. Throws `ArgumentError`. */
+export function pinOptions(options: PinOptions, mainPool: string): PagePinOptions {
   checkOptions('pin', options ?? {}, 'forMs', 'pool');
   const { forMs, pool = mainPool, signal, timeoutMs } = options ?? {};
   if (typeof forMs !== 'number' || !(forMs > 0)) {
     throw new ArgumentError(`pin: forMs must be a number of milliseconds above 0, got ${shown(forMs)}`);
   }
-  checkKeys('pin', keys);
   return { forMs, pool, signal, timeoutMs };
 }
 
-/** Checks the arguments of `unpin`. Throws `ArgumentError`. */
-export function unpinOptions(keys: readonly string[], options: UnpinOptions, mainPool: string): PageOptions {
+/** Checks the options of `unpin`. Throws `ArgumentError`. */
+export function unpinOptions(options: UnpinOptions, mainPool: string): PageOptions {
   checkOptions('unpin', options, 'pool');
   const { pool = mainPool, signal, timeoutMs } = options;
-  checkKeys('unpin', keys);
   return { pool, signal, timeoutMs };
 }

@@ -11,7 +11,6 @@ import {
   type WaitOptions,
   type WriteOptions,
 } from '../call/call-options.js';
-import type { CallerPage } from '../call/caller-page.js';
 import {
   blamed,
   checkCall,
@@ -26,27 +25,27 @@ import {
 } from './call-arguments.js';
 import {
   checkDistinct,
+  checkedKeys,
   checkHostPool,
-  checkKeys,
   type HostIndices,
   type HostMemPool,
+  type HostPages,
   hostPoolPages,
   type PageMemory,
   pointerPages,
   withPage,
 } from './host-pool.js';
-import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from './hybrid.js';
+import {
+  checkTransfers,
+  furtherPools,
+  type HybridHits,
+  hybridHits,
+  MAIN_POOL,
+  type PoolTransfer,
+  prefixLength,
+} from './hybrid.js';
 import type { NamespacePages } from './namespace-pages.js';
 import { type PinOptions, pinOptions, type UnpinOptions, unpinOptions } from './pin-arguments.js';
-
-/** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
-const MAIN_POOL = 'kv';
-
-interface HostPages {
-  readonly pool: string;
-  readonly keys: readonly string[];
-  readonly pages: readonly CallerPage[];
-}
 
 /** Parts of a namespace. */
 export interface StoreNamespaceParts {
@@ -164,23 +163,17 @@ export class StoreNamespace {
   ): Promise<HybridHits> {
     return this.#turns.run(async () => {
       checkOptions('batchExistsV2', options);
-      checkKeys('batchExistsV2', keys);
-      checkTransfers('batchExistsV2', transfers);
-      const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
-      const [kv, ...others] = await Promise.all(
-        [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((pool) =>
-          blamed('batchExistsV2', () => this.#pages.exists(keys, { ...options, pool })),
-        ),
+      const own = checkedKeys('batchExistsV2', keys);
+      const extra = furtherPools('batchExistsV2', transfers);
+      const pools = [MAIN_POOL, ...extra.map(({ name }) => name)];
+      const [kv, ...others] = await blamed('batchExistsV2', () =>
+        Promise.all(pools.map((pool) => this.#pages.exists(own, { ...options, pool }))),
       );
       const hits = hybridHits(
         prefixLength(kv as boolean[]),
-        extra.map((transfer, i) => ({
-          name: transfer.name,
-          present: others[i] as boolean[],
-          trailingCount: transfer.hitPolicy === 'trailing_pages' ? Math.max(1, transfer.keys?.length ?? 0) : undefined,
-        })),
+        extra.map((pool, i) => ({ ...pool, present: others[i] as boolean[] })),
       );
-      this.#onLookup(keys.length, hits.kvHitPages);
+      this.#onLookup(own.length, hits.kvHitPages);
       return hits;
     });
   }
@@ -275,10 +268,10 @@ export class StoreNamespace {
   getMany(keys: readonly string[], options: ReadOptions = NO_OPTIONS): Promise<(Uint8Array | null)[]> {
     return this.#turns.run(async () => {
       checkCall('getMany', options);
-      checkKeys('getMany', keys);
+      const own = checkedKeys('getMany', keys);
       const reasons = options.onMiss && new Reasons<MissReason>();
       const copies = await blamed('getMany', () =>
-        this.#pages.getCopies(keys, { ...options, pool: MAIN_POOL, reasons }),
+        this.#pages.getCopies(own, { ...options, pool: MAIN_POOL, reasons }),
       );
       if (reasons !== undefined) {
         tell(
@@ -302,9 +295,9 @@ export class StoreNamespace {
   ): Promise<boolean[]> {
     return this.#turns.run(() => {
       checkCall('batchSet', options);
-      checkKeys('batchSet', keys);
-      const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
-      return this.#set('batchSet', { keys, pages, pool: MAIN_POOL }, options, { isNamed: true });
+      const own = checkedKeys('batchSet', keys);
+      const pages = pointerPages('batchSet', own.length, ptrs, sizes);
+      return this.#set('batchSet', { keys: own, pages, pool: MAIN_POOL }, options, { isNamed: true });
     });
   }
 
@@ -317,10 +310,10 @@ export class StoreNamespace {
   ): Promise<boolean[]> {
     return this.#turns.run(() => {
       checkCall('batchGet', options);
-      checkKeys('batchGet', keys);
-      const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
+      const own = checkedKeys('batchGet', keys);
+      const pages = pointerPages('batchGet', own.length, ptrs, sizes);
       checkDistinct('batchGet', pages);
-      return this.#get('batchGet', { keys, pages, pool: MAIN_POOL }, options);
+      return this.#get('batchGet', { keys: own, pages, pool: MAIN_POOL }, options);
     });
   }
 
@@ -340,8 +333,8 @@ export class StoreNamespace {
   async delete(keys: readonly string[], options: WaitOptions = NO_OPTIONS): Promise<boolean[]> {
     return this.#turns.run(() => {
       checkOptions('delete', options);
-      checkKeys('delete', keys);
-      return blamed('delete', () => this.#pages.delete(keys, { ...options, pool: MAIN_POOL }));
+      const own = checkedKeys('delete', keys);
+      return blamed('delete', () => this.#pages.delete(own, { ...options, pool: MAIN_POOL }));
     });
   }
 
@@ -358,16 +351,18 @@ export class StoreNamespace {
    */
   async pin(keys: readonly string[], options: PinOptions): Promise<boolean[]> {
     return this.#turns.run(() => {
-      const call = pinOptions(keys, options, MAIN_POOL);
-      return blamed('pin', () => this.#pages.pin(keys, call));
+      const call = pinOptions(options, MAIN_POOL);
+      const own = checkedKeys('pin', keys);
+      return blamed('pin', () => this.#pages.pin(own, call));
     });
   }
 
   /** Ends pins of this store or client; true for each page that it had pinned. */
   async unpin(keys: readonly string[], options: UnpinOptions = NO_OPTIONS): Promise<boolean[]> {
     return this.#turns.run(() => {
-      const call = unpinOptions(keys, options, MAIN_POOL);
-      return blamed('unpin', () => this.#pages.unpin(keys, call));
+      const call = unpinOptions(options, MAIN_POOL);
+      const own = checkedKeys('unpin', keys);
+      return blamed('unpin', () => this.#pages.unpin(own, call));
     });
   }
 
@@ -396,16 +391,16 @@ export class StoreNamespace {
 
   async #prefix(method: string, keys: readonly string[], options: WaitOptions): Promise<number> {
     checkOptions(method, options);
-    checkKeys(method, keys);
-    const found = prefixLength(await blamed(method, () => this.#pages.exists(keys, { ...options, pool: MAIN_POOL })));
-    this.#onLookup(keys.length, found);
+    const own = checkedKeys(method, keys);
+    const found = prefixLength(await blamed(method, () => this.#pages.exists(own, { ...options, pool: MAIN_POOL })));
+    this.#onLookup(own.length, found);
     return found;
   }
 
   async #setOne(method: string, { key, source, size, options }: OnePage): Promise<boolean> {
-    checkKeys(method, [key]);
+    const keys = checkedKeys(method, [key]);
     return withPage(method, source, size, async (page) => {
-      const one = { keys: [key], pages: [page], pool: MAIN_POOL };
+      const one = { keys, pages: [page], pool: MAIN_POOL };
       return (await this.#set(method, one, options, { isNamed: true }))[0] === true;
     });
   }
@@ -417,7 +412,7 @@ export class StoreNamespace {
     rest: SizeAndOptions<ReadOptions>,
     onReason?: (reason: MissReason) => void,
   ): Promise<Uint8Array | boolean | null> {
-    checkKeys(method, [key]);
+    const keys = checkedKeys(method, [key]);
     const isCopy = target === undefined || isOptions(target);
     const { size, options: given } = sizeAndOptions<ReadOptions>(
       method,
@@ -426,7 +421,7 @@ export class StoreNamespace {
     const options = onReason === undefined ? given : withReason(given, onReason);
     if (!isCopy) {
       return withPage(method, target, size, async (page) => {
-        return (await this.#get(method, { keys: [key], pages: [page], pool: MAIN_POOL }, options))[0] === true;
+        return (await this.#get(method, { keys, pages: [page], pool: MAIN_POOL }, options))[0] === true;
       });
     }
     const reasons = options.onMiss && new Reasons<MissReason>();
@@ -467,9 +462,9 @@ export class StoreNamespace {
 
   /** Object keys and pages of a call on a host pool; every error of its arguments is thrown here. */
   #hostPages(method: string, name: string, keys: readonly string[], hostIndices: HostIndices): HostPages {
-    checkKeys(method, keys);
-    const pages = hostPoolPages(method, this.#hostPools.get(name), keys.length, hostIndices);
-    return { pool: name, keys, pages };
+    const own = checkedKeys(method, keys);
+    const pages = hostPoolPages(method, this.#hostPools.get(name), own.length, hostIndices);
+    return { pool: name, keys: own, pages };
   }
 
   #prepare(method: string, transfers: readonly PoolTransfer[]): HostPages[] {
