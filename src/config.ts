@@ -133,9 +133,9 @@ export interface MeshCacheConfigFields extends EtcdSettings, ObjectStoreSettings
   readonly metricsToken: string | undefined;
   /** Path of a Unix socket for processes of this host; undefined: none. */
   readonly clientSocket: string | undefined;
-  /** Its permission bits, four octal digits. */
+  /** Permission bits of the client socket, four octal digits. */
   readonly clientSocketMode: string;
-  /** Its group, by name or number; undefined: that of the process. */
+  /** Group that owns the client socket, by name or number; undefined: that of the process. */
   readonly clientSocketGroup: string | undefined;
   /** Port for Redis clients; undefined: none. */
   readonly respPort: number | undefined;

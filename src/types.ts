@@ -17,8 +17,8 @@ export type EntryKind = 'named' | 'computed';
 /** What a node is for. `peer`: it serves the programs that use it. `storage`: it also takes pages of peers that place them there. */
 export type NodeRole = 'peer' | 'storage';
 
-/** Six bytes. */
-const STAMP_MAX = 2 ** 48 - 1;
+/** Largest stamp or tail of a page: both are six bytes. */
+export const STAMP_MAX = 2 ** 48 - 1;
 
 /** Where one page is: on which node, at which address of its pool, and what it must hash to. */
 export interface DataLocationInit {
@@ -38,7 +38,7 @@ export interface DataLocationInit {
   readonly tier?: Tier;
   /** What stands in the pool in place of the page's last bytes (see `memory/page-stamp.ts`); 0: nothing, the page lies there as it is. */
   readonly stamp?: number;
-  /** These bytes, as a number. */
+  /** The page's last bytes, in whose place the stamp stands, as a number. */
   readonly tail?: number;
   /** When the content was set, by the hybrid clock of the cluster; 0: not known, and not compared. */
   readonly version?: number;
@@ -173,7 +173,7 @@ export interface NodeInfoInit {
   readonly metricsPort?: number;
   /** Wall-clock milliseconds of the node's start: tells a restarted node from its former self. */
   readonly incarnation?: number;
-  /** Its host is that of a listed discovery address. */
+  /** Whether the node's host is that of a listed discovery address. */
   readonly isListed?: boolean;
   /** `host:port` of the discovery master that its host has when it has a seat; empty: not said. */
   readonly masterAddr?: string;

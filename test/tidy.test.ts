@@ -43,7 +43,7 @@ const FILE_MAX_LINES = 500;
 const FUNCTION_MAX_LINES = 60;
 /** Beginnings of comments that are no sentence without what stands before them, or no sentence at all. */
 const DANGLING =
-  /^(?:@internal )?(?:(?:Of|As|Told|Who|Whose|That|So|And|But|Or|Nor|Also|Likewise|Ditto)\b|The same(?: for| as|[.,:;])|See (?:above|below))/;
+  /^(?:@internal )?(?:(?:Of|As|Told|Who|Whose|That|So|And|But|Or|Nor|Also|Likewise|Ditto|Its|These|Those of)\b|The same(?: for| as| with| whatever| in |[.,:;])|See (?:above|below))/;
 interface Source {
   readonly path: string;
   readonly text: string;

@@ -35,7 +35,7 @@ const EXIT_INTERRUPTED = 130;
  * program ends all the same.
  */
 const EXIT_GRACE_MS = 3_000;
-/** The same limit after a signal: long enough for the output to be read. */
+/** Milliseconds that a command which a signal has ended may keep the program open: long enough for the output to be read. */
 const EXIT_GRACE_WHEN_ENDED_MS = 200;
 
 /** Error codes of writing to a pipe without a reader, and to a terminal that is gone. */

@@ -181,7 +181,7 @@ export class ClientConnection {
       receive();
     } catch (error) {
       if (!(error instanceof ProtocolError)) {
-        this.#parts.log.log('error', 'frame of a client failed', { client: this.#name, error: String(error) });
+        this.#parts.log.log('error', 'request of a client failed', { client: this.#name, error: String(error) });
       }
       this.#violated(statusOf(error)[1]);
     }

@@ -143,7 +143,7 @@ export class EmbeddedMaster {
     this.#further = this.#intended.filter((one) => one.host === ownHost && !listed.has(formatEndpoint(one)));
   }
 
-  /** Those of the addresses that are this machine's. */
+  /** The addresses that are this machine's. */
   async #ownAmong(endpoints: readonly Endpoint[]): Promise<OwnAddress[]> {
     const { ownHost, isHostChosen } = this.#options;
     const own: OwnAddress[] = [];

@@ -73,7 +73,7 @@ export class LatencyHistogram {
     return { ...this.#described(), values: this.#samples() };
   }
 
-  /** The same with all labels of a sample in one object, as whoever reads single metrics wants them. */
+  /** The samples with all labels of each in one object, as whoever reads single metrics wants them. */
   async get(): Promise<{ readonly values: readonly Omit<HistogramSample, 'sharedLabels'>[] }> {
     const values = this.#samples().map(({ sharedLabels, labels, ...sample }) => ({
       ...sample,

@@ -122,7 +122,7 @@ export class PageIndex {
     return this.#pages(keys, this.#allocator.peekBatch(keys), 0);
   }
 
-  /** Those of the keys whose pages are here and expired. */
+  /** The keys whose pages are here and expired. */
   expiredAmong(keys: Keys): string[] {
     const now = this.#expiryTime();
     if (now === 0) return [];

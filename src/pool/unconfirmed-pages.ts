@@ -18,7 +18,7 @@ export class UnconfirmedPages {
     this.#pagesOf = pagesOf;
   }
 
-  /** Those of the keys whose pages are from before this start, and not confirmed. */
+  /** The keys whose pages are from before this start, and not confirmed. */
   earlierAmong(keys: readonly string[]): string[] {
     if (this.earlier.isEmpty) return [];
     const pages = this.#pagesOf(keys);
@@ -35,7 +35,7 @@ export class UnconfirmedPages {
     return earlier;
   }
 
-  /** Those of the keys that {@link makeWay} returned under which no page is now: the new one has found no room. */
+  /** The keys among those that {@link makeWay} returned under which no page is now: the new one has found no room. */
   unreplaced(removed: readonly string[]): Set<string> {
     if (removed.length === 0) return new Set();
     const pages = this.#pagesOf(removed);

@@ -224,7 +224,7 @@ export class ClientConnection {
 
   #frame(frame: Frame): void {
     const pending = this.#calls.get(frame.requestId);
-    if (pending === undefined) return; // Its caller has given up.
+    if (pending === undefined) return; // The caller has given up.
     if (frame.type === FrameType.answer) {
       const value = this.#decode(frame.message);
       this.#removeCall(frame.requestId, pending);

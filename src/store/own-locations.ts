@@ -81,7 +81,7 @@ export class OwnLocations {
   }
 }
 
-/** Those of the pages that have a location and are wanted, each key once. The columns may be shared. */
+/** The pages that have a location and are wanted, each key once. The columns may be shared. */
 export function presentOf(
   { keys, columns }: KeyedLocations,
   isWanted: (position: number) => boolean = () => true,

@@ -16,11 +16,11 @@ export type DiscoveryAddress =
   /** An etcd, in which nodes that run a master register it. */
   | {
       readonly kind: 'etcd';
-      /** Its servers; at least one. */
+      /** Servers of the etcd; at least one. */
       readonly endpoints: readonly Endpoint[];
       /** Whether they are talked to over TLS. */
       readonly isTls: boolean;
-      /** The cluster's name, with which its keys begin. */
+      /** Name of the cluster, with which its keys begin. */
       readonly name: string;
     };
 

@@ -10,7 +10,7 @@ import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, K
 import { HostBuffer, RequestRunner } from './request-runner.js';
 
 /** Milliseconds after which a node that does not close is ended. */
-const CLOSE_TIMEOUT_MS = 8_000;
+const NODE_END_TIMEOUT_MS = 8_000;
 const MEMBERS_POLL_MS = 25;
 
 class Agent {
@@ -44,7 +44,7 @@ class Agent {
   async end(exitStatus: number): Promise<void> {
     if (this.#isClosing) return;
     this.#isClosing = true;
-    systemClock.after(CLOSE_TIMEOUT_MS, () => process.exit(1));
+    systemClock.after(NODE_END_TIMEOUT_MS, () => process.exit(1));
     await this.#store?.close();
     process.exit(exitStatus);
   }

@@ -20,7 +20,8 @@ import type {
  * most of a minute.
  */
 const START_TIMEOUT_MS = 120_000;
-const CLOSE_TIMEOUT_MS = 10_000;
+/** Milliseconds after which a process that does not end by itself is killed: more than it gives its own node. */
+const PROCESS_END_TIMEOUT_MS = 10_000;
 /** Length of the end of a process's stderr that is kept for the message when it dies. */
 const STDERR_TAIL_CHARS = 8_192;
 
@@ -206,7 +207,7 @@ export class ClusterAgent {
   async close(): Promise<void> {
     if (this.#isKept) return;
     if (this.#death !== undefined || !this.#child.connected) return this.#exited;
-    const cancel = systemClock.after(CLOSE_TIMEOUT_MS, () => this.#child.kill('SIGKILL'), { keepAlive: true });
+    const cancel = systemClock.after(PROCESS_END_TIMEOUT_MS, () => this.#child.kill('SIGKILL'), { keepAlive: true });
     this.#call({ kind: 'close' }).then(
       () => this.#child.disconnect(),
       () => this.#child.kill('SIGKILL'),

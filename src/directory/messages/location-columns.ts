@@ -2,7 +2,7 @@ import { isVersion } from '../../base/concurrency/hybrid-clock.js';
 import { ArgumentError, ProtocolError } from '../../base/errors.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../../base/limits.js';
 import { areAll } from '../../core/binding/key-batch.js';
-import { DataLocation } from '../../types.js';
+import { DataLocation, STAMP_MAX } from '../../types.js';
 
 /** Fields that all locations of one node share. */
 export interface LocationNode {
@@ -24,8 +24,6 @@ export interface LocationStamp extends Pick<LocationNode, 'nodeId' | 'incarnatio
 export const NO_LOCATION = 0xffffffff;
 const BYTES_PER_LOCATION = 69;
 const U64_MAX = (1n << 64n) - 1n;
-/** Largest stamp or tail: both are six bytes. */
-const STAMP_MAX = 2 ** 48 - 1;
 
 /** Bits of a location's `flags`. */
 export const ON_DISK = 1;

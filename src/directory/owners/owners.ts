@@ -6,7 +6,7 @@ export interface OwnerRing {
   readonly nodes: readonly string[];
   /** For each key `n` indices into `nodes`, the first owner first; NO_OWNER where there are no more. */
   getNodesBatch(keys: Keys, n: number): Uint32Array;
-  /** The same whatever the zones of the nodes are; left out by a ring without zones. */
+  /** Like `getNodesBatch`, whatever the zones of the nodes are; left out by a ring without zones. */
   getNextNodesBatch?(keys: Keys, n: number): Uint32Array;
 }
 

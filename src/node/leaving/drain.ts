@@ -41,7 +41,7 @@ export interface DrainParts {
   /** Bytes of each page in this node's pool or on its disk; null for pages that are in neither. */
   readonly lengthsOf: (keys: readonly string[]) => readonly (number | null)[];
   readonly otherNodes: () => readonly string[];
-  /** Those of the other nodes that keep pages for others: they are asked first. */
+  /** The other nodes that keep pages for others: they are asked first. */
   readonly storageNodes: () => readonly string[];
   /** Pages that wait to be placed on storage nodes. */
   readonly unplacedPages: () => number;

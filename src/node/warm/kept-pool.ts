@@ -127,7 +127,11 @@ export class KeptPool {
     metrics.count('meshcache_pool_found_bytes_total', figures.bytes);
     for (const [reason, count] of this.#refused) metrics.count('meshcache_pool_refused_pages_total', count, { reason });
     const refused = Object.fromEntries([...this.#refused].map(([reason, count]) => [`refused_${reason}`, count]));
-    log.log('info', 'pool: pages of before found again', { pages: figures.pages, bytes: figures.bytes, ...refused });
+    log.log('info', 'pages of the previous run found in the kept pool', {
+      pages: figures.pages,
+      bytes: figures.bytes,
+      ...refused,
+    });
   }
 
   /** Gives the memory and the folder back; the pages stay there. Idempotent. */
@@ -159,7 +163,7 @@ export class KeptPool {
     return view !== undefined && others.length === 0 && readStamp(view, 0) === stamp;
   }
 
-  /** Those of the pages whose bytes have their checksum. */
+  /** The pages whose bytes have their checksum. */
   async #intact(found: readonly FoundRecord[]): Promise<FoundRecord[]> {
     const { threads, clock } = this.#env;
     const copyThreads = copyThreadsOf(threads);

@@ -6,7 +6,7 @@ import type { DirectoryClient } from '../../directory/client.js';
 const SOON_MS = 50;
 const LATER_MS = 1000;
 const SOON_COUNT = 40;
-/** It takes longer than this to remove so many keys that owners forget one of them. */
+/** Milliseconds within which nobody can remove so many keys that owners forget one of them. */
 const FORGOTTEN_AFTER_MS = 2000;
 
 /** A note, kept beside pages that outlive their process, of the start that has last known all of them to be good. */

@@ -46,7 +46,7 @@ export function readState(bytes: Uint8Array): CellsState {
   return new Cells([start]).state();
 }
 
-/** The same memory in three forms. */
+/** One segment of cells: the same memory as 32-bit words, as numbers and as bytes. */
 export interface CellSegment {
   readonly words: Uint32Array;
   readonly doubles: Float64Array;

@@ -30,7 +30,7 @@ const DELETED_MAX_COUNT = 3;
 const LOOKED_UP_MAX_COUNT = 60;
 /** One set of that many has an expiry, of that many milliseconds at most: less than what pages are given to be found after the last fault. */
 const EXPIRING_ONE_IN = 8;
-const EXPIRY_MAX_MS = 6_000;
+const EXPIRES_WITHIN_MS = 6_000;
 /** The priorities of sets, each as often. */
 const PRIORITIES: readonly (PagePriority | undefined)[] = [undefined, undefined, undefined, 'normal', 'low', 'high'];
 
@@ -113,7 +113,7 @@ export class MixedCalls {
   #expiry(): number | undefined {
     const { expiryRandom } = this.#parts;
     if (below(expiryRandom, EXPIRING_ONE_IN) > 0) return undefined;
-    return 1 + below(expiryRandom, EXPIRY_MAX_MS);
+    return 1 + below(expiryRandom, EXPIRES_WITHIN_MS);
   }
 
   async #read(scope: string): Promise<void> {

@@ -29,7 +29,7 @@ export interface PlacementStats {
   readonly failedPages: number;
   /** Pages that wait to be placed, or are on their way. */
   readonly unplacedPages: number;
-  /** Those of them that storage nodes have been asked to take. */
+  /** Pages that storage nodes have been asked to take, and have not answered for. */
   readonly inFlightPages: number;
   /** Pages in the own pool that a storage node has, too, and their bytes. */
   readonly poolPlacedPages: number;

@@ -361,7 +361,7 @@ export class Placements {
     const { clock, random, log } = this.#parts.env;
     const pauseMs = Math.min(PLACEMENT_RETRY_MIN_MS * 2 ** lane.failures, PLACEMENT_RETRY_MAX_MS);
     if (lane.failures++ === 0)
-      log.log('warn', 'a storage node takes no pages: others take them', { node_id: lane.node.nodeId });
+      log.log('warn', 'storage node takes no pages; others are asked', { node_id: lane.node.nodeId });
     lane.cancelRetry = clock.after(pauseMs * (0.75 + random.u32() / 2 ** 33), () => {
       lane.cancelRetry = undefined;
       this.#searchSoon();

@@ -130,7 +130,7 @@ export class FakeNode {
     };
   }
 
-  /** Its figures so far, in steps of `stepS`. */
+  /** Figures of a node so far, in steps of `stepS`. */
   history(stepS: number): HistoryReport {
     const ticks = this.ticks;
     const count = Math.min(150, Math.floor(ticks / stepS));

@@ -240,7 +240,7 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // The same with two nodes, one of which does not hear the other.
+    // Two nodes, one of which does not hear the other, did likewise.
     name: 'a page from before a named one stays void, also for a node that was cut off',
     scenario: {
       seed: 13000087,
