@@ -317,7 +317,10 @@ export class PageStatements {
       // A later call has set this page meanwhile, so the earlier result does not matter.
       const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
       for (const key of lost) refused.add(key);
-      await this.#dropUpTo(lost, version);
+      await this.#dropLost(
+        lost,
+        lost.map(() => version),
+      );
       const others = outdated.filter((key) => !isRenewed.has(key));
       this.#restateNewer(others, version);
       version = next;
@@ -370,13 +373,12 @@ export class PageStatements {
     await this.#announceAgain({ keys: pickKeys(entries.keys, kept), columns: entries.columns.pick(kept) });
   }
 
-  /** Drops pages of this version or an older one. */
-  async #dropUpTo(keys: readonly string[], version: number): Promise<void> {
+  /** Drops pages of the version given for their key, and older ones: they have lost to a newer content, or to one of that version by another node. */
+  async #dropLost(keys: readonly string[], versions: readonly number[]): Promise<void> {
     if (keys.length === 0) return;
-    // The newer content may have the same version, by another node.
     await this.drop(
       keys,
-      keys.map(() => version + 1),
+      versions.map((version) => version + 1),
       { isTie: true },
     );
   }
@@ -399,13 +401,10 @@ export class PageStatements {
     if (entries.columns.count === 0) return [];
     const { refused, outdated } = await this.#announce(entries, { byOthers });
     const keys = stringsOf(entries.keys);
-    if (outdated.length > 0) {
-      await this.drop(
-        outdated.map((i) => keys[i] as string),
-        outdated.map((i) => (entries.columns.version[i] as number) + 1),
-        { isTie: true },
-      );
-    }
+    await this.#dropLost(
+      outdated.map((i) => keys[i] as string),
+      outdated.map((i) => entries.columns.version[i] as number),
+    );
     return [...refused, ...outdated].map((i) => keys[i] as string);
   }
 

@@ -26,6 +26,7 @@ function bench(t: ExecutionContext) {
         take(keys, withCopies ? 'has no, nor copies of' : 'has no'),
     },
     locationsOf,
+    ownersOf: (keys) => new Map([['p', keys.map((_, i) => i)]]),
     restateAll: async (ownerId) => {
       if (owner.isDeaf) throw new Error('deaf');
       told.push(`everything to ${ownerId}`);
@@ -87,10 +88,7 @@ test('owed statements: an owner that has left is owed nothing, and nothing is le
   const { clock, told, owner, owed, pass } = bench(t);
   owed.owe('o', ['a'], false);
   owed.owe('p', ['a'], false);
-  owed.membersChanged(
-    (nodeId) => nodeId === 'p',
-    () => new Map(),
-  );
+  owed.membersChanged((nodeId) => nodeId === 'p');
   owner.isDeaf = false;
   await pass(2 * STATEMENT_RETRY_MAX_MS);
   t.deepEqual(told, ['has no a']);
@@ -102,11 +100,7 @@ test('owed statements: an owner that has left is owed nothing, and nothing is le
 for (const isUnderWay of [false, true]) {
   test(`owed statements: when an owner leaves, the next ones are told which copies go${isUnderWay ? ', also of what was on its way' : ''}`, async (t) => {
     const { told, owner, owed, pass } = bench(t);
-    const leave = (): void =>
-      owed.membersChanged(
-        (nodeId) => nodeId !== 'o',
-        (keys) => new Map([['p', keys.map((_, i) => i)]]),
-      );
+    const leave = (): void => owed.membersChanged((nodeId) => nodeId !== 'o');
     owed.owe('o', ['a'], false);
     owed.owe('o', ['b', 'c'], true);
     if (isUnderWay) {

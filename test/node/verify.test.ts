@@ -93,6 +93,7 @@ test.serial('verify: owed statements', async (t) => {
   const owed = new OwedStatements({
     directory: { remind: async () => false, retract: async () => false },
     locationsOf: (keys) => keys.map(() => null),
+    ownersOf: () => new Map(),
     restateAll: async () => {},
     env: testEnvironment({ clock: new ManualClock() }),
   });

@@ -14,13 +14,12 @@ export interface OwedStatementsOptions {
   readonly directory: Pick<DirectoryClient, 'remind' | 'retract'>;
   /** The location of each page that this node has now; null for pages that it does not have. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
+  /** The present owners of keys: owner -> indices of its keys. */
+  readonly ownersOf: (keys: readonly string[]) => ReadonlyMap<string, readonly number[]>;
   /** States all pages to an owner that is owed more keys than can be remembered. */
   readonly restateAll: (ownerId: string) => Promise<void>;
   readonly env: Environment;
 }
-
-/** The present owners of keys: owner -> indices of its keys. */
-export type OwnersOf = (keys: readonly string[]) => ReadonlyMap<string, readonly number[]>;
 
 /** A key whose statement is owed, and whether copies of the page that was there are to be dropped too. */
 type Owed = readonly [key: string, withCopies: boolean];
@@ -45,7 +44,6 @@ interface Debt {
 export class OwedStatements {
   readonly #options: OwedStatementsOptions;
   readonly #debts = new Map<string, Debt>();
-  #ownersOf: OwnersOf = () => new Map();
   #stopped = false;
 
   constructor(options: OwedStatementsOptions) {
@@ -59,8 +57,7 @@ export class OwedStatements {
   }
 
   /** Forgets what is owed to owners that have left, but hands over which copies are to be dropped. */
-  membersChanged(isMember: (nodeId: string) => boolean, ownersOf: OwnersOf): void {
-    this.#ownersOf = ownersOf;
+  membersChanged(isMember: (nodeId: string) => boolean): void {
     for (const [ownerId, debt] of [...this.#debts]) {
       if (isMember(ownerId)) continue;
       debt.cancel?.();
@@ -96,7 +93,7 @@ export class OwedStatements {
     const keys = [...owed].flatMap(([key, withCopies]) => (withCopies ? [key] : []));
     owed.clear();
     if (keys.length === 0) return;
-    for (const [ownerId, indices] of this.#ownersOf(keys)) {
+    for (const [ownerId, indices] of this.#options.ownersOf(keys)) {
       const some = indices.map((i) => [keys[i] as string, true] as const);
       this.#add(ownerId, some, 0);
     }

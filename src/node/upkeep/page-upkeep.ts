@@ -25,16 +25,12 @@ export class PageUpkeep {
     const owed = new OwedStatements({
       directory: directory.client,
       locationsOf: (keys) => pages.locationsOf(keys),
+      ownersOf: (keys) => keysByOwner(keys, directory.client.rings().slice(0, 1), replicas),
       restateAll: (ownerId) => antiEntropy.restateTo(ownerId),
       env,
     });
     directory.owed.listen((ownerId, keys, withCopies) => owed.owe(ownerId, keys, withCopies));
-    directory.changed.listen(({ after }, ring) => {
-      owed.membersChanged(
-        (nodeId) => after.has(nodeId),
-        (keys) => keysByOwner(keys, [ring], replicas),
-      );
-    });
+    directory.changed.listen(({ after }) => owed.membersChanged((nodeId) => after.has(nodeId)));
     this.#antiEntropy = antiEntropy;
     this.#owed = owed;
   }

@@ -61,7 +61,8 @@ export interface StoreNamespaceParts {
  *
  * Pointers are addresses within live `HostRegion`s. A buffer passed to a call is in use until the call's promise has
  * resolved; nothing reads or writes it afterwards. Lists of keys, pointers and sizes may change once the call is made.
- * A miss is `false`, `null` or a shorter prefix, never an exception. Wrong arguments throw `ArgumentError` before anything is touched; any call after `close()` throws `ClosedError`.
+ * A miss is `false`, `null` or a shorter prefix, never an exception. Wrong arguments throw `ArgumentError` before
+ * anything is touched; any call after `close()` throws `ClosedError`.
  *
  * The last argument of every call has options: `signal` and `timeoutMs` end it early, as a miss; `onMiss` and `onRefused` are
  * told the reason for each page that was not read or set; `hint` and `caller` describe the request. The keys of a call are in the order of

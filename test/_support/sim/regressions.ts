@@ -240,7 +240,7 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // Two nodes, one of which does not hear the other, did likewise.
+    // An owner that had missed the older page accepted it when it was announced late: one of two nodes did not hear the other.
     name: 'a page from before a named one stays void, also for a node that was cut off',
     scenario: {
       seed: 13000087,
