@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { DISK_QUEUE_MAX_BYTES, DISK_QUEUE_POOL_FRACTION } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
@@ -19,8 +20,8 @@ export interface OpenDiskOptions {
   readonly tenants: NamespaceTenants;
   /** Called with the keys of pages that the disk has dropped for want of room. */
   readonly onEvict: (keys: string[]) => void;
-  /** The present of the cluster's hybrid clock; called from when the node runs. */
-  readonly present: () => number;
+  /** The cluster's hybrid clock, by which pages expire. */
+  readonly versions: Pick<HybridClock, 'now'>;
   readonly env: Environment;
 }
 
@@ -28,7 +29,7 @@ export interface OpenDiskOptions {
 export async function openDisk(
   { tpRank, tpSize, ppRank, ppSize }: ModelPart,
   config: MeshCacheConfig,
-  { nodeId, tenants, onEvict, present, env }: OpenDiskOptions,
+  { nodeId, tenants, onEvict, versions, env }: OpenDiskOptions,
 ): Promise<DiskStore | null> {
   if (!config.diskEnabled) return null;
   const isAlone = tpSize === 1 && ppSize === 1;
@@ -36,7 +37,7 @@ export async function openDisk(
   const disk = await DiskStore.open(path, config.diskSize, {
     nodeId,
     env,
-    present,
+    present: () => versions.now(),
     policy: config.evictionPolicy,
     tenants,
     queueMaxBytes: Math.min(DISK_QUEUE_MAX_BYTES, Math.floor(config.globalSegmentSize * DISK_QUEUE_POOL_FRACTION)),

@@ -146,8 +146,8 @@ export class MeshCacheStore extends NodeNamespace {
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, env });
       if (config.poolPath !== undefined) kept = await openKeptPool(part, config, { nodeId, tenants, env });
       region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      const present = () => (runtime as NodeRuntime).versions.now();
-      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, present, env });
+      const { versions } = runtime;
+      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, versions, env });
       objectStore = await objectStoreOf(config, nodeId, env);
       await runtime.open();
       if (disk !== null) await kept?.compareWith(disk);

@@ -1,6 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { LocationColumns } from '../../src/directory/messages/location-columns.js';
+import { digestOf } from '../../src/directory/shard/removals.js';
 import type { Publications } from '../../src/node/upkeep/announcer.js';
 import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
 import type { MemberChange } from '../../src/node/upkeep/member-log.js';
@@ -48,6 +50,7 @@ async function newNode(t: ExecutionContext, nodeId: string) {
     },
     isLive: (id, incarnation) => members.get(id)?.incarnation === incarnation,
     rpc: newClient(t),
+    versions: new HybridClock(env.clock, digestOf(nodeId)),
     env,
   });
   directory.attach(server);

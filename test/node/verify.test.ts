@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import test from 'ava';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../src/base/environment/clock.js';
 import { MEMBERS_MAX_COUNT, OWED_STATEMENTS_MAX_KEYS } from '../../src/base/limits.js';
 import { ClientServer } from '../../src/clients/client-server.js';
@@ -163,6 +164,7 @@ test.serial('verify: node directory', async (t) => {
     endpointOf: () => ENDPOINT,
     isLive: () => true,
     rpc: FAILING,
+    versions: new HybridClock(env.clock),
     env,
   });
   const pages: Publications = {

@@ -1,3 +1,4 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
@@ -29,6 +30,8 @@ export interface NodePartsOptions {
   readonly metricsEndpoint: Endpoint | undefined;
   /** Fingerprint of the node's own namespace; undefined: none. */
   readonly fingerprint: NamespaceFingerprint | undefined;
+  /** The source of versions for pages that are set on this node. */
+  readonly versions: HybridClock;
   readonly env: Environment;
   /** Receives the function that stops each part, as soon as the part runs. They are to be called in reverse order. */
   readonly stops: (() => Promise<void>)[];
@@ -64,7 +67,7 @@ interface NodeNetwork {
 
 /** Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before `DiscoveryClient.start`. */
 export async function openNodeParts(options: NodePartsOptions): Promise<NodeParts> {
-  const { config, identity, metricsEndpoint: metrics, env, stops } = options;
+  const { config, identity, metricsEndpoint: metrics, versions, env, stops } = options;
   const { nodeId } = identity;
   const { rendezvous, listed, host: foundHost } = await openDiscovery(config, { nodeId, env, stops });
   const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options, foundHost);
@@ -85,6 +88,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
     endpointOf,
     isLive: (id, incarnation) => members.isLive(id, incarnation),
     rpc: rpcClient,
+    versions,
     env,
   });
   stops.push(() => directory.stop());
@@ -95,8 +99,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const handovers = new Handovers({ rpc: rpcClient, endpointOf });
   const placementCalls = new PlacementCalls({ rpc: rpcClient, endpointOf });
   const listener = membershipListener({ members, events, directory, options, describe });
-  const clock = directory.versions;
-  const membership = new Membership({ config, self, host, listed, rendezvous, listener, clock, env });
+  const membership = new Membership({ config, self, host, listed, rendezvous, listener, clock: versions, env });
   await membership.master.start();
   stops.push(() => membership.master.stop());
   stops.push(() => membership.discovery.stop());

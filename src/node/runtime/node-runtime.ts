@@ -1,4 +1,4 @@
-import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import type { RandomSource } from '../../base/environment/random.js';
@@ -6,6 +6,7 @@ import { ArgumentError, ClosedError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
+import { digestOf } from '../../directory/shard/removals.js';
 import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import type { Distances } from '../../net/distance.js';
@@ -82,6 +83,8 @@ export class NodeRuntime {
   readonly #metricsEndpoint: Endpoint | undefined;
   readonly #fingerprint: NamespaceFingerprint | undefined;
   readonly #identity: NodeIdentity;
+  /** @internal Versions for what is set on this node. */
+  readonly versions: HybridClock;
   /** Functions that stop the parts, in the order in which the parts were started. */
   readonly #stops: (() => Promise<void>)[] = [];
   #parts: NodeParts | undefined;
@@ -102,6 +105,7 @@ export class NodeRuntime {
     this.#fingerprint = options.fingerprint;
     this.nodeId = options.nodeId ?? config.nodeId ?? NodeRuntime.generateNodeId(this.#env.random);
     this.#identity = new NodeIdentity(this.nodeId, this.#env.clock);
+    this.versions = new HybridClock(this.#env.clock, digestOf(this.nodeId));
   }
 
   /**
@@ -143,11 +147,6 @@ export class NodeRuntime {
   /** @internal How far other nodes are from this one; undefined: it has no zone. */
   distances(): Distances {
     return this.#running().directory.distances();
-  }
-
-  /** @internal Versions for what is set on this node. */
-  get versions(): HybridClock {
-    return this.#running().directory.versions;
   }
 
   /** @internal Makes other nodes drop pages, and knows whether they have told this one which of its own are outdated. */
@@ -294,6 +293,7 @@ export class NodeRuntime {
         identity: this.#identity,
         metricsEndpoint: this.#metricsEndpoint,
         fingerprint: this.#fingerprint,
+        versions: this.versions,
         env: this.#env,
         stops: this.#stops,
       });

@@ -1,4 +1,4 @@
-import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { REMOVALS_MARGIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
@@ -8,7 +8,6 @@ import { pick } from '../../directory/owners/key-lists.js';
 import { eachRequestOf, type OwnerRing } from '../../directory/owners/owners.js';
 import type { Incarnations } from '../../directory/reannounce.js';
 import { DirectoryServer } from '../../directory/server.js';
-import { digestOf } from '../../directory/shard/removals.js';
 import { DirectoryShard } from '../../directory/shard/shard.js';
 import type { Distances } from '../../net/distance.js';
 import type { RpcClient } from '../../rpc/client.js';
@@ -33,6 +32,8 @@ export interface NodeDirectoryOptions {
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly isLive: (nodeId: string, incarnation: number) => boolean;
   readonly rpc: RpcClient;
+  /** The source of versions for pages that are set on this node. */
+  readonly versions: HybridClock;
   readonly env: Environment;
 }
 
@@ -68,7 +69,7 @@ export class NodeDirectory {
   readonly #env: Environment;
 
   constructor(options: NodeDirectoryOptions) {
-    const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, env } = options;
+    const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, versions, env } = options;
     const { nodeId, incarnation } = self;
     this.#settleMs = settleMs;
     this.#env = env;
@@ -76,7 +77,7 @@ export class NodeDirectory {
     this.#zones = new MemberZones(self);
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
-    this.versions = new HybridClock(env.clock, digestOf(nodeId));
+    this.versions = versions;
     this.#nodeId = nodeId;
     this.#members = new Map([[nodeId, self]]);
     this.drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
