@@ -49,6 +49,8 @@ class Attachment:
         self.staging: Staging | None = None
         #: A node that does not answer at the socket of descriptors in time is attached to anew, instead of done without what it is asked for.
         self.insists = True
+        #: Set when the client has left this connection for one with another namespace.
+        self.is_outdated = False
 
     @classmethod
     def connect(cls, settings: Settings, notify: Callable[[], None]) -> Attachment:

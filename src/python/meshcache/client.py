@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import logging
@@ -110,6 +111,27 @@ class Client:
             advice = "" if self._link.is_refused else "; start one with: meshcache node"
             self.close()
             raise NotAvailable(f"no node at {self._settings.socket}: {problem}{advice}")
+
+    # Whose pages these are
+
+    def set_fingerprint(self, fingerprint: str | None) -> None:
+        """Goes over to the pages of other weights: from now on the namespace has this fingerprint. None: it has none.
+
+        Calls under way end as misses; further ones are misses until the node is attached again, which takes milliseconds. Raises ValueError for a
+        text that is no fingerprint, and for a client whose namespace is that of the node's configuration.
+        """
+        self._check_open()
+        namespace = self._settings.namespace
+        if namespace is None:
+            raise ValueError(
+                "this client has the namespace of the node's configuration: make it with a namespace of its own"
+            )
+        if fingerprint == namespace.fingerprint:
+            return
+        self._settings = dataclasses.replace(
+            self._settings, namespace=dataclasses.replace(namespace, fingerprint=fingerprint)
+        )
+        self._link.use(self._settings)
 
     # Regions
 

@@ -76,6 +76,16 @@ class Link:
             return None
         return None if attachment.connection.closed else attachment
 
+    def use(self, settings: Settings) -> None:
+        """Leaves the node, and attaches again with other settings. No request is made under the former ones when this has returned."""
+        with self._attach_lock:
+            self._settings = settings
+            attachment = self.attachment
+            if attachment is not None:
+                attachment.is_outdated = True
+                attachment.connection.fail("the namespace of the client has changed")
+        self._notify()
+
     def stop(self, wait: bool = True) -> None:
         """Ends the thread and the connection."""
         attachment = self.attachment
@@ -212,6 +222,11 @@ class Link:
             except AttachError as error:
                 self._late += 1
                 connection.fail(str(error))
+            if settings is not self._settings:
+                # It was changed meanwhile: the next attempt has the new one.
+                connection.fail("the namespace of the client has changed")
+                connection.discard()
+                return None
             if connection.closed or self._stopping:
                 attachment.connection.fail("closed while attaching")
                 connection.discard()
@@ -312,9 +327,11 @@ class Link:
             attachment.staging.close()
         connection.fail("closed")
         connection.finish(monotonic() + self._settings.fence_timeout)
-        if not self._stopping:
+        log = self._settings.logger
+        if attachment.is_outdated:
+            log.info("left node %s: %s", attachment.hello.node_id, connection.reason)
+        elif not self._stopping:
             self._counters.add("connections_lost")
-            log = self._settings.logger
             log.warning("lost node %s: %s; everything is a miss", attachment.hello.node_id, connection.reason)
 
     def _notify(self) -> None:

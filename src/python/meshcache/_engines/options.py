@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from meshcache.settings import MODES, Mode
@@ -38,6 +39,24 @@ class Options:
         if value is None or (isinstance(value, str) and value != ""):
             return value
         raise ValueError(f"{self._where}: {name} must be a text that is not empty, got {value!r}")
+
+    def texts(self, name: str) -> dict[str, str]:
+        """A mapping of texts to texts. Numbers and booleans are taken as their text in JSON."""
+        value = self._given.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or not all(
+            isinstance(key, str) and isinstance(part, (str, int, float)) and part != "" for key, part in value.items()
+        ):
+            raise ValueError(f"{self._where}: {name} must be a mapping of names to texts, got {value!r}")
+        return {key: part if isinstance(part, str) else json.dumps(part) for key, part in value.items()}
+
+    def one_of(self, name: str, default: str, allowed: Sequence[str]) -> str:
+        """One of these texts."""
+        value = self._given.get(name, default)
+        if isinstance(value, str) and value in allowed:
+            return value
+        raise ValueError(f"{self._where}: {name} must be one of {', '.join(allowed)}, got {value!r}")
 
     def seconds(self, name: str, default: float, below: float) -> float:
         """A number, which may be given as a text."""

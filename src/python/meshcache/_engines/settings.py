@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, TypedDict
 
 from meshcache._engines.options import Options
 from meshcache.settings import Mode
@@ -19,6 +20,12 @@ class Given(TypedDict):
     mode: Mode
     required: bool
     end_frozen_node: bool
+    facts: dict[str, str]
+    on_reset: str
+
+
+#: What a reset of the engine's own cache says of the weights, unless the engine itself says more: nothing, or that they are the same.
+ON_RESET: Final = ("unknown_weights", "same_weights")
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,14 @@ class EngineSettings:
     required: bool = False
     #: May a node that has stopped answering be ended, when only that makes sure that it writes nothing any more?
     end_frozen_node: bool = True
+    #: Facts of the engine's identity, by name, that the adapter cannot read from the engine; read ones count first.
+    facts: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    #: "unknown_weights": after a reset the engine shares with nobody until it is told its weights. "same_weights": resets change nothing.
+    on_reset: str = field(default=ON_RESET[0], kw_only=True)
+
+
+#: What every adapter's configuration may have.
+COMMON_KEYS: Final = tuple(sorted(setting.name for setting in fields(EngineSettings)))
 
 
 def settings_in(options: Options, timeout_below: float) -> Given:
@@ -52,4 +67,6 @@ def settings_in(options: Options, timeout_below: float) -> Given:
         "mode": options.mode(defaults.mode),
         "required": options.flag("required", defaults.required),
         "end_frozen_node": options.flag("end_frozen_node", defaults.end_frozen_node),
+        "facts": options.texts("facts"),
+        "on_reset": options.one_of("on_reset", defaults.on_reset, ON_RESET),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshcache._engines.options import Options
-from meshcache._engines.settings import EngineSettings, settings_in
+from meshcache._engines.settings import COMMON_KEYS, EngineSettings, settings_in
 
 #: A storage call that lasts this long stalls SGLang's control threads, which it joins for 10 s.
 TIMEOUT_BELOW_SECONDS = 10.0
@@ -42,15 +42,13 @@ class Settings(EngineSettings):
     def parse(extra_config: Mapping[str, Any] | None) -> Settings:
         """The settings in an extra configuration. Raises ``ValueError`` for unknown keys and for bad values."""
         options = Options(extra_config, "extra config")
-        options.refuse_others(_OWN_KEYS, FRAMEWORK_KEYS, _OTHER_NAMES)
+        options.refuse_others(COMMON_KEYS, FRAMEWORK_KEYS, _OTHER_NAMES)
         return Settings(
             **settings_in(options, TIMEOUT_BELOW_SECONDS),
             # SGLang decides by the truth of what is given, and the two must agree.
             interface_v1=bool((extra_config or {}).get("interface_v1", 0)),
         )
 
-
-_OWN_KEYS = ("client_socket", "end_frozen_node", "fingerprint", "mode", "required", "tag", "timeout")
 
 #: What other backends of SGLang call the same thing, and what the node calls it.
 _OTHER_NAMES = {

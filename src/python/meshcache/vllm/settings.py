@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshcache._engines.options import Options
-from meshcache._engines.settings import EngineSettings, settings_in
+from meshcache._engines.settings import COMMON_KEYS, EngineSettings, settings_in
 
 #: Requests wait for chunks that are on their way, so that a longer time would look like a server that hangs.
 TIMEOUT_BELOW_SECONDS = 60.0
@@ -21,7 +21,7 @@ class Settings(EngineSettings):
     def parse(params: Mapping[str, Any] | None) -> Settings:
         """The settings among a tier's parameters. Raises ``ValueError`` for unknown names and for bad values."""
         options = Options(params, "secondary_tiers")
-        options.refuse_others(OWN_KEYS, other_names=_OTHER_NAMES)
+        options.refuse_others(COMMON_KEYS, other_names=_OTHER_NAMES)
         return Settings(**settings_in(options, TIMEOUT_BELOW_SECONDS))
 
     @property
@@ -34,7 +34,5 @@ class Settings(EngineSettings):
         """A lookup that has no answer after this long is a miss."""
         return min(1.0, self.timeout)
 
-
-OWN_KEYS = ("client_socket", "end_frozen_node", "fingerprint", "mode", "required", "tag", "timeout")
 
 _OTHER_NAMES = {"socket": "client_socket", "socket_path": "client_socket", "model_tag": "tag"}

@@ -1,0 +1,135 @@
+"""The identity of a model or an adapter that lies in a folder: a digest of its configuration and of its weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+#: Weights of at most so many bytes in all are read whole; of larger ones only samples of each tensor are.
+WHOLE_MAX_BYTES: Final = 1 << 30
+_SAMPLE_BYTES: Final = 4096
+#: Samples of a file whose tensors cannot be told apart.
+_FILE_SAMPLES: Final = 1024
+_CHUNK_BYTES: Final = 1 << 20
+_HEADER_MAX_BYTES: Final = 256 << 20
+
+_WEIGHT_ENDINGS: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
+#: Beside the weights, all that changes what a model computes from the same tokens.
+_CONFIG_NAMES: Final = frozenset(
+    {"config.json", "adapter_config.json", "params.json", "hf_quant_config.json", "quantize_config.json"}
+)
+
+
+def folder_digest(folder: str | os.PathLike[str]) -> str | None:
+    """A fingerprint of the model in this folder: equal for equal files, wherever the folder lies. None: it has no weights.
+
+    Counted are the configuration, and name, size and content of each file of weights: all of the content up to ``WHOLE_MAX_BYTES``, else samples of each
+    tensor at its start, in its middle and at its end. Raises OSError.
+    """
+    names = sorted(
+        name
+        for name in os.listdir(folder)
+        if name.endswith(_WEIGHT_ENDINGS) or name.endswith(".index.json") or name in _CONFIG_NAMES
+    )
+    weights = [name for name in names if name.endswith(_WEIGHT_ENDINGS)]
+    if not weights:
+        return None
+    sizes = {name: os.stat(os.path.join(folder, name)).st_size for name in names}
+    is_small = sum(sizes[name] for name in weights) <= WHOLE_MAX_BYTES
+    digest = hashlib.blake2b(digest_size=16)
+    for name in names:
+        digest.update(f"{name} {sizes[name]}\n".encode())
+        with open(os.path.join(folder, name), "rb") as file:
+            if name not in weights:
+                digest.update(_config(file))
+            else:
+                for part in _whole(file) if is_small else _samples(file, sizes[name], name):
+                    digest.update(part)
+    return "files:" + digest.hexdigest()
+
+
+def _config(file: BinaryIO) -> bytes:
+    """A file of JSON without what its form leaves open, and without the path from which it was loaded once."""
+    text = file.read()
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(value, dict):
+        value.pop("_name_or_path", None)
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _whole(file: BinaryIO) -> Iterator[bytes]:
+    while part := file.read(_CHUNK_BYTES):
+        yield part
+
+
+def _samples(file: BinaryIO, size: int, name: str) -> Iterator[bytes]:
+    spans = _tensors(file, size) if name.endswith(".safetensors") else None
+    if spans is None:
+        step = max(_SAMPLE_BYTES, size // _FILE_SAMPLES)
+        spans = [(at, min(size, at + _SAMPLE_BYTES)) for at in range(0, size, step)]
+        spans.append((max(0, size - _SAMPLE_BYTES), size))
+    for start, end in spans:
+        middle = (start + end - _SAMPLE_BYTES) // 2
+        for at in sorted({start, max(start, middle), max(start, end - _SAMPLE_BYTES)}):
+            file.seek(at)
+            yield file.read(min(_SAMPLE_BYTES, end - at))
+
+
+def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]] | None:
+    """Where the header and the tensors of a safetensors file lie, by its header (format: 8 bytes of length, JSON, data); None: it cannot be read."""
+    try:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > _HEADER_MAX_BYTES:
+            return None
+        base = 8 + length
+        header = json.loads(file.read(length))
+        spans = [
+            (base + tensor["data_offsets"][0], base + tensor["data_offsets"][1])
+            for name, tensor in header.items()
+            if name != "__metadata__"
+        ]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error):
+        return None
+    if any(not base <= start <= end <= size for start, end in spans):
+        return None
+    # The header is taken whole in steps of a sample: it names every tensor, its type and its shape.
+    heads = [(at, min(base, at + _SAMPLE_BYTES)) for at in range(0, base, _SAMPLE_BYTES)]
+    return heads + sorted(span for span in spans if span[0] < span[1])
+
+
+def local_folder(model: str, revision: str | None = None) -> str | None:
+    """The folder of a model on this machine: the folder that is named, or the downloaded snapshot of a repository of the Hugging Face hub; None: neither.
+
+    The layout of the hub's cache is that of the package huggingface_hub: ``models--ORG--NAME/{refs,snapshots}``.
+    """
+    if os.path.isdir(model):
+        return model
+    if model.count("/") > 1 or os.path.isabs(model):
+        return None
+    repository = os.path.join(_hub_cache(), "models--" + model.replace("/", "--"))
+    snapshots = os.path.join(repository, "snapshots")
+    wanted = revision or "main"
+    try:
+        with open(os.path.join(repository, "refs", wanted)) as file:
+            commit = file.read().strip()
+    except OSError:
+        commit = wanted
+    folder = os.path.join(snapshots, commit)
+    return folder if os.path.isdir(folder) else None
+
+
+def _hub_cache() -> str:
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if cache:
+        return cache
+    home = os.environ.get("HF_HOME") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "huggingface"
+    )
+    return os.path.join(home, "hub")
