@@ -14,6 +14,7 @@ import { demoCommand } from './demo/demo.js';
 import { doctorCommand } from './doctor/doctor.js';
 import { nodeCommand } from './node/node.js';
 import { ownContext, sayOnStderr } from './own-context.js';
+import { fingerprintCommand } from './pages/fingerprint-command.js';
 import {
   deleteCommand,
   existsCommand,
@@ -53,7 +54,8 @@ function createProgram(context: CommandContext): Command {
   const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand];
   const ofLoads = [replayCommand, simCommand, benchCommand];
   const ofPages = [pingCommand, putCommand, getCommand, existsCommand, deleteCommand, statCommand];
-  const commands = [...ofNodes, ...ofLoads, ...ofPages, pythonPathCommand];
+  const ofEngines = [fingerprintCommand, pythonPathCommand];
+  const commands = [...ofNodes, ...ofLoads, ...ofPages, ...ofEngines];
   for (const create of commands) program.addCommand(create(context));
   for (const command of withSubcommands(program)) {
     if (command.commands.length === 0) command.addOption(logFormatOption());

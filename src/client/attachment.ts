@@ -31,6 +31,7 @@ interface Fence {
 
 /** Milliseconds between two checks of whether a node that does not answer has ended. */
 const PROCESS_LOOK_MS = 50;
+const OTHER_NAMESPACE = 'the namespace of the client has changed';
 
 /**
  * Keeps a program attached to the node of its host: connects, reconnects when the node comes back, and registers
@@ -38,6 +39,8 @@ const PROCESS_LOOK_MS = 50;
  */
 export class Attachment {
   readonly #parts: AttachmentParts;
+  /** The namespace of the next link. */
+  #namespace: KeyNamespace | undefined;
   #link: NodeLink | undefined;
   #connecting: Promise<void> | undefined;
   #cancelRetry: () => void = () => {};
@@ -57,6 +60,19 @@ export class Attachment {
 
   constructor(parts: AttachmentParts) {
     this.#parts = parts;
+    this.#namespace = parts.namespace;
+  }
+
+  /** The namespace of this client's pages; undefined: that of the node's configuration. */
+  get namespace(): KeyNamespace | undefined {
+    return this.#namespace;
+  }
+
+  /** Goes over to another namespace: leaves the node, and attaches again at once. No call is made in the former one after this. */
+  use(namespace: KeyNamespace): void {
+    this.#namespace = namespace;
+    this.#retryMs = CLIENT_RECONNECT_MIN_MS;
+    this.#link?.close(OTHER_NAMESPACE);
   }
 
   /** The link for new calls; undefined if there is none. */
@@ -151,18 +167,24 @@ export class Attachment {
   }
 
   async #connect(): Promise<void> {
-    const { path, name, namespace, env } = this.#parts;
+    const { path, name, env } = this.#parts;
+    const namespace = this.#namespace;
     try {
       const link = await NodeLink.open({
         path,
         name,
         namespace,
         env,
+        onFingerprint: (fingerprint) => {
+          if (namespace !== undefined) this.use(withFingerprint(namespace, fingerprint));
+        },
         onClosed: (closed, reason) => this.#lost(closed, reason),
       });
       this.#fence(link);
       if (this.isClosed) link.close('closed');
       else this.#attached(link);
+      // It was changed while the link was being opened.
+      if (namespace !== this.#namespace) link.close(OTHER_NAMESPACE);
     } catch (error) {
       const reason = (error as Error).message;
       if (reason !== this.#lastReason) {
@@ -202,7 +224,8 @@ export class Attachment {
     this.#link = undefined;
     if (this.isClosed) return;
     this.#lastReason = reason;
-    this.#parts.env.log.log('warn', 'node lost, reads are misses', { socket: this.#parts.path, reason });
+    const level = reason === OTHER_NAMESPACE ? 'info' : 'warn';
+    this.#parts.env.log.log(level, 'node lost, reads are misses', { socket: this.#parts.path, reason });
     this.#retryLater();
   }
 
@@ -273,6 +296,12 @@ export class Attachment {
       );
     }
   }
+}
+
+/** The namespace with another fingerprint; an empty one is none. */
+export function withFingerprint(namespace: KeyNamespace, fingerprint: string): KeyNamespace {
+  const { fingerprint: _, ...rest } = namespace;
+  return fingerprint === '' ? rest : { ...rest, fingerprint };
 }
 
 /** The identity of a process from the kernel. A process that has ended has no start time. */

@@ -185,9 +185,9 @@ export class ClientPages implements NamespacePages {
     return results;
   }
 
-  /** Sends a request without a body. Resolves with the body of the answer; null if there was none. */
-  ask(type: RequestType): Promise<Buffer | null> {
-    return this.#calls.ask(this.#calls.begin(), type, Buffer.alloc(0));
+  /** Sends a request that is not about pages. Resolves with the body of the answer; null if there was none. */
+  ask(type: RequestType, body: Buffer = Buffer.alloc(0)): Promise<Buffer | null> {
+    return this.#calls.ask(this.#calls.begin(), type, body);
   }
 
   /** Moves pages, each on its way, between the caller's memory and the node. */

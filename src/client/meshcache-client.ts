@@ -5,13 +5,14 @@ import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';
-import { RequestType } from '../clients/wire/messages.js';
+import { encodeFingerprint } from '../clients/wire/fingerprint-messages.js';
+import { Capability, RequestType } from '../clients/wire/messages.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 import { checkedKeys } from '../store/namespace/host-pool.js';
 import { StoreNamespace } from '../store/namespace/store-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
-import { Attachment } from './attachment.js';
+import { Attachment, withFingerprint } from './attachment.js';
 import { ClientPages } from './client-pages.js';
 import {
   type ClientFollowOptions,
@@ -136,6 +137,40 @@ export class MeshCacheClient extends StoreNamespace {
     return this.#attachment.link !== undefined;
   }
 
+  /**
+   * Goes over to the pages of other weights: from now on the namespace has this fingerprint, or none if it is undefined. Calls in progress end as
+   * misses, and further ones are misses until the client is attached again, within milliseconds. Streams of page events that have begun stay in the
+   * former namespace. Throws `ArgumentError` for an invalid fingerprint, and for a client that was given no namespace.
+   */
+  setFingerprint(fingerprint?: string): void {
+    if (this.#closed.signal.aborted) throw new ClosedError('the client');
+    const { namespace } = this.#attachment;
+    if (namespace === undefined) {
+      throw new ArgumentError(
+        'setFingerprint: this client has the namespace of its node; give connect() a namespace of its own',
+      );
+    }
+    const changed = wholeNamespace(withFingerprint(namespace, fingerprint ?? ''));
+    if (changed.fingerprint !== namespace.fingerprint) this.#attachment.use(changed);
+  }
+
+  /**
+   * Tells the attached clients of this name, such as an LLM engine whose weights have changed, which fingerprint they have; empty: none. Resolves with
+   * the number of clients that were told; null if the node does not answer. Throws `ERR_REMOTE` for a node of an earlier version.
+   */
+  async tellFingerprint(client: string, fingerprint: string): Promise<number | null> {
+    const { link } = this.#attachment;
+    if (link !== undefined && (link.hello.capabilities & Capability.fingerprints) === 0) {
+      const { nodeId, packageVersion } = link.hello;
+      throw new MeshCacheError(
+        'ERR_REMOTE',
+        `node ${nodeId} has version ${packageVersion}, which cannot tell clients their fingerprint; update the node`,
+      );
+    }
+    const answer = await this.#pages.ask(RequestType.fingerprint, encodeFingerprint({ client, fingerprint }));
+    return answer === null ? null : answer.readUInt32LE();
+  }
+
   /** Whether the node answers. */
   async ping(): Promise<boolean> {
     return (await this.#pages.ask(RequestType.ping)) !== null;
@@ -168,7 +203,8 @@ export class MeshCacheClient extends StoreNamespace {
     if (typeof options !== 'object' || options === null) {
       throw new ArgumentError(`pageEvents: options must be an object, such as { after: '…' }, got ${shown(options)}`);
     }
-    return new PageEventFeed({ ...this.#feedParts, closed: this.#closed.signal }, options).events();
+    const { namespace } = this.#attachment;
+    return new PageEventFeed({ ...this.#feedParts, namespace, closed: this.#closed.signal }, options).events();
   }
 
   /** Bytes that this client has moved, and the node's figures of it. */

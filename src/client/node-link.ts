@@ -8,6 +8,7 @@ import {
   CLIENT_SENT_MAX_COUNT,
   CLIENT_SMALL_BODY_BYTES,
 } from '../base/limits.js';
+import { decodeFingerprintNotice } from '../clients/wire/fingerprint-messages.js';
 import { FrameReceiver } from '../clients/wire/frame-receiver.js';
 import {
   CLIENT_PROTOCOL_VERSION,
@@ -27,6 +28,8 @@ export interface NodeLinkParts {
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
   readonly env: Environment;
+  /** Called when the node tells this client its fingerprint; an empty one is none. */
+  readonly onFingerprint?: (fingerprint: string) => void;
   /** Called once, when the connection has ended. */
   readonly onClosed: (link: NodeLink, reason: string) => void;
 }
@@ -90,7 +93,8 @@ export class NodeLink {
         if (bodyBytes > CLIENT_BODY_MAX_BYTES) throw new Error(`an answer of ${bodyBytes} bytes`);
       },
       onBegin: () => receiver.begin(),
-      onFrame: ({ status, requestId }, body) => {
+      onFrame: ({ status, type, requestId }, body) => {
+        if (requestId === 0 && type === RequestType.fingerprint) return told(parts, body);
         const asked = waiting.get(requestId);
         waiting.delete(requestId);
         asked?.answered({ status, body });
@@ -268,13 +272,18 @@ function peerPidOf(socket: Connection): number | undefined {
   return pid > 0 ? pid : undefined;
 }
 
+function told({ onFingerprint }: NodeLinkParts, notice: Buffer): void {
+  onFingerprint?.(decodeFingerprintNotice(notice));
+}
+
 function helloAnswer(
   socket: Connection,
   waiting: Map<number, Waiting>,
-  { name, namespace }: NodeLinkParts,
+  { name, namespace, onFingerprint }: NodeLinkParts,
 ): Promise<Answer | null> {
   const version = CLIENT_PROTOCOL_VERSION;
-  const body = encodeHello({ minVersion: version, maxVersion: version, name, pid: process.pid, namespace });
+  const isTold = namespace !== undefined && onFingerprint !== undefined;
+  const body = encodeHello({ minVersion: version, maxVersion: version, name, pid: process.pid, namespace, isTold });
   const header = encodeHeader({
     bodyBytes: body.length,
     type: RequestType.hello,

@@ -14,6 +14,7 @@ import { ClientRequests } from './requests/client-requests.js';
 import type { ClientCounts } from './requests/client-stats.js';
 import { type ClientRequest, type RequestBeginning, RequestsInFlight } from './requests-in-flight.js';
 import { BodyReader } from './wire/body.js';
+import { decodeFingerprint, encodeFingerprintNotice, type FingerprintRequest } from './wire/fingerprint-messages.js';
 import { FrameReceiver } from './wire/frame-receiver.js';
 import {
   decodeFile,
@@ -43,6 +44,8 @@ export interface ClientConnectionParts {
   /** Bytes of answers that the clients have not read yet, of all clients. */
   readonly allWaitingBytes: () => number;
   readonly bootToken: Buffer;
+  /** Tells the attached clients of a name their fingerprint. Returns their number. */
+  readonly tellFingerprint: (request: FingerprintRequest) => number;
   /** Called once, when the connection has ended. */
   readonly onClosed: (connection: ClientConnection) => void;
   /** Called once, after `onClosed`, when no request is in progress any more. */
@@ -63,6 +66,7 @@ export class ClientConnection {
   #state: 'greeting' | 'attaching' | 'open' | 'finishing' | 'closed' = 'greeting';
   #name = '';
   #pid = 0;
+  #isTold = false;
   #requests: ClientRequests | undefined;
   #counts: ClientCounts | undefined;
   readonly #inFlight: RequestsInFlight;
@@ -128,6 +132,14 @@ export class ClientConnection {
 
   get isClosed(): boolean {
     return this.#state === 'closed';
+  }
+
+  /** Tells the client which fingerprint its namespace is to have. Returns whether it takes such notices. */
+  tellFingerprint(fingerprint: string): boolean {
+    if (!this.#isTold || this.#state !== 'open') return false;
+    const header = { type: RequestType.fingerprint, requestId: 0 };
+    this.#output.write(header, Status.ok, encodeFingerprintNotice(fingerprint));
+    return true;
   }
 
   /** Accepts no more requests, ends and answers those in progress, then ends the connection. Idempotent. */
@@ -275,6 +287,7 @@ export class ClientConnection {
       const hello = decodeHello(body);
       this.#name = hello.name;
       this.#pid = hello.pid;
+      this.#isTold = hello.isTold ?? false;
       const { namespace, counts, caller, answer } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
       this.#counts = counts;
@@ -372,6 +385,11 @@ export class ClientConnection {
       case RequestType.stats:
         new BodyReader(body).end();
         return Buffer.from(JSON.stringify(statsOf(this)));
+      case RequestType.fingerprint: {
+        const told = Buffer.alloc(4);
+        told.writeUInt32LE(this.#parts.tellFingerprint(decodeFingerprint(body)));
+        return told;
+      }
       case RequestType.file:
         return this.#parts.openFile(decodeFile(body), this).then(() => NOTHING);
       case RequestType.getBytes:

@@ -26,6 +26,15 @@ import {
 } from './wire/messages.js';
 import { RequestError } from './wire/request-error.js';
 
+/** Features that each node offers. */
+const ALWAYS =
+  Capability.hints |
+  Capability.expiry |
+  Capability.pins |
+  Capability.events |
+  Capability.priority |
+  Capability.fingerprints;
+
 export interface ClientMemoryParts {
   /** Path of the client socket. */
   readonly path: string;
@@ -52,8 +61,7 @@ export class ClientMemory {
   /** Capability bits: features that this node offers to a client. */
   capabilitiesFor(client: ClientConnection): number {
     const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
-    const always = Capability.hints | Capability.expiry | Capability.pins | Capability.events | Capability.priority;
-    return always | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
+    return ALWAYS | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
   }
 
   /** Opens a file that the client's process has open under a number. Throws {@link RequestError}. */

@@ -13,6 +13,7 @@ import { ClientMemory } from './client-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
 import type { ClientNamespace } from './requests/client-namespace.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
+import type { FingerprintRequest } from './wire/fingerprint-messages.js';
 import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './wire/messages.js';
 import { RequestError } from './wire/request-error.js';
 
@@ -33,8 +34,6 @@ export interface ClientServerParts {
   readonly packageVersion: string;
   /** The pages of a namespace; undefined selects the node's own. Throws `ArgumentError` for an invalid one. */
   readonly namespaceOf: (namespace: KeyNamespace | undefined) => ClientNamespace;
-  /** Why a client of this namespace is refused beside attached clients of others; undefined: it is not. */
-  readonly refusalOf?: (namespace: KeyNamespace, attached: Iterable<KeyNamespace>) => string | undefined;
   /** Figures of the node that it tells a client beside the client's own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
@@ -50,8 +49,6 @@ export interface ClientInfo extends ClientFigures {
   readonly mapped_bytes: number;
 }
 
-/** Pause between two log lines about refused clients. */
-const REFUSAL_LOG_INTERVAL_MS = 60_000;
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
 /** The client socket of a node, to which processes of this host attach. `wire/PROTOCOL.md` describes its messages. */
@@ -67,15 +64,11 @@ export class ClientServer {
   readonly #connections = new Set<ClientConnection>();
   /** Open connections that are not attached yet. */
   readonly #greeting = new Set<ClientConnection>();
-  /** Namespaces of the attached clients that have named one. */
-  readonly #namespaces = new Map<ClientConnection, KeyNamespace>();
   /** Connections that have ended while requests are still in progress. */
   readonly #ending = new Map<ClientConnection, Promise<void>>();
   readonly #onEnded = new Map<ClientConnection, () => void>();
   readonly #bootToken: Buffer;
   #refusedCount = 0;
-  /** When a refusal was logged last. */
-  #saidRefusalMs: number | undefined;
   #lastCaller = 0;
   #closing: Promise<void> | undefined;
 
@@ -168,6 +161,7 @@ export class ClientServer {
       bootToken: this.#bootToken,
       attach: (hello, client) => this.#attach(hello, client),
       openFile: (request, client) => this.#memory.openFile(request, client),
+      tellFingerprint: (request) => this.#tellFingerprint(request),
       statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
       allWaitingBytes: () => [...this.#connections].reduce((sum, { waitingBytes }) => sum + waitingBytes, 0),
       onClosed: (client) => this.#closed(client),
@@ -196,7 +190,6 @@ export class ClientServer {
       this.#refusedCount++;
       throw new RequestError(Status.tooMuch, `${clientsMaxCount} clients are attached, no more are allowed`);
     }
-    this.#takeNamespace(hello, connection);
     this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
@@ -223,6 +216,13 @@ export class ClientServer {
     };
   }
 
+  #tellFingerprint({ client, fingerprint }: FingerprintRequest): number {
+    const told = this.#attached().filter(({ name }) => name === client);
+    const count = told.filter((connection) => connection.tellFingerprint(fingerprint)).length;
+    this.#parts.env.log.log('info', 'clients told their fingerprint', { client, fingerprint, clients: count });
+    return count;
+  }
+
   /** The number of the next client, counting from 1; 0 is the node's own program. */
   #nextCaller(): number {
     this.#lastCaller = (this.#lastCaller % (STORE_CALLERS_COUNT - 1)) + 1;
@@ -237,30 +237,7 @@ export class ClientServer {
     }
   }
 
-  /** Remembers the namespace of a client that is being attached. Throws if it is refused. */
-  #takeNamespace(client: HelloRequest, connection: ClientConnection): void {
-    const { namespace } = client;
-    if (namespace === undefined) return;
-    const refusal = this.#parts.refusalOf?.(namespace, this.#namespaces.values());
-    if (refusal !== undefined) {
-      this.#noteRefusal(client, refusal);
-      throw new RequestError(Status.refused, refusal);
-    }
-    this.#namespaces.set(connection, namespace);
-  }
-
-  /** A refused client tries again and again. */
-  #noteRefusal({ name, pid }: HelloRequest, reason: string): void {
-    this.#refusedCount++;
-    const { clock, log } = this.#parts.env;
-    const nowMs = clock.nowMs();
-    if (this.#saidRefusalMs !== undefined && nowMs - this.#saidRefusalMs < REFUSAL_LOG_INTERVAL_MS) return;
-    this.#saidRefusalMs = nowMs;
-    log.log('warn', 'client refused', { client: name, client_pid: pid, reason });
-  }
-
   #closed(connection: ClientConnection): void {
-    this.#namespaces.delete(connection);
     this.#connections.delete(connection);
     this.#greeting.delete(connection);
     this.#memory.detach(connection);

@@ -9,8 +9,7 @@ import type { DirectoryClient } from '../directory/client.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { Pinning } from '../store/pins/pinning.js';
-import type { DataLocation, NodeInfo } from '../types.js';
-import { type Fingerprinted, fingerprintConflict, fingerprintOf } from './fingerprints.js';
+import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
 import { packageVersion } from './reporting/package-version.js';
 import type { StoreStats } from './reporting/store-stats.js';
@@ -21,7 +20,6 @@ export interface ClientWiringParts {
   readonly pages: PageStore;
   readonly pinning: Pick<Pinning, 'client'>;
   readonly keyEncoders: KeyEncoders;
-  readonly members: () => ReadonlyMap<string, NodeInfo>;
   /** The events of this node's pages. */
   readonly follow: FollowPages;
   readonly stats: () => StoreStats;
@@ -47,13 +45,6 @@ export async function openClientSocket(
       namespaceOf: (namespace) => {
         const encoder = keyEncoders.of(namespace);
         return new ClientNamespace(new StoredPages(pages, encoder, pinning.client()), namespaceParts);
-      },
-      refusalOf: (namespace, attached) => {
-        if (!namespace.fingerprint) return undefined;
-        const others: Fingerprinted[] = [];
-        for (const { nodeId: id, fingerprint } of parts.members().values()) others.push([`node "${id}"`, fingerprint]);
-        for (const other of attached) others.push(['an attached client', fingerprintOf(other)]);
-        return fingerprintConflict(fingerprintOf(namespace), others);
       },
       nodeStats: () => {
         const { poolCapacityBytes, poolUsedBytes, poolEntries, pinnedEntries, pinnedBytes, members } = stats();

@@ -332,8 +332,7 @@ function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment
   const { pages, runtime, pinning, events } = parts;
   const { nodeId, directory } = runtime;
   const follow = (options: FollowOptions) => events.follow(options);
-  const members = () => runtime.members();
-  return { nodeId, directory, pages, pinning, keyEncoders, members, follow, stats: () => statsOf(parts), env };
+  return { nodeId, directory, pages, pinning, keyEncoders, follow, stats: () => statsOf(parts), env };
 }
 
 function warnOfUncheckedReads({ verifyReads }: MeshCacheConfig, { log }: Environment): void {

@@ -2,6 +2,12 @@ import { readFileSync } from 'node:fs';
 import test from 'ava';
 import { decodeEvents, decodeEventsAnswer, encodeEvents, encodeEventsAnswer } from '../../src/clients/wire/events.js';
 import {
+  decodeFingerprint,
+  decodeFingerprintNotice,
+  encodeFingerprint,
+  encodeFingerprintNotice,
+} from '../../src/clients/wire/fingerprint-messages.js';
+import {
   type BytesResult,
   decodeBytesAnswer,
   decodeDescriptorRequest,
@@ -69,6 +75,7 @@ const TYPES: Readonly<Record<string, number>> = {
   PIN: RequestType.pin,
   UNPIN: RequestType.unpin,
   EVENTS: RequestType.events,
+  FINGERPRINT: RequestType.fingerprint,
 };
 const NOTHING = Buffer.alloc(0);
 const LIMITS = { maxKeys: 100, maxPieces: 100 };
@@ -89,8 +96,8 @@ function helloCase(body: Buffer, f: Entry['fields']): Case {
   const ranks = ns && { tpRank: ns.tpRank, tpSize: ns.tpSize, ppRank: ns.ppRank, ppSize: ns.ppSize };
   const printed = ns?.fingerprint === undefined ? {} : { fingerprint: ns.fingerprint };
   const namespace = ns ? { ...given, ...ranks, isMlaModel: ns.isMla, ...printed } : undefined;
-  const { oldestVersion: minVersion, newestVersion: maxVersion, clientName: name, processId: pid } = f;
-  const expected = { minVersion, maxVersion, name, pid, namespace };
+  const { oldestVersion: minVersion, newestVersion: maxVersion, clientName: name, processId: pid, isTold } = f;
+  const expected = { minVersion, maxVersion, name, pid, namespace, isTold };
   return { encoded: encodeHello(expected), decoded: decodeHello(body), expected };
 }
 
@@ -156,6 +163,8 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       const expected = { pool: f.pool, forMs: f.forMs, keys: f.keys };
       return { encoded: encodePin(expected), decoded: decodePin(body, 100), expected };
     }
+    case 'FINGERPRINT':
+      return { encoded: encodeFingerprint(f), decoded: decodeFingerprint(body), expected: f };
     case 'EVENTS':
       return { encoded: encodeEvents(f), decoded: decodeEvents(body), expected: f };
     case 'CLEAR':
@@ -195,6 +204,13 @@ function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
       packageVersion: f.packageVersion,
     };
     return { encoded: encodeHelloAnswer(expected), decoded: decodeHelloAnswer(body), expected };
+  }
+  if (f.clients !== undefined) {
+    return { encoded: numberBody(f.clients), decoded: body.readUInt32LE(), expected: f.clients };
+  }
+  if (f.fingerprint !== undefined) {
+    const decoded = decodeFingerprintNotice(body);
+    return { encoded: encodeFingerprintNotice(f.fingerprint), decoded, expected: f.fingerprint };
   }
   if (type === 'EXISTS') {
     const encoded = Buffer.concat([numberBody(f.prefix), flags(f.flags ?? [])]);

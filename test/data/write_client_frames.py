@@ -34,6 +34,7 @@ TYPES = {
     "PIN": 16,
     "UNPIN": 17,
     "EVENTS": 18,
+    "FINGERPRINT": 19,
 }
 BOOT = bytes(range(0x10, 0x20))
 ATTACH = bytes(range(0xA0, 0xB0))
@@ -78,19 +79,25 @@ def record_answer(name: str, type_: str, status: int, length: int) -> None:
 
 # HELLO
 hello = pack("<IHH", 0x4348434D, 1, 1)
-fields: dict[str, Any] = {"oldestVersion": 1, "newestVersion": 1, "clientName": "engine-0", "processId": 4321}
+fields: dict[str, Any] = {
+    "oldestVersion": 1,
+    "newestVersion": 1,
+    "clientName": "engine-0",
+    "processId": 4321,
+    "isTold": True,
+}
 request(
     "hello without a namespace",
     "HELLO",
     hello + pack("<I", 0) + text16("engine-0") + pack("<I", 4321),
-    {**fields, "namespace": None},
+    {**fields, "isTold": False, "namespace": None},
     id_=1,
     deadline_ms=1000,
 )
 request(
     "hello with a namespace",
     "HELLO",
-    hello + pack("<I", 1) + text16("engine-0") + pack("<I", 4321)
+    hello + pack("<I", 5) + text16("engine-0") + pack("<I", 4321)
     # model, dtype, layout (absent), tag (empty, which is not absent)
     + opt16("Qwen/Qwen3-32B") + opt16("bfloat16") + opt16(None) + opt16("") + pack("<4I", 1, 4, 2, 3) + b"\0",
     {
@@ -114,7 +121,7 @@ request(
     "hello with a namespace of MLA",
     "HELLO",
     hello
-    + pack("<I", 1)
+    + pack("<I", 5)
     + text16("engine-0")
     + pack("<I", 4321)
     + opt16("modèle-é")
@@ -144,7 +151,7 @@ request(
     "hello with a fingerprint",
     "HELLO",
     hello
-    + pack("<I", 3)
+    + pack("<I", 7)
     + text16("engine-0")
     + pack("<I", 4321)
     + opt16("llama")
@@ -401,6 +408,14 @@ request("pin", "PIN", pinned, {"pool": "kv", "forMs": 60_000, "keys": ["a", "bé
 answer("pin is answered", "PIN", b"\1\0", {"request": {"keys": 2}, "results": [True, False]})
 request("unpin", "UNPIN", text16("") + keys("a"), {"pool": "", "keys": ["a"]})
 answer("unpin is answered", "UNPIN", b"\1", {"request": {"keys": 1}, "results": [True]})
+
+# FINGERPRINT
+told = text16("vllm") + text16("step-1200")
+request("fingerprint", "FINGERPRINT", told, {"client": "vllm", "fingerprint": "step-1200"})
+request("fingerprint: none", "FINGERPRINT", text16("vllm") + text16(""), {"client": "vllm", "fingerprint": ""})
+answer("fingerprint is answered", "FINGERPRINT", pack("<I", 2), {"clients": 2})
+answer("a client is told its fingerprint", "FINGERPRINT", text16("step-1200"), {"fingerprint": "step-1200"}, id_=0)
+answer("a client is told that it has no fingerprint", "FINGERPRINT", text16(""), {"fingerprint": ""}, id_=0)
 
 # EVENTS
 request("events, a list first", "EVENTS", text16("") + pack("<H", 1) + text16(""), {"position": "", "pools": [""]})

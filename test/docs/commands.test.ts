@@ -4,6 +4,7 @@ import { benchCommand } from '../../src/bench/bench-command.js';
 import { demoCommand } from '../../src/cli/demo/demo.js';
 import { doctorCommand } from '../../src/cli/doctor/doctor.js';
 import { nodeCommand } from '../../src/cli/node/node.js';
+import { fingerprintCommand } from '../../src/cli/pages/fingerprint-command.js';
 import * as pages from '../../src/cli/pages/page-commands.js';
 import { pythonPathCommand } from '../../src/cli/python-path.js';
 import { replayCommand } from '../../src/cli/replay/replay.js';
@@ -25,6 +26,7 @@ const FACTORIES = [
     pages.deleteCommand,
     pages.statCommand,
   ],
+  fingerprintCommand,
   pythonPathCommand,
 ];
 

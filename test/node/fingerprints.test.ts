@@ -1,14 +1,10 @@
 import test from 'ava';
-import { RequestType, Status } from '../../src/clients/wire/messages.js';
-import type { KeyNamespace } from '../../src/core/index.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { attach } from '../_support/client/attached-nodes.js';
 import { startNode } from '../_support/clients/client-fixture.js';
-import { helloBody, TestClient } from '../_support/clients/test-client.js';
 import { startStore } from '../_support/node/simulated-stores.js';
 import { simulated } from '../_support/simulated.js';
 import { content, until } from '../_support/support.js';
-
-const PARTS = { modelName: 'other', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
 
 simulated('fingerprints: nodes of one namespace that disagree refuse each other, others do not', async (t, world) => {
   const first = await startStore(world, { config: { fingerprint: '5eed', node_id: 'first' } });
@@ -31,26 +27,29 @@ simulated('fingerprints: nodes of one namespace that disagree refuse each other,
   for (const store of stores) store.verify();
 });
 
-test('fingerprints: clients of one namespace that disagree refuse each other, as long as both are there', async (t) => {
+test('fingerprints: clients of one namespace with other ones keep apart, and go over to another one', async (t) => {
   const store = await startNode(t, { fingerprint: '5eed' });
-  const attach = (name: string, namespace: KeyNamespace) =>
-    TestClient.attach(t, store.clientSocket, { name, namespace });
-  const one = await attach('one', { ...PARTS, fingerprint: '1' });
-  const refused = async (namespace: KeyNamespace): Promise<string> => {
-    const client = await TestClient.connect(t, store.clientSocket);
-    const { header, body } = await client.request(RequestType.hello, helloBody({ name: 'refused', namespace }));
-    await client.closed;
-    t.is(header.status, Status.refused);
-    return body.toString();
-  };
-  t.regex(await refused({ ...PARTS, fingerprint: '2' }), /fingerprint: got "2", but an attached client has "1"/);
-  t.regex(await refused({ ...PARTS, fingerprint: 'with space' }), /fingerprint "with space"; allowed are/);
-  t.regex(await refused({ ...PARTS, modelName: 'test', fingerprint: '1' }), /got "1", but node ".*" has "5eed"/);
-  t.regex(await store.metrics.renderPrometheus(), /meshcache_clients_refused_total\{[^}]*\} 2\n/);
-  const same = await attach('same', { ...PARTS, fingerprint: '1' });
-  await attach('none', PARTS);
-  await attach('elsewhere', { ...PARTS, tag: 'v2', fingerprint: '2' });
-  for (const client of [one, same]) client.socket.destroy();
-  await until(() => store.clients().length === 2);
-  await attach('later', { ...PARTS, fingerprint: '2' });
+  const connect = (fingerprint: string, modelName = 'other') =>
+    attach(t, store.clientSocket ?? '', { name: `engine-${fingerprint}`, namespace: { modelName, fingerprint } });
+  const [one, two, own] = [await connect('1'), await connect('2'), await connect('5eee', 'test')];
+  t.true(await one.set('key', content(1, 100)));
+  t.true(await store.set('key', content(3, 100)));
+  t.is(await two.get('key'), null);
+  t.is(await own.get('key'), null);
+  two.setFingerprint('1');
+  await until(async () => (await two.get('key')) !== null);
+  t.deepEqual(await two.get('key'), content(1, 100));
+  two.setFingerprint();
+  await until(() => two.isConnected);
+  t.is(await two.get('key'), null);
+  t.is(await one.tellFingerprint('engine-2', '1'), 1);
+  await until(async () => (await two.get('key')) !== null);
+  t.is(await one.tellFingerprint('nobody', '1'), 0);
+  t.throws(() => two.setFingerprint('with space'), { code: 'ERR_ARGUMENT' });
+  const ofNode = await attach(t, store.clientSocket ?? '');
+  t.throws(() => ofNode.setFingerprint('1'), {
+    code: 'ERR_ARGUMENT',
+    message: /give connect\(\) a namespace of its own/,
+  });
+  t.deepEqual(await ofNode.get('key'), content(3, 100));
 });

@@ -17,9 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-NAMES = (
-    "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS"
-)
+NAMES = "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS FINGERPRINT"
 #: The name of each type of request by its number.
 TYPES = dict(enumerate(NAMES.split(), 1))
 HEADER = struct.Struct("<IHHII")
@@ -83,7 +81,12 @@ def _hello(reader: Reader) -> dict[str, Any]:
         raise ValueError("wrong magic")
     fields: dict[str, Any] = {"oldestVersion": reader.number(2), "newestVersion": reader.number(2)}
     flags = reader.number(4)
-    fields |= {"clientName": reader.text16(), "processId": reader.number(4), "namespace": None}
+    fields |= {
+        "clientName": reader.text16(),
+        "processId": reader.number(4),
+        "isTold": flags & 4 != 0,
+        "namespace": None,
+    }
     if flags & 1:
         namespace: dict[str, Any] = {name: reader.opt16() for name in ("model", "dtype", "layout", "tag")}
         namespace |= {name: reader.number(4) for name in ("tpRank", "tpSize", "ppRank", "ppSize")}
@@ -160,6 +163,7 @@ DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
         "position": reader.text16(),
         "pools": [reader.text16() for _ in range(reader.number(2))],
     },
+    "FINGERPRINT": lambda reader: {"client": reader.text16(), "fingerprint": reader.text16()},
 }
 
 

@@ -68,6 +68,8 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
             return protocol.clear_body(fields["pools"])
         case "STATS" | "PING":
             return b""
+        case "FINGERPRINT":
+            return protocol.fingerprint_body(fields["client"], fields["fingerprint"])
         case "EVENTS":
             return protocol.events_body(fields["position"], fields["pools"])
     raise AssertionError(type_)
@@ -107,6 +109,10 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
             return {"request": request, "pages": pages}
         case "PING":
             return {"bootToken": body.hex()}
+        case "FINGERPRINT" if "clients" in fields:
+            return {"clients": int.from_bytes(body, "little")}
+        case "FINGERPRINT":
+            return {"fingerprint": protocol.decode_fingerprint_notice(body) or ""}
         case "STATS" | "STAT":
             return {"json": json.loads(body)}
         case "EVENTS":

@@ -45,6 +45,7 @@ export const RequestType = {
   pin: 16,
   unpin: 17,
   events: 18,
+  fingerprint: 19,
 } as const;
 export type RequestType = (typeof RequestType)[keyof typeof RequestType];
 
@@ -71,6 +72,7 @@ export const Capability = {
   pins: 32,
   events: 64,
   priority: 128,
+  fingerprints: 256,
 } as const;
 
 export interface FrameHeader {
@@ -109,16 +111,22 @@ export interface HelloRequest {
   readonly pid: number;
   /** Undefined: the namespace of the node's own configuration. */
   readonly namespace?: KeyNamespace | undefined;
+  /** Whether the client takes the fingerprint that it is told while it is attached. */
+  readonly isTold?: boolean;
 }
 
 const FLAG_NAMESPACE = 1;
 const FLAG_FINGERPRINT = 2;
+const FLAG_TOLD = 4;
 
 export function encodeHello(hello: HelloRequest): Buffer {
-  const { minVersion, maxVersion, name, pid, namespace } = hello;
+  const { minVersion, maxVersion, name, pid, namespace, isTold = false } = hello;
   const writer = new BodyWriter().u32(HELLO_MAGIC).u16(minVersion).u16(maxVersion);
   writer
-    .u32(namespace === undefined ? 0 : FLAG_NAMESPACE | (namespace.fingerprint ? FLAG_FINGERPRINT : 0))
+    .u32(
+      (namespace === undefined ? 0 : FLAG_NAMESPACE | (namespace.fingerprint ? FLAG_FINGERPRINT : 0)) |
+        (isTold ? FLAG_TOLD : 0),
+    )
     .text16(name)
     .u32(pid);
   if (namespace !== undefined) {
@@ -153,7 +161,7 @@ export function decodeHello(body: Buffer): HelloRequest {
     if ((flags & FLAG_FINGERPRINT) !== 0) namespace = { ...namespace, fingerprint: reader.text16() };
   }
   reader.end();
-  return { minVersion, maxVersion, name, pid, namespace };
+  return { minVersion, maxVersion, name, pid, namespace, isTold: (flags & FLAG_TOLD) !== 0 };
 }
 
 /** A node's identity and limits, in the answer to HELLO. */

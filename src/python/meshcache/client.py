@@ -69,6 +69,7 @@ class Client:
         fence_timeout: float = 1.0,
         staging_bytes: int = DEFAULT_STAGING_BYTES,
         logger: logging.Logger | None = None,
+        on_fingerprint: Callable[[str | None], None] | None = None,
     ) -> None:
         """Attaches to the node at `socket` ($MESHCACHE_SOCKET, else the default of `meshcache node`), now or when there is one.
 
@@ -81,6 +82,8 @@ class Client:
         required         raise NotAvailable when there is no node now
         end_frozen_node  in direct mode, end the process of a node that has not let go of memory `fence_timeout` seconds after
                          the deadline. Without this, "auto" does not go direct, and mode "direct" blocks until the node ends
+        on_fingerprint   called, in a thread of the client's, when somebody tells this client the fingerprint of its weights (`meshcache
+                         fingerprint`); None: the client goes over to it by itself, as with `set_fingerprint`
         """
         self._closed = True
         self._settings = Settings(
@@ -99,7 +102,7 @@ class Client:
         self._region_ids = itertools.count(1)
         self._counters = Counters()
         _counters_of.add(self._counters)
-        self._link = Link(self._settings, self._counters)
+        self._link = Link(self._settings, self._counters, on_fingerprint or self.set_fingerprint)
         self._requests = Requests(self._settings, self._counters)
         self._transfer = Transfer(self._link, self._requests, self._counters)
         self._streams: weakref.WeakSet[PageEventStream] = weakref.WeakSet()
@@ -132,6 +135,21 @@ class Client:
             self._settings, namespace=dataclasses.replace(namespace, fingerprint=fingerprint)
         )
         self._link.use(self._settings)
+
+    def tell_fingerprint(self, client: str, fingerprint: str | None, *, timeout: float | None = None) -> int | None:
+        """Tells the attached clients of this name, such as an engine whose weights have changed, which fingerprint they have.
+
+        Returns how many were told; None: the node does not answer. Raises NotAvailable when the node is too old.
+        """
+        attachment = self._attachment()
+        if attachment is not None and not attachment.hello.capabilities & protocol.CAN_TELL_FINGERPRINTS:
+            hello = attachment.hello
+            raise NotAvailable(
+                f"node {hello.node_id} has version {hello.package_version}, which cannot tell clients their fingerprint; "
+                "update the node"
+            )
+        answer = self._ask(protocol.FINGERPRINT, protocol.fingerprint_body(client, fingerprint), timeout)
+        return None if answer is None else int.from_bytes(answer, "little")
 
     # Regions
 

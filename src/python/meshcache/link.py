@@ -8,6 +8,7 @@ import random
 import select
 import threading
 import weakref
+from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
@@ -42,8 +43,10 @@ class Link:
     _wake_read: int
     _wake_write: int
 
-    def __init__(self, settings: Settings, counters: Counters) -> None:
+    def __init__(self, settings: Settings, counters: Counters, on_fingerprint: Callable[[str | None], None]) -> None:
+        """``on_fingerprint`` is called by the thread of this link when the node tells which fingerprint is meant for the client."""
         self._settings = settings
+        self._on_fingerprint = on_fingerprint
         self._counters = counters
         self._random = random.Random()
         self.attachment: Attachment | None = None
@@ -304,6 +307,8 @@ class Link:
             is_busy = connection.abandoned > 0 or connection.silent
             events = dict(poll.poll((_TICK_SECONDS if is_busy else _IDLE_SECONDS) * 1000))
             self._drain_wake()
+            for fingerprint in connection.take_fingerprints():
+                self._tell(fingerprint)
             if connection.closed:
                 return
             if connection.fileno() in events:
@@ -316,6 +321,12 @@ class Link:
                 silent_since = monotonic()
             elif monotonic() - silent_since > _SILENT_SECONDS:
                 connection.fail("the node is silent")
+
+    def _tell(self, fingerprint: str | None) -> None:
+        try:
+            self._on_fingerprint(fingerprint)
+        except Exception:
+            self._settings.logger.exception("a fingerprint was told, and going over to it has failed")
 
     def _lose(self, attachment: Attachment) -> None:
         connection = attachment.connection

@@ -178,6 +178,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     openFile: async () => {
       throw new RequestError(Status.unavailable, 'no files here');
     },
+    tellFingerprint: () => 1,
     statsOf: () => ({}),
     allWaitingBytes: () => 0,
     bootToken,

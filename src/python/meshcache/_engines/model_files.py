@@ -42,7 +42,7 @@ def folder_digest(folder: str | os.PathLike[str]) -> str | None:
     is_small = sum(sizes[name] for name in weights) <= WHOLE_MAX_BYTES
     digest = hashlib.blake2b(digest_size=16)
     for name in names:
-        digest.update(f"{name} {sizes[name]}\n".encode())
+        digest.update(f"{name} {sizes[name] if name in weights else 0}\n".encode())
         with open(os.path.join(folder, name), "rb") as file:
             if name not in weights:
                 digest.update(_config(file))

@@ -85,10 +85,17 @@ class Connection:
         #: The node is taken to be frozen: requests are refused until it says something.
         self.silent = False
         self._is_draining = False
+        self._fingerprints: list[str | None] = []
 
     def fileno(self) -> int:
         """Descriptor of the socket."""
         return self._sock.fileno()
+
+    def take_fingerprints(self) -> list[str | None]:
+        """The fingerprints that the node has told since the last call, oldest first; None: none."""
+        with self._lock:
+            told, self._fingerprints = self._fingerprints, []
+        return told
 
     @property
     def abandoned(self) -> int:
@@ -413,6 +420,12 @@ class Connection:
             raise
 
     def _deliver(self, type_: int, status: int, request_id: int, body: bytes) -> None:
+        if request_id == 0 and type_ == protocol.FINGERPRINT:
+            fingerprint = protocol.decode_fingerprint_notice(body)
+            with self._lock:
+                self._fingerprints.append(fingerprint)
+            self._notify()
+            return
         if request_id == 0:
             text = body[:200].decode(errors="replace")
             if status != protocol.CLOSING:

@@ -29,6 +29,7 @@ STAT: Final = 15
 PIN: Final = 16
 UNPIN: Final = 17
 EVENTS: Final = 18
+FINGERPRINT: Final = 19
 
 DONE: Final = 0
 BAD_REQUEST: Final = 1
@@ -46,6 +47,7 @@ CAN_EXPIRE: Final = 16
 CAN_PIN: Final = 32
 CAN_TELL_EVENTS: Final = 64
 CAN_RANK: Final = 128
+CAN_TELL_FINGERPRINTS: Final = 256
 
 EVENTS_NOTHING: Final = 0
 EVENTS_RESET: Final = 1
@@ -179,9 +181,9 @@ def encode_lengths(lengths: Sequence[int]) -> bytes:
 
 
 def hello_body(name: str, process_id: int, namespace: Namespace | None) -> bytes:
-    """HELLO of a client."""
+    """HELLO of a client. One with a namespace of its own is told when another fingerprint is meant for it."""
     fingerprint = (namespace.fingerprint or None) if namespace is not None else None
-    flags = (namespace is not None) | (fingerprint is not None) << 1
+    flags = (namespace is not None) | (fingerprint is not None) << 1 | (namespace is not None) << 2
     head = struct.pack("<IHHI", _HELLO_MAGIC, VERSION, VERSION, flags)
     body = head + text16(name) + process_id.to_bytes(4, "little")
     if namespace is None:
@@ -191,6 +193,23 @@ def hello_body(name: str, process_id: int, namespace: Namespace | None) -> bytes
         "<4IB", namespace.tp_rank, namespace.tp_size, namespace.pp_rank, namespace.pp_size, namespace.is_mla
     )
     return body + b"".join(map(_opt16, texts)) + ranks + (b"" if fingerprint is None else text16(fingerprint))
+
+
+def fingerprint_body(client: str, fingerprint: str | None) -> bytes:
+    """FINGERPRINT: what the attached clients of this name are told."""
+    return text16(client) + text16(fingerprint or "")
+
+
+def decode_fingerprint_notice(body: bytes) -> str | None:
+    """The fingerprint that the node tells; None: none. Raises Violation."""
+    try:
+        (length,) = struct.unpack_from("<H", body)
+        text = body[2:].decode("ascii")
+    except (struct.error, UnicodeDecodeError):
+        raise Violation("a fingerprint that cannot be decoded") from None
+    if length != len(text) or any(not "!" <= character <= "~" for character in text) or length > 128:
+        raise Violation("a fingerprint that no namespace can have")
+    return text or None
 
 
 def file_body(region_id: int, writable: bool, length: int, process_id: int, descriptor: int) -> bytes:
