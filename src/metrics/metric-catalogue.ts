@@ -96,7 +96,7 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help:
       'Pages that were not published: larger than the pool; no room in it, or its key was being written; ' +
       'no directory owner took them; the node is being drained',
-    series: each('reason', ['too_large', 'no_room', 'directory', 'draining']),
+    series: each('reason', ['too_large', 'no_room', 'directory', 'superseded', 'draining']),
   },
   meshcache_copied_pages_total: {
     help:

@@ -40,6 +40,12 @@ export interface PageStatementsParts {
   readonly droppedMaxKeys?: number | undefined;
 }
 
+/** Why a page that this node has published is not set: no owner has accepted its location, or another writer's content has won. */
+export type StatementRefusal = 'directory' | 'superseded';
+
+/** Keys of pages that are not set, with the reason. */
+export type RefusedKeys = ReadonlyMap<string, StatementRefusal>;
+
 /** Positions of pages by the outcome of their announcement; all other pages are in the directory. */
 interface Announced {
   /** Pages that no owner has accepted. */
@@ -88,10 +94,10 @@ export class PageStatements {
   }
 
   /**
-   * Announces pages that have just been set, one for each key, null for pages that were not set; returns the refused
-   * keys.
+   * Announces pages that have just been set, one for each key, null for pages that were not set; returns the keys of those
+   * that are not set after all, with the reason.
    */
-  async stateSet(keys: Keys, published: readonly (PublishedPage | null)[], origin: PageOrigin): Promise<Set<string>> {
+  async stateSet(keys: Keys, published: readonly (PublishedPage | null)[], origin: PageOrigin): Promise<RefusedKeys> {
     const strings = stringsOf(keys);
     const contentOf = (page: PublishedPage): PageOrigin => {
       // A copy that came first stands for the page.
@@ -112,7 +118,7 @@ export class PageStatements {
       told.add(key);
       indices.push(i);
     });
-    if (indices.length === 0) return new Set();
+    if (indices.length === 0) return new Map();
     const pages = indices.map((i) => published[i] as PublishedPage);
     const columns = this.#own.ofSet(pages, contentOf);
     const entries = this.#ofPresent({ keys: pickKeys(keys, indices), columns }, origin);
@@ -290,18 +296,18 @@ export class PageStatements {
   }
 
   /**
-   * Announces pages that were just set, repeatedly while owners know a newer content; returns the refused keys. A named page is announced once more
+   * Announces pages that were just set, repeatedly while owners know a newer content; returns the keys that are not set. A named page is announced once more
    * when its owners turn out to know of a clock that is far ahead: a node that is away now may have an older content with a later version.
    */
-  async #announceSet(entries: KeyedLocations, origin: PageOrigin): Promise<Set<string>> {
+  async #announceSet(entries: KeyedLocations, origin: PageOrigin): Promise<RefusedKeys> {
     const { pool, disk, versions, keepsDuplicates } = this.#parts;
     const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
-    const refused = new Set<string>();
+    const refused = new Map<string, StatementRefusal>();
     let { version } = origin;
     for (let left = entries, attempt = 1; ; attempt++) {
       const strings = stringsOf(left.keys);
       const announced = await this.#announce(left, { unlessHeld });
-      for (const i of announced.refused) refused.add(strings[i] as string);
+      for (const i of announced.refused) refused.set(strings[i] as string, 'directory');
       if (announced.held.length > 0) await this.#dropHeld(left, announced.held);
       const isBehind = origin.kind === 'named' && versions.jumpedTo > version;
       const outdated = isBehind
@@ -316,7 +322,7 @@ export class PageStatements {
       const newest = pool.peekBatch(outdated);
       // A later call has set this page meanwhile, so the earlier result does not matter.
       const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
-      for (const key of lost) refused.add(key);
+      for (const key of lost) refused.set(key, 'superseded');
       await this.#dropLost(
         lost,
         lost.map(() => version),
@@ -348,7 +354,7 @@ export class PageStatements {
   }
 
   /** Notes the versions of set pages. Pages that were announced with a later version than here are noted already. */
-  #noteSet({ keys, columns }: KeyedLocations, refused: ReadonlySet<string>): void {
+  #noteSet({ keys, columns }: KeyedLocations, refused: RefusedKeys): void {
     stringsOf(keys).forEach((key, i) => {
       if (!refused.has(key)) this.#voids.note(key, columns.version[i] as number);
     });

@@ -12,7 +12,7 @@ import type { CallerPage } from './call/caller-page.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { type Publishing, publishSlices } from './disk/publishing.js';
-import type { PageStatements } from './page-statements.js';
+import type { PageStatements, RefusedKeys } from './page-statements.js';
 import { SkippedWrites } from './skipped-writes.js';
 
 export interface PageWritesParts {
@@ -131,7 +131,7 @@ export class PageWrites {
     return endedBy(signal) ?? (this.#isPublishing ? 'no_room' : 'draining');
   }
 
-  /** Announces a slice in the directory; pages that no owner accepts become false in `results`. */
+  /** Announces a slice in the directory; pages that no owner accepts, or whose content has lost, become false in `results`. */
   async #stateSlice(start: number, { keys, published, origin, results, refusals }: PublishedSlice): Promise<void> {
     published.forEach((page, j) => {
       if (page !== null) results[start + j] = true;
@@ -140,15 +140,19 @@ export class PageWrites {
     this.#noteStated(keys, published, refused);
     if (refused.size === 0) return;
     stringsOf(keys).forEach((key, j) => {
-      if (!refused.has(key)) return;
+      const reason = refused.get(key);
+      if (reason === undefined) return;
       results[start + j] = false;
-      refusals?.note(start + j, 'directory');
+      refusals?.note(start + j, reason);
     });
-    this.#skipped.count('directory', refused.size);
+    const reasons = [...refused.values()];
+    for (const reason of ['directory', 'superseded'] as const) {
+      this.#skipped.count(reason, reasons.filter((each) => each === reason).length);
+    }
   }
 
   /** Tells of the pages of a slice that the directory has. */
-  #noteStated(keys: Keys, published: readonly (PublishedPage | null)[], refused: ReadonlySet<string>): void {
+  #noteStated(keys: Keys, published: readonly (PublishedPage | null)[], refused: RefusedKeys): void {
     const { onStated } = this.#parts;
     if (onStated === undefined || this.#closed) return;
     onStated(stringsOf(keys).filter((key, j) => published[j] !== null && !refused.has(key)));

@@ -14,6 +14,9 @@ export interface SkippedWritesParts {
   readonly log: Logger;
 }
 
+/** Reasons that the metric counts. */
+export type CountedRefusal = Extract<RefusalReason, 'too_large' | 'no_room' | 'directory' | 'superseded' | 'draining'>;
+
 /** Counts pages that have not been set, by reason, and logs the reasons. */
 export class SkippedWrites {
   readonly #parts: SkippedWritesParts;
@@ -25,7 +28,7 @@ export class SkippedWrites {
   }
 
   /** `quota`: the quota of the pages' namespace tag, if it is what has refused them. */
-  count(reason: 'too_large' | 'no_room' | 'directory' | 'draining', pages: number, quota?: ReasonQuota): void {
+  count(reason: CountedRefusal, pages: number, quota?: ReasonQuota): void {
     if (pages === 0) return;
     this.#parts.metrics.count('meshcache_skipped_writes_total', pages, { reason });
     this.#log.note(reason, pages, quota);

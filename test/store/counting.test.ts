@@ -7,6 +7,7 @@ import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
+import { Reasons, type RefusalReason } from '../../src/store/call/call-options.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { PageStore, type PageStoreParts } from '../../src/store/page-store.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
@@ -104,6 +105,20 @@ test('store counting: a page that no directory owner takes is a skipped write', 
   t.is(await value('skipped_writes_total', { reason: 'directory' }), 1);
   t.is(await value('skipped_writes_total', { reason: 'no_room' }), 0);
   t.is(await value('writes_total', {}), 1);
+});
+
+test('store counting: a named set that another writer has won over says superseded, and not directory', async (t) => {
+  // Cause: both were a key that is not in the directory, and the first cause was the only one that was named.
+  const directory = {
+    state: async (_keys: unknown, { count }: { count: number }) => new Uint8Array(count).fill(Taken.outdated),
+    delete: async () => {},
+  };
+  const { store, page, value } = await bench(t, { directory: directory as unknown as PageStoreParts['directory'] });
+  const refusals = new Reasons<RefusalReason>();
+  t.deepEqual(await store.set(['a'], [page()], 'named', { refusals }), [false]);
+  t.is(refusals.of(0), 'superseded');
+  t.is(await value('skipped_writes_total', { reason: 'superseded' }), 1);
+  t.is(await value('skipped_writes_total', { reason: 'directory' }), 0);
 });
 
 test('store counting: what a call has not published when the node stops publishing is skipped', async (t) => {

@@ -49,7 +49,7 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
 test('page statements: what stays outdated however often it is set anew is refused, and not kept', async (t) => {
   // Cause: the page stayed in the pool, where its own node went on reading it, though the cluster has another content.
   const { pool, stated, set } = newStatements(t, Taken.outdated);
-  t.deepEqual(await set('k', content(1, 100)), ['k']);
+  t.deepEqual(await set('k', content(1, 100)), [['k', 'superseded']]);
   t.true(stated.length > 1);
   t.deepEqual(
     stated,
@@ -127,7 +127,7 @@ test('page statements: a page is announced where the pool has it, and one that i
 test('page statements: what no owner has taken is forgotten when it leaves the pool', async (t) => {
   // Cause: a node that reached no owner kept the key of every page that it had evicted since, for good.
   const { pool, statements, set } = newStatements(t, Taken.refused);
-  t.deepEqual(await set('k', content(1, 100)), ['k']);
+  t.deepEqual(await set('k', content(1, 100)), [['k', 'directory']]);
   statements.verify();
   pool.remove('k');
   t.throws(() => statements.verify(), {

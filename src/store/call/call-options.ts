@@ -43,6 +43,8 @@ export type RefusalReason =
   | 'no_room'
   /** No owner of its directory entry has accepted the page. */
   | 'directory'
+  /** Another writer has set the key at the same time, and its content has won. */
+  | 'superseded'
   /** The node is leaving the cluster. */
   | 'draining'
   /** The node of this client did not answer. */
