@@ -2,6 +2,7 @@ import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
 import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { shown } from '../base/shown.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';
@@ -57,6 +58,7 @@ export interface MeshCacheClientStats {
   readonly node: Readonly<Record<string, unknown>> | null;
 }
 
+const OPTION_NAMES: ReadonlySet<string> = new Set(['socket', 'namespace', 'name', 'timeoutMs', 'required', 'mode']);
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
 /**
@@ -102,6 +104,7 @@ export class MeshCacheClient extends StoreNamespace {
         `connect: options must be an object, such as { socket: '/run/node.sock' }, got ${shown(options)}`,
       );
     }
+    checkNames('connect', options, OPTION_NAMES);
     const { namespace, required = false, mode = 'auto', timeoutMs = CLIENT_TIMEOUT_MS } = options;
     const name = options.name ?? `node-${process.pid}`;
     if (typeof name !== 'string' || !NAME.test(name)) {

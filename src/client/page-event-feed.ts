@@ -8,6 +8,7 @@ import {
   CLIENT_RECONNECT_MAX_MS,
   CLIENT_RECONNECT_MIN_MS,
 } from '../base/limits.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { shown } from '../base/shown.js';
 import { decodeEventsAnswer, type EventsAnswer, encodeEvents } from '../clients/wire/events.js';
 import { Capability, RequestType, Status } from '../clients/wire/messages.js';
@@ -40,6 +41,7 @@ export interface PageEventFeedParts {
   readonly closed: AbortSignal;
 }
 
+const OPTION_NAMES: ReadonlySet<string> = new Set(['after', 'signal', 'pools']);
 /** Time beyond the deadline of a request after which a node that has not answered is taken for lost. */
 const SILENCE_MS = 3_000;
 /** The longest position that a caller may give. */
@@ -57,6 +59,7 @@ export class PageEventFeed {
 
   /** Throws `ArgumentError`. */
   constructor(parts: PageEventFeedParts, options: ClientFollowOptions) {
+    checkNames('pageEvents', options, OPTION_NAMES);
     const { after = '', signal, pools = ['kv'] } = options;
     if (typeof after !== 'string' || Buffer.byteLength(after) > POSITION_MAX_BYTES) {
       throw new ArgumentError(`pageEvents: after must be the position of an event, got ${shown(after)}`);

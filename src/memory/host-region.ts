@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import type { Host, HostMemory } from '../base/environment/host.js';
 import { ArgumentError } from '../base/errors.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/addon/contract.js';
 import { loadNative } from '../native/addon/loader.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
@@ -15,6 +16,9 @@ const PREFAULT_MAX_THREADS = 16;
 
 /** User-space addresses are below this number. */
 const MAPPED_MAX_BYTES = 2 ** 47;
+
+const ALLOCATE_OPTIONS: ReadonlySet<string> = new Set(['hugePages', 'shared']);
+const MAP_OPTIONS: ReadonlySet<string> = new Set(['writable']);
 
 /** Kind of memory to allocate; ignored without the native addon. */
 export interface HostRegionOptions {
@@ -113,6 +117,7 @@ export class HostRegion implements Disposable {
     if (typeof options !== 'object' || options === null) {
       throw new ArgumentError(`HostRegion.allocate: options must be an object, got ${String(options)}`);
     }
+    checkNames('HostRegion.allocate', options, ALLOCATE_OPTIONS);
     const { addon } = loadNative();
     try {
       return new HostRegion(addon === null ? sharedMemory(length) : nativeMemory(addon, length, options));
@@ -165,6 +170,7 @@ export class HostRegion implements Disposable {
     if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31 - 1) {
       throw new ArgumentError(`HostRegion.map: fd must be an open descriptor, got ${String(fd)}`);
     }
+    checkNames('HostRegion.map', options ?? {}, MAP_OPTIONS);
     let isTaken = false;
     try {
       return new HostRegion(mappedMemory(fd, length, options, () => (isTaken = true)));

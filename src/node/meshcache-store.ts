@@ -2,6 +2,7 @@ import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { Signal } from '../base/signal.js';
 import { formatSize } from '../base/sizes.js';
 import type { ClientInfo } from '../clients/client-server.js';
@@ -38,6 +39,8 @@ import { checkMemory, providePool } from './store-checks.js';
 import { type MeshCacheStoreOptions, namedAsGiven, storageConfigOf } from './store-options.js';
 import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
 import type { KeptPool } from './warm/kept-pool.js';
+
+const FOLLOW_OPTIONS: ReadonlySet<string> = new Set(['after', 'signal']);
 
 /** The proof that the constructor is called by `create`. */
 const CREATED = Symbol('created');
@@ -258,6 +261,7 @@ export class MeshCacheStore extends NodeNamespace {
    * }
    */
   pageEvents(options: FollowOptions = {}): AsyncGenerator<PageEvent, void> {
+    checkNames('pageEvents', options, FOLLOW_OPTIONS);
     return this.#parts.events.follow(options);
   }
 

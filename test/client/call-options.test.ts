@@ -83,7 +83,7 @@ for (const { name, open } of SUBJECTS) {
   test.serial(`call options, ${name}: wrong ones are refused by name`, async (t) => {
     const ns = await open(t);
     for (const [options, message] of [
-      [{ timeout: 5 }, /^get: unknown option "timeout"; allowed are .*timeoutMs/],
+      [{ timeout: 5 }, /^get: unknown option "timeout"; did you mean "timeoutMs"\? Allowed are .*timeoutMs/],
       [{ timeoutMs: 0 }, /^get: timeoutMs must be above 0 and below 2\^31, got 0$/],
       [{ timeoutMs: '5' }, /^get: timeoutMs must be/],
       [{ signal: {} }, /^get: signal must be an AbortSignal, got an object$/],
@@ -118,7 +118,7 @@ for (const { name, open } of SUBJECTS) {
       ],
       [
         () => ns.get('a', undefined as never, { timeout: 5 } as never),
-        /^get: unknown option "timeout"; allowed are hint/,
+        /^get: unknown option "timeout"; did you mean "timeoutMs"\? Allowed are hint/,
       ],
       [
         () => ns.set('a', new Uint8Array(3), 'soon' as never),

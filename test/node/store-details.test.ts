@@ -58,7 +58,7 @@ test('store details: listing keys ends with the signal, the time and the store',
   t.is(await listing.next().catch((reason: unknown) => reason), abort.signal.reason);
   await t.throwsAsync(store.keys({ pol: 'kv' } as never).next(), {
     instanceOf: ArgumentError,
-    message: /^keys: unknown option "pol"; allowed are .*pool$/,
+    message: /^keys: unknown option "pol"; did you mean "pool"\? Allowed are .*pool$/,
   });
   await t.throwsAsync(store.keys({ timeoutMs: 0 }).next(), { message: /^keys: timeoutMs/ });
   const open = store.keys();

@@ -1,5 +1,6 @@
 import { KEY_MAX_BYTES } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
 import { KeyBatch } from '../binding/key-batch.js';
@@ -28,12 +29,19 @@ export interface EncodedKeys {
   readonly digests: Uint8Array;
 }
 
+/** The names of the parts of a {@link KeyNamespace}. */
+export const NAMESPACE_PARTS: ReadonlySet<string> = new Set<keyof KeyNamespace>([
+  ...(['modelName', 'dtype', 'layout', 'tag', 'fingerprint'] as const),
+  ...(['tpRank', 'tpSize', 'ppRank', 'ppSize', 'isMlaModel'] as const),
+]);
+
 /** Options of a {@link KeyEncoder}. */
 export interface KeyEncoderOptions extends CoreOptions {
   /** Called with the prefix of the object keys of each pool when keys of it are encoded for the first time. */
   readonly onPrefix?: (prefix: string) => void;
 }
 
+const OPTION_NAMES: ReadonlySet<string> = new Set(['core', 'onPrefix']);
 /** Bytes of a digest. */
 const DIGEST_BYTES = 16;
 /** First field of every serialised namespace; a new value changes all keys. */
@@ -69,6 +77,8 @@ export class KeyEncoder {
     if (typeof namespace !== 'object' || namespace === null) {
       throw new ArgumentError(`the namespace must be an object, got ${shown(namespace)}`);
     }
+    checkNames('namespace', namespace, NAMESPACE_PARTS, 'part');
+    checkNames('KeyEncoder', options, OPTION_NAMES);
     const { modelName, dtype, layout, tag, fingerprint, tpSize, ppSize, ppRank, tpRank, isMlaModel } = namespace;
     if (typeof isMlaModel !== 'boolean') {
       throw new ArgumentError(`isMlaModel must be true or false, got ${shown(isMlaModel)}`);

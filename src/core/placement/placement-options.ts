@@ -1,6 +1,7 @@
 import { READ_REPORT_DELAY_MS, RING_MAX_POINTS, VNODES_DEFAULT_COUNT } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from '../../base/settings/eviction-policy.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import type { CoreOptions } from '../binding/core.js';
 
@@ -50,6 +51,10 @@ export interface PlacementOptions extends CoreOptions {
 /** The options with their defaults. */
 export type PlacementSettings = Required<Omit<PlacementOptions, 'core' | 'segmentBytes'>>;
 
+const OPTION_NAMES: ReadonlySet<string> = new Set([
+  ...['core', 'nodes', 'poolBytes', 'pageBytes', 'policy', 'routing', 'routingPages', 'reportDelayMs'],
+  ...['quarantineMs', 'segmentBytes', 'batchPages', 'intervalMs', 'vnodes'],
+]);
 const NODES_MAX_COUNT = 4096;
 const PLACEMENT_POOL_MAX_BYTES = 2 ** 52;
 
@@ -60,6 +65,7 @@ export function placementSettings(options: PlacementOptions): PlacementSettings 
       `PlacementSimulation: needs options with nodes, poolBytes and pageBytes, got ${shown(options)}`,
     );
   }
+  checkNames('PlacementSimulation', options, OPTION_NAMES);
   const settings: PlacementSettings = {
     nodes: options.nodes,
     poolBytes: options.poolBytes,

@@ -1,5 +1,6 @@
 import { POOL_TENANTS_MAX_COUNT, QUARANTINE_POOL_FRACTION } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { POLICY_NUMBERS } from '../binding/exports.js';
 import type { PoolAllocatorOptions, PoolTenant, RequestOptions } from './pool-types.js';
 import { CALLER_MAX } from './request-callers.js';
@@ -12,6 +13,12 @@ const BEGINS = 8;
 const ENDS_ELSEWHERE = 16;
 const CALLER_STEP = 32;
 
+const OPTION_NAMES: ReadonlySet<string> = new Set([
+  ...['core', 'capacityBytes', 'policy', 'quarantineMs', 'quarantineMaxBytes'],
+  ...['neverReuseEarly', 'segmentBytes', 'alignmentBytes', 'tenants'],
+]);
+const TENANT_NAMES: ReadonlySet<string> = new Set(['minBytes', 'maxBytes']);
+
 /** Options of a pool, complete and checked. The capacity is a multiple of the alignment. */
 type PoolSettings = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants'>> & {
   readonly tenants: readonly Required<PoolTenant>[];
@@ -22,6 +29,7 @@ export function settingsOf(options: PoolAllocatorOptions): PoolSettings {
   if (typeof options !== 'object' || options === null) {
     throw new ArgumentError(`PoolAllocator: needs options, such as { capacityBytes: 2 ** 30 }, got ${String(options)}`);
   }
+  checkNames('PoolAllocator', options, OPTION_NAMES);
   const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 1 } = options;
   if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
     throw new ArgumentError(`policy must be one of ${Object.keys(POLICY_NUMBERS).join(', ')}, got ${String(policy)}`);
@@ -64,6 +72,7 @@ function tenantsOf(tenants: readonly PoolTenant[] = [], capacityBytes: number): 
     );
   }
   const checked = tenants.map((tenant: PoolTenant, i) => {
+    checkNames(`PoolAllocator: tenant ${i + 1}`, tenant, TENANT_NAMES);
     const { minBytes = 0, maxBytes = capacityBytes } = tenant;
     if (isInteger(maxBytes, 0, capacityBytes) && isInteger(minBytes, 0, maxBytes)) return { minBytes, maxBytes };
     throw new ArgumentError(

@@ -1,9 +1,12 @@
 import { NODE_ID_MAX_BYTES, RING_MAX_POINTS, VNODES_DEFAULT_COUNT } from '../../base/core-limits.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
 import type { Keys } from '../binding/key-batch.js';
 import type { RingPoints } from '../binding/ring-points.js';
+
+const OPTION_NAMES: ReadonlySet<string> = new Set(['core']);
 
 /** The index in batch results that stands for no node, when a key has fewer owners than were asked for. */
 export const NO_NODE = 0xffffffff;
@@ -35,6 +38,7 @@ export class ConsistentHashRing {
     if (!Number.isSafeInteger(vnodes) || vnodes < 1 || vnodes > RING_MAX_POINTS) {
       throw new ArgumentError(`vnodes must be an integer of 1 to ${RING_MAX_POINTS}, got ${String(vnodes)}`);
     }
+    checkNames('ConsistentHashRing', options, OPTION_NAMES);
     this.vnodes = vnodes;
     this.core = options.core ?? defaultCore();
     const { ringPoints } = this.core;

@@ -2,6 +2,7 @@ import { onAbort, unlessAborted } from '../../base/concurrency/abort.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError } from '../../base/errors.js';
 import { EXPIRY_MAX_MS } from '../../base/limits.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type PagePriority, priorityNumber } from '../../core/binding/page-priority.js';
 import type { PublishRequest, RequestOptions } from '../../core/index.js';
@@ -102,12 +103,7 @@ export function checkOptions(method: string, options: WaitOptions, ...further: r
   if (typeof options !== 'object' || options === null) {
     throw new ArgumentError(`${method}: options must be an object, such as { timeoutMs: 500 }; got ${shown(options)}`);
   }
-  for (const name of Object.keys(options)) {
-    if (OPTION_NAMES.has(name) || further.includes(name)) continue;
-    throw new ArgumentError(
-      `${method}: unknown option ${shown(name)}; allowed are ${[...OPTION_NAMES, ...further].join(', ')}`,
-    );
-  }
+  checkNames(method, options, further.length === 0 ? OPTION_NAMES : new Set([...OPTION_NAMES, ...further]));
   const { signal, timeoutMs, onMiss, onRefused } = options as ReadOptions & WriteOptions;
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw new ArgumentError(`${method}: signal must be an AbortSignal, got ${shown(signal)}`);

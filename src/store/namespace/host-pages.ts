@@ -1,5 +1,6 @@
 import { ArgumentError } from '../../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../../base/limits.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { HostIndices, HostMemPool } from './host-pool.js';
@@ -13,6 +14,8 @@ export interface HostPagesOptions {
   /** Tokens of a page: page i has the tokens from i * pageTokens on. Default: 1, so that host indices are numbers of pages. */
   readonly pageTokens?: number;
 }
+
+const OPTION_NAMES: ReadonlySet<string> = new Set(['region', 'pageBytes', 'pageTokens']);
 
 /** A place of one region: its pages begin at number `firstPage`. */
 interface Place {
@@ -33,6 +36,7 @@ interface Place {
  * const isSet: boolean[] = await store.batchSetV1(['page-a', 'page-b'], [0, 1]);
  */
 export function hostPages(options: HostPagesOptions): HostMemPool {
+  checkNames('hostPages', options ?? {}, OPTION_NAMES);
   const { region, pageBytes, pageTokens = 1 } = options ?? {};
   const regions = region instanceof HostRegion ? [region] : region;
   if (!Array.isArray(regions) || regions.length === 0 || !regions.every((each) => each instanceof HostRegion)) {

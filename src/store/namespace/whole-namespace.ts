@@ -1,20 +1,9 @@
 import { ArgumentError } from '../../base/errors.js';
 import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import type { KeyNamespace } from '../../core/index.js';
-
-const NAMESPACE_PARTS: ReadonlySet<string> = new Set([
-  'modelName',
-  'dtype',
-  'layout',
-  'tag',
-  'fingerprint',
-  'tpRank',
-  'tpSize',
-  'ppRank',
-  'ppSize',
-  'isMlaModel',
-]);
+import { NAMESPACE_PARTS } from '../../core/keys/key-encoder.js';
 
 /** The parts as a configuration has them that does not name them: a store of that configuration and this namespace share their pages. */
 const DEFAULT_PARTS = { dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
@@ -27,12 +16,7 @@ export function wholeNamespace(parts: Partial<KeyNamespace>): KeyNamespace {
   if (typeof parts !== 'object' || parts === null) {
     throw new ArgumentError(`namespace: must be an object, got ${shown(parts)}`);
   }
-  const unknown = Object.keys(parts).find((name) => !NAMESPACE_PARTS.has(name));
-  if (unknown !== undefined) {
-    throw new ArgumentError(
-      `namespace: unknown part ${shown(unknown)}; allowed are ${[...NAMESPACE_PARTS].join(', ')}`,
-    );
-  }
+  checkNames('namespace', parts, NAMESPACE_PARTS, 'part');
   const { fingerprint = '' } = parts;
   if (fingerprint !== '' && !(typeof fingerprint === 'string' && FINGERPRINT.test(fingerprint))) {
     throw new ArgumentError(`namespace: fingerprint ${shown(fingerprint)}; allowed are ${FINGERPRINT_ALLOWED}`);
