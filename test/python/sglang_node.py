@@ -32,6 +32,12 @@ def missing() -> str | None:
     return None if "--client-socket" in text else "the built command has no --client-socket"
 
 
+def copied_way() -> str:
+    """How pages go that cannot go direct: by staging memory, which takes a node with the native addon, else as bytes."""
+    has_addon = os.path.exists(os.path.join(ROOT, "build", "native", "meshcache.node"))
+    return "staged" if has_addon and os.environ.get("MESHCACHE_NATIVE") != "off" else "bytes"
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
     with socket.socket() as probe:
@@ -63,7 +69,11 @@ class Node:
         """Starts it, and waits until it is ready."""
         self._log = open(os.path.join(self.folder, "log"), "wb")
         arguments = ["--discovery-addr", f"127.0.0.1:{self.discovery}", "--client-socket", self.client_socket]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MESHCACHE_")}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("MESHCACHE_") or name == "MESHCACHE_NATIVE"
+        }
         self._process = subprocess.Popen(
             ["node", COMMAND, "node", *arguments, "--pool", self._pool],
             stdout=self._log,

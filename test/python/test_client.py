@@ -31,6 +31,10 @@ WAYS: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
     ({"capabilities": 3, "max_body_bytes": 150}, {}, "direct"),
     ({"capabilities": 0}, {}, "bytes"),
     ({"capabilities": 7}, {"mode": "bytes"}, "bytes"),
+    # What was asked for is not to be had: another way, and not none.
+    ({"capabilities": 0}, {"mode": "staged"}, "bytes"),
+    ({"capabilities": 4}, {"mode": "staged"}, "bytes"),
+    ({"capabilities": 2}, {"mode": "direct"}, "bytes"),
     ({"capabilities": 0, "max_body_bytes": 3 * PAGE, "max_in_flight": 2}, {}, "bytes"),
     # The one that has made the socket is not the node: it must not be ended, so memory is not given to it.
     ({"capabilities": 3, "process_id": 1}, {}, "staged"),
@@ -76,6 +80,32 @@ class Pages(NodeTest):
             with self.assertRaises(TypeError):
                 Client(self.path, namespace=namespace)  # type: ignore[arg-type]
         self.assertEqual(Namespace.of({"model_name": "m", "is_mla_model": True}), Namespace(model="m", is_mla=True))
+
+    def test_the_log_says_how_pages_of_a_region_go(self) -> None:
+        for mode, capabilities, line in (
+            ("auto", 3, "INFO region pool: pages go direct"),
+            ("auto", 0, "INFO region pool: pages go bytes: the node does not take memory of clients"),
+            (
+                "staged",
+                4,
+                "WARNING region pool: pages go bytes, and not staged as asked for: the node gives no staging memory, which needs its native addon",
+            ),
+            (
+                "direct",
+                2,
+                "WARNING region pool: pages go bytes, and not direct as asked for: the node does not take memory of clients",
+            ),
+        ):
+            with self.subTest(mode=mode, capabilities=capabilities):
+                self.lines.clear()
+                node = self.node(capabilities=capabilities)
+                client = self.client(mode=mode)
+                # Nothing is registered yet: how pages will go is not known, and not claimed.
+                self.assertEqual(self.lines, [f"INFO attached to node fake-node at {self.path}"])
+                client.register(shared_memory(PAGE), name="pool")
+                self.assertEqual(self.lines[1:], [line])
+                client.close()
+                node.kill()
 
     def round_trip(self, options: dict[str, Any], settings: dict[str, Any], mode: str) -> None:
         node = self.node(**options)

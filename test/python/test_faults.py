@@ -76,6 +76,22 @@ class LateWrites(NodeTest):
         self.assertEqual((stats["fences"], stats["nodes_ended"], stats["connections_lost"]), (1, 0, 0))
         self.assertIsNone(node.process.poll())
 
+    def test_calls_whose_time_is_over_leave_one_line_of_their_kind(self) -> None:
+        self.node()
+        client = self.client(fence_timeout=PATIENCE_SECONDS)
+        region, _ = self.pool(client)
+        for _ in range(2):
+            self.assertEqual(
+                client.get_into(["hold", "b"], [(region, 0, 10), (region, 10, 10)], timeout=0.1), [False] * 2
+            )
+            self.assertIsNone(client.get("hold", timeout=0.1))
+        self.assertTrue(client.set("a", b"1"))
+        late = [line for line in self.lines if "deadline" in line]
+        self.assertEqual(len(late), 2, late)
+        said = r"WARNING %s has taken \d+\.\d\d s and ran into its deadline of 0.1 s: the rest are misses"
+        self.assertRegex(late[0], said % "get_into of 2 keys")
+        self.assertRegex(late[1], said % "get_many of 1 key")
+
     def test_a_call_returns_after_the_last_write_of_a_slow_node(self) -> None:
         node = self.node()
         client = self.client(fence_timeout=PATIENCE_SECONDS)

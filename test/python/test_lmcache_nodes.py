@@ -92,8 +92,8 @@ class NodesTest(EngineTest):
         sizes = [1, 4096, 0, 100_000, 65_536, 0, 7]
         for mode, shared, way in [
             ("auto", True, "direct"),
-            ("auto", False, "staged"),
-            ("staged", True, "staged"),
+            ("auto", False, sglang_node.copied_way()),
+            ("staged", True, sglang_node.copied_way()),
             ("bytes", True, "bytes"),
             ("bytes", False, "bytes"),
         ]:

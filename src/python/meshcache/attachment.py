@@ -115,10 +115,10 @@ class Attachment:
             return "direct"
         if self.may_stage:
             return "staged"
-        return "bytes" if self._settings.mode in ("auto", "bytes") else "none"
+        return "bytes"
 
     def add_region(self, region: Region, deadline: float) -> str:
-        """Makes a region known, by the best way there is. Returns why that is not direct, or an empty string. Raises AttachError."""
+        """Makes a region known, by the best way there is. Returns why that is not direct, or not the way of the settings; an empty string: it is. Raises AttachError."""
         reason = self._add_direct(region, deadline)
         if not reason:
             self.direct |= {region.region_id}
@@ -131,8 +131,10 @@ class Attachment:
             region.mode = "direct"
             reason = ""
         else:
-            region.mode = "bytes" if self._settings.mode in ("auto", "bytes") else "none"
-        return reason
+            region.mode = "bytes"
+            if self._settings.mode == "staged":
+                reason = "the node gives no staging memory, which needs its native addon"
+        return "" if region.mode == self._settings.mode else reason
 
     def drop_region(self, region: Region) -> None:
         """The node does not know this region any more."""
@@ -173,6 +175,8 @@ class Attachment:
             return f"mode is {self._settings.mode}"
         if self.process is None:
             return "the node's process is out of sight"
+        if not self.hello.capabilities & (protocol.CAN_TAKE_DESCRIPTORS | protocol.CAN_OPEN_FILES):
+            return "the node does not take memory of clients"
         if not self.may_go_direct:
             return "the node could not be ended if it froze"
         if not self.hello.capabilities & protocol.CAN_TAKE_DESCRIPTORS:

@@ -17,6 +17,7 @@ from typing import Any, Final, cast, overload
 from ._memory.memory import Backing, Memory, find_backing, is_writable, mapping_of
 from ._memory.region import Region
 from ._wire import protocol
+from ._wire.late_calls import LateCalls, watched
 from ._wire.namespace import Namespace
 from .arguments import (
     Hint,
@@ -77,7 +78,8 @@ class Client:
                          configuration. Entries are named unless it says `computed`: the newest content wins
         name             for the node's logs and metrics
         mode             how pages of regions move. "direct": the node itself reads and writes the memory. "staged": through
-                         memory of the node. "bytes": on the socket. "auto": the first of these that is possible and safe
+                         memory of the node. "bytes": on the socket. "auto": the first of these that is possible and safe. Where the
+                         named one is not possible they go another way, with a WARNING
         timeout          seconds that a call lasts at most, unless it says otherwise
         required         raise NotAvailable when there is no node now
         end_frozen_node  in direct mode, end the process of a node that has not let go of memory `fence_timeout` seconds after
@@ -102,6 +104,7 @@ class Client:
         self._region_ids = itertools.count(1)
         self._counters = Counters()
         _counters_of.add(self._counters)
+        self._late_calls = LateCalls(self._settings)
         self._link = Link(self._settings, self._counters, on_fingerprint or self.set_fingerprint)
         self._requests = Requests(self._settings, self._counters)
         self._transfer = Transfer(self._link, self._requests, self._counters)
@@ -225,6 +228,7 @@ class Client:
 
     # Pages in regions
 
+    @watched
     def get_into(
         self,
         keys: Sequence[str] | Sequence[bytes],
@@ -243,6 +247,7 @@ class Client:
         """
         return self._move(keys, pages, pool, timeout, True, self._transfer.read, hint=hint)
 
+    @watched
     def set_from(
         self,
         keys: Sequence[str] | Sequence[bytes],
@@ -286,6 +291,7 @@ class Client:
         """The page of a key, or None."""
         return self.get_many(_alone(key), pool=pool, hint=hint, timeout=timeout)[0]
 
+    @watched
     def get_many(
         self,
         keys: Sequence[str] | Sequence[bytes],
@@ -338,6 +344,7 @@ class Client:
             timeout=timeout,
         )[0]
 
+    @watched
     def set_many(
         self,
         items: Mapping[str, object] | Mapping[bytes, object] | Sequence[str] | Sequence[bytes],
@@ -397,6 +404,7 @@ class Client:
             return self.exists_prefix(_alone(keys), pool=pool, timeout=timeout) == 1
         return self.exists_prefix(keys, pool=pool, timeout=timeout)
 
+    @watched
     def exists_many(
         self,
         keys: Sequence[str] | Sequence[bytes],
@@ -408,6 +416,7 @@ class Client:
         """Which keys are there. With suffixes a key is there when key + suffix is, for each of them."""
         return self._exists(keys, suffixes, pool, timeout, True)[1]
 
+    @watched
     def exists_prefix(
         self,
         keys: Sequence[str] | Sequence[bytes],
@@ -437,6 +446,7 @@ class Client:
             return self.delete_many(_alone(keys), pool=pool, timeout=timeout)[0]
         return self.delete_many(keys, pool=pool, timeout=timeout)
 
+    @watched
     def delete_many(
         self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> list[bool]:
@@ -448,6 +458,7 @@ class Client:
             return [False] * len(keys)
         return self._requests.per_key(attachment, protocol.DELETE, protocol.text16(pool), keys, deadline)
 
+    @watched
     def pin(
         self,
         keys: Sequence[str] | Sequence[bytes],
@@ -471,6 +482,7 @@ class Client:
             return [False] * len(keys)
         return self._requests.pin(attachment, pool, milliseconds, keys, deadline)
 
+    @watched
     def unpin(
         self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> list[bool]:
@@ -482,6 +494,7 @@ class Client:
             return [False] * len(keys)
         return self._requests.per_key(attachment, protocol.UNPIN, protocol.text16(pool), keys, deadline)
 
+    @watched
     def clear(self, pools: Sequence[str] = (), *, timeout: float | None = None) -> bool:
         """Drops what this node has of the namespace: in the pools that are in use, and in these."""
         body = protocol.clear_body([checked_text(pool, "pool") for pool in checked_keys(pools)])
@@ -489,11 +502,13 @@ class Client:
 
     # The node
 
+    @watched
     def ping(self, *, timeout: float | None = None) -> bool:
         """Whether the node answers."""
         attachment = self._attachment()
         return attachment is not None and self._ask(protocol.PING, b"", timeout) == attachment.hello.boot_token
 
+    @watched
     def stat(
         self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> list[dict[str, Any] | None]:

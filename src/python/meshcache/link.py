@@ -243,8 +243,13 @@ class Link:
         if not region.registered:
             return
         reason = attachment.add_region(region, deadline)
-        if reason and self._settings.mode in ("auto", "direct"):
-            self._settings.logger.info("region %s goes %s: %s", region.name or region.region_id, region.mode, reason)
+        log, wanted, name = self._settings.logger, self._settings.mode, region.name or region.region_id
+        if not reason:
+            log.info("region %s: pages go %s", name, region.mode)
+        elif wanted == "auto":
+            log.info("region %s: pages go %s: %s", name, region.mode, reason)
+        else:
+            log.warning("region %s: pages go %s, and not %s as asked for: %s", name, region.mode, wanted, reason)
 
     def _ended(self) -> list[Attachment]:
         """Earlier attachments whose end the node has seen."""
@@ -268,7 +273,8 @@ class Link:
         restarted = self._boot_token not in (b"", hello.boot_token)
         what = "attached again" if self._boot_token else "attached"
         also = ", which was started anew" if restarted else ""
-        log.info("%s to node %s%s at %s, pages go %s", what, hello.node_id, also, self._settings.socket, self.mode)
+        # How pages go is said of each region when it is registered: without regions it is not known.
+        log.info("%s to node %s%s at %s", what, hello.node_id, also, self._settings.socket)
         if self._boot_token:
             self._counters.add("reconnects")
         self._boot_token = hello.boot_token

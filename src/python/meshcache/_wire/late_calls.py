@@ -1,0 +1,55 @@
+"""Calls that run into their deadline leave a line in the log of the engine, which would otherwise see nothing but misses."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from .._engines.complaints import Complaints
+from ..settings import Settings
+
+if TYPE_CHECKING:
+    from ..client import Client
+
+#: The node itself ends a request when nine tenths of its time are over: a call that lasted for so long has run into its deadline.
+_SHARE: Final = 0.9
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class LateCalls:
+    """One WARNING in 30 seconds for each kind of call, with the number of keys and the time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._timeout = settings.timeout
+        self._complaints = Complaints(settings.logger)
+
+    def check(self, name: str, keys: int | None, timeout: float | None, seconds: float) -> None:
+        """Logs the call if it has lasted for its whole time."""
+        allowed = self._timeout if timeout is None else timeout
+        if seconds < _SHARE * allowed:
+            return
+        of = "" if keys is None else f" of {keys} key{'' if keys == 1 else 's'}"
+        self._complaints.log(
+            name,
+            f"{name}{of} has taken {seconds:.2f} s and ran into its deadline of {allowed:g} s: the rest are misses",
+        )
+
+
+def watched(method: _Method) -> _Method:
+    """A method of the client whose calls are told to its `LateCalls`. Its first argument, if any, are keys; `timeout` is a keyword."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(client: Client, *args: Any, **arguments: Any) -> Any:
+        began = monotonic()
+        result = method(client, *args, **arguments)
+        keys = args[0] if args else None
+        client._late_calls.check(
+            name, len(keys) if hasattr(keys, "__len__") else None, arguments.get("timeout"), monotonic() - began
+        )
+        return result
+
+    return cast(_Method, call)
