@@ -7,6 +7,7 @@ import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failu
 import { logFormatOption } from '../command/options.js';
 import { printable } from '../command/table.js';
 import { packageVersion } from '../node/reporting/package-version.js';
+import { watchNpmLauncher } from '../processes/npm-launcher.js';
 import { logNodeWarnings, logUncaughtErrors } from '../system/process-events.js';
 import { systemClock } from '../system/system-clock.js';
 import { defaultLogFormat, isLogFormat, type LogFormat } from '../system/system-log.js';
@@ -104,8 +105,15 @@ function wordsFor(program: Command, words: readonly string[]): readonly string[]
   return program.commands.some((command) => command.name() === name) ? words : [name];
 }
 
-/** A signal that the first SIGINT or SIGTERM aborts. The second one ends the program at once. */
-function interruptible(): AbortSignal {
+/** A program that can be interrupted. */
+interface Interruptible {
+  /** Aborted by the first SIGINT or SIGTERM, and when npm, which has started the program, has ended. A second signal ends the program at once. */
+  readonly signal: AbortSignal;
+  /** The program goes on without npm. */
+  outliveLauncher(): void;
+}
+
+function interruptible(): Interruptible {
   const controller = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {
@@ -113,7 +121,13 @@ function interruptible(): AbortSignal {
       controller.abort(new CommandFailure('interrupted', EXIT_INTERRUPTED));
     });
   }
-  return controller.signal;
+  const outliveLauncher = watchNpmLauncher({
+    env: process.env,
+    parentId: () => process.ppid,
+    clock: systemClock,
+    onGone: () => controller.abort(new CommandFailure('npm, which started this command, has ended', EXIT_INTERRUPTED)),
+  });
+  return { signal: controller.signal, outliveLauncher };
 }
 
 function report(error: unknown, signal: AbortSignal): number {
@@ -131,7 +145,7 @@ function report(error: unknown, signal: AbortSignal): number {
 }
 
 async function main(): Promise<void> {
-  const signal = interruptible();
+  const { signal, outliveLauncher } = interruptible();
   let needsReader = true;
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (!READER_GONE.has(error.code)) throw error;
@@ -142,6 +156,8 @@ async function main(): Promise<void> {
   process.stderr.on('error', () => {});
   const context = ownContext(signal, () => {
     needsReader = false;
+    // What goes on without a reader goes on without its terminal, which ends npm as well.
+    process.on('SIGHUP', outliveLauncher);
   });
   const words = process.argv.slice(2);
   takeLogFormat(words);
