@@ -1,9 +1,10 @@
 // Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [test]`; without names: wasm and dist.
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build, transform } from 'esbuild';
+import { buildNative } from './native/build.mjs';
 
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
@@ -105,18 +106,10 @@ const steps = {
 
   // Needs a C++ compiler, CMake and, unless MESHCACHE_NO_RDMA=ON is in the environment, the headers of libibverbs and librdmacm.
   native() {
-    const noRdma = process.env.MESHCACHE_NO_RDMA || 'OFF';
-    if (noRdma !== 'ON' && noRdma !== 'OFF') throw new Error(`MESHCACHE_NO_RDMA must be ON or OFF, got ${noRdma}`);
-    for (const tool of ['cmake', 'c++']) {
-      if (spawnSync(tool, ['--version']).status !== 0) {
-        throw new Error(
-          `${tool} is needed to build the native addon and was not found (Debian: apt install cmake g++)`,
-        );
-      }
-    }
-    const options = ['-d', 'native', '-O', 'build/native', `--CDMESHCACHE_NO_RDMA=${noRdma}`, '--log-level', 'warn'];
-    // Always both: a folder that was configured before keeps its options otherwise.
-    for (const command of ['configure', 'build']) run('node_modules/cmake-js/bin/cmake-js', command, ...options);
+    const problem = buildNative();
+    if (problem.length === 0) return;
+    console.error(problem.join('\n'));
+    process.exit(1);
   },
 
   async dist() {
