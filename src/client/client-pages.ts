@@ -35,6 +35,7 @@ import type {
 } from '../store/namespace/namespace-pages.js';
 import { type Call, ClientCalls, type ClientCallsParts, type DirectPage, type Piece } from './client-calls.js';
 import { keyBytesAtMost, keySlices } from './client-keys.js';
+import { isLookupStated } from './client-lookups.js';
 
 const U32_MAX = 2 ** 32 - 1;
 const NO_SET_FLAGS: SetFlags = { isNamed: false };
@@ -94,9 +95,10 @@ export class ClientPages implements NamespacePages {
 
   exists(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
     const call = this.#calls.begin(keys, options);
+    const isUncounted = isLookupStated(call?.link);
     return this.#inSlices(call, keys, {
       type: RequestType.exists,
-      bodyOf: (some) => encodeExists({ pool: options.pool, wantsFlags: true, suffixes: [], keys: some }),
+      bodyOf: (some) => encodeExists({ pool: options.pool, wantsFlags: true, isUncounted, suffixes: [], keys: some }),
       headBytes: 4,
     });
   }

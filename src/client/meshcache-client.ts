@@ -14,6 +14,7 @@ import { StoreNamespace } from '../store/namespace/store-namespace.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { Attachment, withFingerprint } from './attachment.js';
+import { ClientLookups } from './client-lookups.js';
 import { ClientPages } from './client-pages.js';
 import {
   type ClientFollowOptions,
@@ -46,7 +47,7 @@ export interface MeshCacheClientOptions {
   readonly mode?: 'auto' | 'bytes';
 }
 
-/** Bytes that a client has moved, and the node that it is attached to. */
+/** What a client has looked up and moved, and the node that it is attached to. */
 export interface MeshCacheClientStats {
   readonly isConnected: boolean;
   /** Id of the node; empty while there is none. */
@@ -54,6 +55,9 @@ export interface MeshCacheClientStats {
   /** Bytes of pages that the node has moved in this program's memory, and bytes that travelled on the socket. */
   readonly directBytes: number;
   readonly socketBytes: number;
+  /** Pages that this program has looked up, and those of them that were there from the first on without a gap. */
+  readonly lookupPages: number;
+  readonly foundPages: number;
   /** The node's own figures of this client; null if the node does not answer. */
   readonly node: Readonly<Record<string, unknown>> | null;
 }
@@ -81,11 +85,18 @@ const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 export class MeshCacheClient extends StoreNamespace {
   readonly #attachment: Attachment;
   readonly #pages: ClientPages;
+  readonly #lookups: ClientLookups;
   readonly #feedParts: Omit<PageEventFeedParts, 'closed'>;
   readonly #closed = new AbortController();
 
   private constructor(attachment: Attachment, pages: ClientPages, feedParts: Omit<PageEventFeedParts, 'closed'>) {
-    super({ namespacePages: pages, turns: new FairTurns(feedParts.env.clock) });
+    const lookups = new ClientLookups(attachment);
+    super({
+      namespacePages: pages,
+      turns: new FairTurns(feedParts.env.clock),
+      onLookup: (asked, found) => lookups.count(asked, found),
+    });
+    this.#lookups = lookups;
     this.#attachment = attachment;
     this.#pages = pages;
     this.#feedParts = feedParts;
@@ -210,8 +221,9 @@ export class MeshCacheClient extends StoreNamespace {
     return new PageEventFeed({ ...this.#feedParts, namespace, closed: this.#closed.signal }, options).events();
   }
 
-  /** Bytes that this client has moved, and the node's figures of it. */
+  /** What this client has looked up and moved, and the node's figures of it. */
   async stats(): Promise<MeshCacheClientStats> {
+    this.#lookups.tell();
     const answer = await this.#pages.ask(RequestType.stats);
     const { direct, bytes } = this.#pages.moved;
     return {
@@ -219,6 +231,8 @@ export class MeshCacheClient extends StoreNamespace {
       nodeId: this.#attachment.link?.hello.nodeId ?? '',
       directBytes: direct,
       socketBytes: bytes,
+      lookupPages: this.#lookups.asked,
+      foundPages: this.#lookups.found,
       node: answer === null ? null : (JSON.parse(answer.toString()) as Record<string, unknown>),
     };
   }

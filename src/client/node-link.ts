@@ -175,6 +175,13 @@ export class NodeLink {
     this.#write({ type: RequestType.cancel, requestId: this.#newId(), deadlineMs: 0 }, body);
   }
 
+  /** Sends what has no answer. False: the connection is at its end, and nothing was sent. */
+  tell(type: RequestType, body: Buffer): boolean {
+    if (this.#isClosed || this.#isEnding) return false;
+    this.#write({ type, requestId: this.#newId(), deadlineMs: 0 }, body);
+    return true;
+  }
+
   /** Cancels all requests and sends no more. Resolves when each has been answered, or the connection has ended. */
   async end(): Promise<void> {
     this.#isEnding = true;

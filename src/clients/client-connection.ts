@@ -10,12 +10,13 @@ import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
 import type { AttachedClient } from './requests/attached-client.js';
 import { ClientRegions } from './requests/client-regions.js';
-import { ClientRequests } from './requests/client-requests.js';
+import { CANCELLED, ClientRequests } from './requests/client-requests.js';
 import type { ClientCounts } from './requests/client-stats.js';
 import { type ClientRequest, type RequestBeginning, RequestsInFlight } from './requests-in-flight.js';
 import { BodyReader } from './wire/body.js';
 import { decodeFingerprint, encodeFingerprintNotice, type FingerprintRequest } from './wire/fingerprint-messages.js';
 import { FrameReceiver } from './wire/frame-receiver.js';
+import { decodeLookups } from './wire/lookup-messages.js';
 import {
   decodeFile,
   decodeHello,
@@ -261,7 +262,13 @@ export class ClientConnection {
     }
     if (header.type === RequestType.cancel) {
       this.#dropReservation();
-      this.#inFlight.get(decodeNumber(body))?.abort.abort();
+      this.#inFlight.get(decodeNumber(body))?.abort.abort(CANCELLED);
+      return;
+    }
+    if (header.type === RequestType.lookups) {
+      this.#dropReservation();
+      const { asked, found } = decodeLookups(body);
+      this.#counts?.lookup(asked, found);
       return;
     }
     this.#counts?.request();

@@ -33,7 +33,8 @@ const ALWAYS =
   Capability.pins |
   Capability.events |
   Capability.priority |
-  Capability.fingerprints;
+  Capability.fingerprints |
+  Capability.lookups;
 
 export interface ClientMemoryParts {
   /** Path of the client socket. */

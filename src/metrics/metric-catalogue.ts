@@ -143,7 +143,7 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     series: each('hint', ['open', 'closed', 'other']),
   },
   meshcache_lookup_pages_total: {
-    help: 'Pages of batchExists: found from the first on without a gap, and the others',
+    help: 'Pages that programs have looked up, whether attached or not: found from the first on without a gap, and the others',
     series: each('result', ['found', 'missing']),
   },
   meshcache_stale_reads_total: {
@@ -215,8 +215,13 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     series: [],
     clientSeries: each('reason', CLIENT_ERROR_REASONS),
   },
+  meshcache_client_lookup_pages_total: {
+    help: 'Pages that attached processes have looked up, by client name: found from the first on without a gap, and the others',
+    series: [],
+    clientSeries: each('result', ['found', 'missing']),
+  },
   meshcache_client_reads_total: {
-    help: 'Pages that attached processes asked for, by client name and result',
+    help: 'Pages that attached processes have read or tried to read, by client name and result',
     series: [],
     clientSeries: each('result', ['hit', 'miss']),
   },

@@ -6,6 +6,7 @@ import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 import { CounterTotals } from './counter-totals.js';
 import { LatencyHistogram, type LatencyLabel } from './latency-histogram.js';
+import { countLookup } from './lookup-counting.js';
 import { COUNTERS, helpOf } from './metric-catalogue.js';
 import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';
 import type { MetricsReport } from './node-report.js';
@@ -106,8 +107,7 @@ export class Metrics implements MetricsSink {
 
   /** Records a lookup of `asked` pages, of which the first `found` exist without a gap. */
   recordLookup(asked: number, found: number): void {
-    this.count('meshcache_lookup_pages_total', found, { result: 'found' });
-    this.count('meshcache_lookup_pages_total', asked - found, { result: 'missing' });
+    countLookup(this, asked, found);
   }
 
   /**

@@ -98,7 +98,10 @@ export interface ClientReport {
   readonly errors: number;
   /** Requests that have not been answered. */
   readonly in_flight: number;
-  /** Pages that the client read. */
+  /** Pages that the client looked up, and those of them that were there from the first on without a gap; absent from earlier versions. */
+  readonly lookups?: number;
+  readonly found?: number;
+  /** Pages that the client read, or tried to read. */
   readonly hits: number;
   readonly misses: number;
   readonly pages_written: number;

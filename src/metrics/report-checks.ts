@@ -47,6 +47,8 @@ const isClient = isMapWith({
   requests: isNumber,
   errors: isNumber,
   in_flight: isNumber,
+  lookups: isNumber,
+  found: isNumber,
   hits: isNumber,
   misses: isNumber,
   pages_written: isNumber,

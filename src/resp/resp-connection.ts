@@ -341,6 +341,7 @@ export class RespConnection {
         return pages.send(reads, { output, nil: nilOf(this.protocol), signal: this.signal });
       },
       count: (spec: CommandSpec, result) => counts.command(spec, result),
+      countLookup: (asked, found) => counts.lookup(asked, found),
       quit: () => this.finish(),
     };
   }

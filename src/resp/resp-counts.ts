@@ -1,4 +1,5 @@
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import { countLookup } from '../metrics/lookup-counting.js';
 import type { CommandResult, CommandSpec } from './commands/command.js';
 
 /** Name under which commands are counted that do not exist. */
@@ -27,6 +28,11 @@ export class RespCounts {
   command(spec: CommandSpec | undefined, result: CommandResult): void {
     this.commands++;
     this.#metrics.count('meshcache_resp_commands_total', 1, { command: spec?.name ?? UNKNOWN, result });
+  }
+
+  /** Counts keys that were looked up, and those that have a value. */
+  lookup(asked: number, found: number): void {
+    countLookup(this.#metrics, asked, found);
   }
 
   received(bytes: number): void {

@@ -175,7 +175,7 @@ test('status: clients have a table of their own, where there are any; no other n
   const clients = {
     socket: '/run/meshcache/node.sock',
     attached: 40,
-    busiest: [client, { ...client, name: 'b\u001b[2J' }],
+    busiest: [client, { ...client, name: 'b\u001b[2J', lookups: 8, found: 2 }],
   };
   const row = (host: string, more: object) =>
     nodeRow(member(host, ''), { node_id: 'x', ...more }, { ...SHARE, isHere: false });
@@ -186,7 +186,7 @@ test('status: clients have a table of their own, where there are any; no other n
   t.is(result.totals.clients, 40);
   t.regex(text, /^client +process +node +mode +requests +in flight +hits +read +written +errors +mapped$/m);
   t.regex(text, /^engine-0 +4711 +node at 10\.0\.0\.2 +direct +1,200 +2 +75\.0 % +3 MiB +1 GiB +3 +2 GiB$/m);
-  t.regex(text, /^b\?\[2J /m);
+  t.regex(text, /^b\?\[2J +4711 .* 2 +25\.0 % +3 MiB/m, 'of its lookups, not of its reads');
   t.regex(text, /^node at 10\.0\.0\.2: 38 more clients/m);
   t.notRegex(formatStatus(resultOf(nodes.slice(1)), { columns: 140 }), /^client/m);
   t.notRegex(formatStatus(result, { columns: 140, isBrief: true }), /^client/m);

@@ -7,6 +7,7 @@ import {
   encodeFingerprint,
   encodeFingerprintNotice,
 } from '../../src/clients/wire/fingerprint-messages.js';
+import { decodeLookups, encodeLookups } from '../../src/clients/wire/lookup-messages.js';
 import {
   type BytesResult,
   decodeBytesAnswer,
@@ -76,6 +77,7 @@ const TYPES: Readonly<Record<string, number>> = {
   UNPIN: RequestType.unpin,
   EVENTS: RequestType.events,
   FINGERPRINT: RequestType.fingerprint,
+  LOOKUPS: RequestType.lookups,
 };
 const NOTHING = Buffer.alloc(0);
 const LIMITS = { maxKeys: 100, maxPieces: 100 };
@@ -143,7 +145,8 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       return { encoded: encodeFile(expected), decoded: decodeFile(body), expected };
     }
     case 'EXISTS': {
-      const expected = { pool: f.pool, wantsFlags: f.perKey, suffixes: f.suffixes, keys: f.keys };
+      const isUncounted = f.uncounted ?? false;
+      const expected = { pool: f.pool, wantsFlags: f.perKey, isUncounted, suffixes: f.suffixes, keys: f.keys };
       return { encoded: encodeExists(expected), decoded: decodeExists(body, 100), expected };
     }
     case 'GET':
@@ -167,6 +170,8 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       return { encoded: encodeFingerprint(f), decoded: decodeFingerprint(body), expected: f };
     case 'EVENTS':
       return { encoded: encodeEvents(f), decoded: decodeEvents(body), expected: f };
+    case 'LOOKUPS':
+      return { encoded: encodeLookups(f), decoded: decodeLookups(body), expected: f };
     case 'CLEAR':
       return { encoded: encodePools(f.pools), decoded: decodePools(body), expected: f.pools };
     case 'UNREGION':

@@ -54,3 +54,13 @@ test('clients: a report of another version has what it has', (t) => {
     t.true(unlistedCount([member('node', clients)], 0) <= 1);
   }
 });
+
+test('clients: the hit rate is of what was asked for: of lookups, and of the reads of clients that make none', (t) => {
+  const asks = fakeClient('asks', { lookups: 8, found: 2, hits: 2, misses: 0 });
+  const reads = fakeClient('reads', { lookups: 0, found: 0, hits: 3, misses: 1 });
+  const { lookups, found, ...earlier } = fakeClient('of an earlier version', { hits: 1, misses: 1 });
+  const idle = fakeClient('idle', { lookups: 0, found: 0, hits: 0, misses: 0 });
+  const members = [member('node', { attached: 4, busiest: [asks, reads, earlier, idle] })];
+  const rates = Object.fromEntries(clientLines(members).map(({ name, prefixHit }) => [name, prefixHit]));
+  t.deepEqual(rates, { asks: 0.25, reads: 0.75, 'of an earlier version': 0.5, idle: null });
+});

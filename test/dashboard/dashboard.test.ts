@@ -554,7 +554,7 @@ withBrowser(
       'staged',
       '12,345',
       '3',
-      '93.0 %',
+      '75.0 %',
       '58.1 MiB',
       '31.3 MiB',
       '2',
@@ -577,7 +577,7 @@ withBrowser(
     first!.overrides = { clients: { socket: '', attached: 1, busiest: [fakeClient('last', { hits: 0, misses: 0 })] } };
     await poll(page, 1);
     t.deepEqual(await names(), ['last']);
-    t.is(await page.locator('[data-client="last"] [data-label="Hit rate"]').textContent(), '–');
+    t.is(await page.locator('[data-client="last"] [data-label="Prefix hit"]').textContent(), '–');
     first!.overrides = {};
     await poll(page, 1);
     t.true(await section.isHidden());

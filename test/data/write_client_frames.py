@@ -35,6 +35,7 @@ TYPES = {
     "UNPIN": 17,
     "EVENTS": 18,
     "FINGERPRINT": 19,
+    "LOOKUPS": 20,
 }
 BOOT = bytes(range(0x10, 0x20))
 ATTACH = bytes(range(0xA0, 0xB0))
@@ -236,6 +237,12 @@ request(
     text16("kv") + b"\1\2" + text16("-k") + text16("-v") + keys("a", "schlüssel", ""),
     {"pool": "kv", "perKey": True, "suffixes": ["-k", "-v"], "keys": ["a", "schlüssel", ""]},
 )
+request(
+    "exists that the node does not count",
+    "EXISTS",
+    text16("mamba") + b"\3\0" + keys("a"),
+    {"pool": "mamba", "perKey": True, "uncounted": True, "suffixes": [], "keys": ["a"]},
+)
 answer("exists is answered", "EXISTS", pack("<I", 2), {"request": {"keys": 2, "perKey": False}, "prefix": 2})
 answer(
     "exists is answered for each key",
@@ -382,6 +389,9 @@ request("fence of one request", "FENCE", pack("<I", 6), {"of": 6})
 request("fence of all requests", "FENCE", pack("<I", 0), {"of": 0}, id_=0xFFFFFFFF, deadline_ms=0xFFFFFFFF)
 answer("fence is answered", "FENCE", b"", {})
 request("cancel", "CANCEL", pack("<I", 6), {"of": 6}, deadline_ms=0)
+
+# LOOKUPS
+request("lookups", "LOOKUPS", pack("<QQ", 0x123456789A, 5), {"asked": 0x123456789A, "found": 5}, deadline_ms=0)
 
 # DELETE, CLEAR, STATS, PING, STAT
 request("delete", "DELETE", text16("kv") + keys("a", "b"), {"pool": "kv", "keys": ["a", "b"]})

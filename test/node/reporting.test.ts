@@ -273,6 +273,8 @@ test('reporting: a node with a client socket tells who is attached; one without 
     requests: 3,
     errors: 1,
     in_flight: 0,
+    lookups: 0,
+    found: 0,
     hits: 1,
     misses: 1,
     pages_written: 1,

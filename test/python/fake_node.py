@@ -19,13 +19,15 @@ from typing import Any
 
 NAMES = "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS FINGERPRINT"
 #: The name of each type of request by its number.
-TYPES = dict(enumerate(NAMES.split(), 1))
+TYPES = dict(enumerate(NAMES.split(), 1)) | {20: "LOOKUPS"}
 HEADER = struct.Struct("<IHHII")
 MAX_PIN_MS = 600_000
 OPTIONS: dict[str, Any] = {
     "capabilities": 3,
     # STATS has what the requests for pages told.
     "shows_told": False,
+    # STATS has the pages that were looked up, and found.
+    "shows_lookups": False,
     "max_keys": 8192,
     "max_body_bytes": 1 << 26,
     "max_in_flight": 256,
@@ -104,7 +106,10 @@ def _file(reader: Reader) -> dict[str, Any]:
 def _exists(reader: Reader) -> dict[str, Any]:
     pool, flags = reader.text16(), reader.number(1)
     suffixes = [reader.text16() for _ in range(reader.number(1))]
-    return {"pool": pool, "perKey": flags == 1, "suffixes": suffixes, "keys": reader.keys()}
+    if flags > 3:
+        raise ValueError(f"flags of {flags}")
+    uncounted = {"uncounted": True} if flags & 2 else {}
+    return {"pool": pool, "perKey": flags & 1 == 1, **uncounted, "suffixes": suffixes, "keys": reader.keys()}
 
 
 def _told(reader: Reader, flags: int, is_set: bool) -> dict[str, Any]:
@@ -152,6 +157,7 @@ DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "SET_BYTES": _set_bytes,
     "FENCE": lambda reader: {"of": reader.number(4)},
     "CANCEL": lambda reader: {"of": reader.number(4)},
+    "LOOKUPS": lambda reader: {"asked": reader.number(8), "found": reader.number(8)},
     "DELETE": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
     "CLEAR": lambda reader: {"pools": [reader.text16() for _ in range(reader.number(2))]},
     "STATS": lambda reader: {},
@@ -227,6 +233,9 @@ class Peer:
             end = self.held.pop(fields["of"], None)
             if end is not None and not self.ignores_cancel:
                 end()
+            return
+        if name == "LOOKUPS":
+            self.count_lookup(fields["asked"], fields["found"])
             return
         keys = fields.get("keys") or [""]
         if self.misbehave(keys[0], type_, request_id, fields):
@@ -361,6 +370,8 @@ class Peer:
             all((fields["pool"], key + suffix) in self.node.pages for suffix in suffixes) for key in fields["keys"]
         ]
         prefix = ([*flags, False]).index(False)
+        if not fields.get("uncounted"):
+            self.count_lookup(len(flags), prefix)
         return struct.pack("<I", prefix) + (bytes(flags) if fields["perKey"] else b"")
 
     def get(self, fields: dict[str, Any]) -> bytes | int:
@@ -403,6 +414,10 @@ class Peer:
             self.node.pages[fields["pool"], key] = bytes.fromhex(page)
         return b"\1" * len(fields["keys"])
 
+    def count_lookup(self, asked: int, found: int) -> None:
+        lookups = self.node.lookups
+        self.node.lookups = (lookups[0] + asked, lookups[1] + found)
+
     def fence(self, fields: dict[str, Any]) -> bytes | int:
         return b""
 
@@ -418,7 +433,8 @@ class Peer:
     def stats(self, fields: dict[str, Any]) -> bytes | int:
         shown = {"told": self.told, "expiries": self.expiries, "priorities": self.priorities}
         told = shown if self.node.options["shows_told"] else {}
-        return json.dumps({"pages": len(self.node.pages), **told}).encode()
+        lookups = {"lookups": self.node.lookups} if self.node.options["shows_lookups"] else {}
+        return json.dumps({"pages": len(self.node.pages), **told, **lookups}).encode()
 
     def ping(self, fields: dict[str, Any]) -> bytes | int:
         return self.node.boot_token
@@ -452,6 +468,7 @@ class FakeNode:
         token = self.options["boot_token"]
         self.boot_token = os.urandom(16) if token is None else bytes.fromhex(token)
         self.pages: dict[tuple[str, str], bytes] = {}
+        self.lookups = (0, 0)
         self.peers: dict[bytes, Peer] = {}
         self.ending: threading.Event | None = None
         # Whoever can attach finds the socket of descriptors, too.

@@ -48,7 +48,8 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
         case "UNREGION":
             return protocol.number_body(fields["regionId"])
         case "EXISTS":
-            return protocol.exists_head(pool, fields["suffixes"], fields["perKey"]) + keys
+            uncounted = fields.get("uncounted", False)
+            return protocol.exists_head(pool, fields["suffixes"], fields["perKey"], uncounted) + keys
         case "GET" | "SET":
             head = protocol.transfer_head(pool, flags, len(fields["pages"][0]))
             return head + keys + protocol.encode_pieces(flat_pieces(fields["pages"]))
@@ -60,6 +61,8 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
             return protocol.bytes_head(pool, flags) + keys + lengths + b"".join(pages)
         case "FENCE" | "CANCEL":
             return protocol.number_body(fields["of"])
+        case "LOOKUPS":
+            return protocol.lookups_body(fields["asked"], fields["found"])
         case "PIN":
             return protocol.pin_head(pool, fields["forMs"]) + keys
         case "DELETE" | "STAT" | "UNPIN":
@@ -130,7 +133,7 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
 
 class GoldenFrames(unittest.TestCase):
     def test_every_type_has_frames(self) -> None:
-        for kind, names in (("request", set(TYPES.values())), ("answer", set(TYPES.values()) - {"CANCEL"})):
+        for kind, names in (("request", set(TYPES.values())), ("answer", set(TYPES.values()) - {"CANCEL", "LOOKUPS"})):
             self.assertEqual({frame["type"] for frame in FRAMES if frame["kind"] == kind}, names)
         for kind in ("record", "record-answer"):
             self.assertEqual({frame["type"] for frame in FRAMES if frame["kind"] == kind}, {"REGION", "STAGING"})

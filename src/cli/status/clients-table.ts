@@ -24,8 +24,13 @@ export function furtherClients(nodes: readonly ClientsOfNode[]): string[] {
   });
 }
 
+/** Part of what a client asked for that was there: of its lookups, or, if it makes none, of its reads. */
+function hitsOf({ lookups = 0, found = 0, hits, misses }: ClientReport): string {
+  return lookups > 0 ? formatShare(found, lookups) : formatShare(hits, hits + misses);
+}
+
 function clientRow(nodeId: string, client: ClientReport): Record<string, string> {
-  const { name, pid, mode, requests, in_flight, hits, misses } = client;
+  const { name, pid, mode, requests, in_flight } = client;
   return {
     client: name,
     process: String(pid),
@@ -33,7 +38,7 @@ function clientRow(nodeId: string, client: ClientReport): Record<string, string>
     mode,
     requests: formatCount(requests),
     'in flight': formatCount(in_flight),
-    hits: formatShare(hits, hits + misses),
+    hits: hitsOf(client),
     read: formatSize(client.read_bytes),
     written: formatSize(client.written_bytes),
     errors: formatCount(client.errors),

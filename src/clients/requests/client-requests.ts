@@ -45,6 +45,9 @@ export interface ClientRequestsParts {
   readonly caller: number;
 }
 
+/** Why a request ends that its client has cancelled: the reason of its signal. */
+export const CANCELLED: Error = new DOMException('cancelled by the client', 'AbortError');
+
 const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
 /** Pages that one GET_BYTES reads at once. */
 const BYTES_READ_AT_ONCE_MAX_COUNT = 16;
@@ -104,7 +107,7 @@ export class ClientRequests {
 
   async #exists(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { namespace, counts } = this.#parts;
-    const { pool, wantsFlags, suffixes, keys } = decodeExists(body, CLIENT_REQUEST_MAX_KEYS);
+    const { pool, wantsFlags, isUncounted, suffixes, keys } = decodeExists(body, CLIENT_REQUEST_MAX_KEYS);
     const parts = suffixes.length === 0 ? [''] : suffixes;
     if (keys.length * parts.length > CLIENT_REQUEST_MAX_KEYS) {
       throw new RequestError(
@@ -121,7 +124,8 @@ export class ClientRequests {
         ? found
         : keys.map((_, i) => found.slice(i * parts.length, (i + 1) * parts.length).every((flag) => flag));
     const prefix = prefixLength(isThere);
-    counts.lookup(keys.length, prefix);
+    // The caller of a lookup that was cancelled has found nothing, and states that itself.
+    if (!isUncounted && signal.reason !== CANCELLED) counts.lookup(keys.length, prefix);
     const answer = Buffer.alloc(wantsFlags ? 4 + keys.length : 4);
     answer.writeUInt32LE(prefix);
     if (wantsFlags) answer.set(flagsOf(isThere), 4);

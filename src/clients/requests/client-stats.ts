@@ -1,5 +1,6 @@
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { CLIENT_NAMES_MAX_COUNT } from '../../base/limits.js';
+import { countLookup } from '../../metrics/lookup-counting.js';
 import { clientSeries } from '../../metrics/metric-catalogue.js';
 import { Status } from '../wire/messages.js';
 
@@ -17,6 +18,7 @@ export interface ClientFigures {
   readonly read_bytes: number;
   readonly pages_written: number;
   readonly written_bytes: number;
+  /** Pages that the client has looked up, and those of them that were there from the first on without a gap. */
   readonly lookups: number;
   readonly found: number;
   /** Bytes of pages, read and written, by the way in which they travelled. */
@@ -72,9 +74,14 @@ export class ClientCounts {
     this.#metrics.count('meshcache_client_errors_total', 1, { client: this.#client, reason });
   }
 
-  lookup(keys: number, found: number): void {
-    this.#figures.lookups += keys;
+  /** Counts a lookup of `asked` pages, of which the first `found` are there without a gap. */
+  lookup(asked: number, found: number): void {
+    const client = this.#client;
+    this.#figures.lookups += asked;
     this.#figures.found += found;
+    countLookup(this.#metrics, asked, found);
+    this.#metrics.count('meshcache_client_lookup_pages_total', found, { client, result: 'found' });
+    this.#metrics.count('meshcache_client_lookup_pages_total', asked - found, { client, result: 'missing' });
   }
 
   /** Counts a read; `results` has one element for each page. */

@@ -3,6 +3,7 @@ import type { KeyNamespace } from '../../core/index.js';
 import { BodyReader, BodyWriter } from './body.js';
 import { isOfSet, NO_FLAGS, type RequestFlags, readFlags, type ToldFlags, writeFlags } from './request-flags.js';
 
+export { decodeExists, type ExistsRequest, encodeExists } from './lookup-messages.js';
 export type { RequestFlags, ToldFlags } from './request-flags.js';
 
 /*
@@ -46,6 +47,7 @@ export const RequestType = {
   unpin: 17,
   events: 18,
   fingerprint: 19,
+  lookups: 20,
 } as const;
 export type RequestType = (typeof RequestType)[keyof typeof RequestType];
 
@@ -73,6 +75,7 @@ export const Capability = {
   events: 64,
   priority: 128,
   fingerprints: 256,
+  lookups: 512,
 } as const;
 
 export interface FrameHeader {
@@ -270,34 +273,6 @@ export function decodeRegionRequest(
   }
   reader.end();
   return { pool, ...flags, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
-}
-
-/** Body of EXISTS. */
-export interface ExistsRequest {
-  readonly pool: string;
-  readonly wantsFlags: boolean;
-  readonly suffixes: readonly string[];
-  readonly keys: string[];
-}
-
-export function encodeExists({ pool, wantsFlags, suffixes, keys }: ExistsRequest): Buffer {
-  const writer = new BodyWriter(64 + 70 * keys.length);
-  writer
-    .text16(pool)
-    .u8(wantsFlags ? 1 : 0)
-    .u8(suffixes.length);
-  for (const suffix of suffixes) writer.text16(suffix);
-  return writer.keys(keys).done();
-}
-
-export function decodeExists(body: Buffer, maxKeys: number): ExistsRequest {
-  const reader = new BodyReader(body);
-  const pool = reader.text16();
-  const wantsFlags = flag(reader.u8());
-  const suffixes = Array.from({ length: reader.u8() }, () => reader.text16());
-  const keys = reader.keys(maxKeys);
-  reader.end();
-  return { pool, wantsFlags, suffixes, keys };
 }
 
 /** GET_BYTES, DELETE, STAT and UNPIN: a pool and keys. GET_BYTES has a byte of flags between them. */

@@ -1,5 +1,6 @@
 import { compareNames } from '../../base/names.js';
-import { amount } from './loose.js';
+import { shareOf } from './counts.js';
+import { amount, type LooseReport } from './loose.js';
 import type { Member } from './members.js';
 
 /** Rows that a browser can update every second. */
@@ -13,8 +14,8 @@ export interface ClientLine {
   readonly mode: string;
   readonly requests: number;
   readonly inFlight: number;
-  readonly hits: number;
-  readonly misses: number;
+  /** Part of what it asked for that was there: of its lookups, or, if it makes none, of its reads; null if it asked for nothing. */
+  readonly prefixHit: number | null;
   readonly readBytes: number;
   readonly writtenBytes: number;
   readonly errors: number;
@@ -42,6 +43,14 @@ export function unlistedCount(members: readonly Member[], lineCount: number): nu
   return Math.max(0, attached - lineCount);
 }
 
+type LooseClient = NonNullable<NonNullable<LooseReport['clients']>['busiest']>[number];
+
+function prefixHitOf({ lookups, found, hits, misses }: LooseClient): number | null {
+  return amount(lookups) > 0
+    ? shareOf(amount(found), amount(lookups))
+    : shareOf(amount(hits), amount(hits) + amount(misses));
+}
+
 function linesOf({ nodeId, state, report }: Member): ClientLine[] {
   if (state !== 'up') return [];
   return (report?.clients?.busiest ?? []).map((client) => ({
@@ -51,8 +60,7 @@ function linesOf({ nodeId, state, report }: Member): ClientLine[] {
     mode: String(client.mode ?? ''),
     requests: amount(client.requests),
     inFlight: amount(client.in_flight),
-    hits: amount(client.hits),
-    misses: amount(client.misses),
+    prefixHit: prefixHitOf(client),
     readBytes: amount(client.read_bytes),
     writtenBytes: amount(client.written_bytes),
     errors: amount(client.errors),

@@ -1,5 +1,4 @@
 import { type ClientLine, clientLines, unlistedCount } from '../data/clients.js';
-import { shareOf } from '../data/counts.js';
 import type { Member } from '../data/members.js';
 import { isolated, make, setAttribute, setHidden, setText } from './dom.js';
 import { formatBytes, formatCount, formatShare, UNKNOWN } from './format.js';
@@ -10,7 +9,7 @@ const COLUMNS = [
   'Mode',
   'Requests',
   'In flight',
-  'Hit rate',
+  'Prefix hit',
   'Read',
   'Written',
   'Errors',
@@ -81,7 +80,6 @@ class Row {
   }
 
   update(line: ClientLine): void {
-    const hitRate = shareOf(line.hits, line.hits + line.misses);
     setAttribute(this.element, 'data-client', line.name);
     setText(this.#name, line.name);
     setText(this.#process, `process ${line.pid}`);
@@ -90,7 +88,7 @@ class Row {
       line.mode,
       formatCount(line.requests),
       formatCount(line.inFlight),
-      hitRate === null ? UNKNOWN : formatShare(hitRate),
+      line.prefixHit === null ? UNKNOWN : formatShare(line.prefixHit),
       formatBytes(line.readBytes),
       formatBytes(line.writtenBytes),
       formatCount(line.errors),

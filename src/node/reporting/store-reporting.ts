@@ -103,7 +103,7 @@ export function clientsReport(socket: string, attached: readonly ClientInfo[]): 
 }
 
 function clientReport(client: ClientInfo): ClientReport {
-  const { name, pid, mode, requests, errors, in_flight, hits, misses } = client;
+  const { name, pid, mode, requests, errors, in_flight, lookups, found, hits, misses } = client;
   const { pages_written, read_bytes, written_bytes, mapped_bytes } = client;
   return {
     name,
@@ -112,6 +112,8 @@ function clientReport(client: ClientInfo): ClientReport {
     requests,
     errors,
     in_flight,
+    lookups,
+    found,
     hits,
     misses,
     pages_written,

@@ -46,6 +46,11 @@ def bytes_pool(pool: str) -> str:
     return pool + _BYTES_POOL
 
 
+def main_pool(pool: str) -> bool:
+    """Whether requests name the main pool so, for keys of either kind."""
+    return pool.removesuffix(_BYTES_POOL) in ("", "kv")
+
+
 def checked_text(text: str, what: str) -> str:
     """A string that fits into a request."""
     if not isinstance(text, str):

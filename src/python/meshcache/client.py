@@ -30,6 +30,7 @@ from .arguments import (
     flat_view,
     hint_number,
     keys_of,
+    main_pool,
     pin_milliseconds,
     priority_number,
 )
@@ -411,10 +412,15 @@ class Client:
         *,
         suffixes: Sequence[str] = (),
         pool: str = "kv",
+        counted: bool | None = None,
         timeout: float | None = None,
     ) -> list[bool]:
-        """Which keys are there. With suffixes a key is there when key + suffix is, for each of them."""
-        return self._exists(keys, suffixes, pool, timeout, True)[1]
+        """Which keys are there. With suffixes a key is there when key + suffix is, for each of them.
+
+        `counted`, here and below: whether this is a lookup in `stats()` and in the node's metrics. All its keys count as asked for, and those
+        from the first on without a gap as found. Default: in the pool "kv" only, as further pools are asked for the same pages.
+        """
+        return self._exists(keys, suffixes, pool, timeout, True, counted)[1]
 
     @watched
     def exists_prefix(
@@ -423,10 +429,22 @@ class Client:
         *,
         suffixes: Sequence[str] = (),
         pool: str = "kv",
+        counted: bool | None = None,
         timeout: float | None = None,
     ) -> int:
         """How many keys are there from the first on, without a gap."""
-        return self._exists(keys, suffixes, pool, timeout, False)[0]
+        return self._exists(keys, suffixes, pool, timeout, False, counted)[0]
+
+    def count_lookup(self, asked: int, found: int) -> None:
+        """Counts a lookup that this client cannot see whole: of `asked` pages the first `found` were there without a gap.
+
+        For programs that look up one request in several calls, which they then make with `counted=False`.
+        """
+        if not 0 <= found <= asked < 1 << 53:
+            raise ValueError(f"a lookup finds 0 to all of its pages, got {found!r} of {asked!r}")
+        attachment = self._attachment()
+        self._counters.add_lookup(asked, found, is_told=False)
+        self._tell_lookups(attachment)
 
     @overload
     def delete(self, keys: str | bytes, *, pool: str = "kv", timeout: float | None = None) -> bool:  # type: ignore[misc]  # a string is a sequence of strings
@@ -558,6 +576,8 @@ class Client:
 
     def stats(self) -> dict[str, Any]:
         """What this client has counted, how pages move, and, as "node", what the node has counted for it (None without one)."""
+        if not self._closed:
+            self._tell_lookups(self._link.current())
         body = self._ask(protocol.STATS, b"", min(_STATS_SECONDS, self._settings.timeout))
         node = None if body is None else _json(body)
         regions = [
@@ -672,6 +692,7 @@ class Client:
         pool: str,
         timeout: float | None,
         per_key: bool,
+        counted: bool | None,
     ) -> tuple[int, list[bool]]:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
@@ -679,9 +700,24 @@ class Client:
         if len(suffixes) > protocol.MAX_SUFFIXES:
             raise ValueError(f"{len(suffixes)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
         attachment = self._attachment()
-        if attachment is None or not keys:
-            return 0, [False] * len(keys)
-        return self._requests.exists(attachment, keys, pool, suffixes, per_key, deadline)
+        counts = main_pool(pool) if counted is None else counted
+        prefix, flags, is_told = 0, [False] * len(keys), False
+        if attachment is not None and keys:
+            prefix, flags, is_told = self._requests.exists(attachment, keys, pool, suffixes, per_key, deadline, counts)
+        if counts:
+            self._counters.add_lookup(len(keys), prefix, is_told=is_told)
+            self._tell_lookups(attachment)
+        return prefix, flags
+
+    def _tell_lookups(self, attachment: Attachment | None) -> None:
+        """Tells the node of lookups that it has not counted; without waiting. What cannot be told now is told later."""
+        if attachment is None or not attachment.hello.capabilities & protocol.CAN_COUNT:
+            return
+        asked, found = self._counters.take_untold()
+        if asked == 0:
+            return
+        if not attachment.connection.tell(protocol.LOOKUPS, protocol.lookups_body(asked, found), monotonic()):
+            self._counters.leave_untold(asked, found)
 
     def _ask(self, type_: int, body: bytes, timeout: float | None) -> bytes | None:
         """One request that is not about keys; its answer when it is done."""

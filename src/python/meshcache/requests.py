@@ -62,6 +62,13 @@ class Told:
         return protocol.bytes_head(self.pool, self._flags(hello))
 
 
+def _fit(keys: Sequence[str], room: int) -> bool:
+    """Whether keys fit into so many bytes of a body, however many bytes their characters have."""
+    if len(keys) * (2 + protocol.MAX_TEXT_BYTES) + 4 <= room:
+        return True
+    return 4 + 2 * len(keys) + 4 * sum(map(len, keys)) <= room
+
+
 def _no_tail(low: int, high: int) -> bytes:
     return b""
 
@@ -176,12 +183,23 @@ class Requests:
         suffixes: Sequence[str],
         per_key: bool,
         deadline: float,
-    ) -> tuple[int, list[bool]]:
-        """How many keys are there from the first on, and, with `per_key`, which ones are."""
+        counts: bool,
+    ) -> tuple[int, list[bool], bool]:
+        """How many keys are there from the first on, and, with `per_key`, which ones are; then whether the node has counted the lookup.
+
+        `counts`: whether it is to count it. It cannot when the keys need several requests.
+        """
+        limits = attachment.hello
         head = protocol.exists_head(pool, suffixes, per_key)
+        max_keys = max(1, limits.max_keys // max(1, len(suffixes)))
+        is_counted = counts and len(keys) <= max_keys and _fit(keys, limits.max_body_bytes - len(head))
+        if not is_counted and limits.capabilities & protocol.CAN_COUNT:
+            head = protocol.exists_head(pool, suffixes, per_key, uncounted=True)
         flags = [False] * len(keys) if per_key else []
         prefix = 0
-        for low, high, call in self.send(attachment, protocol.EXISTS, lambda: head, keys, _no_tail, deadline):
+        sent = self.send(attachment, protocol.EXISTS, lambda: head, keys, _no_tail, deadline, max_keys=max_keys)
+        answered = 0
+        for low, high, call in sent:
             if not self.wait(attachment, call, deadline):
                 continue
             try:
@@ -189,11 +207,12 @@ class Requests:
             except Violation as violation:
                 self._failed(attachment, str(violation))
                 continue
+            answered += 1
             if prefix == low:
                 prefix += found
             if per_key:
                 flags[low:high] = found_flags
-        return prefix, flags
+        return prefix, flags, is_counted and answered == 1
 
     def get_bytes(
         self,

@@ -36,6 +36,8 @@ export interface RespSession {
   send(reads: Parameters<RespPages['send']>[0]): Promise<void>;
   /** Counts an ended command. */
   count(spec: CommandSpec, result: CommandResult): void;
+  /** Counts keys that were looked up, and those that have a value. */
+  countLookup(asked: number, found: number): void;
   /** Ends the connection when all answers have been sent. */
   quit(): void;
 }

@@ -111,7 +111,12 @@ function counting(count: (keys: readonly string[], session: RespSession) => Prom
   };
 }
 
-const EXISTS = counting(async (keys, { pages, signal }) => (await pages.exists(keys, signal)).map(Number));
+/** EXISTS; it answers how many of its keys have a value, so that each key is a lookup of its own. */
+const EXISTS = counting(async (keys, session) => {
+  const flags = await session.pages.exists(keys, session.signal);
+  session.countLookup(keys.length, flags.filter((isThere) => isThere).length);
+  return flags.map(Number);
+});
 
 /** DEL and UNLINK: 1 for each key that had a value, NaN if a node has not confirmed that it is gone. */
 const DELETES = counting(async (keys, { pages, signal }) => {

@@ -191,6 +191,8 @@ export function fakeClient(name: string, more: Partial<ClientReport> = {}): Clie
     requests: 12_345,
     errors: 0,
     in_flight: 3,
+    lookups: 2000,
+    found: 1500,
     hits: 930,
     misses: 70,
     pages_written: 500,

@@ -11,6 +11,7 @@ import {
   encodeEvents,
   encodeEventsAnswer,
 } from '../../../src/clients/wire/events.js';
+import { decodeLookups, encodeLookups } from '../../../src/clients/wire/lookup-messages.js';
 import {
   decodeBytesAnswer,
   decodeDescriptorRequest,
@@ -53,6 +54,7 @@ import { inPieces, piecesOf } from '../pieces.js';
 const NAMESPACE = { modelName: 'm', tag: 't', tpRank: 1, tpSize: 2, ppRank: 0, ppSize: 1, isMlaModel: false };
 const HELLO = encodeHello({ minVersion: 1, maxVersion: 1, name: 'fuzz', pid: 1 });
 const EVENTS = encodeEvents({ position: '', pools: ['', 'mamba'] });
+const LOOKUPS = encodeLookups({ asked: 7, found: 3 });
 const PIN = encodePin({ pool: 'kv', forMs: 60_000, keys: ['a', 'ü', ''] });
 const pieces = { pieceCount: 2, offsets: [0, 8, 16, 24], lengths: [8, 8, 8, 8], regionIds: [0, 1, 0, 1] };
 const BODIES: readonly Buffer[] = [
@@ -91,6 +93,7 @@ const REGION_LIMITS = { maxKeys: 64, maxPieces: 256 };
 const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unknown])[] = [
   twice(decodeHello, encodeHello),
   twice((body) => decodeExists(body, 64), encodeExists),
+  twice(decodeLookups, encodeLookups),
   twice((body) => decodeRegionRequest(body, REGION_LIMITS), encodeRegionRequest),
   twice(
     (body) => decodeKeyRequest(body, 64, { hasFlags: true }),
@@ -194,7 +197,7 @@ function requestIdsIn(stream: Buffer): { readonly ids: number[]; readonly isComp
   while (stream.length - at >= FRAME_HEADER_BYTES) {
     const { bodyBytes, type, requestId } = decodeHeader(stream.subarray(at));
     if (stream.length - at - FRAME_HEADER_BYTES < bodyBytes) return { ids, isComplete: false };
-    if (type !== RequestType.cancel) ids.push(requestId);
+    if (type !== RequestType.cancel && type !== RequestType.lookups) ids.push(requestId);
     at += FRAME_HEADER_BYTES + bodyBytes;
   }
   return { ids, isComplete: at === stream.length };
@@ -224,6 +227,7 @@ export const clientConnection: Fuzzer = {
       [RequestType.file, BODIES[8] as Buffer],
       [RequestType.fence, Buffer.alloc(4)],
       [RequestType.cancel, Buffer.from([3, 0, 0, 0])],
+      [RequestType.lookups, LOOKUPS],
       [RequestType.unregion, Buffer.from([1, 0, 0, 0])],
       [RequestType.ping, Buffer.alloc(0)],
       [RequestType.events, EVENTS],

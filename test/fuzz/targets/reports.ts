@@ -38,6 +38,8 @@ const CLIENT = {
   requests: 1,
   errors: 0,
   in_flight: 0,
+  lookups: 9,
+  found: 8,
   hits: 1,
   misses: 2,
   pages_written: 3,

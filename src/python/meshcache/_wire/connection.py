@@ -160,9 +160,13 @@ class Connection:
 
     def cancel(self, call: Call, deadline: float) -> None:
         """Tells the node to end a request as soon as it can."""
+        self.tell(protocol.CANCEL, protocol.number_body(call.request_id), deadline)
+
+    def tell(self, type_: int, body: bytes, deadline: float) -> bool:
+        """Sends what has no answer. False: nothing that a node could act on was sent."""
         with self._lock:
             request_id = self._take_id()
-        self._send(protocol.frame(protocol.CANCEL, request_id, 0, protocol.number_body(call.request_id)), deadline)
+        return self._send(protocol.frame(type_, request_id, 0, body), deadline)
 
     def abandon(self, call: Call) -> None:
         """Nobody waits for this call any more; whoever reads next takes its answer."""

@@ -30,6 +30,7 @@ PIN: Final = 16
 UNPIN: Final = 17
 EVENTS: Final = 18
 FINGERPRINT: Final = 19
+LOOKUPS: Final = 20
 
 DONE: Final = 0
 BAD_REQUEST: Final = 1
@@ -48,6 +49,7 @@ CAN_PIN: Final = 32
 CAN_TELL_EVENTS: Final = 64
 CAN_RANK: Final = 128
 CAN_TELL_FINGERPRINTS: Final = 256
+CAN_COUNT: Final = 512
 
 EVENTS_NOTHING: Final = 0
 EVENTS_RESET: Final = 1
@@ -222,9 +224,14 @@ def number_body(number: int) -> bytes:
     return number.to_bytes(4, "little")
 
 
-def exists_head(pool: str, suffixes: Sequence[str], per_key: bool) -> bytes:
-    """EXISTS before its keys."""
-    return text16(pool) + bytes((per_key, len(suffixes))) + b"".join(map(text16, suffixes))
+def exists_head(pool: str, suffixes: Sequence[str], per_key: bool, uncounted: bool = False) -> bytes:
+    """EXISTS before its keys. `uncounted`: LOOKUPS states what came of it."""
+    return text16(pool) + bytes((per_key | uncounted << 1, len(suffixes))) + b"".join(map(text16, suffixes))
+
+
+def lookups_body(asked: int, found: int) -> bytes:
+    """LOOKUPS."""
+    return struct.pack("<QQ", asked, found)
 
 
 def flags_of(

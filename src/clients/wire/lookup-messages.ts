@@ -1,0 +1,57 @@
+import { ProtocolError } from '../../base/errors.js';
+import { BodyReader, BodyWriter } from './body.js';
+
+/** Body of EXISTS. */
+export interface ExistsRequest {
+  readonly pool: string;
+  readonly wantsFlags: boolean;
+  /** Whether the client states by LOOKUPS what came of it; default: not. Only for nodes with `Capability.lookups`. */
+  readonly isUncounted?: boolean;
+  readonly suffixes: readonly string[];
+  readonly keys: string[];
+}
+
+/** Body of LOOKUPS: keys that programs have looked up, and those found from the first on without a gap. */
+export interface LookupCounts {
+  readonly asked: number;
+  readonly found: number;
+}
+
+const FLAG_PER_KEY = 1;
+const FLAG_UNCOUNTED = 2;
+const FLAGS_MAX = 3;
+
+export function encodeExists({ pool, wantsFlags, isUncounted, suffixes, keys }: ExistsRequest): Buffer {
+  const writer = new BodyWriter(64 + 70 * keys.length);
+  writer
+    .text16(pool)
+    .u8((wantsFlags ? FLAG_PER_KEY : 0) | (isUncounted ? FLAG_UNCOUNTED : 0))
+    .u8(suffixes.length);
+  for (const suffix of suffixes) writer.text16(suffix);
+  return writer.keys(keys).done();
+}
+
+export function decodeExists(body: Buffer, maxKeys: number): Required<ExistsRequest> {
+  const reader = new BodyReader(body);
+  const pool = reader.text16();
+  const flags = reader.u8();
+  if (flags > FLAGS_MAX) throw new ProtocolError(`flags of ${flags}; 0 to ${FLAGS_MAX} are known`);
+  const suffixes = Array.from({ length: reader.u8() }, () => reader.text16());
+  const keys = reader.keys(maxKeys);
+  reader.end();
+  const [wantsFlags, isUncounted] = [(flags & FLAG_PER_KEY) !== 0, (flags & FLAG_UNCOUNTED) !== 0];
+  return { pool, wantsFlags, isUncounted, suffixes, keys };
+}
+
+export function encodeLookups({ asked, found }: LookupCounts): Buffer {
+  return new BodyWriter(16).u64(asked).u64(found).done();
+}
+
+/** Throws `ProtocolError`. */
+export function decodeLookups(body: Buffer): LookupCounts {
+  const reader = new BodyReader(body);
+  const [asked, found] = [reader.u64(), reader.u64()];
+  reader.end();
+  if (found <= asked) return { asked, found };
+  throw new ProtocolError(`${found} keys found of ${asked}`);
+}
