@@ -61,7 +61,7 @@ export class ClientMemory {
 
   /** Capability bits: features that this node offers to a client. */
   capabilitiesFor(client: ClientConnection): number {
-    const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
+    const shared = this.#isAble ? Capability.descriptors | Capability.staging | Capability.stagedReads : 0;
     return ALWAYS | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
   }
 

@@ -15,13 +15,14 @@ import type { CallerPage } from './call/caller-page.js';
 import { slicesOf } from './call/page-slices.js';
 import type { ReasonLog } from './call/reason-log.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
-import { CopiedReads, type FirstCopies } from './copied-reads.js';
+import { CopiedReads, type CopiedReadsParts, type FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
 import { locatePages } from './locate-pages.js';
 import type { ObjectTier } from './objects/object-tier.js';
 import { ObjectTierReads } from './objects/object-tier-reads.js';
 import type { PageStatements } from './page-statements.js';
+import { type PageRoom, type PlacedPage, PlacedReads } from './placed-reads.js';
 import { JoinedReads } from './remote/joined-reads.js';
 import { KnownLocations } from './remote/known-locations.js';
 import { indicesByNode, type RemoteOutcome } from './remote/remote-outcome.js';
@@ -67,6 +68,7 @@ export class PageReads {
   readonly #knownLocations: KnownLocations;
   readonly #joined: JoinedReads;
   readonly #copied: CopiedReads;
+  readonly #placed: PlacedReads;
   /** Undefined without a disk. */
   readonly #ownDisk: OwnDiskReads | undefined;
   /** Undefined without an object store. */
@@ -87,12 +89,15 @@ export class PageReads {
       knownLocations: this.#knownLocations,
       voidBelow: (key, version) => statements.voidBelow(key, version),
     });
-    this.#copied = new CopiedReads({
+    const reading: Omit<CopiedReadsParts, 'clock'> = {
       locate: (keys, options) => this.#locate(keys, options),
       read: (keys, pages, options, located) => this.get(keys, pages, options, located),
       isClosed: () => this.#closed,
-      clock,
-    });
+    };
+    const copied = new CopiedReads({ ...reading, clock });
+    this.#copied = copied;
+    const readAgain = (key: string, options: CallOptions) => copied.get(key, { ...options, maxBytes: PAGE_MAX_BYTES });
+    this.#placed = new PlacedReads({ ...reading, readAgain });
     const firstOwners = (keys: readonly string[]) => directory.firstOwners(keys);
     this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock });
     const confirm = (keys: readonly string[]) => statements.confirm(keys);
@@ -165,6 +170,11 @@ export class PageReads {
   /** Reads copies of the first pages; see `PageStore.getFirstCopies`. */
   getFirstCopies(keys: readonly string[], options: CallOptions & { readonly maxBytes: number }): Promise<FirstCopies> {
     return this.#copied.getFirst(keys, options);
+  }
+
+  /** Reads pages one behind the other into a room; see `PageStore.getPlaced`. */
+  getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions): Promise<(PlacedPage | null)[]> {
+    return this.#placed.get(keys, room, options);
   }
 
   /** Holds a page of the own pool; see `PageStore.serve`. */

@@ -27,6 +27,7 @@ import { ObjectTier, type ObjectTierParts, type ObjectTierStats } from './object
 import { PageReads } from './page-reads.js';
 import { PageStatements } from './page-statements.js';
 import { PageWrites } from './page-writes.js';
+import type { PageRoom, PlacedPage } from './placed-reads.js';
 import type { Promotions } from './remote/remote-reads.js';
 
 /** An object store, and what its tier needs beside the parts of a page store. */
@@ -232,6 +233,15 @@ export class PageStore {
   ): Promise<FirstCopies> {
     this.#checkOpen();
     return inTime(this.#parts.clock, options, (call) => this.#reads.getFirstCopies(keys, call));
+  }
+
+  /**
+   * Reads pages of any length one behind the other into the room; null: a miss. What has no room behind those before it is
+   * not read, and its result says how long it is. The room is in use until the promise has resolved.
+   */
+  async getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions = {}): Promise<(PlacedPage | null)[]> {
+    this.#checkOpen();
+    return inTime(this.#parts.clock, options, (call) => this.#reads.getPlaced(keys, room, call));
   }
 
   /** Lengths of the pages in the own pool; null: the page is not there. Does not count as a use. */

@@ -41,6 +41,12 @@ import {
   type Status,
 } from '../../src/clients/wire/messages.js';
 import { decodePin, encodePin } from '../../src/clients/wire/pin-messages.js';
+import {
+  decodeGetStaged,
+  decodeStagedAnswer,
+  encodeGetStaged,
+  encodeStagedAnswer,
+} from '../../src/clients/wire/staged-messages.js';
 import type { Tier } from '../../src/types.js';
 import { numberBody } from '../_support/clients/test-client.js';
 
@@ -78,6 +84,7 @@ const TYPES: Readonly<Record<string, number>> = {
   EVENTS: RequestType.events,
   FINGERPRINT: RequestType.fingerprint,
   LOOKUPS: RequestType.lookups,
+  GET_STAGED: RequestType.getStaged,
 };
 const NOTHING = Buffer.alloc(0);
 const LIMITS = { maxKeys: 100, maxPieces: 100 };
@@ -154,6 +161,11 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       return regionCase(body, f);
     case 'GET_BYTES':
       return keyCase(body, f, true);
+    case 'GET_STAGED': {
+      const { pool, hint, continues, offset, room: roomBytes, keys } = f;
+      const expected = { pool, hint, continues, offset, roomBytes, keys };
+      return { encoded: encodeGetStaged(expected), decoded: decodeGetStaged(body, 100), expected };
+    }
     case 'DELETE':
     case 'STAT':
     case 'UNPIN':
@@ -227,6 +239,14 @@ function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
       (page: string): BytesResult => (page === 'miss' ? LENGTH_MISS : page === 'again' ? LENGTH_NO_ROOM : hex(page)),
     );
     return { encoded: encodeBytesAnswer(expected), decoded: decodeBytesAnswer(body, f.request.keys), expected };
+  }
+  if (type === 'GET_STAGED') {
+    const expected = f.pages.map((page: 'miss' | readonly [number | 'again', number]) => {
+      if (page === 'miss') return null;
+      const [offset, length] = page;
+      return { offset: offset === 'again' ? undefined : offset, length };
+    });
+    return { encoded: encodeStagedAnswer(expected), decoded: decodeStagedAnswer(body, f.request.keys), expected };
   }
   if (type === 'EVENTS') {
     const { kind, position, atMs, groups } = f;

@@ -86,6 +86,47 @@ say('ok')
 );
 
 withPython(
+  `client memory: pages of any length are read into staging memory, of this node and of another${why}`,
+  async (t) => {
+    const [here, there] = (await startNodes(t, 2)) as [MeshCacheStore, MeshCacheStore];
+    await there.set('far', content(7, 300_000));
+    await here.set('near', content(8, 1000));
+    const before = descriptorCount();
+    await runEngine(
+      t,
+      here,
+      `
+GET_STAGED = 19
+e = Engine()
+
+def read(keys, offset, room, flags=0):
+    data = [key.encode() for key in keys]
+    packed = struct.pack('<I', len(data)) + b''.join(struct.pack('<H', len(k)) for k in data) + b''.join(data)
+    status, answer = e.request(GET_STAGED, struct.pack('<HBQI', 0, flags, offset, room) + packed)
+    return status, list(struct.iter_unpack('<II', answer)) if status == 0 else answer
+
+assert read(['near'], 0, 10)[0] == 2, 'there is no staging memory yet'
+(status, length), s = e.staging(MiB)
+assert (status, length) == (0, MiB)
+assert read(['far', 'none', 'near', 'near'], 4096, 400000) == (0, [(0, 300000), (0xffffffff, 0), (300000, 1000), (301000, 1000)])
+assert s[304096:305096] == s[305096:306096]
+# What has no room is told its length, and what follows is read.
+assert read(['far', 'near'], 0, 1000) == (0, [(0xfffffffe, 300000), (0, 1000)])
+assert s[0:1000] == s[304096:305096]
+assert read([], 0, 0) == (0, [])
+for offset, room in ((MiB, 1), (MiB - 10, 11), (1 << 40, 1)):
+    assert read(['near'], offset, room)[0] == 1
+for flags in (1, 16, 32, 128):
+    assert read(['near'], 0, 1000, flags)[0] == 1
+assert read(['near'], MiB - 1000, 1000, 2 << 1 | 8) == (0, [(0, 1000)])
+say('ok')
+`,
+    );
+    await nothingIsLeft(t, here, before);
+  },
+);
+
+withPython(
   `client memory: staging memory is the node’s, one a client, and may be mixed with regions${why}`,
   async (t) => {
     const store = await startNode(t);

@@ -36,6 +36,7 @@ TYPES = {
     "EVENTS": 18,
     "FINGERPRINT": 19,
     "LOOKUPS": 20,
+    "GET_STAGED": 21,
 }
 BOOT = bytes(range(0x10, 0x20))
 ATTACH = bytes(range(0xA0, 0xB0))
@@ -471,6 +472,21 @@ answer(
         "atMs": 1_790_000_000_123,
         "groups": [{"pool": 1, "tier": None, "keys": ["gone"]}, {"pool": 0, "tier": "memory", "keys": ["a", "b"]}],
     },
+)
+
+# GET_STAGED
+staged = text16("kv") + bytes((2 << 1 | 8,)) + pack("<QI", 1 << 20, 65_536) + keys("a", "bé", "")
+request(
+    "get staged",
+    "GET_STAGED",
+    staged,
+    {"pool": "kv", "hint": 2, "continues": True, "offset": 1 << 20, "room": 65_536, "keys": ["a", "bé", ""]},
+)
+answer(
+    "get staged is answered: a page, a miss, one without room",
+    "GET_STAGED",
+    pack("<6I", 128, 4096, 0xFFFFFFFF, 0, 0xFFFFFFFE, 1 << 20),
+    {"request": {"keys": 3}, "pages": [[128, 4096], "miss", ["again", 1 << 20]]},
 )
 answer("not available here", "FILE", b"FILE", {"message": "FILE"}, status=7)
 answer("the node has failed", "STAT", "défaut".encode(), {"message": "défaut"}, status=8)

@@ -17,9 +17,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-NAMES = "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS FINGERPRINT"
+NAMES = (
+    "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS"
+    " FINGERPRINT LOOKUPS GET_STAGED"
+)
 #: The name of each type of request by its number.
-TYPES = dict(enumerate(NAMES.split(), 1)) | {20: "LOOKUPS"}
+TYPES = dict(enumerate(NAMES.split(), 1))
 HEADER = struct.Struct("<IHHII")
 MAX_PIN_MS = 600_000
 OPTIONS: dict[str, Any] = {
@@ -138,6 +141,12 @@ def _get_bytes(reader: Reader) -> dict[str, Any]:
     return {"pool": pool, **_told(reader, flags, False), "keys": reader.keys()}
 
 
+def _get_staged(reader: Reader) -> dict[str, Any]:
+    pool, flags = reader.text16(), reader.number(1)
+    fields = {"pool": pool, **_told(reader, flags, False), "offset": reader.number(8), "room": reader.number(4)}
+    return fields | {"keys": reader.keys()}
+
+
 def _set_bytes(reader: Reader) -> dict[str, Any]:
     pool, flags = reader.text16(), reader.number(1)
     told, keys = _told(reader, flags, True), reader.keys()
@@ -154,6 +163,7 @@ DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "GET": lambda reader: _transfer(reader, False),
     "SET": lambda reader: _transfer(reader, True),
     "GET_BYTES": _get_bytes,
+    "GET_STAGED": _get_staged,
     "SET_BYTES": _set_bytes,
     "FENCE": lambda reader: {"of": reader.number(4)},
     "CANCEL": lambda reader: {"of": reader.number(4)},
@@ -243,7 +253,7 @@ class Peer:
         self.finish(type_, request_id, fields)
 
     def finish(self, type_: int, request_id: int, fields: dict[str, Any]) -> None:
-        if TYPES[type_] in ("GET", "SET", "GET_BYTES", "SET_BYTES"):
+        if TYPES[type_] in ("GET", "SET", "GET_BYTES", "SET_BYTES", "GET_STAGED"):
             self.told.append((len(fields["keys"]), fields.get("hint", 0), fields.get("continues", False)))
         if TYPES[type_] in ("SET", "SET_BYTES"):
             self.expiries.append(fields.get("expiresInMs"))
@@ -408,6 +418,22 @@ class Peer:
                 lengths.append(len(page))
                 pages.append(page)
         return struct.pack(f"<{len(lengths)}I", *lengths) + b"".join(pages)
+
+    def get_staged(self, fields: dict[str, Any]) -> bytes | int:
+        places: list[int] = []
+        used = 0
+        for key in fields["keys"]:
+            page = self.node.pages.get((fields["pool"], key))
+            if page is None:
+                places += (0xFFFFFFFF, 0)
+            elif used + len(page) > fields["room"]:
+                places += (0xFFFFFFFE, len(page))
+            else:
+                at = fields["offset"] + used
+                self.memory(0)[at : at + len(page)] = page
+                places += (used, len(page))
+                used += len(page)
+        return struct.pack(f"<{len(places)}I", *places)
 
     def set_bytes(self, fields: dict[str, Any]) -> bytes | int:
         for key, page in zip(fields["keys"], fields["pages"]):

@@ -330,7 +330,7 @@ class Pages(NodeTest):
 
     def test_pages_as_bytes(self) -> None:
         self.node(max_body_bytes=1000)
-        client = self.client()
+        client = self.client(mode="bytes")
         self.assertTrue(client.set("a", b"abc"))
         self.assertTrue(client.set("b", array.array("H", [1, 2]), named=False, pool="other"))
         self.assertTrue(client.set("empty", b""))
@@ -346,7 +346,7 @@ class Pages(NodeTest):
     def test_requests_and_answers_that_both_fill_the_socket(self) -> None:
         # The fake node takes no request before its answers are taken.
         self.node(max_body_bytes=160_000)
-        client = self.client(timeout=PATIENCE_SECONDS / 2)
+        client = self.client(timeout=PATIENCE_SECONDS / 2, mode="bytes")
         keys = [f"{index:050000}" for index in range(40)]
         self.assertEqual(client.set_many(keys, [bytes(50_000)] * 40), [True] * 40)
         self.assertEqual(client.get_many(keys), [bytes(50_000)] * 40)

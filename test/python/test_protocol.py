@@ -55,6 +55,8 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
             return head + keys + protocol.encode_pieces(flat_pieces(fields["pages"]))
         case "GET_BYTES":
             return protocol.bytes_head(pool, flags) + keys
+        case "GET_STAGED":
+            return protocol.staged_head(pool, flags, fields["offset"], fields["room"]) + keys
         case "SET_BYTES":
             pages = [bytes.fromhex(page) for page in fields["pages"]]
             lengths = protocol.encode_lengths([len(page) for page in pages])
@@ -110,6 +112,13 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
                 body, request["keys"], lambda index, length, page: pages.append(names.get(length, page.hex()))
             )
             return {"request": request, "pages": pages}
+        case "GET_STAGED":
+            places = protocol.decode_places(body, request["keys"], 1 << 16)
+            shown = ["miss" if at == protocol.MISS else [at, length] for at, length in places]
+            again = [
+                ["again", length] if at == protocol.ASK_AGAIN else shown[i] for i, (at, length) in enumerate(places)
+            ]
+            return {"request": request, "pages": again}
         case "PING":
             return {"bootToken": body.hex()}
         case "FINGERPRINT" if "clients" in fields:
@@ -170,7 +179,19 @@ class GoldenFrames(unittest.TestCase):
                     self.assertEqual({"message": data[16:].decode()}, frame["fields"])
 
     def test_answers_of_another_length_are_violations(self) -> None:
-        checked = ("HELLO", "EXISTS", "GET", "SET", "SET_BYTES", "DELETE", "GET_BYTES", "PIN", "UNPIN", "EVENTS")
+        checked = (
+            "HELLO",
+            "EXISTS",
+            "GET",
+            "SET",
+            "SET_BYTES",
+            "DELETE",
+            "GET_BYTES",
+            "PIN",
+            "UNPIN",
+            "EVENTS",
+            "GET_STAGED",
+        )
         for frame in (frame for frame in FRAMES if frame["kind"] == "answer" and frame["status"] == 0):
             if frame["type"] not in checked:
                 continue

@@ -4,6 +4,7 @@ import type { RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
 import type { PagePinOptions, PageWriteOptions, StoredPages } from '../../store/namespace/namespace-pages.js';
+import type { PageRoom, PlacedPage } from '../../store/placed-reads.js';
 import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
@@ -58,6 +59,15 @@ export class ClientNamespace {
     options: RequestOptions & { readonly pool: string; readonly maxBytes: number; readonly signal: AbortSignal },
   ): Promise<Uint8Array | 'too-large' | null> {
     return this.#in(options.pool, () => this.#pages.getCopyWithin(key, options));
+  }
+
+  /** Reads pages of any length into a room. */
+  getPlaced(
+    keys: readonly string[],
+    room: PageRoom,
+    options: RequestOptions & { readonly pool: string; readonly signal: AbortSignal },
+  ): Promise<(PlacedPage | null)[]> {
+    return this.#in(options.pool, () => this.#pages.getPlaced(keys, room, options));
   }
 
   set(

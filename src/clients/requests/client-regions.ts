@@ -2,10 +2,11 @@ import { assert, assertAtMost } from '../../base/assert.js';
 import { MeshCacheError } from '../../base/errors.js';
 import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../../base/limits.js';
 import { HostRegion } from '../../memory/host-region.js';
-import type { CallerPage } from '../../store/call/caller-page.js';
+import { type CallerPage, RegionPage } from '../../store/call/caller-page.js';
 import { checkDistinct } from '../../store/namespace/host-pool.js';
+import type { PageRoom } from '../../store/placed-reads.js';
 import type { LocalRange } from '../../transport/contract/transport.js';
-import { type PieceColumns, type RegionRequest, Status } from '../wire/messages.js';
+import { type PieceColumns, type RegionRequest, STAGING_REGION, Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
 import { ClientFile, type FilePiece } from './client-files.js';
 
@@ -124,6 +125,28 @@ export class ClientRegions {
     }
   }
 
+  /**
+   * Bytes of the staging memory for pages whose lengths are not known; it stays until `release`. Throws {@link RequestError} if the client
+   * has no such memory.
+   */
+  holdStaging(offset: number, length: number): HeldRoom {
+    const region = this.#regions.get(STAGING_REGION);
+    if (region === undefined) throw noRegion(STAGING_REGION);
+    const { memory } = region;
+    if (offset + length > memory.length || !(memory instanceof HostRegion)) {
+      throw new RequestError(
+        Status.badRequest,
+        `${length} bytes from offset ${offset} on; the staging memory has ${memory.length}`,
+      );
+    }
+    region.users++;
+    return {
+      length,
+      pageAt: (at, bytes) => new RegionPage(memory, memory.start + offset + at, bytes),
+      release: () => this.#unhold(new Map([[STAGING_REGION, region]])),
+    };
+  }
+
   /** Ends the use of regions. Throws {@link RequestError} if the memory of one was cut short meanwhile. */
   #unhold(regions: ReadonlyMap<number, ClientRegion>): void {
     let damaged: number | undefined;
@@ -211,6 +234,11 @@ export class HeldPages {
   release(): void {
     this.#release();
   }
+}
+
+/** Memory for pages whose lengths are not known; `release` must be called once, when nothing touches it any more. */
+export interface HeldRoom extends PageRoom {
+  readonly release: () => void;
 }
 
 /** Memory of this node that stands in for pages in files; it is free from `usedBytes` on. */

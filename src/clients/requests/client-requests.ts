@@ -32,6 +32,7 @@ import {
 import { decodePin } from '../wire/pin-messages.js';
 import { RequestError } from '../wire/request-error.js';
 import { isOfSet } from '../wire/request-flags.js';
+import { decodeGetStaged, encodeStagedAnswer } from '../wire/staged-messages.js';
 import { ClientEvents } from './client-events.js';
 import type { ClientNamespace } from './client-namespace.js';
 import type { ClientRegions, HeldPages } from './client-regions.js';
@@ -81,6 +82,8 @@ export class ClientRequests {
         return this.#get(body, signal);
       case RequestType.set:
         return this.#set(body, signal);
+      case RequestType.getStaged:
+        return this.#getStaged(body, signal);
       case RequestType.getBytes:
         return this.#getBytes(body, signal);
       case RequestType.setBytes:
@@ -148,6 +151,26 @@ export class ClientRequests {
     });
     counts.read(wayOf(request), held.pages, results);
     return flagsOf(results);
+  }
+
+  /** Reads pages of any length into the staging memory. */
+  async #getStaged(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { namespace, regions, counts, caller } = this.#parts;
+    const request = decodeGetStaged(body, CLIENT_REQUEST_MAX_KEYS);
+    const { keys, pool } = request;
+    const room = regions.holdStaging(request.offset, request.roomBytes);
+    const placed = await released(room, () => {
+      const options = { ...told(request), caller, pool, signal };
+      return signal.aborted ? keys.map(() => null) : namespace.getPlaced(keys, room, options);
+    });
+    // A page without room is asked for again, and counts then.
+    const known = placed.filter((page) => page === null || page.offset !== undefined);
+    counts.read(
+      'staged',
+      known.map((page) => ({ length: page?.length ?? 0 })),
+      known.map((page) => page !== null),
+    );
+    return encodeStagedAnswer(placed);
   }
 
   async #set(body: Buffer, signal: AbortSignal): Promise<Buffer> {
@@ -298,7 +321,7 @@ export class ClientRequests {
  * Runs `use`, and then releases the regions in any case. Memory that was cut short is reported before any other
  * failure.
  */
-async function released<T>(held: HeldPages, use: () => Promise<T> | T): Promise<T> {
+async function released<T>(held: Pick<HeldPages, 'release'>, use: () => Promise<T> | T): Promise<T> {
   try {
     return await use();
   } finally {

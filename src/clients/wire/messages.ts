@@ -48,6 +48,7 @@ export const RequestType = {
   events: 18,
   fingerprint: 19,
   lookups: 20,
+  getStaged: 21,
 } as const;
 export type RequestType = (typeof RequestType)[keyof typeof RequestType];
 
@@ -76,6 +77,7 @@ export const Capability = {
   priority: 128,
   fingerprints: 256,
   lookups: 512,
+  stagedReads: 1024,
 } as const;
 
 export interface FrameHeader {

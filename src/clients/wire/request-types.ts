@@ -12,4 +12,5 @@ export const CANCELLABLE_TYPES: ReadonlySet<number> = new Set([
   RequestType.delete,
   RequestType.pin,
   RequestType.events,
+  RequestType.getStaged,
 ]);

@@ -47,6 +47,9 @@ class Attachment:
         #: Regions that the node moves pages into and out of itself.
         self.direct: frozenset[int] = frozenset()
         self.staging: Staging | None = None
+        self._is_staging_refused = False
+        #: The length of pages that were read last, by pool: that of the next ones, as far as can be guessed.
+        self.page_bytes: dict[str, int] = {}
         #: A node that does not answer at the socket of descriptors in time is attached to anew, instead of done without what it is asked for.
         self.insists = True
         #: Set when the client has left this connection for one with another namespace.
@@ -103,11 +106,16 @@ class Attachment:
         return bool(self.hello.capabilities & (protocol.CAN_TAKE_DESCRIPTORS | protocol.CAN_OPEN_FILES))
 
     @property
+    def gives_staging(self) -> bool:
+        """Whether staging memory may be had, which is not for those who want their pages on the socket."""
+        capabilities, most = self.hello.capabilities, self.hello.max_staging_bytes
+        is_possible = bool(capabilities & protocol.CAN_GIVE_STAGING) and most > 0 and not self._is_staging_refused
+        return is_possible and self._settings.mode != "bytes"
+
+    @property
     def may_stage(self) -> bool:
-        """Whether the node gives staging memory, and it is wanted."""
-        return self._settings.mode in ("auto", "staged") and bool(
-            self.hello.capabilities & protocol.CAN_GIVE_STAGING and self.hello.max_staging_bytes > 0
-        )
+        """Whether pages of regions may go through staging memory."""
+        return self.gives_staging and self._settings.mode != "direct"
 
     def mode_without_regions(self) -> str:
         """How pages of a region that can be shared would move."""
@@ -124,7 +132,7 @@ class Attachment:
             self.direct |= {region.region_id}
             region.mode = "direct"
             return ""
-        if self.ensure_staging(deadline):
+        if self.may_stage and self.ensure_staging(deadline):
             region.mode = "staged"
         elif self._add_file(region, deadline):
             self.direct |= {region.region_id}
@@ -150,13 +158,14 @@ class Attachment:
             self.connection.abandon(call)
 
     def ensure_staging(self, deadline: float) -> bool:
-        """Has staging memory, asked for when there is none yet."""
-        if self.staging is None and self.may_stage:
+        """Has staging memory, asked for when there is none yet. Raises AttachError."""
+        if self.staging is None and self.gives_staging:
             wanted = min(self._settings.staging_bytes, self.hello.max_staging_bytes)
             record = protocol.staging_record(self.hello.attach_token, wanted)
             status, length, descriptor = self._exchange(record, None, deadline)
             if status == LATE and self.insists:
                 raise AttachError("the node did not give staging memory in time")
+            self._is_staging_refused = status not in (protocol.DONE, LATE)
             if descriptor is None:
                 return False
             try:

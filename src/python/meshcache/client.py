@@ -16,6 +16,7 @@ from typing import Any, Final, cast, overload
 
 from ._memory.memory import Backing, Memory, find_backing, is_writable, mapping_of
 from ._memory.region import Region
+from ._moves.transfer import Transfer
 from ._wire import protocol
 from ._wire.late_calls import LateCalls, watched
 from ._wire.namespace import Namespace
@@ -42,7 +43,6 @@ from .link import Link
 from .pages import Pages, Piece, as_lists, check_apart, pages_by_pieces
 from .requests import Requests, Told
 from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket
-from .transfer import Transfer
 
 #: The node's own statistics are waited for no longer than this.
 _STATS_SECONDS: Final = 1.0
@@ -305,21 +305,10 @@ class Client:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
         told = Told(pool, hint=hint_number(hint))
-        pages: list[bytes | None] = [None] * len(keys)
         attachment = self._attachment()
         if attachment is None or not keys:
-            return pages
-        size = 0
-
-        def visit(index: int, page: memoryview) -> None:
-            nonlocal size
-            pages[index] = bytes(page)
-            size += len(page)
-
-        self._requests.get_bytes(attachment, keys, told, deadline, visit)
-        misses = pages.count(None)
-        self._counters.add_all({"hits": len(keys) - misses, "misses": misses, "bytes_read_bytes": size})
-        return pages
+            return [None] * len(keys)
+        return self._transfer.fetch(attachment, keys, told, deadline)
 
     def set(
         self,
@@ -380,12 +369,7 @@ class Client:
         if attachment is None or not keys:
             return [False] * len(keys)
         told.check(attachment.hello)
-        sizes = [view.nbytes for view in views]
-        results = self._requests.set_bytes(attachment, keys, sizes, views.__getitem__, told, deadline)
-        good = results.count(True)
-        size = sum(size for size, result in zip(sizes, results) if result)
-        self._counters.add_all({"sets": good, "sets_failed": len(keys) - good, "bytes_written_bytes": size})
-        return results
+        return self._transfer.store(attachment, keys, views, told, deadline)
 
     # Keys
 

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Final
 
 from ._memory.region import Region
+from ._memory.staging import Staging
 from ._wire.connection import ANSWERED, LOST, PENDING, Call
 from .attachment import Attachment, AttachError, Refused
 from .counters import Counters
@@ -114,6 +115,21 @@ class Link:
                     self._add_region(attachment, region, deadline)
                 except AttachError as error:
                     attachment.connection.fail(str(error))
+
+    def staging(self, attachment: Attachment, deadline: float) -> Staging | None:
+        """Staging memory of the connection, asked for when there is none yet; None when the node gives none, or not in time."""
+        if attachment.staging is not None or not attachment.gives_staging:
+            return attachment.staging
+        if not self._attach_lock.acquire(timeout=max(0.0, min(deadline - monotonic(), threading.TIMEOUT_MAX))):
+            return attachment.staging
+        try:
+            attachment.ensure_staging(deadline)
+        except AttachError:
+            # It may come in time for a later call.
+            return None
+        finally:
+            self._attach_lock.release()
+        return attachment.staging
 
     def remove_region(self, region: Region, deadline: float) -> None:
         """The node lets go of a region, if there is one."""

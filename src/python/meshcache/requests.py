@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
-
 from ._wire import protocol
 from ._wire.connection import LOST, PENDING, Call
 from ._wire.protocol import Hello, Violation
@@ -16,13 +14,6 @@ from .settings import Settings
 #: Keys from `low` to `high`, and their request.
 Sent = tuple[int, int, Call]
 Tail = Callable[[int, int], bytes]
-
-#: Bytes of the lengths that come with the pages of an answer to GET_BYTES.
-_LENGTH_BYTES: Final = 4
-#: Bytes of an expiry.
-_EXPIRY_BYTES: Final = 8
-#: More bytes than any body has.
-_NEVER_FITS: Final = 1 << 62
 
 
 class Told:
@@ -52,6 +43,10 @@ class Told:
             return protocol.flags_of(self._named, expires_in_ms=self._expires_in_ms, priority=priority)
         continues, self._has_begun = self._has_begun, True
         return protocol.flags_of(self._named, self._hint, continues, self._expires_in_ms, priority)
+
+    def staged(self, hello: Hello, offset: int, room: int) -> bytes:
+        """GET_STAGED before its keys."""
+        return protocol.staged_head(self.pool, self._flags(hello), offset, room)
 
     def transfer(self, hello: Hello, pieces: int) -> bytes:
         """GET and SET before their keys."""
@@ -108,13 +103,27 @@ class Requests:
                     middle = (low + high) // 2
                     ranges += ((middle, high), (low, middle))
                 continue
-            call = attachment.connection.submit(type_, body, deadline, under_way)
+            call = self.submit(attachment, type_, body, deadline, under_way=under_way)
             next_head = head() if ranges else b""
             if call is None:
                 break
-            self._counters.add("requests")
             sent.append((low, high, call))
         return sent
+
+    def submit(
+        self,
+        attachment: Attachment,
+        type_: int,
+        body: bytes,
+        deadline: float,
+        pages: Sequence[memoryview] = (),
+        under_way: list[Call] | None = None,
+    ) -> Call | None:
+        """Sends a request, as `Connection.submit` does, and counts it."""
+        call = attachment.connection.submit(type_, body, deadline, under_way, pages=pages)
+        if call is not None:
+            self._counters.add("requests")
+        return call
 
     def wait(self, attachment: Attachment, call: Call, deadline: float) -> bool:
         """Waits for an answer of status 0. A request whose time is over is cancelled, and its answer left to others."""
@@ -133,7 +142,7 @@ class Requests:
         if call.status == protocol.DONE:
             return True
         text = call.body[:500].decode(errors="replace")
-        self._failed(attachment, f"request of type {call.type} has failed (status {call.status}): {text}")
+        self.failed(attachment, f"request of type {call.type} has failed (status {call.status}): {text}")
         return False
 
     def flags(self, attachment: Attachment, call: Call, count: int) -> list[bool]:
@@ -142,7 +151,7 @@ class Requests:
             try:
                 return protocol.decode_flags(call.body, count)
             except Violation as violation:
-                self._failed(attachment, str(violation))
+                self.failed(attachment, str(violation))
         return [False] * count
 
     def per_key(
@@ -205,7 +214,7 @@ class Requests:
             try:
                 found, found_flags = protocol.decode_exists(call.body, high - low, per_key)
             except Violation as violation:
-                self._failed(attachment, str(violation))
+                self.failed(attachment, str(violation))
                 continue
             answered += 1
             if prefix == low:
@@ -214,114 +223,7 @@ class Requests:
                 flags[low:high] = found_flags
         return prefix, flags, is_counted and answered == 1
 
-    def get_bytes(
-        self,
-        attachment: Attachment,
-        keys: Sequence[str],
-        told: Told,
-        deadline: float,
-        visit: Callable[[int, memoryview], None],
-        sizes: Sequence[int] | None = None,
-    ) -> None:
-        """Reads pages on the socket; `visit` gets index and bytes of those that are there. Sizes are those to be expected."""
-        room = attachment.hello.max_body_bytes
-        groups = [list(range(len(keys)))] if sizes is None else _groups_by_size(sizes, room)
-        while groups:
-            waves = [(group, self._send_group(attachment, told, keys, group, deadline)) for group in groups]
-            groups = []
-            for group, sent in waves:
-                for low, high, call in sent:
-                    if self.wait(attachment, call, deadline):
-                        groups += self._take_pages(attachment, group[low:high], call, visit)
-
-    def _send_group(
-        self, attachment: Attachment, told: Told, keys: Sequence[str], group: list[int], deadline: float
-    ) -> list[Sent]:
-        wanted = [keys[index] for index in group]
-
-        def head() -> bytes:
-            return told.bytes(attachment.hello)
-
-        return self.send(attachment, protocol.GET_BYTES, head, wanted, _no_tail, deadline)
-
-    def _take_pages(
-        self, attachment: Attachment, group: list[int], call: Call, visit: Callable[[int, memoryview], None]
-    ) -> list[list[int]]:
-        """Hands out the pages of an answer; returns which keys to ask for again, in fewer at once."""
-        again: list[int] = []
-
-        def take(index: int, length: int, page: memoryview) -> None:
-            if length == protocol.ASK_AGAIN:
-                again.append(group[index])
-            elif length != protocol.MISS:
-                visit(group[index], page)
-
-        try:
-            protocol.decode_pages(call.body, len(group), take)
-        except Violation as violation:
-            self._failed(attachment, str(violation))
-            return []
-        if len(group) == 1 or not again:
-            return []
-        if len(again) < len(group):
-            return [again]
-        return [again[: len(again) // 2], again[len(again) // 2 :]]
-
-    def set_bytes(
-        self,
-        attachment: Attachment,
-        keys: Sequence[str],
-        sizes: Sequence[int],
-        page: Callable[[int], bytes | memoryview],
-        told: Told,
-        deadline: float,
-    ) -> list[bool]:
-        """Writes pages on the socket. `page` gives the bytes of one of them."""
-        results = [False] * len(keys)
-        limits = attachment.hello
-
-        def head() -> bytes:
-            return told.bytes(limits)
-
-        # A character has at most 4 bytes; a key has its length beside it, and so has its page.
-        width = 1 if all(map(str.isascii, keys)) else 4
-        needed = [
-            size + len(key) * width + 2 if size <= limits.max_page_bytes else _NEVER_FITS
-            for key, size in zip(keys, sizes)
-        ]
-        room = limits.max_body_bytes - len(protocol.bytes_head(told.pool)) - _EXPIRY_BYTES - 4
-        calls: list[tuple[list[int], Sent]] = []
-        for group in _groups_by_size(needed, room):
-
-            def tail(low: int, high: int, group: list[int] = group) -> bytes:
-                indices = group[low:high]
-                return protocol.encode_lengths([sizes[index] for index in indices]) + b"".join(map(page, indices))
-
-            wanted = [keys[index] for index in group]
-            for sent in self.send(attachment, protocol.SET_BYTES, head, wanted, tail, deadline):
-                calls.append((group, sent))
-        for group, (low, high, call) in calls:
-            if self.wait(attachment, call, deadline):
-                for index, flag in zip(group[low:high], self.flags(attachment, call, high - low)):
-                    results[index] = flag
-        return results
-
-    def _failed(self, attachment: Attachment, problem: str) -> None:
+    def failed(self, attachment: Attachment, problem: str) -> None:
+        """Counts an answer that is none, and says so in the log at the level of debugging."""
         self._counters.add("errors")
         self._settings.logger.debug("node %s: %s", attachment.hello.node_id, problem)
-
-
-def _groups_by_size(sizes: Sequence[int], room: int) -> list[list[int]]:
-    """Indices in groups that fit into one body together; what does not fit alone is in none."""
-    groups: list[list[int]] = []
-    used = room
-    for index, size in enumerate(sizes):
-        needed = size + _LENGTH_BYTES
-        if needed > room:
-            continue
-        if used + needed > room:
-            groups.append([])
-            used = 0
-        groups[-1].append(index)
-        used += needed
-    return groups

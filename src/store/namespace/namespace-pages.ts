@@ -5,6 +5,7 @@ import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies } from '../copied-reads.js';
 import type { PageStore } from '../page-store.js';
 import type { ClientPins } from '../pins/pinning.js';
+import type { PageRoom, PlacedPage } from '../placed-reads.js';
 import { MAIN_POOL } from './hybrid.js';
 
 /**
@@ -103,6 +104,15 @@ export class StoredPages implements NamespacePages {
     { pool, ...call }: PageReadOptions & { readonly maxBytes: number },
   ): Promise<FirstCopies> {
     return this.#pages.getFirstCopies(this.objectKeys(keys, pool), call);
+  }
+
+  /** Reads pages of any length into a room; see `PageStore.getPlaced`. */
+  getPlaced(
+    keys: readonly string[],
+    room: PageRoom,
+    { pool, ...call }: PageReadOptions,
+  ): Promise<(PlacedPage | null)[]> {
+    return this.#pages.getPlaced(this.objectKeys(keys, pool), room, call);
   }
 
   /** Lengths of the pages in the pool of this node; null: the page is not there. */

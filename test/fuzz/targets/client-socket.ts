@@ -41,6 +41,12 @@ import {
 } from '../../../src/clients/wire/messages.js';
 import { decodePin, encodePin } from '../../../src/clients/wire/pin-messages.js';
 import { RequestError } from '../../../src/clients/wire/request-error.js';
+import {
+  decodeGetStaged,
+  decodeStagedAnswer,
+  encodeGetStaged,
+  encodeStagedAnswer,
+} from '../../../src/clients/wire/staged-messages.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import type { PageEvent } from '../../../src/store/events/page-events.js';
@@ -77,6 +83,7 @@ const BODIES: readonly Buffer[] = [
   }),
   EVENTS,
   PIN,
+  encodeGetStaged({ pool: 'kv', offset: 64, roomBytes: 4096, keys: ['a', 'ü', ''] }),
   encodeEventsAnswer({
     kind: 'changed',
     position: '1-1',
@@ -112,6 +119,8 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice(decodeEvents, encodeEvents),
   twice((body) => decodeEventsAnswer(body, 2), encodeEventsAnswer),
   twice((body) => decodePin(body, 64), encodePin),
+  twice((body) => decodeGetStaged(body, 64), encodeGetStaged),
+  twice((body) => decodeStagedAnswer(body, 2), encodeStagedAnswer),
 ];
 
 function twice<T>(decode: (body: Buffer) => T, encode: (value: T) => Buffer) {

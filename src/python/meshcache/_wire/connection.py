@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, sleep
 from typing import Final
 
@@ -23,6 +23,8 @@ LOST: Final = 2
 _SLICE_SECONDS: Final = 0.1
 #: After this long, many slices, whoever still seems to use a closed connection was interrupted.
 _INTERRUPTED_SECONDS: Final = 5.0
+#: Pieces of memory that one call of the kernel sends at most; it takes 1,024.
+_PARTS_AT_ONCE: Final = 256
 #: A node that has said nothing for this long, with a request overdue, is taken to be frozen.
 _SILENCE_SECONDS: Final = 1.0
 
@@ -108,11 +110,18 @@ class Connection:
         self._receiver.max_body_bytes = max_body_bytes
 
     def submit(
-        self, type_: int, body: bytes, deadline: float, under_way: list[Call] | None = None, keep: object = None
+        self,
+        type_: int,
+        body: bytes,
+        deadline: float,
+        under_way: list[Call] | None = None,
+        keep: object = None,
+        pages: Sequence[memoryview] = (),
     ) -> Call | None:
         """Sends a request. None: nothing that a node could act on was sent.
 
         `under_way` has the call from before the first byte is sent, whatever interrupts this, and the call has what it keeps.
+        `pages`, of bytes, are the end of the body, and are sent from where they lie.
         """
         call = Call(type_, keep)
         try:
@@ -126,7 +135,9 @@ class Connection:
             left_ms = int(min(left * 1000, 0xFFFFFFFF))
             deadline_ms = max(1, min(left_ms - 1, left_ms * 9 // 10))
             call.sent_at = monotonic()
-            if left > 0 and self._send(protocol.frame(type_, call.request_id, deadline_ms, body), deadline):
+            page_bytes = sum(map(len, pages))
+            head = protocol.frame(type_, call.request_id, deadline_ms, body, page_bytes)
+            if left > 0 and self._send(head, deadline, pages):
                 return call
             self._forget(call)
             if under_way is not None:
@@ -327,14 +338,14 @@ class Connection:
             self._pending.pop(call.request_id, None)
             self._give_room()
 
-    def _send(self, data: bytes, deadline: float) -> bool:
+    def _send(self, data: bytes, deadline: float, pages: Sequence[memoryview] = ()) -> bool:
         """Sends all of it or, without harm, nothing; the connection ends when there is no other way."""
         left = deadline - monotonic()
         try:
             if not self._send_lock.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
                 return False
             try:
-                return self._send_all(data, deadline)
+                return self._send_all([memoryview(data), *pages], deadline)
             finally:
                 self._send_lock.release()
         except OSError as error:
@@ -345,24 +356,31 @@ class Connection:
             self.fail("interrupted")
             raise
 
-    def _send_all(self, data: bytes, deadline: float) -> bool:
+    def _send_all(self, parts: list[memoryview], deadline: float) -> bool:
         """With the lock for sending."""
         if self.closed:
             return False
-        sent = 0
-        view = memoryview(data)
-        while sent < len(data):
+        has_begun = False
+        at = 0
+        while at < len(parts):
             try:
-                sent += self._sock.send(view[sent:] if sent else data)
+                sent = self._sock.sendmsg(parts[at : at + _PARTS_AT_ONCE])
             except BlockingIOError:
                 left = deadline - monotonic()
                 if left <= 0:
-                    if sent > 0:
+                    if has_begun:
                         self.fail("the node does not take requests")
                     return False
                 self._wait_to_send(min(left, _SLICE_SECONDS))
                 if self.closed:
                     return False
+                continue
+            has_begun = has_begun or sent > 0
+            while at < len(parts) and sent >= len(parts[at]):
+                sent -= len(parts[at])
+                at += 1
+            if sent > 0:
+                parts[at] = parts[at][sent:]
         return True
 
     def _wait_to_send(self, seconds: float) -> None:

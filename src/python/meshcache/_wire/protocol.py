@@ -7,7 +7,7 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from .namespace import Namespace
 
@@ -31,6 +31,7 @@ UNPIN: Final = 17
 EVENTS: Final = 18
 FINGERPRINT: Final = 19
 LOOKUPS: Final = 20
+GET_STAGED: Final = 21
 
 DONE: Final = 0
 BAD_REQUEST: Final = 1
@@ -50,6 +51,7 @@ CAN_TELL_EVENTS: Final = 64
 CAN_RANK: Final = 128
 CAN_TELL_FINGERPRINTS: Final = 256
 CAN_COUNT: Final = 512
+CAN_READ_STAGED: Final = 1024
 
 EVENTS_NOTHING: Final = 0
 EVENTS_RESET: Final = 1
@@ -132,9 +134,9 @@ class EventsAnswer:
     groups: list[tuple[int, Literal["memory", "disk"] | None, list[str]]]
 
 
-def frame(type_: int, request_id: int, deadline_ms: int, body: bytes) -> bytes:
-    """A request with its header."""
-    return HEADER.pack(len(body), type_, 0, request_id, deadline_ms) + body
+def frame(type_: int, request_id: int, deadline_ms: int, body: bytes, page_bytes: int = 0) -> bytes:
+    """A request with its header. `page_bytes`: those of pages that follow, as the end of the body."""
+    return HEADER.pack(len(body) + page_bytes, type_, 0, request_id, deadline_ms) + body
 
 
 def text16(text: str) -> bytes:
@@ -254,6 +256,11 @@ def bytes_head(pool: str, flags: bytes = b"\0") -> bytes:
     return text16(pool) + flags
 
 
+def staged_head(pool: str, flags: bytes, offset: int, room: int) -> bytes:
+    """GET_STAGED before its keys: `room` bytes of the staging memory are for the pages, from `offset` on."""
+    return text16(pool) + flags + struct.pack("<QI", offset, room)
+
+
 def pin_head(pool: str, milliseconds: int) -> bytes:
     """PIN before its keys."""
     return text16(pool) + milliseconds.to_bytes(4, "little")
@@ -339,6 +346,17 @@ def decode_pages(body: bytes, count: int, visit: Callable[[int, int, memoryview]
         end = at if length >= ASK_AGAIN else at + length
         visit(index, length, view[at:end])
         at = end
+
+
+def decode_places(body: bytes, count: int, room: int) -> list[tuple[int, int]]:
+    """The answer to GET_STAGED: where each page is, counted from the offset of the request (or MISS or ASK_AGAIN), and its length."""
+    if len(body) != 8 * count:
+        raise Violation(f"GET_STAGED of {count} keys is answered with {len(body)} bytes")
+    places = list(struct.iter_unpack("<II", body))
+    for at, length in places:
+        if at < ASK_AGAIN and at + length > room:
+            raise Violation(f"GET_STAGED with {room} bytes is answered with a page of {length} bytes at {at}")
+    return cast("list[tuple[int, int]]", places)
 
 
 def decode_events(body: bytes, pool_count: int) -> EventsAnswer:

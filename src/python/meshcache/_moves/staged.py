@@ -1,0 +1,231 @@
+"""Moves pages through staging memory, which both sides map: the node copies on its side of it, and the client on its own."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Final
+
+from .._memory.staging import Slot, Staging
+from .._wire import protocol
+from .._wire.connection import PENDING, Call
+from .._wire.protocol import Violation
+from ..attachment import Attachment
+from ..counters import Counters
+from ..requests import Requests, Told
+from .slices import Limits, Slices
+
+#: Address and length of a part of a page in memory of this process.
+Span = tuple[int, int]
+#: What is done with a page that lies at this address: its index, address and length.
+Take = Callable[[int, int, int], None]
+
+#: Bytes of pages in one request, unless a single page is larger: what both sides copy stays in the cache of the processor.
+_SLICE_BYTES: Final = 4 << 20
+#: No call takes more than this part of the staging memory for one request, so that others find room.
+_SLICE_FRACTION: Final = 4
+#: Requests of one call that are under way at once.
+_UNDER_WAY_COUNT: Final = 4
+#: How long a call waits at a time for slots of other calls.
+_PAUSE_SECONDS: Final = 0.001
+
+
+class StagedPages:
+    """Pages that go through the staging memory of one connection."""
+
+    def __init__(self, attachment: Attachment, staging: Staging, requests: Requests, counters: Counters) -> None:
+        self._attachment = attachment
+        self._staging = staging
+        self._requests = requests
+        self._counters = counters
+
+    def write(self, keys: Sequence[str], sources: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
+        """Sets pages from these places. None of them is longer than the staging memory."""
+        return self._move(protocol.SET, keys, sources, told, deadline)
+
+    def read(self, keys: Sequence[str], targets: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
+        """Reads pages to these places. None of them is longer than the staging memory."""
+        return self._move(protocol.GET, keys, targets, told, deadline)
+
+    def fetch(self, keys: Sequence[str], told: Told, deadline: float, take: Take) -> list[int]:
+        """Reads pages of any length: `take` gets each one that is there. Returns which pages are longer than the staging memory."""
+        page_bytes = self._attachment.page_bytes
+        slices = Slices(keys, guess=min(page_bytes.get(told.pool, 0), self._staging.length))
+        too_long: list[int] = []
+        limits = self._limits()
+        with _StagedCall(self._attachment, self._staging, self._counters, deadline) as call:
+
+            def done(slot: Slot, room: int, indices: list[int], answered: Call) -> None:
+                places = self._places(answered, len(indices), room)
+                longest = max((length for _, length in places), default=0)
+                if longest > 0:
+                    page_bytes[told.pool] = slices.guess = min(longest, self._staging.length)
+                again: list[tuple[int, int]] = []
+                for index, (at, length) in zip(indices, places):
+                    if at < protocol.ASK_AGAIN:
+                        take(index, self._staging.address + slot.offset + at, length)
+                    elif at == protocol.ASK_AGAIN and length > self._staging.length:
+                        too_long.append(index)
+                    elif at == protocol.ASK_AGAIN:
+                        again.append((index, length))
+                slices.ask_again([index for index, _ in again], [length for _, length in again])
+
+            while True:
+                if slices.is_guessing or slices.is_empty:
+                    call.finish()
+                indices, size = slices.next(limits)
+                if not indices:
+                    break
+                # A page whose length is not known gets all the room that a request may have.
+                room = size or limits.bytes
+                slot = call.allocate(room)
+                if slot is None:
+                    break
+                head = told.staged(self._attachment.hello, slot.offset, room)
+                body = head + protocol.encode_keys([keys[index] for index in indices])
+                if not call.submit(protocol.GET_STAGED, body, slot, partial(done, slot, room, indices)):
+                    break
+                del slot
+            call.finish()
+        return too_long
+
+    def _places(self, answered: Call, count: int, room: int) -> list[tuple[int, int]]:
+        if self._requests.is_done(self._attachment, answered):
+            try:
+                return protocol.decode_places(answered.body, count, room)
+            except Violation as violation:
+                self._requests.failed(self._attachment, str(violation))
+        return [(protocol.MISS, 0)] * count
+
+    def _move(
+        self, type_: int, keys: Sequence[str], pages: Sequence[Sequence[Span]], told: Told, deadline: float
+    ) -> list[bool]:
+        results = [False] * len(keys)
+        sizes = [sum(length for _, length in page) for page in pages]
+        slices = Slices(keys, sizes)
+        limits = self._limits()
+
+        def done(slot: Slot, indices: list[int], answered: Call) -> None:
+            flags = self._requests.flags(self._attachment, answered, len(indices))
+            address = self._staging.address + slot.offset
+            for index, flag in zip(indices, flags):
+                results[index] = flag
+                if flag and type_ == protocol.GET:
+                    _scatter(address, pages[index])
+                address += sizes[index]
+
+        with _StagedCall(self._attachment, self._staging, self._counters, deadline) as call:
+            while True:
+                indices, size = slices.next(limits)
+                slot = call.allocate(size) if indices else None
+                if slot is None:
+                    break
+                flat: list[int] = []
+                at = slot.offset
+                for index in indices:
+                    if type_ == protocol.SET:
+                        _gather(self._staging.address + at, pages[index])
+                    flat += (at, sizes[index])
+                    at += sizes[index]
+                head = told.transfer(self._attachment.hello, 1)
+                body = head + protocol.encode_keys([keys[index] for index in indices]) + protocol.encode_pieces(flat)
+                if not call.submit(type_, body, slot, partial(done, slot, indices)):
+                    break
+                del slot
+            call.finish()
+        return results
+
+    def _limits(self) -> Limits:
+        hello = self._attachment.hello
+        bytes_ = min(_SLICE_BYTES, self._staging.length // _SLICE_FRACTION)
+        return Limits(hello.max_keys, hello.max_body_bytes, max(1, bytes_))
+
+
+class _StagedCall:
+    """The requests of one call. Several are under way at once, so that copies run while the node works.
+
+    When the call ends, a request that is not answered keeps its slot until it is, or the connection has ended.
+    """
+
+    def __init__(self, attachment: Attachment, staging: Staging, counters: Counters, deadline: float) -> None:
+        self._connection = attachment.connection
+        self._staging = staging
+        self._counters = counters
+        self._deadline = deadline
+        self._under_way: deque[tuple[Call, Callable[[Call], None]]] = deque()
+
+    def __enter__(self) -> _StagedCall:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        while self._under_way:
+            self._give_up()
+
+    def allocate(self, size: int) -> Slot | None:
+        """A slot; None when there is none in time, or the connection is lost."""
+        connection, deadline = self._connection, self._deadline
+        while len(self._under_way) >= _UNDER_WAY_COUNT:
+            self._finish_first()
+        while True:
+            slot = self._staging.allocate(size)
+            # A slot that is free as the connection was lost may still be in use by the node.
+            if connection.closed or self._staging.closed:
+                return None
+            if slot is not None:
+                return slot
+            if self._under_way:
+                self._finish_first()
+            elif monotonic() >= deadline:
+                return None
+            else:
+                # Slots of calls that were interrupted come back with answers that nobody else may read.
+                connection.pause(min(_PAUSE_SECONDS, deadline - monotonic()))
+
+    def submit(self, type_: int, body: bytes, slot: Slot, finish: Callable[[Call], None]) -> bool:
+        """Sends a request whose pages lie in the slot; `finish` is called when it is answered. False: it could not be sent."""
+        call = self._connection.submit(type_, body, self._deadline, keep=slot)
+        if call is None:
+            return False
+        self._counters.add("requests")
+        self._under_way.append((call, finish))
+        return True
+
+    def finish(self) -> None:
+        """Waits for all requests."""
+        while self._under_way:
+            self._finish_first()
+
+    def _finish_first(self) -> None:
+        call, finish = self._under_way[0]
+        if not self._connection.wait(call, self._deadline):
+            if call.state == PENDING:
+                self._counters.add("timeouts")
+            return self._give_up()
+        # The slot is in use until its pages have been copied.
+        finish(call)
+        self._under_way.popleft()
+
+    def _give_up(self) -> None:
+        call = self._under_way.popleft()[0]
+        if call.state == PENDING:
+            self._connection.cancel(call, monotonic() + 0.001)
+        self._connection.abandon(call)
+
+
+def _gather(address: int, parts: Sequence[Span]) -> None:
+    """Copies the parts of a page to where it lies in one piece."""
+    for own, length in parts:
+        ctypes.memmove(address, own, length)
+        address += length
+
+
+def _scatter(address: int, parts: Sequence[Span]) -> None:
+    for own, length in parts:
+        ctypes.memmove(own, address, length)
+        address += length

@@ -1,0 +1,192 @@
+"""Moves pages: directly, through staging memory, or on the socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._memory.copies import bytes_at
+from .._memory.memory import Memory
+from .._memory.region import Region
+from .._wire import protocol
+from .._wire.connection import ANSWERED, Call
+from ..attachment import Attachment
+from ..counters import Counters
+from ..link import Link
+from ..pages import Pages
+from ..requests import Requests, Told
+from .on_socket import SocketPages
+from .staged import Span, StagedPages
+
+
+class Transfer:
+    """Moves pages by the best way there is: the node itself, where it has mapped their memory; else through staging memory; where
+    there is none, on the socket.
+    """
+
+    def __init__(self, link: Link, requests: Requests, counters: Counters) -> None:
+        self._link = link
+        self._requests = requests
+        self._counters = counters
+
+    def read(
+        self, attachment: Attachment, keys: Sequence[str], pages: Pages, told: Told, deadline: float
+    ) -> list[bool]:
+        """Reads pages into their regions."""
+        return self._move(attachment, protocol.GET, keys, pages, told, deadline)
+
+    def write(
+        self, attachment: Attachment, keys: Sequence[str], pages: Pages, told: Told, deadline: float
+    ) -> list[bool]:
+        """Writes pages from their regions."""
+        return self._move(attachment, protocol.SET, keys, pages, told, deadline)
+
+    def store(
+        self, attachment: Attachment, keys: Sequence[str], datas: Sequence[memoryview], told: Told, deadline: float
+    ) -> list[bool]:
+        """Writes pages from any memory of this process."""
+        memories = [Memory(data) for data in datas]
+        spans = [[(memory.address, memory.length)] for memory in memories]
+        return self._move_spans(attachment, protocol.SET, keys, spans, told, deadline)
+
+    def fetch(self, attachment: Attachment, keys: Sequence[str], told: Told, deadline: float) -> list[bytes | None]:
+        """Reads pages of any length."""
+        pages: list[bytes | None] = [None] * len(keys)
+        left = list(range(len(keys)))
+        staging = None
+        if attachment.hello.capabilities & protocol.CAN_READ_STAGED:
+            staging = self._link.staging(attachment, deadline)
+        if staging is not None:
+
+            def take(index: int, address: int, length: int) -> None:
+                pages[index] = bytes_at(address, length)
+
+            left = StagedPages(attachment, staging, self._requests, self._counters).fetch(keys, told, deadline, take)
+            self._count_fetched("staged", pages, len(keys) - len(left))
+        if left:
+            found: list[bytes | None] = [None] * len(left)
+
+            def visit(index: int, page: memoryview) -> None:
+                found[index] = bytes(page)
+
+            SocketPages(attachment, self._requests).fetch([keys[index] for index in left], told, deadline, visit)
+            self._count_fetched("bytes", found, len(left))
+            for index, page in zip(left, found):
+                pages[index] = page
+        return pages
+
+    def _move(
+        self,
+        attachment: Attachment,
+        type_: int,
+        keys: Sequence[str],
+        pages: Pages,
+        told: Told,
+        deadline: float,
+    ) -> list[bool]:
+        modes = {region.mode for region in pages.regions}
+        if "none" in modes:
+            return [False] * len(keys)
+        if all(region.region_id in attachment.direct for region in pages.regions):
+            return self._direct(attachment, type_, keys, pages, told, deadline)
+        held = {region: region.hold() for region in pages.regions}
+        memories = {region: memory for region, memory in held.items() if memory is not None}
+        if len(memories) < len(held):
+            return [False] * len(keys)
+        spans = [
+            [(memories[region].address + offset, length) for region, offset, length in page] for page in pages.pages
+        ]
+        return self._move_spans(attachment, type_, keys, spans, told, deadline)
+
+    def _direct(
+        self,
+        attachment: Attachment,
+        type_: int,
+        keys: Sequence[str],
+        pages: Pages,
+        told: Told,
+        deadline: float,
+    ) -> list[bool]:
+        connection = attachment.connection
+        step = 16 * pages.pieces
+
+        def tail(low: int, high: int) -> bytes:
+            return pages.packed[step * low : step * high]
+
+        under_way: list[Call] = []
+        results = [False] * len(keys)
+
+        def head() -> bytes:
+            return told.transfer(attachment.hello, pages.pieces)
+
+        attachment.moving.append(under_way)
+        try:
+            sent = self._requests.send(attachment, type_, head, keys, tail, deadline, under_way)
+            for _, _, call in sent:
+                connection.wait(call, deadline)
+        finally:
+            try:
+                # Whatever ends the wait: the caller gets its memory back only when nothing touches it any more.
+                if any(call.state != ANSWERED for call in under_way):
+                    self._link.fence(attachment, under_way, deadline)
+            finally:
+                attachment.moving.pop()
+        for low, high, call in sent:
+            results[low:high] = self._requests.flags(attachment, call, high - low)
+            if call.status in (protocol.NO_REGION, protocol.REGION_GONE):
+                self._region_is_gone(attachment, pages.regions, call)
+        self._count(type_, "direct", results, pages.sizes())
+        return results
+
+    def _region_is_gone(self, attachment: Attachment, regions: set[Region], call: Call) -> None:
+        """The node has dropped a region. Whose file was cut short is not touched again; the others are registered anew."""
+        for region in regions:
+            if call.status == protocol.REGION_GONE and region.is_cut_short():
+                attachment.drop_region(region)
+                region.mode = "none"
+                return
+        attachment.connection.fail("the node does not know a region")
+
+    def _move_spans(
+        self,
+        attachment: Attachment,
+        type_: int,
+        keys: Sequence[str],
+        pages: Sequence[Sequence[Span]],
+        told: Told,
+        deadline: float,
+    ) -> list[bool]:
+        """Moves pages between the node and memory that it cannot map: through staging memory, those that do not fit into it on the socket."""
+        sizes = [sum(length for _, length in page) for page in pages]
+        staging = self._link.staging(attachment, deadline)
+        longest = 0 if staging is None else min(staging.length, attachment.hello.max_page_bytes)
+        ways: dict[str, list[int]] = {"staged": [], "bytes": []}
+        for index, size in enumerate(sizes):
+            ways["staged" if 0 < size <= longest else "bytes"].append(index)
+        results = [False] * len(keys)
+        for way, indices in ways.items():
+            if not indices:
+                continue
+            some_keys, some = [keys[index] for index in indices], [pages[index] for index in indices]
+            if way == "staged" and staging is not None:
+                staged = StagedPages(attachment, staging, self._requests, self._counters)
+                move = staged.read if type_ == protocol.GET else staged.write
+            else:
+                on_socket = SocketPages(attachment, self._requests)
+                move = on_socket.read if type_ == protocol.GET else on_socket.write
+            flags = move(some_keys, some, told, deadline)
+            for index, flag in zip(indices, flags):
+                results[index] = flag
+            self._count(type_, way, flags, [sizes[index] for index in indices])
+        return results
+
+    def _count_fetched(self, way: str, pages: Sequence[bytes | None], asked: int) -> None:
+        sizes = [len(page) for page in pages if page is not None]
+        self._count(protocol.GET, way, [True] * len(sizes) + [False] * (asked - len(sizes)), sizes)
+
+    def _count(self, type_: int, way: str, results: list[bool], sizes: Sequence[int]) -> None:
+        good = results.count(True)
+        size = sum(size for size, result in zip(sizes, results) if result)
+        if type_ == protocol.GET:
+            self._counters.add_all({"hits": good, "misses": len(results) - good, f"bytes_read_{way}": size})
+        else:
+            self._counters.add_all({"sets": good, "sets_failed": len(results) - good, f"bytes_written_{way}": size})

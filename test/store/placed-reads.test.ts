@@ -1,0 +1,84 @@
+import test from 'ava';
+import { HostRegion } from '../../src/memory/host-region.js';
+import type { CallerPage } from '../../src/store/call/caller-page.js';
+import { RegionPage } from '../../src/store/call/caller-page.js';
+import { PlacedReads } from '../../src/store/placed-reads.js';
+import type { DataLocation } from '../../src/types.js';
+import { content } from '../_support/support.js';
+
+const PAGES: Readonly<Record<string, Uint8Array>> = { a: content(1, 100), b: content(2, 50), c: content(3, 60) };
+const located = (length: number): DataLocation => ({ nodeId: 'n', length, version: 1, generation: 1 }) as DataLocation;
+
+function fill(page: CallerPage, bytes: Uint8Array): void {
+  page.views[0]?.set(bytes);
+}
+
+/** Reads of `PAGES`; pages of `changed` cannot be read where they were located, and have these bytes now. */
+function placedReads(changed: Readonly<Record<string, Uint8Array | null>> = {}) {
+  const asked: string[][] = [];
+  const reads = new PlacedReads({
+    locate: async (keys) => keys.map((key) => (PAGES[key] ? located(PAGES[key].length) : null)),
+    read: async (keys, pages, _options, locationOf) => {
+      asked.push([...keys]);
+      return keys.map((key, i) => {
+        if (key in changed) return false;
+        if (locationOf(i)?.length !== pages[i]?.length) return false;
+        fill(pages[i] as CallerPage, PAGES[key] as Uint8Array);
+        return true;
+      });
+    },
+    readAgain: async (key) => changed[key] ?? null,
+    isClosed: () => false,
+  });
+  return { reads, asked };
+}
+
+function room(length: number) {
+  const region = HostRegion.wrap(new Uint8Array(length));
+  const pageAt = (offset: number, bytes: number) => new RegionPage(region, region.start + offset, bytes);
+  return { region, room: { length, pageAt } };
+}
+
+test('placed reads: pages lie one behind the other, misses take no room', async (t) => {
+  const { reads, asked } = placedReads();
+  const { region, room: to } = room(1000);
+  t.deepEqual(await reads.get(['a', 'none', 'b', 'a'], to, {}), [
+    { offset: 0, length: 100 },
+    null,
+    { offset: 100, length: 50 },
+    { offset: 150, length: 100 },
+  ]);
+  t.deepEqual(region.bytes(100, 50), PAGES.b);
+  t.deepEqual(region.bytes(150, 100), PAGES.a);
+  t.deepEqual(asked, [['a', 'b', 'a']], 'in one call');
+});
+
+test('placed reads: a page without room is not read, and its length is said', async (t) => {
+  const { reads, asked } = placedReads();
+  const { region, room: to } = room(120);
+  t.deepEqual(await reads.get(['b', 'a', 'c'], to, {}), [
+    { offset: 0, length: 50 },
+    { offset: undefined, length: 100 },
+    { offset: 50, length: 60 },
+  ]);
+  t.deepEqual(region.bytes(50, 60), PAGES.c);
+  t.deepEqual(asked, [['b', 'c']]);
+  t.deepEqual(await reads.get([], to, {}), []);
+});
+
+test('placed reads: a page that was set anew meanwhile is read to its place, or said to be longer', async (t) => {
+  const [shorter, longer] = [content(9, 30), content(10, 101)];
+  const { reads } = placedReads({ a: longer, b: shorter, c: null });
+  const { region, room: to } = room(1000);
+  t.deepEqual(await reads.get(['a', 'b', 'c'], to, {}), [
+    { offset: undefined, length: 101 },
+    { offset: 100, length: 30 },
+    null,
+  ]);
+  t.deepEqual(region.bytes(100, 30), shorter);
+});
+
+test('placed reads: a call that is ended reads nothing again', async (t) => {
+  const { reads } = placedReads({ a: content(9, 30) });
+  t.deepEqual(await reads.get(['a'], room(1000).room, { signal: AbortSignal.abort() }), [null]);
+});
