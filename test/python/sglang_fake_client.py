@@ -52,6 +52,10 @@ class FakeClient:
         self.regions.append(region)
         return region
 
+    @property
+    def process_memory(self) -> FakeRegion:
+        return FakeRegion((ctypes.c_char * (1 << 62)).from_address(0), "process")
+
     def _spans(self, page: Sequence[tuple[FakeRegion, int, int]]) -> list[tuple[int, int]]:
         for region, offset, length in page:
             assert 0 <= offset and length > 0 and offset + length <= region.length

@@ -9,7 +9,7 @@ import unittest
 from typing import Any
 
 from support import NodeTest, wait_for
-from meshcache import Client
+from meshcache import Client, RegionError
 from meshcache._memory.copies import bytes_at
 from meshcache._memory.memory import Memory
 from meshcache._wire.protocol import ASK_AGAIN, MISS
@@ -88,6 +88,27 @@ class Objects(NodeTest):
         self.assertEqual(memory[: 4 * PAGE + 1], before[: 4 * PAGE + 1])
         moved_by_way = {"bytes_written_staged": PAGE + 1, "bytes_written_bytes": 3 * PAGE}
         self.assertEqual({name: moved(client)[name] for name in moved_by_way}, moved_by_way)
+
+    def test_memory_of_the_process_need_not_be_registered(self) -> None:
+        for options, settings, way, _ in WAYS:
+            with self.subTest(options=options, settings=settings):
+                node = self.node(**options)
+                client = self.client(**settings)
+                source, target = bytearray(page(3, PAGE)), bytearray(PAGE)
+                start, end = Memory(source).address, Memory(target).address
+                process = client.process_memory
+                parts = [[(process, start, 1), (process, start + 1, PAGE - 1)]]
+                self.assertEqual(client.set_from(["a"], parts), [True])
+                self.assertEqual(client.get_into(["a"], [[(process, end, PAGE)]]), [True])
+                self.assertEqual(target, source)
+                self.assertEqual(client.get_into(["a"], [[(process, end, PAGE - 1)]]), [False])
+                self.assertEqual(moved(client), {f"bytes_written_{way}": PAGE, f"bytes_read_{way}": PAGE})
+                self.assertEqual(client.stats()["regions"], [])
+                with self.assertRaises(RegionError):
+                    client.unregister(process)
+                client.close()
+                self.assertEqual(target, source)
+                node.kill()
 
     def test_pages_that_change_their_length_are_read(self) -> None:
         self.node(capabilities=WHOLE)

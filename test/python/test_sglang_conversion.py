@@ -255,6 +255,8 @@ class ConversionTest(unittest.TestCase):
         self.assertEqual([bytes(one.memory) for one in targets[:3]], [support.content(key, 192) for key in keys])
         self.assertIsNone(storage.get(keys[0], support.Tensor(191)))
         self.assertEqual(storage.batch_get(keys, targets), [None] * 3)
+        # They move from and to where the tensors are, and not as objects.
+        self.assertEqual({name for name, _, _ in FakeClient.made[-1].calls}, {"set_from", "get_into", "exists_prefix"})
         # What tensors hold is the same page that pointers name.
         self.assertEqual(storage.batch_get_v1(keys[:1], pool.indices([3])), [True])
         self.check(pool, [3], keys[:1])

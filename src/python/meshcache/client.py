@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, cast, overload
 
 from ._memory.memory import Backing, Memory, find_backing, is_writable, mapping_of
-from ._memory.region import Region
+from ._memory.region import Region, process_memory
 from ._moves.transfer import Transfer
 from ._wire import protocol
 from ._wire.late_calls import LateCalls, watched
@@ -103,6 +103,7 @@ class Client:
         )
         self._id = next(_client_ids)
         self._region_ids = itertools.count(1)
+        self._process_memory = process_memory(self._id, next(self._region_ids))
         self._counters = Counters()
         _counters_of.add(self._counters)
         self._late_calls = LateCalls(self._settings)
@@ -222,10 +223,19 @@ class Client:
         """Lets go of a region. Returns when the node has, or its time is over; no call may be using the region."""
         if not isinstance(region, Region):
             raise TypeError(f"a Region is needed, got {region!r}")
-        if region.client_id != self._id:
+        if region.client_id != self._id or region is self._process_memory:
             raise RegionError(f"{region!r} is not registered with this client")
         self._link.remove_region(region, self._deadline(None))
         region.release()
+
+    @property
+    def process_memory(self) -> Region:
+        """All memory of this process as a region that need not be registered; an offset in it is an address.
+
+        For pages that lie anywhere: the node cannot map them, so that they go through its memory, or on the socket. Addresses
+        are not checked: one that is not mapped ends the process.
+        """
+        return self._process_memory
 
     # Pages in regions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 from typing import Final
@@ -11,6 +12,8 @@ from .memory import Backing, Memory
 
 #: Where regions without an address are, one after the other, when pieces are compared: above all real addresses.
 _NO_ADDRESS: Final = 1 << 64
+#: More than all addresses that a process can have.
+_ALL_ADDRESSES: Final = 1 << 62
 
 
 class Region:
@@ -98,3 +101,11 @@ class Region:
         if self.backing is not None:
             os.close(self.backing.descriptor)
             self.backing = None
+
+
+def process_memory(client_id: int, region_id: int) -> Region:
+    """All memory of this process: what is at an address is at the same offset."""
+    everything = (ctypes.c_char * _ALL_ADDRESSES).from_address(0)
+    region = Region(client_id, region_id, "process", _ALL_ADDRESSES, True, Memory(everything), None)
+    region.mode = "staged"
+    return region

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshcache import Client
 from meshcache._engines.complaints import Complaints
+from meshcache._memory.memory import Memory as HeldMemory
 
 from .memory import Memory, NotInMemory, Piece, Span, is_tensor, on_host, tensor_span
 from .pool import HostPool, usable_key
@@ -46,33 +46,18 @@ def spans(location: Any, sizes: Any = None, known: Known | None = None) -> list[
     return None
 
 
-def content(value: Any) -> bytes | None:
-    """The bytes of a tensor, or of a bytes-like object. A tensor that is not in one piece is copied first."""
+def content(value: Any) -> tuple[Any, list[Span]] | None:
+    """The memory of a tensor, or of a bytes-like object, and what keeps it there. A tensor that is not in one piece is copied first."""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
+        held = HeldMemory(value)
+        return held, [(held.address, held.length)]
     if not is_tensor(value):
         return None
     make = getattr(value, "contiguous", None)
-    # Kept until its bytes have been taken: a copy has no other owner.
+    # A copy has no other owner.
     kept = make() if callable(make) else value
     memory = spans(kept)
-    return None if memory is None else gathered(memory)
-
-
-def gathered(parts: Sequence[Span]) -> bytes:
-    """The bytes at these places, one after the other."""
-    return b"".join(ctypes.string_at(address, length) for address, length in parts if length > 0)
-
-
-def scattered(data: bytes, parts: Sequence[Span]) -> bool:
-    """Copies bytes to these places. False, and nothing is copied, unless the lengths agree exactly."""
-    if len(data) != sum(length for _, length in parts):
-        return False
-    at = 0
-    for address, length in parts:
-        ctypes.memmove(address, data[at : at + length], length)
-        at += length
-    return True
+    return None if memory is None else (kept, memory)
 
 
 def as_tensor(data: bytes) -> Any:
@@ -116,31 +101,24 @@ class TensorPages:
             pages = self._client.get_many(keys, pool=self._pool.key_pool, timeout=self._timeout)
             return [None if page is None else as_tensor(page) for page in pages] if len(pages) == len(keys) else missing
         targets = self._all_spans(locations, sizes, len(keys))
-        if targets is None:
+        if targets is None or not all(targets):
             return missing
         started = time.monotonic()
-        done = self._read_into(keys, targets)
+        pieces = self._pieces(targets)
+        done = self._client.get_into(keys, pieces, pool=self._pool.key_pool, timeout=self._timeout)
         if len(done) != len(keys):
             return missing
         size = sum(sum(length for _, length in target) for target, ok in zip(targets, done) if ok)
         self._stats.note(written=False, pages=sum(done), size=size, seconds=time.monotonic() - started)
         return [location if ok else None for location, ok in zip(locations, done)]
 
-    def _read_into(self, keys: Sequence[str], targets: Sequence[Sequence[Span]]) -> list[bool]:
-        entries = self._registered(targets)
-        if entries is not None:
-            return list(self._client.get_into(keys, entries, pool=self._pool.key_pool, timeout=self._timeout))
-        pages = self._client.get_many(keys, pool=self._pool.key_pool, timeout=self._timeout)
-        return [page is not None and scattered(page, target) for page, target in zip(pages, targets)]
-
-    def _registered(self, targets: Sequence[Sequence[Span]]) -> list[list[Piece]] | None:
-        """Pieces of registered regions, when all of this memory lies in them."""
-        if len({len(target) for target in targets}) != 1:
-            return None
+    def _pieces(self, memories: Sequence[Sequence[Span]]) -> list[list[Piece]]:
+        """Pieces of registered regions, when all of this memory lies in them; else of the process."""
         try:
-            return [self._memory.pieces([span[0] for span in at], [span[1] for span in at]) for at in targets]
+            return [self._memory.pieces([span[0] for span in at], [span[1] for span in at]) for at in memories]
         except NotInMemory:
-            return None
+            process = self._client.process_memory
+            return [[(process, address, length) for address, length in at] for at in memories]
 
     def write(self, keys: Sequence[Any], values: Any, locations: Any, sizes: Any) -> bool:
         """Stores pages from tensors, or from these locations. True: all of them."""
@@ -148,16 +126,21 @@ class TensorPages:
             return True
         if not keys or not all(usable_key(key) for key in keys):
             return False
+        # What keeps the memory of the pages where it is.
+        kept: list[Any] = []
         if values is not None:
-            datas = [content(value) for value in values]
+            contents = [content(value) for value in values]
+            kept = [found[0] for found in contents if found is not None]
+            sources = [_filled(found[1]) for found in contents if found is not None]
         else:
-            datas = [gathered(source) for source in self._all_spans(locations, sizes, len(keys)) or []]
-        full = [data for data in datas if data]
-        if len(full) != len(keys) or len(datas) != len(keys):
+            sources = self._all_spans(locations, sizes, len(keys)) or []
+        if len(sources) != len(keys) or not all(sources):
             return False
         started = time.monotonic()
-        done = self._client.set_many(keys, full, named=False, pool=self._pool.key_pool, timeout=self._timeout)
-        size = sum(len(data) for data, ok in zip(full, done) if ok)
+        pieces = self._pieces(sources)
+        done = self._client.set_from(keys, pieces, named=False, pool=self._pool.key_pool, timeout=self._timeout)
+        del kept
+        size = sum(sum(length for _, length in source) for source, ok in zip(sources, done) if ok)
         self._stats.note(written=True, pages=sum(done), size=size, seconds=time.monotonic() - started)
         return len(done) == len(keys) and all(done)
 
@@ -169,7 +152,7 @@ class TensorPages:
             memory = spans(location, None if sizes is None else sizes[index], self._known)
             if memory is None:
                 return None
-            found.append(memory)
+            found.append(_filled(memory))
         return found
 
     def _known(self, address: int, length: int) -> bool:
@@ -182,3 +165,8 @@ class TensorPages:
             "registered pool; pass a tensor, or register its pool",
         )
         return False
+
+
+def _filled(parts: Sequence[Span]) -> list[Span]:
+    """Without parts of no bytes."""
+    return [part for part in parts if part[1] > 0]
