@@ -362,6 +362,29 @@ class Life(NodeTest):
         node.process.send_signal(signal.SIGCONT)
         wait_for("service again", lambda: client.set("a", b"1", timeout=1))
 
+    def test_a_node_that_is_frozen_does_not_respond_and_one_that_is_at_work_does(self) -> None:
+        node = self.node(capabilities=3)
+        client = self.client()
+        self.assertTrue(client.is_responsive)
+        held = InThread(lambda: client.set("hold", b"1", timeout=1.0))
+        began = time.monotonic()
+        while time.monotonic() - began < 0.6:
+            # One answer may be late on a busy machine, and comes then.
+            wait_for("a node that is at work", lambda: client.is_responsive)
+        self.assertFalse(held.end())
+        frozen = InThread(lambda: client.exists_prefix(["freeze"], timeout=PATIENCE_SECONDS))
+        wait_for("silence", lambda: not client.is_responsive)
+        calls = 0
+        began = time.monotonic()
+        while time.monotonic() - began < 0.5:
+            calls += not client.is_responsive
+        self.assertGreater(calls, 10)
+        node.process.send_signal(signal.SIGCONT)
+        wait_for("service again", lambda: client.is_responsive)
+        frozen.end()
+        client.close()
+        self.assertFalse(client.is_responsive)
+
     def test_threads_survive_a_node_that_comes_and_goes(self) -> None:
         node = self.node()
         client = self.client(timeout=2.0)

@@ -17,7 +17,7 @@ from meshcache._moves.slices import Limits, Slices
 
 PAGE = 4096
 #: Takes descriptors, gives staging memory and reads into it: a node of today.
-WHOLE = 3 | 256
+WHOLE = 3 | 1024
 #: Options of the fake node, settings of the client, and how objects are set and read then.
 WAYS: tuple[tuple[dict[str, Any], dict[str, Any], str, str], ...] = (
     ({"capabilities": WHOLE}, {}, "staged", "staged"),

@@ -593,6 +593,16 @@ class Client:
         return not self._closed and self._link.current() is not None
 
     @property
+    def is_responsive(self) -> bool:
+        """Whether there is a node and it answers, for callers who would rather miss than wait, as when they look keys up.
+
+        False while a request has been unanswered for a quarter of a second and nothing else was heard of the node, which
+        takes at most 50 ms to find out, once. True of a node that is at work on something that takes long.
+        """
+        attachment = None if self._closed else self._link.current()
+        return attachment is not None and attachment.connection.is_answering()
+
+    @property
     def mode(self) -> str:
         """How pages of the largest region move now: "direct", "staged", "bytes", or "none" without a node."""
         return "none" if self._closed else self._link.mode

@@ -23,6 +23,9 @@ LOST: Final = 2
 _SLICE_SECONDS: Final = 0.1
 #: After this long, many slices, whoever still seems to use a closed connection was interrupted.
 _INTERRUPTED_SECONDS: Final = 5.0
+#: An answer that takes longer than this is overdue, and a PING is answered within this.
+_OVERDUE_SECONDS: Final = 0.25
+_PROBE_SECONDS: Final = 0.05
 #: Pieces of memory that one call of the kernel sends at most; it takes 1,024.
 _PARTS_AT_ONCE: Final = 256
 #: A node that has said nothing for this long, with a request overdue, is taken to be frozen.
@@ -88,6 +91,8 @@ class Connection:
         self.silent = False
         self._is_draining = False
         self._fingerprints: list[str | None] = []
+        #: The last PING that asked whether the node answers.
+        self._probe: Call | None = None
 
     def fileno(self) -> int:
         """Descriptor of the socket."""
@@ -168,6 +173,25 @@ class Connection:
         if call.state == PENDING:
             self._note_silence()
         return call.state == ANSWERED
+
+    def is_answering(self) -> bool:
+        """Whether the node answers. Where an answer is overdue it is asked by a PING, which waits for nothing in the node."""
+        with self._lock:
+            if self.closed or self.silent:
+                return False
+            if self._silent_seconds() <= _OVERDUE_SECONDS:
+                return True
+            if self._probe is not None and self._probe.state == PENDING:
+                return False
+        deadline = monotonic() + _PROBE_SECONDS
+        probe = self.submit(protocol.PING, b"", deadline)
+        if probe is None:
+            return False
+        self._probe = probe
+        if self.wait(probe, deadline):
+            return True
+        self.abandon(probe)
+        return False
 
     def cancel(self, call: Call, deadline: float) -> None:
         """Tells the node to end a request as soon as it can."""
@@ -483,10 +507,15 @@ class Connection:
 
     def _note_silence(self) -> None:
         with self._lock:
-            oldest = next(iter(self._pending.values()), None)
-            if oldest is None or self.silent:
+            if self.silent:
                 return
-            since = max(oldest.sent_at, self._heard_at)
-            self.silent = oldest.sent_at > 0 and monotonic() - since > _SILENCE_SECONDS
+            self.silent = self._silent_seconds() > _SILENCE_SECONDS
         if self.silent:
             self._notify()
+
+    def _silent_seconds(self) -> float:
+        """With the lock: for how long the node has said nothing while a request waits for its answer; 0: none does."""
+        oldest = next(iter(self._pending.values()), None)
+        if oldest is None or oldest.sent_at == 0:
+            return 0.0
+        return monotonic() - max(oldest.sent_at, self._heard_at)
