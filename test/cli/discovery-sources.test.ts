@@ -1,13 +1,12 @@
-import test from 'ava';
 import { runCli, until } from '../_support/cli/run-cli.js';
 import { membersAt, startNode, untilMembersAt } from '../_support/cli/source-nodes.js';
 import { DnsServer, hasDnsServer } from '../_support/discovery/dns-server.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
-const withDns = hasDnsServer ? test : test.skip;
-const lacking = hasDnsServer ? '' : ' (without dnsmasq)';
+const withDns = unless(hasDnsServer ? '' : 'no dnsmasq');
 
-withDns(`discovery sources: three processes find each other by the A records of a name${lacking}`, async (t) => {
+withDns(`discovery sources: three processes find each other by the A records of a name`, async (t) => {
   const hosts = ['127.0.1.11', '127.0.1.12', '127.0.1.13'];
   const dns = await DnsServer.start(t, { addresses: { 'nodes.test': hosts } });
   const addr = `${dns.addr('nodes.test')}:${await freePort()}`;
@@ -19,7 +18,7 @@ withDns(`discovery sources: three processes find each other by the A records of 
   t.regex(doctor.stdout, /127\.0\.1\.13:\d+ answers and knows 3 nodes/);
 });
 
-withDns(`discovery sources: DNS that is frozen and stopped changes nothing for nodes that run${lacking}`, async (t) => {
+withDns(`discovery sources: DNS that is frozen and stopped changes nothing for nodes that run`, async (t) => {
   const hosts = ['127.0.1.21', '127.0.1.22', '127.0.1.23'];
   const late = '127.0.1.24';
   const port = await freePort();
@@ -55,7 +54,7 @@ withDns(`discovery sources: DNS that is frozen and stopped changes nothing for n
   });
 });
 
-withDns(`discovery sources: a name without records ends a node that lacks its own address${lacking}`, async (t) => {
+withDns(`discovery sources: a name without records ends a node that lacks its own address`, async (t) => {
   const dns = await DnsServer.start(t);
   const addr = dns.addr('nobody.test');
   const run = await runCli([

@@ -1,14 +1,14 @@
-import test from 'ava';
 import { Authority, noCertificates } from '../_support/certificates.js';
 import { runCli, until } from '../_support/cli/run-cli.js';
 import { startNode, untilMembersAt } from '../_support/cli/source-nodes.js';
 import { DnsServer, hasDnsServer } from '../_support/discovery/dns-server.js';
 import { EtcdServer, hasEtcd } from '../_support/discovery/etcd-server.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
-const withDns = hasDnsServer ? test : test.skip;
-const withEtcd = hasEtcd ? test : test.skip;
-const withTls = hasEtcd && noCertificates === '' ? test : test.skip;
+const withDns = unless(hasDnsServer ? '' : 'no dnsmasq');
+const withEtcd = unless(hasEtcd ? '' : 'no etcd and etcdctl');
+const withTls = unless(hasEtcd ? noCertificates : 'no etcd and etcdctl');
 
 /** What the doctor says of the source. */
 async function doctorOf(addr: string, options: readonly string[] = []): Promise<string> {

@@ -6,6 +6,7 @@ import { checkDisk } from '../../src/cli/doctor/disk.js';
 import type { Finding } from '../../src/cli/doctor/finding.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
+import { unless } from '../_support/unless.js';
 
 const MIB = 2 ** 20;
 
@@ -111,8 +112,11 @@ test('doctor, disk: files of others are a problem, and stay', async (t) => {
   t.true(existsSync(join(folder, 'index')));
 });
 
-(existsSync('/dev/shm') ? test : test.skip)('doctor, disk: memory that looks like a disk is named', async (t) => {
-  const finding = (await look(newFolder(t, '/dev/shm'))).get('disk file system');
-  t.like(finding, { state: 'warning', detail: 'tmpfs' });
-  t.regex(finding?.advice ?? '', /global_segment_size/);
-});
+unless(existsSync('/dev/shm') ? '' : 'no /dev/shm')(
+  'doctor, disk: memory that looks like a disk is named',
+  async (t) => {
+    const finding = (await look(newFolder(t, '/dev/shm'))).get('disk file system');
+    t.like(finding, { state: 'warning', detail: 'tmpfs' });
+    t.regex(finding?.advice ?? '', /global_segment_size/);
+  },
+);

@@ -1,14 +1,13 @@
-import test from 'ava';
 import { runCli, until } from '../_support/cli/run-cli.js';
 import { membersAt, startNode, untilMembersAt } from '../_support/cli/source-nodes.js';
 import { EtcdServer, hasEtcd } from '../_support/discovery/etcd-server.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
-const withEtcd = hasEtcd ? test : test.skip;
-const lacking = hasEtcd ? '' : ' (without etcd and etcdctl)';
+const withEtcd = unless(hasEtcd ? '' : 'no etcd and etcdctl');
 
 withEtcd(
-  `etcd nodes: three processes find each other, and outlive an etcd that is frozen, stopped, wiped and restored${lacking}`,
+  `etcd nodes: three processes find each other, and outlive an etcd that is frozen, stopped, wiped and restored`,
   async (t) => {
     const etcd = await EtcdServer.start(t);
     const port = await freePort();

@@ -5,6 +5,7 @@ import test, { type ExecutionContext } from 'ava';
 import { canNotify, NotifySocket } from '../_support/cli/notify-socket.js';
 import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from '../_support/cli/run-cli.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
 const SMALL = [
   '--no-client-socket',
@@ -95,7 +96,7 @@ test('joining: a node that waits ends with status 0 on SIGTERM, and with 1 when 
   t.regex(stderr, new RegExp(`has not joined in the time of --wait-joined: no discovery master answers \\(${addr}\\)`));
 });
 
-const notified = canNotify ? test : test.skip;
+const notified = unless(canNotify ? '' : 'no systemd-notify and python3');
 
 for (const kind of ['a path', 'an abstract name']) {
   notified(`joining, systemd: it is told by ${kind} when the node has joined, and when it ends`, async (t) => {

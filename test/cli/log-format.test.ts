@@ -2,8 +2,9 @@ import test, { type ExecutionContext } from 'ava';
 import { hasTerminals, runInTerminal } from '../_support/cli/in-terminal.js';
 import { collect, firstLine, runCli, startCli } from '../_support/cli/run-cli.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
-const inTerminal = hasTerminals ? test : test.skip;
+const inTerminal = unless(hasTerminals ? '' : 'no python3 for a terminal');
 
 interface LogRecord {
   readonly ts: string;

@@ -1,10 +1,11 @@
 import { stripVTControlCharacters } from 'node:util';
-import test, { type ExecutionContext } from 'ava';
+import type { ExecutionContext } from 'ava';
 import { hasTerminals, runInTerminal, startInTerminal } from '../_support/cli/in-terminal.js';
 import { collect, firstLine, runCli, startCli, until } from '../_support/cli/run-cli.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
-const inTerminal = hasTerminals ? test : test.skip;
+const inTerminal = unless(hasTerminals ? '' : 'no python3 for a terminal');
 const ESC = '\u001b[';
 /** What begins and ends the terminal's second screen, and each frame there. */
 const [ENTER, LEAVE] = [`${ESC}?1049h${ESC}?25l`, `${ESC}?25h${ESC}?1049l`];

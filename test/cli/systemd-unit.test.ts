@@ -5,10 +5,11 @@ import { join } from 'node:path';
 import test from 'ava';
 import { unitFor } from '../../src/cli/node/systemd-unit.js';
 import { runCli } from '../_support/cli/run-cli.js';
+import { unless } from '../_support/unless.js';
 
 const UNIT = readFileSync('deploy/meshcache.service', 'utf8');
 const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
-const withSystemd = hasSystemd ? test : test.skip;
+const withSystemd = unless(hasSystemd ? '' : 'no systemd-analyze');
 
 /** Lines of a unit that differ from those of the package's. */
 function changedLines(unit: string): string[] {

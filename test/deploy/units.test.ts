@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import test, { type ExecutionContext } from 'ava';
 import { collect, firstLine, startCli } from '../_support/cli/run-cli.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
 const UNIT = 'deploy/meshcache.service';
 /** The longest that a node takes to end, by its own help. */
@@ -10,7 +11,7 @@ const END_MAX_SECONDS = 5;
 
 const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
 
-const run = hasSystemd ? test : test.skip;
+const run = unless(hasSystemd ? '' : 'no systemd-analyze');
 
 run('deploy, systemd: the unit is one that systemd takes without a word', (t) => {
   const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', UNIT], { encoding: 'utf8' });

@@ -15,9 +15,10 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import { Authority, noCertificates } from '../_support/certificates.js';
 import { EtcdServer, hasEtcd } from '../_support/discovery/etcd-server.js';
 import { freePort, until } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
-const withEtcd = hasEtcd ? test : test.skip;
-const withTls = hasEtcd && noCertificates === '' ? test : test.skip;
+const withEtcd = unless(hasEtcd ? '' : 'no etcd and etcdctl');
+const withTls = unless(hasEtcd ? noCertificates : 'no etcd and etcdctl');
 const env = systemEnvironment();
 const base64 = (text: string): string => Buffer.from(text).toString('base64');
 

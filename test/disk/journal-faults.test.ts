@@ -5,6 +5,7 @@ import test from 'ava';
 import type { Files, OpenFile } from '../../src/base/environment/files.js';
 import { systemFiles } from '../../src/system/system-files.js';
 import { entriesIn, entryOf, journalEnv, Twin, testFolder } from '../_support/disk/journals.js';
+import { unless } from '../_support/unless.js';
 
 const BAD = Object.assign(new Error('EIO: planted'), { code: 'EIO' });
 
@@ -220,9 +221,9 @@ test('journal: closing says what was not written, and closes all the same', asyn
 });
 
 const isRoot = process.getuid?.() === 0;
-const testAsRoot = isRoot && process.platform === 'linux' ? test : test.skip;
+const testAsRoot = unless(isRoot && process.platform === 'linux' ? '' : 'needs root for a tmpfs');
 
-testAsRoot(`journal: a full file system (${isRoot ? 'tmpfs' : 'needs root for a tmpfs'})`, async (t) => {
+testAsRoot('journal: a full file system', async (t) => {
   const folder = join(testFolder(t), 'small');
   mkdirSync(folder);
   try {

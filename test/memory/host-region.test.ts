@@ -4,12 +4,13 @@ import { regionOf, resolve } from '../../src/memory/address-space.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { loadNative } from '../../src/native/addon/loader.js';
 import { content } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
 const SEGMENT_BYTES = 2 ** 31;
 /** The same promises hold with the addon and without it; what is only of one of them skips in the other. */
-const { addon } = loadNative();
-const withAddon = addon === null ? test.skip : test;
-const withoutAddon = addon === null ? test : test.skip;
+const { addon, reason } = loadNative();
+const withAddon = unless(addon === null ? reason : '');
+const withoutAddon = unless(addon === null ? '' : 'it is about a node without the addon');
 const ALIGNMENT_BYTES = addon === null ? 2n ** 21n : 4096n;
 
 function allocate(length: number, t: { teardown(fn: () => void): void }): HostRegion {

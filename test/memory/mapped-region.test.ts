@@ -31,13 +31,14 @@ import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { addon, serialWithAddon, suffix } from '../_support/native/addon.js';
 import { noPython, PythonProcess } from '../_support/native/python-process.js';
 import { content, PATIENCE_MS, until } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
 const run = promisify(execFile);
 const MIB = 2 ** 20;
 const PROGRAM = new URL('./native-addon-program.js', import.meta.url);
 const withPython = noPython === '' ? serialWithAddon : test.serial.skip;
 const pythonSuffix = noPython === '' ? suffix : ` (skipped: ${noPython})`;
-const withoutAddon = addon === null ? test : test.skip;
+const withoutAddon = unless(addon === null ? '' : 'it is about a node without the addon');
 
 /** A file with these bytes, in a folder of its own that goes with the test. */
 function file(t: ExecutionContext, bytes: Uint8Array): string {

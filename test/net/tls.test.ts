@@ -199,7 +199,7 @@ if (noCertificates === '') {
     }
   });
 } else {
-  test.skip(`tls (${noCertificates})`, () => {});
+  test.skip(`tls (skipped: ${noCertificates})`, () => {});
 }
 
 test('tls: without it a socket is connected when it is', async (t) => {

@@ -242,5 +242,5 @@ if (noCertificates === '') {
     },
   );
 } else {
-  test.skip(`node authentication: TLS (${noCertificates})`, () => {});
+  test.skip(`node authentication: TLS (skipped: ${noCertificates})`, () => {});
 }

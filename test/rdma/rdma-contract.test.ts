@@ -21,7 +21,7 @@ const wantedHost = process.env.MESHCACHE_TEST_RDMA_HOST;
 const support = rdmaSupport({ host: knownHost });
 
 if (!support.usable && wantedHost === undefined) {
-  test.skip(`rdma transport: the contract; skipped, for RDMA cannot be used here: ${support.reason}`, (t) => t.pass());
+  test.skip(`rdma transport: the contract (skipped: RDMA cannot be used here: ${support.reason})`, (t) => t.pass());
 } else {
   test('rdma transport: RDMA can be used here', (t) => t.true(support.usable, support.reason));
   if (support.usable) {

@@ -25,7 +25,7 @@ test('sim: another seed makes another run', (t) => {
 
 const title = `sim: the same seed makes the same run on ${own.name} and on ${other.name}`;
 if (other.missing !== '') {
-  test.skip(`${title} (${other.missing})`, () => {});
+  test.skip(`${title} (skipped: ${other.missing})`, () => {});
 } else {
   test(title, (t) => {
     for (const seed of SEEDS) t.is(hashOf(own, seed), hashOf(other, seed), `seed ${seed}`);

@@ -2,8 +2,9 @@ import test from 'ava';
 import { searchedNames, systemNames } from '../../src/system/system-names.js';
 import { DnsServer, hasDnsServer } from '../_support/discovery/dns-server.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
-const withDns = hasDnsServer ? test : test.skip;
+const withDns = unless(hasDnsServer ? '' : 'no dnsmasq');
 
 test('names: search domains are tried first for names with few dots, last for others', (t) => {
   const file = 'nameserver 10.0.0.2\nsearch ns.svc.cluster.local svc.cluster.local.\noptions edns0 ndots:5\n';

@@ -30,5 +30,5 @@ if (noCertificates === '') {
       }),
   });
 } else {
-  test.skip(`tcp transport over TLS (${noCertificates})`, () => {});
+  test.skip(`tcp transport over TLS (skipped: ${noCertificates})`, () => {});
 }
