@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -77,6 +77,16 @@ test.serial('demo-engines: without python3 it says what to install', async (t) =
   const run = await runCli(SMALL, { env: { PATH: empty } });
   t.is(run.status, 1);
   t.regex(run.stderr, /no python3 on PATH: install it \(Debian: apt install python3\)/);
+});
+
+test.serial('demo-engines: MESHCACHE_PYTHON names the Python of the engines', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-python-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const python = join(folder, 'own-python');
+  writeFileSync(python, '#!/bin/sh\necho this is no Python >&2\n', { mode: 0o755 });
+  const run = await runCli(SMALL, { env: { PATH: folder, MESHCACHE_PYTHON: python } });
+  t.is(run.status, 1);
+  t.regex(run.stderr, /the Python process has ended: this is no Python/);
 });
 
 test.serial('demo-engines: what cannot be had is refused', async (t) => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { findProgram } from '../../processes/find-program.js';
+import { findPython } from '../../processes/find-program.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { PythonEngine } from '../../processes/python-engine.js';
 import { systemRandom } from '../../system/system-random.js';
@@ -37,7 +37,7 @@ type Mode = (typeof MODES)[number];
  * process: reads of pages in another process's pool, sets, and lookups, for each way in which pages can travel.
  */
 export async function clientsBench(options: BenchOptions): Promise<BenchReport> {
-  const python = await findProgram('python3');
+  const python = await findPython();
   if (python === undefined) throw new Error('bench clients needs python3 (Debian: apt install python3)');
   const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
   options.progress('starting three processes');

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { CommandContext } from '../../command/context.js';
 import { CommandFailure, EXIT_FAILURE, wrongUsage } from '../../command/failure.js';
 import { formatCount, formatShare, formatTable } from '../../command/table.js';
-import { findProgram } from '../../processes/find-program.js';
+import { findPython } from '../../processes/find-program.js';
 import { PythonEngine } from '../../processes/python-engine.js';
 import { Cluster } from '../cluster/cluster.js';
 import { joinLoads, type LoadResult, runLoad } from '../load/load.js';
@@ -13,7 +13,6 @@ import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '
 import type { TurnRequest } from '../load/workload.js';
 import { type EngineReport, EngineTarget } from './engine-target.js';
 
-const PYTHON = 'python3';
 /** The phases of a demo: before the fault, while the node is away, and after. */
 const PHASES = 3;
 /** The fewest turns that each engine has in each phase. */
@@ -64,7 +63,7 @@ export async function runEngineDemo(
 ): Promise<EngineDemoResult> {
   const { nodes, pageBytes } = options;
   checkSizes(requests, nodes);
-  const python = await findPython();
+  const python = await pythonOfEngines();
   const progress = context.progress();
   const folder = await mkdtemp(join(tmpdir(), 'meshcache-demo-'));
   const socketOf = (index: number): string => join(folder, `node-${index}.sock`);
@@ -265,8 +264,8 @@ function modes(engines: readonly { readonly mode: string }[]): string {
   return [...new Set(engines.map(({ mode }) => WAYS[mode] ?? mode))].join('; ');
 }
 
-async function findPython(): Promise<string> {
-  const python = await findProgram(PYTHON);
+async function pythonOfEngines(): Promise<string> {
+  const python = await findPython();
   if (python !== undefined) return python;
   throw new CommandFailure(
     'the engines need Python 3.10 or newer, and there is no python3 on PATH: install it (Debian: apt install python3), or run the demo without --engines',
