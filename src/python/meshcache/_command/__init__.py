@@ -1,0 +1,1 @@
+"""The command `meshcache` of an installation that has the node, too."""
