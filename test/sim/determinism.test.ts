@@ -13,7 +13,7 @@ function hashOf({ program }: NodeVersion, seed: number): string {
   return `${result.hash} after ${result.events} events`;
 }
 
-const [own, other] = versions as [NodeVersion, NodeVersion];
+const [own, ...others] = versions as [NodeVersion, ...NodeVersion[]];
 
 test('sim: the same seed makes the same run in another process', (t) => {
   for (const seed of SEEDS) t.is(hashOf(own, seed), hashOf(own, seed), `seed ${seed}`);
@@ -23,11 +23,13 @@ test('sim: another seed makes another run', (t) => {
   t.not(hashOf(own, 3), hashOf(own, 4));
 });
 
-const title = `sim: the same seed makes the same run on ${own.name} and on ${other.name}`;
-if (other.missing !== '') {
-  test.skip(`${title} (skipped: ${other.missing})`, () => {});
-} else {
-  test(title, (t) => {
-    for (const seed of SEEDS) t.is(hashOf(own, seed), hashOf(other, seed), `seed ${seed}`);
-  });
+for (const other of others) {
+  const title = `sim: the same seed makes the same run on ${own.name} and on ${other.name}`;
+  if (other.missing !== '') {
+    test.skip(`${title} (skipped: ${other.missing})`, () => {});
+  } else {
+    test(title, (t) => {
+      for (const seed of SEEDS) t.is(hashOf(own, seed), hashOf(other, seed), `seed ${seed}`);
+    });
+  }
 }

@@ -1,9 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 
 /** Folder that keeps Node between test runs, as it is large. */
-const CACHE_FOLDER = 'build/node24';
+const CACHE_FOLDER = 'build/node';
+/** The versions of Node that the package is for: all with long-term support, from the oldest that `engines` allows. */
+const MAJORS = [20, 22, 24, 26];
 const FETCH_TIMEOUT_MS = 120_000;
 
 /** A Node version that the package must support, or the reason why it is missing. */
@@ -17,26 +19,35 @@ export interface NodeVersion {
 }
 
 /**
- * The Node that runs the tests, and Node 24, which is fetched from the registry unless it is there. Synchronous, as
- * tests must be declared before anything else happens.
+ * The Node that runs the tests, and the newest one of each other major version, which is fetched from the registry unless it is
+ * there. Synchronous, as tests must be declared before anything else happens.
  */
 export function nodeVersions(): NodeVersion[] {
-  return [version(`Node ${process.versions.node}`, process.execPath, ''), node24()];
+  const own = process.versions.node;
+  const others = MAJORS.filter((major) => major !== Number.parseInt(own, 10));
+  return [version(`Node ${own}`, process.execPath, ''), ...others.map(fetched)];
 }
 
-function node24(): NodeVersion {
-  const name = 'Node 24';
+function fetched(major: number): NodeVersion {
+  const name = `Node ${major}`;
   const packageName = `node-${process.platform}-${process.arch}`;
-  const program = join(process.cwd(), CACHE_FOLDER, 'node_modules', packageName, 'bin/node');
+  const folder = join(CACHE_FOLDER, String(major));
+  const program = join(process.cwd(), folder, 'node_modules', packageName, 'bin/node');
   if (existsSync(program)) return version(name, program, '');
+  // A folder of its own: another file of tests may fetch at the same time.
+  const fresh = `${folder}-${process.pid}`;
   try {
-    mkdirSync(CACHE_FOLDER, { recursive: true });
+    mkdirSync(fresh, { recursive: true });
     const options = ['--no-save', '--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline'];
-    const install = ['install', '--prefix', CACHE_FOLDER, ...options, `${packageName}@24`];
+    const install = ['install', '--prefix', fresh, ...options, `${packageName}@${major}`];
     execFileSync('npm', install, { timeout: FETCH_TIMEOUT_MS, stdio: 'pipe' });
+    if (!existsSync(folder)) renameSync(fresh, folder);
     return version(name, program, existsSync(program) ? '' : `${packageName} has no bin/node`);
   } catch (error) {
+    if (existsSync(program)) return version(name, program, '');
     return version(name, '', `it cannot be fetched: ${(error as Error).message.trim().split('\n').at(-1)}`);
+  } finally {
+    rmSync(fresh, { recursive: true, force: true });
   }
 }
 
