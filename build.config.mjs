@@ -1,6 +1,7 @@
-// Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [test]`; without names: wasm and dist.
-import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+// Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [wheel] [test]`; without names: wasm and dist.
+import { execFileSync, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build, transform } from 'esbuild';
@@ -20,6 +21,9 @@ const entries = {
   'tcp-serving-worker': 'src/transport/tcp/serving/serving-worker.ts',
   'bench-peer': 'src/bench/peer.ts',
 };
+
+/** Packages that benchmarks compare with where a user has installed them. */
+const contenders = ['hashring', 'ioredis', 'lmdb'];
 
 const common = {
   bundle: true,
@@ -81,9 +85,13 @@ async function dashboardPage() {
     .replace('/* script */', () => textOf('.js').replaceAll('</script', '<\\/script'));
 }
 
+function manifest() {
+  return JSON.parse(readFileSync('package.json', 'utf8'));
+}
+
 /** The Python client, with the version of this package: pip installs the folder. */
 function pythonPackage() {
-  const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+  const { version } = manifest();
   rmSync('build/python', { recursive: true, force: true });
   // What interpreters and checkers leave behind stays behind.
   cpSync('src/python', 'build/python', { recursive: true, filter: (path) => !/__pycache__|_cache$/.test(path) });
@@ -94,6 +102,54 @@ function pythonPackage() {
     path,
     readFileSync(path, 'utf8').replace(/"[^"]+"\n$/, () => `"${pythonVersion}"\n`),
   );
+  cpSync('LICENSE', 'build/python/LICENSE');
+}
+
+/** The command in `folder`, for Node alone: what it imports from packages is in it. Returns the folders of these packages. */
+async function commandWithPackages(folder) {
+  const { index: _index, core: _core, native: _native, sim: _sim, ...programs } = entries;
+  const { metafile } = await build({
+    ...common,
+    packages: 'bundle',
+    external: contenders,
+    sourcemap: false,
+    legalComments: 'none',
+    metafile: true,
+    // Packages in CommonJS ask for modules of Node.
+    banner: { js: "import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);" },
+    entryPoints: programs,
+    outdir: folder,
+  });
+  // A package may lie below another one that needs it in a version of its own.
+  const folders = Object.keys(metafile.inputs).map(
+    (path) => /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0],
+  );
+  return [...new Set(folders.filter((folder) => folder !== undefined))].sort();
+}
+
+/** What the licenses of packages want said where their code is. */
+function notices(folders) {
+  const texts = folders.map((folder) => {
+    const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+    const file = readdirSync(folder).find((each) => /^licen[cs]e/i.test(each));
+    const text = file === undefined ? '' : readFileSync(join(folder, file), 'utf8').trim();
+    return `${name} ${version} (${license})\n\n${text}`.trim();
+  });
+  return `${texts.join(`\n\n${'-'.repeat(80)}\n\n`)}\n`;
+}
+
+/** The addon and its checksum into `folder`. Says so if none has been built. */
+function addonInto(folder) {
+  const addon = 'build/native/meshcache.node';
+  if (!existsSync(addon)) {
+    console.warn('no native addon has been built: the wheel has none, and is for any platform (npm run build:native)');
+    return;
+  }
+  const stated = readFileSync(`${addon}.sha256`, 'utf8').trim();
+  if (createHash('sha256').update(readFileSync(addon)).digest('hex') !== stated) {
+    throw new Error(`${addon} does not have the SHA-256 of ${addon}.sha256: build it again (npm run build:native)`);
+  }
+  for (const name of ['meshcache.node', 'meshcache.node.sha256']) cpSync(`build/native/${name}`, join(folder, name));
 }
 
 const steps = {
@@ -139,6 +195,32 @@ const steps = {
     for (const path of ['build/types/index.d.ts', 'build/types/native/index.d.ts', 'build/types/sim/index.d.ts']) {
       writeFileSync(path, `/// <reference types="node" />\n${readFileSync(path, 'utf8')}`);
     }
+  },
+
+  // One file for pip. The Python package of build/python, and in its folder `_node` what the npm package has, but with the
+  // packages that it imports: the same relative addresses hold. The addon is in it if it has been built.
+  async wheel() {
+    const project = 'build/wheel/project';
+    const home = `${project}/meshcache/_node`;
+    rmSync('build/wheel', { recursive: true, force: true });
+    cpSync('build/python', project, { recursive: true });
+    const packages = await commandWithPackages(`${home}/build/dist`);
+    writeFileSync(`${project}/LICENSE-packages.txt`, notices([...packages, 'node_modules/uplot']));
+    const { name, version, license, type, engines } = manifest();
+    writeFileSync(`${home}/package.json`, `${JSON.stringify({ name, version, license, type, engines }, null, 2)}\n`);
+    for (const path of [
+      'build/dist/dashboard.html',
+      'build/wasm/meshcache.wasm',
+      'build/python',
+      'deploy/meshcache.service',
+    ])
+      cpSync(path, `${home}/${path}`, { recursive: true });
+    addonInto(`${home}/build/native`);
+    const program =
+      'import sys; sys.path.insert(0, sys.argv[1]); import backend; print(backend.build_wheel(sys.argv[2]))';
+    const args = ['-B', '-c', program, project, 'build/wheel'];
+    const wheel = execFileSync('python3', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] }).trim();
+    console.log(`build/wheel/${wheel}`);
   },
 
   // Flat, beside the worker and the wasm folder, so that the same relative addresses hold as in build/dist. A program of
