@@ -1,5 +1,5 @@
 // Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [wheel] [test]`; without names: wasm and dist.
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
