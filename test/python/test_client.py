@@ -34,7 +34,7 @@ WAYS: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
     # What was asked for is not to be had: another way, and not none.
     ({"capabilities": 0}, {"mode": "staged"}, "bytes"),
     ({"capabilities": 4}, {"mode": "staged"}, "bytes"),
-    ({"capabilities": 2}, {"mode": "direct"}, "bytes"),
+    ({"capabilities": 2}, {"mode": "direct"}, "staged"),
     ({"capabilities": 0, "max_body_bytes": 3 * PAGE, "max_in_flight": 2}, {}, "bytes"),
     # The one that has made the socket is not the node: it must not be ended, so memory is not given to it.
     ({"capabilities": 3, "process_id": 1}, {}, "staged"),
@@ -93,7 +93,7 @@ class Pages(NodeTest):
             (
                 "direct",
                 2,
-                "WARNING region pool: pages go bytes, and not direct as asked for: the node does not take memory of clients",
+                "WARNING region pool: pages go staged, and not direct as asked for: the node does not take memory of clients",
             ),
         ):
             with self.subTest(mode=mode, capabilities=capabilities):

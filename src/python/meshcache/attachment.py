@@ -106,16 +106,11 @@ class Attachment:
         return bool(self.hello.capabilities & (protocol.CAN_TAKE_DESCRIPTORS | protocol.CAN_OPEN_FILES))
 
     @property
-    def gives_staging(self) -> bool:
-        """Whether staging memory may be had, which is not for those who want their pages on the socket."""
+    def may_stage(self) -> bool:
+        """Whether pages may go through staging memory. They do not for those who want their pages on the socket."""
         capabilities, most = self.hello.capabilities, self.hello.max_staging_bytes
         is_possible = bool(capabilities & protocol.CAN_GIVE_STAGING) and most > 0 and not self._is_staging_refused
         return is_possible and self._settings.mode != "bytes"
-
-    @property
-    def may_stage(self) -> bool:
-        """Whether pages of regions may go through staging memory."""
-        return self.gives_staging and self._settings.mode != "direct"
 
     def mode_without_regions(self) -> str:
         """How pages of a region that can be shared would move."""
@@ -159,7 +154,7 @@ class Attachment:
 
     def ensure_staging(self, deadline: float) -> bool:
         """Has staging memory, asked for when there is none yet. Raises AttachError."""
-        if self.staging is None and self.gives_staging:
+        if self.staging is None and self.may_stage:
             wanted = min(self._settings.staging_bytes, self.hello.max_staging_bytes)
             record = protocol.staging_record(self.hello.attach_token, wanted)
             status, length, descriptor = self._exchange(record, None, deadline)

@@ -107,7 +107,7 @@ class Client:
         self._counters = Counters()
         _counters_of.add(self._counters)
         self._late_calls = LateCalls(self._settings)
-        self._link = Link(self._settings, self._counters, on_fingerprint or self.set_fingerprint)
+        self._link = Link(self._settings, self._counters, on_fingerprint or _follower(self))
         self._requests = Requests(self._settings, self._counters)
         self._transfer = Transfer(self._link, self._requests, self._counters)
         self._streams: weakref.WeakSet[PageEventStream] = weakref.WeakSet()
@@ -768,6 +768,18 @@ class Client:
         if timeout is None:
             return monotonic() + self._settings.timeout
         return monotonic() + checked_timeout(timeout)
+
+
+def _follower(client: Client) -> Callable[[str | None], None]:
+    """Goes over to the fingerprint that is told. The client's thread must not keep a client alive that nobody holds."""
+    held = weakref.ref(client)
+
+    def follow(fingerprint: str | None) -> None:
+        client = held()
+        if client is not None:
+            client.set_fingerprint(fingerprint)
+
+    return follow
 
 
 def _alone(key: str | bytes) -> Sequence[str] | Sequence[bytes]:

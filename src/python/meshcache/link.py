@@ -118,7 +118,7 @@ class Link:
 
     def staging(self, attachment: Attachment, deadline: float) -> Staging | None:
         """Staging memory of the connection, asked for when there is none yet; None when the node gives none, or not in time."""
-        if attachment.staging is not None or not attachment.gives_staging:
+        if attachment.staging is not None or not attachment.may_stage:
             return attachment.staging
         if not self._attach_lock.acquire(timeout=max(0.0, min(deadline - monotonic(), threading.TIMEOUT_MAX))):
             return attachment.staging
