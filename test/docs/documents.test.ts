@@ -20,6 +20,7 @@ const OTHER_VARIABLES = [
   'SOCKET',
   'NATIVE',
   'NO_RDMA',
+  'PYTHON',
   'STRESS_SECONDS',
   'SOAK_SECONDS',
   'TEST_ADDON',
