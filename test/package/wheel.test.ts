@@ -1,12 +1,14 @@
 import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import { copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
+import { followGuide } from '../_support/docs/guide.js';
 import type { Output } from '../_support/package/packed.js';
+import { guideOfWheel } from '../_support/package/wheel-guide.js';
 import { fetchedWheels, wheelIn } from '../_support/package/wheels.js';
 import { freePort } from '../_support/support.js';
 
@@ -22,6 +24,13 @@ const hasPython = spawnSync('python3', ['--version']).status === 0;
 const built = hasPython ? test.serial : test.serial.skip;
 const whyNotBuilt = hasPython ? '' : ' (skipped: no python3)';
 const hasAddon = existsSync('build/native/meshcache.node');
+/** In place of programs that a container for Python has not; the server of SGLang is one that needs neither a GPU nor torch. */
+const FUNCTIONS = `
+npm() { echo there is no npm; return 1; }
+npx() { npm; }
+node() { npm; }
+python() { PYTHONPATH="$DOUBLES" command python "$@"; }
+`;
 /** Puts a program where there is no network, not even loopback. */
 const offline = spawnSync('unshare', ['--net', 'true']).status === 0 ? ['unshare', '--net'] : [];
 
@@ -214,5 +223,36 @@ installed(
     // With a newer one on PATH it needs no package.
     const env = { ...surroundings(), PATH: join(process.execPath, '..') };
     t.is((await run(join(alone, 'bin/meshcache'), ['--version'], { cwd: folder, env })).stdout, `${version}\n`);
+  },
+);
+
+installed(
+  `package: the guide for operators works with the wheel, without npm, followed to the letter${why}`,
+  async (t) => {
+    t.timeout(TIMEOUT_MS);
+    const [user, runtime, doubles] = ['user', 'run', 'doubles'].map((name) => join(folder, name)) as [
+      string,
+      string,
+      string,
+    ];
+    for (const path of [user, runtime]) mkdirSync(path, { mode: 0o700 });
+    cpSync('test/python/doubles', doubles, { recursive: true });
+    copyFileSync(wheel, join(user, wheel.split('/').at(-1) as string));
+    const blocks = await followGuide(guideOfWheel(readFileSync('docs/guides/llm-server.md', 'utf8')), {
+      folder: user,
+      functions: FUNCTIONS,
+      replaced: { 31990: String(await freePort()) },
+      env: {
+        PATH: process.env.PATH ?? '',
+        HOME: user,
+        DOUBLES: doubles,
+        XDG_RUNTIME_DIR: runtime,
+        MESHCACHE_METRICS_PORT: '0',
+        PIP_CONFIG_FILE: '/dev/null',
+        PIP_NO_INDEX: '1',
+        PIP_FIND_LINKS: wheels.folder,
+      },
+    });
+    t.true(blocks >= 5, `${blocks} blocks`);
   },
 );

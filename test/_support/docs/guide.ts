@@ -18,6 +18,8 @@ export interface GuideSurroundings {
   readonly functions: string;
   /** Texts that are replaced in every block: ports that may be taken here. */
   readonly replaced: Readonly<Record<string, string>>;
+  /** A program and its arguments that start the shell elsewhere, such as in a container. */
+  readonly under?: readonly string[];
 }
 
 /** One shell in which the blocks of a guide run, one after the other. */
@@ -26,9 +28,10 @@ class Shell {
   #output = '';
   #ended = false;
 
-  constructor({ folder, env, functions }: GuideSurroundings) {
+  constructor({ folder, env, functions, under = [] }: GuideSurroundings) {
+    const [program, ...args] = [...under, 'bash'];
     // A group of its own: what a guide leaves running ends with it.
-    this.#child = spawn('bash', [], { cwd: folder, env, stdio: ['pipe', 'pipe', 'pipe'], detached: true });
+    this.#child = spawn(program as string, args, { cwd: folder, env, stdio: ['pipe', 'pipe', 'pipe'], detached: true });
     for (const stream of [this.#child.stdout, this.#child.stderr])
       stream?.setEncoding('utf8').on('data', (text: string) => {
         this.#output += text;
