@@ -12,6 +12,10 @@ export const CLIENTS_GREETING_MAX_COUNT = 256;
 export const CLIENT_NAMES_MAX_COUNT = 32;
 /** Clients that a node's report lists one by one. */
 export const NODE_REPORT_CLIENTS_MAX_COUNT = 32;
+/** Namespaces of attached clients in the report of a node. */
+export const NODE_REPORT_NAMESPACES_MAX_COUNT = 64;
+/** Characters of a text of a namespace that the report of a node has. */
+export const NODE_REPORT_NAMESPACE_TEXT_MAX_CHARACTERS = 1024;
 /** The longest body on the client socket, and the total of bodies above CLIENT_SMALL_BODY_BYTES that all clients may have in progress. */
 export const CLIENT_BODY_MAX_BYTES = 64 * MIB;
 export const CLIENTS_BODIES_MAX_BYTES = 512 * MIB;

@@ -49,6 +49,15 @@ export interface ClientInfo extends ClientFigures {
   readonly mapped_bytes: number;
 }
 
+/** A namespace of attached clients. */
+export interface AttachedNamespace {
+  readonly settings: KeyNamespace;
+  /** The text with which the object keys of its main pool begin, without the slash. */
+  readonly digest: string;
+  /** The names of its clients, one for each. */
+  readonly clients: readonly string[];
+}
+
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
 /** The client socket of a node, to which processes of this host attach. `wire/PROTOCOL.md` describes its messages. */
@@ -64,6 +73,8 @@ export class ClientServer {
   readonly #connections = new Set<ClientConnection>();
   /** Open connections that are not attached yet. */
   readonly #greeting = new Set<ClientConnection>();
+  /** The pages that each attached client sees. */
+  readonly #views = new Map<ClientConnection, ClientNamespace>();
   /** Connections that have ended while requests are still in progress. */
   readonly #ending = new Map<ClientConnection, Promise<void>>();
   readonly #onEnded = new Map<ClientConnection, () => void>();
@@ -96,6 +107,18 @@ export class ClientServer {
 
   clients(): ClientInfo[] {
     return this.#attached().map((client) => this.#infoOf(client));
+  }
+
+  /** The namespaces of the attached clients. */
+  namespaces(): AttachedNamespace[] {
+    const byDigest = new Map<string, { settings: KeyNamespace; digest: string; clients: string[] }>();
+    for (const [client, namespace] of this.#views) {
+      const { digest, settings } = namespace;
+      const known = byDigest.get(digest);
+      if (known === undefined) byDigest.set(digest, { settings, digest, clients: [client.name] });
+      else known.clients.push(client.name);
+    }
+    return [...byDigest.values()];
   }
 
   /**
@@ -190,6 +213,7 @@ export class ClientServer {
       this.#refusedCount++;
       throw new RequestError(Status.tooMuch, `${clientsMaxCount} clients are attached, no more are allowed`);
     }
+    this.#views.set(connection, namespace);
     this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
@@ -238,6 +262,7 @@ export class ClientServer {
   }
 
   #closed(connection: ClientConnection): void {
+    this.#views.delete(connection);
     this.#connections.delete(connection);
     this.#greeting.delete(connection);
     this.#memory.detach(connection);
@@ -297,6 +322,7 @@ export class ClientServer {
     }
     assertEqual('client server: clients that have gone', this.#onEnded.size, this.#ending.size);
     assertAtMost('client server: clients that are to attach', this.#greeting.size, this.#limits.greetingMaxCount);
+    assertEqual('client server: namespaces of clients', this.#views.size, this.#attached().length);
     assertAtMost('client server: clients', this.#attached().length, this.#limits.clientsMaxCount);
     this.#budget.verify();
     this.#memory.verify();

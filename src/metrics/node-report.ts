@@ -112,6 +112,26 @@ export interface ClientReport {
   readonly mapped_bytes: number;
 }
 
+/** A namespace of attached clients. Texts that a client has left out are empty. */
+export interface NamespaceReport {
+  /** 32 hexadecimal characters; namespaces of one digest share their pages, on all nodes. */
+  readonly digest: string;
+  readonly model_name: string;
+  readonly dtype: string;
+  readonly layout: string;
+  readonly tag: string;
+  readonly fingerprint: string;
+  /** With `is_mla` the pages of all tensor-parallel ranks are the same: the rank does not count. */
+  readonly tp_rank: number;
+  readonly tp_size: number;
+  readonly pp_rank: number;
+  readonly pp_size: number;
+  readonly is_mla: boolean;
+  /** Number of attached clients, and their names, each once; at most NODE_REPORT_CLIENTS_MAX_COUNT. */
+  readonly attached: number;
+  readonly clients: readonly string[];
+}
+
 /** The client socket of a node, and its attached clients. */
 export interface ClientsReport {
   /** Path of the socket, on the node's host. */
@@ -120,6 +140,8 @@ export interface ClientsReport {
   readonly attached: number;
   /** Clients with the most bytes, the busiest first; at most NODE_REPORT_CLIENTS_MAX_COUNT. */
   readonly busiest: readonly ClientReport[];
+  /** Namespaces of the attached clients; at most NODE_REPORT_NAMESPACES_MAX_COUNT. Absent from earlier versions. */
+  readonly namespaces?: readonly NamespaceReport[];
 }
 
 /** What a node has read from its object store and sent there since its start. */

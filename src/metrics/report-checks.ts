@@ -57,6 +57,22 @@ const isClient = isMapWith({
   mapped_bytes: isNumber,
 });
 
+const isNamespace: Check = (value) =>
+  hasAll(value, {
+    digest: isText,
+    model_name: isText,
+    dtype: isText,
+    layout: isText,
+    tag: isText,
+    fingerprint: isText,
+    tp_rank: isNumber,
+    tp_size: isNumber,
+    pp_rank: isNumber,
+    pp_size: isNumber,
+    attached: isNumber,
+    clients: isListOf(isText),
+  });
+
 const isAmount: Check = (value) => value === null || (isNumber(value) && Number.isFinite(value));
 const isRecent = isMapWith({
   window_s: isAmount,
@@ -98,7 +114,12 @@ const REPORT: Shape = {
   transport: isMapWith({ wanted: isText, reason: isText }),
   health: (value) => isRecord(value) && isListOf(isText)(value.reasons),
   latency: isMapWith({ bounds_s: isListOf(isNumber), read: isMapOf(isLatency), write: isLatency }),
-  clients: isMapWith({ socket: isText, attached: isNumber, busiest: isListOf(isClient) }),
+  clients: isMapWith({
+    socket: isText,
+    attached: isNumber,
+    busiest: isListOf(isClient),
+    namespaces: isListOf(isNamespace),
+  }),
   role: isText,
   write_policy: isText,
   placement: isMapOf(isNumber),

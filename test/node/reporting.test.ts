@@ -257,7 +257,7 @@ test('reporting: a node with a client socket tells who is attached; one without 
   closing(t, [a, b]);
   await until(() => b.stats().members === 2);
   const clientsOf = async (store: MeshCacheStore) => (await getJson<NodeReport>(store, '/api/node')).body.clients;
-  t.deepEqual(await clientsOf(a), { socket: client_socket, attached: 0, busiest: [] });
+  t.deepEqual(await clientsOf(a), { socket: client_socket, attached: 0, busiest: [], namespaces: [] });
   t.is(await clientsOf(b), undefined);
 
   const idle = await AttachedClient.attach(client_socket, 'idle', 1);
@@ -304,7 +304,7 @@ test('reporting: of many clients those that have moved most bytes are told, and 
     const bytes = (37 * i) % 100;
     return { ...client, ...counts, name: `engine-${i}`, pid: i, requests: 1, read_bytes: bytes, written_bytes: 1 };
   });
-  const { socket, attached, busiest } = clientsReport('/run/node.sock', all);
+  const { socket, attached, busiest } = clientsReport('/run/node.sock', all, []);
   t.deepEqual([socket, attached], ['/run/node.sock', 100]);
   const expected = Array.from({ length: NODE_REPORT_CLIENTS_MAX_COUNT }, (_, i) => 99 - i);
   t.deepEqual(

@@ -4,6 +4,8 @@ import type { DepartedNode, ObjectStoreReport } from '../../metrics/node-report.
 import type { NodeInfo } from '../../types.js';
 import { isLoopback, metricsUrl } from '../settings/metrics-url.js';
 import type { NodeStatus } from './cluster-query.js';
+import { type ClusterNamespace, namespaceWarnings } from './namespace-differences.js';
+import { clusterNamespaces } from './namespaces-table.js';
 
 /*
  * What `meshcache status --json` prints. Fields are only ever added. Counts are since the nodes' start, rates of the last seconds.
@@ -79,6 +81,10 @@ export interface StatusResult {
   readonly totals: ClusterTotals;
   /** Nodes that were members and have not come back, the last to go first. */
   readonly departed: readonly DepartedNode[];
+  /** The namespaces of attached clients, each once for all nodes: clients of one share their pages. */
+  readonly namespaces: readonly ClusterNamespace[];
+  /** Which clients share no pages though all but one fact of their namespaces is the same, and which share with nobody. */
+  readonly namespace_warnings: readonly string[];
   readonly nodes: readonly NodeRow[];
 }
 
@@ -87,7 +93,16 @@ export function statusResult(
   { discoveryAddr, timeMs }: { readonly discoveryAddr: string; readonly timeMs: number },
 ): StatusResult {
   const departed = mergeDeparted(nodes.flatMap(upNode), new Set(nodes.map(({ node_id }) => node_id)));
-  return { discovery_addr: discoveryAddr, time_ms: timeMs, totals: totalsOf(nodes, departed), departed, nodes };
+  const namespaces = clusterNamespaces(nodes);
+  return {
+    discovery_addr: discoveryAddr,
+    time_ms: timeMs,
+    totals: totalsOf(nodes, departed),
+    departed,
+    namespaces,
+    namespace_warnings: namespaceWarnings(namespaces),
+    nodes,
+  };
 }
 
 /** A row of the result; `isHere` means that the member is on this machine. */

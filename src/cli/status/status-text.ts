@@ -14,6 +14,7 @@ import {
 import { type Paint, plainPaint, type Tone } from '../../command/terminal.js';
 import type { DepartedNode, DiscoveryReport } from '../../metrics/node-report.js';
 import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
+import { NAMESPACE_COLUMNS, namespaceRows } from './namespaces-table.js';
 import { QUOTA_COLUMNS, quotaRows } from './quotas-table.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
 import { ZONE_COLUMNS, zoneRows } from './zones-table.js';
@@ -79,10 +80,12 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   if (quotas.length > 0) parts.push(fitTable(quotas, columns, QUOTA_COLUMNS));
   const clients = isBrief ? [] : clientRows(nodes);
   if (clients.length > 0) parts.push(fitTable(clients, columns, CLIENT_COLUMNS));
+  const namespaces = isBrief ? [] : namespaceRows(result.namespaces);
+  if (namespaces.length > 0) parts.push(fitTable(namespaces, columns, NAMESPACE_COLUMNS));
   const namesOf = (nodeIds: readonly string[]): string =>
     nodeIds.length === nodes.length && nodes.length > 1 ? 'all nodes' : nodeIds.join(', ');
   const notes = [...remarks(nodes)].map(([text, nodeIds]) => `${namesOf(nodeIds)}: ${text}`);
-  if (!isBrief) notes.push(...furtherClients(nodes));
+  if (!isBrief) notes.push(...furtherClients(nodes), ...result.namespace_warnings);
   if (notes.length > 0) parts.push(notes.map((note) => wrapText(printable(note), columns)).join('\n'));
   return parts.join('\n\n');
 }

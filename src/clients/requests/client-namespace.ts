@@ -1,6 +1,6 @@
 import { ArgumentError } from '../../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
-import type { RequestOptions } from '../../core/index.js';
+import type { KeyNamespace, RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
 import type { PagePinOptions, PageWriteOptions, StoredPages } from '../../store/namespace/namespace-pages.js';
@@ -113,6 +113,16 @@ export class ClientNamespace {
         return { length: first.length, holders: locations.map(({ nodeId, tier }) => ({ node_id: nodeId, tier })) };
       });
     });
+  }
+
+  /** The settings of the namespace. */
+  get settings(): KeyNamespace {
+    return this.#pages.keyEncoder.namespace;
+  }
+
+  /** The text with which all object keys of the main pool begin, without the slash. */
+  get digest(): string {
+    return (this.#pages.objectKeys([''], '')[0] as string).slice(0, -1);
   }
 
   /** The text with which all object keys of a pool begin. */

@@ -1,5 +1,5 @@
 import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
-import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
+import type { AttachedNamespace, ClientInfo, ClientServer } from '../../clients/client-server.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageEventSource } from '../../metrics/event-stream.js';
@@ -18,6 +18,7 @@ import type { ObjectTierStats } from '../../store/objects/object-tier.js';
 import type { PageStore } from '../../store/page-store.js';
 import type { PlacementStats } from '../../store/placement/placement-lane.js';
 import type { Placements } from '../../store/placement/placements.js';
+import { namespaceReports } from './namespace-reporting.js';
 import type { StoreReporter } from './node-reporting.js';
 import { quotaReports } from './quota-reporting.js';
 
@@ -39,7 +40,7 @@ export interface StoreReporterParts {
   readonly placing: { readonly placements: Pick<Placements, 'stats'> | null };
   readonly config: Pick<MeshCacheConfig, 'role' | 'writePolicy'>;
   /** The socket for processes of this host; undefined without one. */
-  readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
+  readonly clients: Pick<ClientServer, 'path' | 'clients' | 'namespaces'> | undefined;
   /** The door for Redis clients; undefined without one. */
   readonly resp: Pick<RespServer, 'endpoint' | 'path' | 'connectionsCount' | 'commandsCount'> | undefined;
   readonly events: PageEventSource;
@@ -67,7 +68,9 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
         role: config.role,
         write_policy: config.writePolicy,
         ...(placing.placements === null ? {} : { placement: placementReport(placing.placements.stats()) }),
-        ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
+        ...(clients === undefined
+          ? {}
+          : { clients: clientsReport(clients.path, clients.clients(), clients.namespaces()) }),
         ...(resp === undefined ? {} : { redis: redisReport(resp) }),
         ...(quotas === undefined ? {} : { quotas }),
       };
@@ -95,11 +98,15 @@ function placementReport(stats: PlacementStats): PlacementReport {
 }
 
 /** The number of attached clients, and the busiest of them. */
-export function clientsReport(socket: string, attached: readonly ClientInfo[]): ClientsReport {
+export function clientsReport(
+  socket: string,
+  attached: readonly ClientInfo[],
+  namespaces: readonly AttachedNamespace[],
+): ClientsReport {
   const moved = (client: ClientInfo): number => client.read_bytes + client.written_bytes;
   const byBytes = [...attached].sort((a, b) => moved(b) - moved(a) || b.requests - a.requests);
   const busiest = byBytes.slice(0, NODE_REPORT_CLIENTS_MAX_COUNT).map(clientReport);
-  return { socket, attached: attached.length, busiest };
+  return { socket, attached: attached.length, busiest, namespaces: namespaceReports(namespaces) };
 }
 
 function clientReport(client: ClientInfo): ClientReport {

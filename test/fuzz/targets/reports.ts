@@ -47,6 +47,12 @@ const CLIENT = {
   written_bytes: 5,
   mapped_bytes: 6,
 };
+const NAMESPACE = {
+  digest: 'f'.repeat(32),
+  ...{ model_name: 'm', dtype: 'd', layout: 'vllm/1 cp=0/2 page=16', tag: '', fingerprint: 'f' },
+  ...{ tp_rank: 0, tp_size: 1, pp_rank: 0, pp_size: 1, is_mla: false, attached: 2, clients: ['engine'] },
+};
+const NAMESPACES = [NAMESPACE, { ...NAMESPACE, digest: 'e'.repeat(32), layout: 'vllm/1 cp=0/2 page=32' }];
 const REPORT: NodeReport = {
   ...METRICS,
   node_id: 'other',
@@ -76,7 +82,7 @@ const REPORT: NodeReport = {
     evictions: 0,
     write_errors: 0,
   },
-  clients: { socket: '/run/meshcache/node.sock', attached: 2, busiest: [CLIENT] },
+  clients: { socket: '/run/meshcache/node.sock', attached: 2, busiest: [CLIENT], namespaces: NAMESPACES },
   rss_bytes: 1,
   events: [{ id: 1, time_ms: 2, level: 'warn', message: 'm', fields: { a: 'b', c: 1, d: true } }],
   recent: {

@@ -1,0 +1,146 @@
+import type { NamespaceReport } from '../../metrics/node-report.js';
+
+/** A client of a node, by name. */
+export interface NamespaceClient {
+  readonly client: string;
+  readonly node_id: string;
+}
+
+/** A namespace of the cluster: its settings, and who uses it on which node. */
+export interface ClusterNamespace extends Omit<NamespaceReport, 'clients' | 'attached'> {
+  /** Number of attached clients, on all nodes. */
+  readonly attached: number;
+  readonly clients: readonly NamespaceClient[];
+}
+
+/** What is to be compared of namespaces. */
+interface Identity {
+  /** What must be the same for any comparison: the framework, and the ranks. Pages of other ranks of one engine differ, and are meant to. */
+  readonly kind: string;
+  /** Facts by name: the fields of the namespace, and each pair of its layout. */
+  readonly facts: ReadonlyMap<string, string>;
+  readonly clients: readonly NamespaceClient[];
+}
+
+/** The clients of each value of a fact. */
+type ClientsByValue = Map<string, NamespaceClient[]>;
+
+/** Instead of a fact that a namespace does not have. */
+const ABSENT = 'none';
+/** A pair of a layout that says which rank of how many. */
+const RANK = /^(\d+)\/(\d+)$/;
+/** The pair of a layout that nobody else has: a fact about the pages could not be read, so that they are shared with nobody. */
+const PRIVATE = 'private';
+/** Clients that a warning names for each value. */
+const NAMED_CLIENTS_MAX_COUNT = 3;
+/** Warnings of one status. */
+const WARNINGS_MAX_COUNT = 20;
+
+/** Describes for an operator which clients share no pages though all but one fact of their namespaces is the same, and which share with nobody. */
+export function namespaceWarnings(namespaces: readonly ClusterNamespace[]): string[] {
+  const isPrivate = ({ layout }: ClusterNamespace): boolean => pairsOf(layout)?.has(PRIVATE) === true;
+  const warnings = [
+    ...aloneOf(namespaces.filter(isPrivate).flatMap(({ clients }) => clients)),
+    ...differingInOne(namespaces.filter((namespace) => !isPrivate(namespace)).map(identityOf)),
+  ];
+  const further = warnings.length - WARNINGS_MAX_COUNT;
+  if (further <= 0) return warnings;
+  return [
+    ...warnings.slice(0, WARNINGS_MAX_COUNT),
+    `${further} more warnings about namespaces are left out; --json has all namespaces`,
+  ];
+}
+
+function aloneOf(clients: readonly NamespaceClient[]): string[] {
+  const names = namesOf(clients);
+  if (names.length === 0) return [];
+  const [shares, logs] = names.length === 1 ? ['shares', 'its log says'] : ['share', 'their logs say'];
+  return [`${shortened(names)} ${shares} with nobody: private namespace; ${logs} which fact is missing`];
+}
+
+/** A warning for each fact and each choice of values of it in which namespaces differ that are the same else. */
+function differingInOne(identities: readonly Identity[]): string[] {
+  const names = new Set(identities.flatMap(({ facts }) => [...facts.keys()]));
+  const differences = new Map<string, { readonly name: string; readonly clients: ClientsByValue }>();
+  for (const name of names) {
+    for (const clients of apartIn(name, identities)) {
+      // Each rank of the same engines has the same difference.
+      const key = JSON.stringify([name, ...[...clients.keys()].sort()]);
+      const known = differences.get(key);
+      if (known === undefined) differences.set(key, { name, clients });
+      else for (const [value, some] of clients) known.clients.get(value)?.push(...some);
+    }
+  }
+  return [...differences.values()].map(({ name, clients }) => differenceOf(name, clients));
+}
+
+/** The clients of namespaces that are the same but for one fact. */
+function apartIn(name: string, identities: readonly Identity[]): ClientsByValue[] {
+  const byRest = new Map<string, ClientsByValue>();
+  for (const { kind, facts, clients } of identities) {
+    const rest = JSON.stringify([kind, ...[...facts].filter(([other]) => other !== name).sort(byFirst)]);
+    const same: ClientsByValue = byRest.get(rest) ?? new Map();
+    byRest.set(rest, same);
+    const fact = facts.get(name);
+    const value = fact === undefined ? ABSENT : `'${fact}'`;
+    same.set(value, [...(same.get(value) ?? []), ...clients]);
+  }
+  return [...byRest.values()].filter(({ size }) => size > 1);
+}
+
+function differenceOf(name: string, clients: ClientsByValue): string {
+  const who = [...clients.values()].map((some) => shortened(namesOf(some)));
+  const meaning = name === 'fingerprint' ? ' (other weights)' : '';
+  const values = listed([...clients.keys()]);
+  return `clients ${listed(who)} share no pages: their namespaces differ only in ${name}${meaning}: ${values}`;
+}
+
+function identityOf({ layout, clients, ...namespace }: ClusterNamespace): Identity {
+  const { model_name: model, dtype, tag, fingerprint, tp_rank, tp_size, pp_rank, pp_size, is_mla } = namespace;
+  const facts = new Map<string, string>();
+  const kind: (string | number)[] = [is_mla ? 'any' : tp_rank, pp_rank];
+  for (const [name, value] of Object.entries({ model, dtype, tag, fingerprint, tp_size, pp_size, is_mla })) {
+    if (value !== '') facts.set(name, String(value));
+  }
+  const pairs = pairsOf(layout);
+  if (pairs === undefined) {
+    if (layout !== '') facts.set('layout', layout);
+    return { kind: JSON.stringify(kind), facts, clients };
+  }
+  const [framework = '', version = ''] = (layout.split(' ')[0] as string).split('/');
+  kind.push(framework);
+  facts.set('layout version', version);
+  for (const [name, value] of pairs) {
+    const [, rank, size] = RANK.exec(value) ?? [];
+    if (rank !== undefined) kind.push(`${name} ${rank}`);
+    facts.set(`layout ${name}`, size === undefined ? value : `${size} ranks`);
+  }
+  return { kind: JSON.stringify(kind), facts, clients };
+}
+
+/** The pairs of a layout, such as `sglang/1 cp=0/2 heads=8x128`, by name; undefined: it is a text of another form. */
+function pairsOf(layout: string): Map<string, string> | undefined {
+  const [, ...pairs] = layout.split(' ');
+  if (pairs.length === 0 || pairs.some((pair) => pair.indexOf('=') < 1)) return undefined;
+  return new Map(pairs.map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]));
+}
+
+/** Clients by name and node, each once. */
+function namesOf(clients: readonly NamespaceClient[]): string[] {
+  return [...new Set(clients.map(({ client, node_id }) => `${client} on ${node_id}`))];
+}
+
+function shortened(names: readonly string[]): string {
+  const further = names.length - NAMED_CLIENTS_MAX_COUNT;
+  if (further <= 0) return names.join(', ');
+  return `${names.slice(0, NAMED_CLIENTS_MAX_COUNT).join(', ')} (and ${further} more)`;
+}
+
+/** `a and b`, `a, b and c`. */
+function listed(texts: readonly string[]): string {
+  return texts.length < 2 ? texts.join() : `${texts.slice(0, -1).join(', ')} and ${texts.at(-1)}`;
+}
+
+function byFirst([a]: readonly [string, string], [b]: readonly [string, string]): number {
+  return a < b ? -1 : Number(a > b);
+}
