@@ -85,11 +85,11 @@ class FaultsTest(Engines):
                 node.start()
                 self.serves(engine)
                 self.settled(engine)
-                self.assertTrue(engine.manager.tier._client.stats()["reconnects"] > 0)
+                self.assertTrue(engine.manager.tier._sharing._client.stats()["reconnects"] > 0)
 
     def test_frozen_amid_jobs_it_is_ended_before_memory_is_used_again(self) -> None:
         node, engine = self.pair()
-        self.assertEqual(engine.manager.tier._region.mode, "direct")
+        self.assertEqual(engine.manager.tier._sharing.mode, "direct")
         self.load(engine, "frozen")
         node.freeze()
         self.settled(engine)

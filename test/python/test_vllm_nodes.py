@@ -81,7 +81,7 @@ class NodesTest(Engines):
                     one, other = (
                         self.engine(node, params=params, name=name, shared=shared, slots=400) for node in self.nodes
                     )
-                    self.assertEqual(one.manager.tier._region.mode, way or sglang_node.copied_way())
+                    self.assertEqual(one.manager.tier._sharing.mode, way or sglang_node.copied_way())
                     keys = support.chunk_keys(f"{name} {mode}", 300, group=3)
                     self.stored(one, keys)
                     self.found(other, keys)

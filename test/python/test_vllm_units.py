@@ -13,8 +13,8 @@ from unittest import mock
 import vllm_support as support
 
 from meshcache.vllm import MeshCacheTier, Settings
+from meshcache.vllm.epochs import Epochs
 from meshcache.vllm.framework import CONSTRUCTOR_PARAMETERS
-from meshcache.vllm.identity import namespace
 from meshcache.vllm.jobs import Job, Jobs, slots_of
 from meshcache.vllm.lookups import FAILED_SECONDS, KNOWN_SECONDS, Lookups
 from meshcache.vllm.pool import PrimaryPool
@@ -60,7 +60,7 @@ class SettingsTest(unittest.TestCase):
         def base(self: Any, **arguments: Any) -> None:
             taken.update(arguments)
 
-        parts = {"CONSTRUCTOR_PARAMETERS": CONSTRUCTOR_PARAMETERS | {"detector"}, "Client": StuckClient}
+        parts = {"CONSTRUCTOR_PARAMETERS": CONSTRUCTOR_PARAMETERS | {"detector"}}
         view = memoryview(bytearray(16)).cast("B", (1, 16))
         with mock.patch.dict(MeshCacheTier.__init__.__globals__, parts):
             with mock.patch.object(MeshCacheTier.__mro__[1], "__init__", base):
@@ -84,118 +84,6 @@ class PoolTest(unittest.TestCase):
             self.assertIn(message, str(caught.exception))
         pool = PrimaryPool(wide)
         self.assertEqual((pool.count, pool.slot_bytes), (4, 16))
-
-
-class NamespaceTest(unittest.TestCase):
-    def test_equal_configurations_share(self) -> None:
-        usual = namespace(support.newer_spec(), 4096, None)
-        self.assertTrue(usual.computed)
-        for changes in [
-            {"engine_id": "other"},
-            {"data_parallel_index": 3},
-            {"extra_config": {"cpu_bytes_to_use": 1 << 40}},
-            {"enable_kv_cache_events": True},
-        ]:
-            self.assertEqual(namespace(support.newer_spec(**changes), 4096, None), usual, str(changes))
-        self.assertEqual(namespace(support.older_spec(), 4096, None), namespace(support.older_spec(), 4096, None))
-
-    def test_different_configurations_never_share(self) -> None:
-        specs = [
-            support.newer_spec(**changes)
-            for changes in (
-                {},
-                {"name": "other"},
-                {"dtype": "fp8"},
-                {"tokens_per_block": 32},
-                {"tokens_per_hash": 8},
-                {"blocks_per_chunk": 4},
-                {"layer_names": ("layer.0",)},
-                {"groups": ()},
-                {"tp_size": 2},
-                {"pp_size": 2},
-                {"pcp_size": 2},
-                {"dcp_size": 2},
-                {"world_size": 2},
-                {"rank": 1},
-                {"worker_kv_bytes_per_block": 8192},
-                {"is_parallelism_agnostic": True},
-                {"replicated_layout": True},
-                {"canonical_layout": True},
-                {"kv_cache_layout": "LBNHC"},
-                {"kv_cache_layout": "LBHNC"},
-            )
-        ]
-        specs += [
-            support.older_spec(**changes)
-            for changes in (
-                {},
-                {"model": "other"},
-                {"cache_dtype": "fp8"},
-                {"block_size": 32},
-                {"layer_names": ["layer.0"]},
-                {"tensor_parallel_size": 2},
-                {"pipeline_parallel_size": 2},
-                {"prefill_context_parallel_size": 2},
-                {"decode_context_parallel_size": 2},
-                {"world_size": 2},
-                {"rank": 1},
-            )
-        ]
-        replicated = support.newer_spec()
-        replicated.replicated_layout = True
-        spaces = [namespace(spec, 4096, None) for spec in [*specs, replicated]]
-        spaces += [namespace(specs[0], 8192, None), namespace(specs[0], 4096, "v2")]
-        self.assertEqual(len(set(spaces)), len(spaces))
-
-    def test_a_field_that_a_later_version_adds_counts(self) -> None:
-        spec = support.newer_spec()
-        names = [field.name for field in dataclasses.fields(spec.config)]
-        later = dataclasses.make_dataclass("OffloadingConfig", [*names, "packing"])
-        spaces = set()
-        for packing in ("a", "b"):
-            spec.config = later(**{**vars(support.newer_spec().config), "packing": packing})
-            spaces.add(namespace(spec, 4096, None))
-        self.assertEqual(len(spaces), 2)
-
-    def test_objects_without_a_text_are_shared_with_nobody(self) -> None:
-        with self.assertLogs("vllm.meshcache", "WARNING") as logs:
-            one, other = (namespace(support.newer_spec(kv_cache_layout=part), 1, None) for part in (object(), object()))
-        self.assertNotEqual(one, other)
-        self.assertIn("no other engine shares", logs.output[0])
-
-    def test_a_specification_that_lacks_a_fact_is_refused(self) -> None:
-        def without(path: str) -> Any:
-            spec = support.newer_spec()
-            parts = {field.name: getattr(spec.config, field.name) for field in dataclasses.fields(spec.config)}
-            spec.config = SimpleNamespace(**parts)
-            owner, _, name = path.rpartition(".")
-            if owner:
-                part = getattr(spec.config, owner)
-                kept = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-                del kept[name]
-                setattr(spec.config, owner, SimpleNamespace(**kept))
-            else:
-                delattr(spec.config, name)
-            return spec
-
-        for path in (
-            "model.name",
-            "model.dtype",
-            "parallel.tp_size",
-            "parallel.pp_size",
-            "groups",
-            "cache.blocks_per_chunk",
-        ):
-            with self.subTest(path=path), self.assertRaisesRegex(ValueError, f"has no config.{path}"):
-                namespace(without(path), 4096, None)
-        for spec in (object(), support.newer_spec(tp_size=0), support.newer_spec(pp_size="2")):
-            with self.assertRaisesRegex(ValueError, "the offloading specification"):
-                namespace(spec, 4096, None)
-
-    def test_a_model_without_a_name_needs_a_tag(self) -> None:
-        with self.assertRaisesRegex(ValueError, 'set "tag"'):
-            namespace(support.newer_spec(name=""), 4096, None)
-        self.assertIsNone(namespace(support.newer_spec(name=""), 4096, "mine").model)
 
 
 class LookupsTest(unittest.TestCase):
@@ -265,7 +153,7 @@ class LookupsTest(unittest.TestCase):
 
 class JobsTest(unittest.TestCase):
     def jobs(self, move: Any) -> Jobs:
-        jobs = Jobs(move, move, 0.0)
+        jobs = Jobs(move, move, 0.0, Epochs())
 
         def end() -> None:
             jobs.end()
@@ -383,10 +271,10 @@ class StuckTest(unittest.TestCase):
         """Whatever the client does: the calls return while all of its calls are stuck."""
         for name in support.GENERATIONS:
             names = support.generation(name)
-            with self.subTest(name=name), mock.patch.dict(names.tier.__init__.__globals__, {"Client": StuckClient}):
+            with self.subTest(name=name), mock.patch.dict(support.sharing_globals(names), {"Client": StuckClient}):
                 view = memoryview(bytearray(64 * 16)).cast("B", (64, 16))
                 tier = names.make_tier({}, view, support.spec(name))
-                client, context = tier._client, names.base.ReqContext("request")
+                client, context = tier._sharing._client, names.base.ReqContext("request")
                 keys = support.chunk_keys("stuck", 200)
                 for step in range(50):
                     tier.on_new_request(context)
@@ -410,13 +298,14 @@ class StuckTest(unittest.TestCase):
         """Once in a while, and only when there is a node: without one, the client says so."""
         for name in support.GENERATIONS:
             names = support.generation(name)
-            with self.subTest(name=name), mock.patch.dict(names.tier.__init__.__globals__, {"Client": RefusingClient}):
+            with self.subTest(name=name), mock.patch.dict(support.sharing_globals(names), {"Client": RefusingClient}):
                 view = memoryview(bytearray(64 * 16)).cast("B", (64, 16))
                 tier = names.make_tier({}, view, support.spec(name))
-                keys = support.chunk_keys("refused", 3)
+                keys, context = support.chunk_keys("refused", 3), names.base.ReqContext("request")
+                tier.on_new_request(context)
                 with self.assertLogs("vllm.meshcache", "WARNING") as logs:
                     for job_id in range(3):
-                        tier.submit_store(names.job(job_id, keys, range(3), False, None))
+                        tier.submit_store(names.job(job_id, keys, range(3), False, context))
                     tier.drain_jobs()
                 self.assertEqual([result.success for result in tier.get_finished_jobs()], [False] * 3)
                 self.assertEqual(len(logs.output), 1, logs.output)

@@ -84,7 +84,7 @@ def main() -> None:
         )
         manager = engine.manager
         assert isinstance(manager, Timed)
-        print(f"{PROMPTS} prompts of {CHUNKS} chunks of {SLOT_BYTES} bytes, pages go {manager.tier._region.mode}")
+        print(f"{PROMPTS} prompts of {CHUNKS} chunks of {SLOT_BYTES} bytes, pages go {manager.tier._sharing.mode}")
         longest = []
         for round_ in range(rounds):
             prompts = [support.chunk_keys(f"{round_} {number}", CHUNKS) for number in range(PROMPTS)]

@@ -50,8 +50,15 @@ class Generation:
         config = {"type": "MeshCacheTier", "module_path": "meshcache.vllm", **params}
         if self.name == NEWER:
             factory = importlib.import_module("vllm.v1.kv_offload.tiering.factory").SecondaryTierFactory
-            return factory.create_secondary_tier(config, view, spec)
+            with importlib.import_module("vllm.config").set_current_vllm_config(vllm_config(spec)):
+                return factory.create_secondary_tier(config, view, spec)
         return self.tier(offloading_spec=spec, primary_kv_view=view, tier_type="MeshCacheTier", **params)
+
+
+def sharing_globals(names: Generation) -> dict[str, Any]:
+    """The names that the module has which makes the tier's client."""
+    found: dict[str, Any] = names.tier.bind.__globals__["Sharing"].__init__.__globals__
+    return found
 
 
 @functools.lru_cache(maxsize=None)
@@ -72,6 +79,50 @@ def generation(name: str) -> Generation:
             del sys.modules[module]
         sys.modules.update(saved)
         setattr(package, "vllm", saved["meshcache.vllm"])
+
+
+def model_facts(**changes: Any) -> dict[str, Any]:
+    """The parts of an engine's configuration that say what is computed. Changes name a part and its field, as in ``cache_dtype``."""
+    usual: dict[str, dict[str, Any]] = {
+        "model": {
+            "model": "model",
+            "dtype": "torch.bfloat16",
+            "override_attention_dtype": None,
+            "hf_config": SimpleNamespace(),
+            "hf_text_config": SimpleNamespace(),
+            "hf_config_path": None,
+            "hf_overrides": {},
+            "revision": None,
+            "code_revision": None,
+            "quantization": None,
+            "quantization_config": None,
+            "max_model_len": 4096,
+            "multimodal_config": None,
+            "is_hybrid": False,
+        },
+        "load": {"load_format": "auto", "model_loader_extra_config": {}},
+        "cache": {
+            "cache_dtype": "auto",
+            "block_size": 16,
+            "calculate_kv_scales": False,
+            "kv_cache_dtype_skip_layers": [],
+            "prefix_caching_hash_algo": "sha256",
+        },
+        "attention": {"backend": None, "backend_per_kind": {}},
+    }
+    parts = {
+        f"{part}_config": SimpleNamespace(**{name: changes.pop(f"{part}__{name}", fields[name]) for name in fields})
+        for part, fields in usual.items()
+    }
+    assert not changes, f"no such facts: {changes}"
+    return {**parts, "speculative_config": None, "lora_config": None}
+
+
+def vllm_config(spec: Any, **changes: Any) -> Any:
+    """The configuration of the engine that has this specification."""
+    parallel = SimpleNamespace(cp_kv_cache_interleave_size=1)
+    transfer = SimpleNamespace(kv_connector_extra_config=spec.extra_config)
+    return SimpleNamespace(**model_facts(**changes), parallel_config=parallel, kv_transfer_config=transfer)
 
 
 def newer_spec(**changes: Any) -> Any:
@@ -99,7 +150,7 @@ def newer_spec(**changes: Any) -> Any:
         "engine_id": "engine",
         "replicated_layout": False,
         "canonical_layout": False,
-        "kv_cache_layout": None,
+        "kv_cache_layout": "LBHNC",
         **changes,
     }
 
@@ -131,6 +182,7 @@ def older_spec(**changes: Any) -> Any:
         "pipeline_parallel_size": 1,
         "prefill_context_parallel_size": 1,
         "decode_context_parallel_size": 1,
+        "cp_kv_cache_interleave_size": 1,
         "layer_names": ["layer.0", "layer.1"],
         **changes,
     }
@@ -140,10 +192,15 @@ def older_spec(**changes: Any) -> Any:
 
     group = part("layer_names")
     group.kv_cache_spec = part("block_size")
+    model = model_facts(
+        model__model=facts["model"],
+        model__dtype=facts["dtype"],
+        cache__cache_dtype=facts["cache_dtype"],
+        cache__block_size=facts["block_size"],
+    )
     return generation(OLDER).base.OffloadingSpec(
         SimpleNamespace(
-            model_config=part("model", "dtype"),
-            cache_config=part("cache_dtype", "block_size"),
+            **model,
             parallel_config=part(
                 "rank",
                 "world_size",
@@ -151,6 +208,7 @@ def older_spec(**changes: Any) -> Any:
                 "pipeline_parallel_size",
                 "prefill_context_parallel_size",
                 "decode_context_parallel_size",
+                "cp_kv_cache_interleave_size",
             ),
             kv_transfer_config=SimpleNamespace(kv_connector_extra_config={}),
         ),

@@ -5,6 +5,6 @@ vLLM loads it by name, in ``secondary_tiers`` of ``TieringOffloadingSpec``: ``ty
 """
 
 from .settings import Settings
-from .tier import MeshCacheTier
+from .tier import MeshCacheTier, set_fingerprint
 
-__all__ = ["MeshCacheTier", "Settings"]
+__all__ = ["MeshCacheTier", "Settings", "set_fingerprint"]

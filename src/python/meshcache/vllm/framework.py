@@ -29,10 +29,14 @@ class _Result:
     success: bool
     successful_keys: Sequence[Any] | None = None
     transfer_time: float | None = None
+    transfer_bytes: int | None = None
 
 
 _base = imported("vllm.v1.kv_offload.base")
 _tiering = imported("vllm.v1.kv_offload.tiering.base")
+
+#: Whether there is a vLLM. Without one there is no engine, so that facts that only an engine has are "none".
+IS_INSTALLED: bool = _tiering is not None
 
 #: The base class that vLLM's tier factory demands.
 SecondaryTierManager: Any = getattr(_tiering, "SecondaryTierManager", _Tier)
@@ -44,11 +48,17 @@ _LookupResult: Any = getattr(_base, "LookupResult", None)
 _JobResult: Any = getattr(_tiering, "JobResult", _Result)
 _JOB_RESULT_FIELDS = frozenset(inspect.signature(_JobResult).parameters)
 _RequestOffloadingContext: Any = getattr(_base, "RequestOffloadingContext", None)
+_OffloadingEvent: Any = getattr(_base, "OffloadingEvent", None)
+_Locality: Any = getattr(_base, "Locality", None)
+_Medium: Any = getattr(_base, "Medium", None)
 
 #: Answers of a lookup: an enumeration, or in older versions true, false, and None for "ask again".
 HIT: Any = True if _LookupResult is None else _LookupResult.HIT
 MISS: Any = False if _LookupResult is None else _LookupResult.MISS
 RETRY: Any = None if _LookupResult is None else _LookupResult.RETRY
+
+#: What requests that choose tiers by medium call this one. Versions without an enumeration have no such choice.
+STORAGE: Any = getattr(_Medium, "STORAGE", None)
 
 
 def lookup_result(is_there: bool | None) -> Any:
@@ -62,7 +72,12 @@ def job_result(
     job_id: int, success: bool, *, successful_keys: Sequence[Any] | None, size_bytes: int, seconds: float
 ) -> Any:
     """A ``JobResult`` with the fields that this version of vLLM has beside ``job_id`` and ``success``."""
-    more = {"successful_keys": successful_keys, "transfer_size": size_bytes, "transfer_time": seconds}
+    more = {
+        "successful_keys": successful_keys,
+        "transfer_bytes": size_bytes,
+        "transfer_size": size_bytes,
+        "transfer_time": seconds,
+    }
     known = {name: value for name, value in more.items() if name in _JOB_RESULT_FIELDS}
     return _JobResult(job_id=job_id, success=success, **known)
 
@@ -70,3 +85,15 @@ def job_result(
 def request_context() -> Any:
     """A ``RequestOffloadingContext`` without wishes: chunks are offloaded as they are computed."""
     return None if _RequestOffloadingContext is None else _RequestOffloadingContext()
+
+
+def locality(name: str | None) -> Any:
+    """vLLM's name for "LOCAL" or "REMOTE"; None where it has none."""
+    return None if name is None or _Locality is None else _Locality(name)
+
+
+def stored_event(keys: Sequence[Any], place: Any) -> Any | None:
+    """The event that says that a tier has these chunks; None: this version takes no events of tiers."""
+    if _OffloadingEvent is None or STORAGE is None:
+        return None
+    return _OffloadingEvent(keys=list(keys), medium=STORAGE, removed=False, locality=place)

@@ -1,150 +1,254 @@
-"""What the chunks of an engine are kept under, so that engines of different configurations share none."""
+"""What the chunks of an engine are kept under: engines that differ in any fact of the bytes share none."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from meshcache import Namespace
+from meshcache._engines.identity import Facts, Unreadable
+from meshcache._engines.modules import imported
 
-from .framework import logger
+from . import framework
+from .model import MODEL_FACTS, NONE, add_model_facts, files_digest, kv_dtype
+from .settings import Settings
 
-#: Facts that may differ between engines whose chunks are the same. Every other field of the configuration counts, also those of
-#: versions to come: a field too many costs hits, a field too few would mix chunks.
-IGNORED_FIELDS = frozenset(
-    {
-        "data_parallel_index",
-        "data_parallel_rank",
-        "data_parallel_rank_local",
-        "data_parallel_size",
-        "enable_kv_cache_events",
-        "engine_id",
-        "extra_config",
-        "num_cpu_blocks",
-        "num_cpu_chunks",
-    }
-)
-
-#: Attributes of the specification itself that say how chunks are laid out. Not all versions have each.
-_SPEC_FACTS = (
-    "block_size_factor",
-    "blocks_per_chunk",
-    "gpu_block_size",
-    "hash_block_size",
-    "replicated_layout",
-    "storage_format",
-    "tokens_per_block",
-    "tokens_per_hash",
-)
-
-#: The same of versions whose specification has the whole configuration of vLLM.
-_PARALLEL_FACTS = (
-    "rank",
-    "world_size",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "prefill_context_parallel_size",
-    "decode_context_parallel_size",
-)
-
-_ABSENT = object()
+_WHERE_SET: Final = "the tier's entry in secondary_tiers"
+#: The layout in which all layers of one head lie together, so that the chunks of all workers in a row are the chunk of one worker.
+_HEADS_OUTERMOST: Final = "BHLNC"
 
 
-def namespace(spec: Any, chunk_bytes: int, tag: str | None) -> Namespace:
-    """The namespace of an engine's chunks. Data-parallel replicas share it: they compute the same chunks from the same tokens.
+@dataclass(frozen=True)
+class Identity:
+    """Whose chunks these are, without the fingerprint of the weights."""
 
-    A chunk has the parts of all workers of its engine, so that the sizes of tensor and pipeline parallelism count. The
-    layout's text ends with a digest of the whole specification. Raises ``ValueError`` when the specification lacks a fact.
+    namespace: Namespace
+    facts: Facts
+    #: The fingerprint of the model's files; None: they are not on this host.
+    files: str | None
+
+    def warn(self) -> None:
+        """Logs which facts are unknown."""
+        self.facts.warn(framework.logger, _WHERE_SET)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How chunks are laid out, from the specification of any version. A property raises for what the specification lacks."""
+
+    spec: Any
+    config: Any
+
+    @property
+    def _has_config(self) -> bool:
+        return getattr(self.spec, "config", None) is not None
+
+    @property
+    def model(self) -> str:
+        own = self.spec.config.model.name if self._has_config else self.spec.vllm_config.model_config.model
+        if not isinstance(own, str):
+            raise Unreadable(f"it is {own!r}")
+        return own
+
+    @property
+    def dtype(self) -> str:
+        own = self.spec.config.model.dtype if self._has_config else self.spec.vllm_config.cache_config.cache_dtype
+        if own is None:
+            raise Unreadable("it is not there")
+        return kv_dtype(own, self.config)
+
+    @property
+    def tokens(self) -> str:
+        """Tokens of a hash, blocks of a chunk, and tokens of a block of each group."""
+        if self._has_config:
+            cache = self.spec.config.cache
+            of_hash, of_chunk = cache.tokens_per_hash, cache.blocks_per_chunk
+            of_blocks = [group.tokens_per_block for group in self._groups]
+        else:
+            of_hash, of_chunk = self.spec.hash_block_size, self.spec.block_size_factor
+            of_blocks = list(self.spec.gpu_block_size)
+        for count in (of_hash, of_chunk, *of_blocks):
+            if type(count) is not int:
+                raise Unreadable(f"a count is {count!r}")
+        return f"{of_hash}-{of_chunk}-{','.join(map(str, of_blocks))}"
+
+    @property
+    def layers(self) -> list[Any]:
+        """The layers of each group, with the number that keys have for it."""
+        if self._has_config:
+            return [
+                [getattr(group, "group_id", index), list(group.layer_names)] for index, group in enumerate(self._groups)
+            ]
+        return [[index, list(group.layer_names)] for index, group in enumerate(self._groups)]
+
+    @property
+    def _groups(self) -> Sequence[Any]:
+        groups: Sequence[Any] = (
+            self.spec.config.groups if self._has_config else self.spec.kv_cache_config.kv_cache_groups
+        )
+        if not groups:
+            raise Unreadable("there are no groups of layers")
+        return groups
+
+    @property
+    def page_format(self) -> str:
+        """The order of the bytes in a chunk."""
+        own: Any = getattr(self.spec, "config", None)
+        if not hasattr(own, "kv_cache_layout"):
+            return self._older_page_format()
+        if own.kv_cache_layout is None:
+            raise Unreadable("vLLM has not chosen a layout yet")
+        if not own.canonical_layout:
+            return str(own.kv_cache_layout)
+        mapping = imported("vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping")
+        if mapping is None:
+            raise Unreadable("there is no canonical_format_id")
+        return f"canonical-{mapping.canonical_format_id(own.kv_cache_layout)}"
+
+    def _older_page_format(self) -> str:
+        """Versions before 0.27 have a layout of each process, which the connector or the operator chooses."""
+        layouts, config = imported("vllm.v1.attention.backends.utils"), imported("vllm.config")
+        if layouts is None or config is None or self.config is None:
+            raise Unreadable("there is no get_kv_cache_layout")
+        with config.set_current_vllm_config(self.config):
+            return str(layouts.get_kv_cache_layout()).lower()
+
+    @property
+    def parallel(self) -> Any:
+        """The workers whose parts a chunk has; "any": the same bytes whatever their number."""
+        own = self.spec.config if self._has_config else None
+        if own is not None and self._is_same_for_all_sizes(own):
+            return "any"
+        tp_size, pp_size, pcp_size, dcp_size = self.sizes
+        text = f"tp{tp_size}-pp{pp_size}-pcp{pcp_size}-dcp{dcp_size}"
+        if pcp_size * dcp_size > 1:
+            text += f"-interleave{self.config.parallel_config.cp_kv_cache_interleave_size}"
+        if pp_size > 1:
+            # The operator may choose which layers each stage has.
+            text += f"-layers{imported('vllm.envs').VLLM_PP_LAYER_PARTITION or 'even'}"
+        return text
+
+    @staticmethod
+    def _is_same_for_all_sizes(own: Any) -> bool:
+        """As vLLM's own files do, with one exception: chunks of workers that each have some heads of every layer are the same only where all
+        layers of a head lie together."""
+        if getattr(own, "replicated_layout", False):
+            return True
+        if not own.parallel.is_parallelism_agnostic:
+            return False
+        if getattr(own, "canonical_layout", False):
+            return True
+        return getattr(own, "kv_cache_layout", None) == _HEADS_OUTERMOST and own.cache.blocks_per_chunk == 1
+
+    @property
+    def replicas(self) -> str:
+        """Whether a chunk has one copy for all workers."""
+        return "one" if self._has_config and getattr(self.spec.config, "replicated_layout", False) else NONE
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        if self._has_config:
+            own = self.spec.config.parallel
+            sizes = (own.tp_size, own.pp_size, own.pcp_size, own.dcp_size)
+        else:
+            own = self.spec.vllm_config.parallel_config
+            sizes = (
+                own.tensor_parallel_size,
+                own.pipeline_parallel_size,
+                own.prefill_context_parallel_size,
+                own.decode_context_parallel_size,
+            )
+        for size in sizes:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise Unreadable(f"a size is {size!r}")
+        return sizes
+
+
+def identify(
+    spec: Any, config: Any, chunk_bytes: int, settings: Settings, *, missing_hooks: Sequence[str] = ()
+) -> Identity:
+    """The identity of an engine. ``config``: the ``VllmConfig`` of the engine, None where it could not be found.
+
+    A fact that cannot be read is missing: the engine then shares with nobody. Raises ``ValueError`` for a model without a name and a tag.
     """
-    if getattr(spec, "config", None) is not None:
-        model, dtype = _needed(spec, "config.model.name"), _needed(spec, "config.model.dtype")
-        tp_size, pp_size = _size(spec, "config.parallel.tp_size"), _size(spec, "config.parallel.pp_size")
-        for name in ("config.groups", "config.cache.tokens_per_hash", "config.cache.blocks_per_chunk"):
-            _needed(spec, name)
-        facts: dict[str, Any] = {"config": spec.config}
+    facts, shape = Facts("vllm", settings.facts), _Shape(spec, config)
+    facts.read("chunk_bytes", lambda: chunk_bytes, where="the strides of the primary pool")
+    facts.read("kv_dtype", lambda: shape.dtype, where="OffloadingConfig.model.dtype")
+    facts.read("tokens", lambda: shape.tokens, where="OffloadingConfig.cache")
+    facts.read("layers", lambda: shape.layers, where="OffloadingConfig.groups")
+    facts.read("parallel", lambda: shape.parallel, where="OffloadingConfig.parallel")
+    facts.read("replicas", lambda: shape.replicas, where="OffloadingConfig.replicated_layout")
+    if framework.IS_INSTALLED:
+        facts.read("page_format", lambda: shape.page_format, where="OffloadingConfig.kv_cache_layout")
+        add_model_facts(facts, config)
     else:
-        model, dtype = _needed(spec, "vllm_config.model_config.model"), _cache_dtype(spec)
-        parallel = "vllm_config.parallel_config"
-        tp_size = _size(spec, f"{parallel}.tensor_parallel_size")
-        pp_size = _size(spec, f"{parallel}.pipeline_parallel_size")
-        for name in ("hash_block_size", "gpu_block_size"):
-            _needed(spec, name)
-        facts = {name: getattr(spec.vllm_config.parallel_config, name, None) for name in _PARALLEL_FACTS}
-        facts["groups"] = _needed(spec, "kv_cache_config.kv_cache_groups")
-    if not model and tag is None:
+        for name in ("page_format", *MODEL_FACTS):
+            facts.read(name, lambda: NONE, where="vLLM, which is not installed")
+    for name in missing_hooks:
+        facts.read(name, _raise_no_hook, where="a method of vLLM that this version does not have")
+    model = _model_name(facts, shape, settings.tag)
+    files = _files(facts, config)
+    is_any, sizes = _sizes(shape)
+    return Identity(
+        Namespace(
+            model=model,
+            dtype=_or_none(lambda: shape.dtype),
+            layout=facts.layout,
+            tag=settings.tag,
+            tp_size=1 if is_any else sizes[0],
+            pp_size=1 if is_any else sizes[1],
+            computed=True,
+        ),
+        facts,
+        files,
+    )
+
+
+def _model_name(facts: Facts, shape: _Shape, tag: str | None) -> str | None:
+    name = _or_none(lambda: shape.model)
+    if name is None:
+        facts.read("model", lambda: shape.model, where="OffloadingConfig.model.name")
+        return None
+    if name == "" and tag is None:
         raise ValueError(
             "the server has no model name, so that its chunks could be taken for those of another model: "
             'set "tag" in the tier\'s configuration'
         )
-    facts["spec"] = {name: getattr(spec, name, None) for name in _SPEC_FACTS}
-    return Namespace(
-        model=str(model) or None,
-        dtype=str(dtype).removeprefix("torch."),
-        layout=f"vllm bytes={chunk_bytes} {_digest(facts)}",
-        tag=tag,
-        tp_size=tp_size,
-        pp_size=pp_size,
-        computed=True,
-    )
+    return name or None
 
 
-def _digest(facts: Any) -> str:
-    text = json.dumps(canonical(facts), sort_keys=True, separators=(",", ":"))
-    unnamed = re.search(r"<[^<>]* at 0x[0-9a-f]+>", text)
-    if unnamed is not None:
-        # Its address is another one in every process: no chunks are better than wrong ones.
-        logger.warning(
-            "the offloading specification has %s, which has no text: no other engine shares chunks", unnamed[0]
-        )
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _files(facts: Facts, config: Any) -> str | None:
+    """The fingerprint of the model's files. Files that cannot be read are a missing fact."""
+    if config is None:
+        return None
+    try:
+        return files_digest(config)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        facts.read("files", lambda: _raise(text), where="the files of ModelConfig.model")
+        return None
 
 
-def canonical(value: Any) -> Any:
-    """A value as JSON has it: the same in every process for equal values with a text, and without the fields that do not count."""
-    if value is None or isinstance(value, (bool, int, float, str)) and not isinstance(value, Enum):
+def _sizes(shape: _Shape) -> tuple[bool, tuple[int, int, int, int]]:
+    try:
+        return shape.parallel == "any", shape.sizes
+    except Exception:
+        # Missing among the facts, so that nobody else has this namespace.
+        return True, (1, 1, 1, 1)
+
+
+def _or_none(read: Any) -> str | None:
+    try:
+        value: str = read()
         return value
-    if isinstance(value, Enum):
-        return f"{type(value).__name__}.{value.name}"
-    if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: getattr(value, field.name, None) for field in fields(value)}
-        return {"": type(value).__name__, **_without_ignored(named)}
-    if isinstance(value, Mapping):
-        return _without_ignored({str(name): part for name, part in value.items()})
-    if isinstance(value, (list, tuple)):
-        return [canonical(part) for part in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted((canonical(part) for part in value), key=lambda part: json.dumps(part, sort_keys=True))
-    return str(value)
+    except Exception:
+        return None
 
 
-def _without_ignored(parts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: canonical(part) for name, part in parts.items() if name not in IGNORED_FIELDS}
+def _raise(text: str) -> Any:
+    raise Unreadable(text)
 
 
-def _cache_dtype(spec: Any) -> Any:
-    dtype = _needed(spec, "vllm_config.cache_config.cache_dtype")
-    return _needed(spec, "vllm_config.model_config.dtype") if dtype == "auto" else dtype
-
-
-def _size(spec: Any, path: str) -> int:
-    size = _needed(spec, path)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"the offloading specification has {path} = {size!r}; it must be an integer, 1 or more")
-    return size
-
-
-def _needed(spec: Any, path: str) -> Any:
-    value = spec
-    for name in path.split("."):
-        value = getattr(value, name, _ABSENT)
-        if value is _ABSENT or value is None:
-            raise ValueError(
-                f"the offloading specification {type(spec).__name__} has no {path}, so that its chunks could be taken for "
-                "those of another engine: use the TieringOffloadingSpec of vLLM 0.25 or newer"
-            )
-    return value
+def _raise_no_hook() -> Any:
+    raise Unreadable("it cannot be followed")

@@ -12,6 +12,7 @@ from typing import Any, Final
 from meshcache import ClosedError
 from meshcache._engines.complaints import Complaints
 
+from .epochs import Epochs
 from .framework import logger
 
 #: Threads that read chunks for waiting requests, and threads that write them. Few: all share the interpreter with the scheduler.
@@ -37,6 +38,8 @@ class Job:
     slots: list[int]
     #: When it must have its result.
     deadline: float
+    #: The epoch in which it was submitted: in another one it fails.
+    epoch: int = 0
     submitted_at: float = field(default_factory=time.monotonic)
     #: Of the first chunks, whether they were moved; those without a flag were not.
     flags: list[bool] = field(default_factory=list)
@@ -68,9 +71,10 @@ class Jobs:
     The table of jobs is the scheduler's alone; the threads have a job from one queue and give it back through another.
     """
 
-    def __init__(self, load: Move, store: Move, fence_seconds: float) -> None:
+    def __init__(self, load: Move, store: Move, fence_seconds: float, epochs: Epochs) -> None:
         """``fence_seconds``: what a call of ``load`` or ``store`` may last beyond its time."""
         self._fence_seconds = fence_seconds
+        self._epochs = epochs
         self._open: dict[int, Job] = {}
         self._done: list[Job] = []
         self._finished: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -159,8 +163,13 @@ class Jobs:
             left = job.deadline - self._fence_seconds - time.monotonic()
             if left <= 0:
                 return
+            if not self._epochs.enter(job.epoch):
+                return
             keys = job.keys[low : low + _STEP_CHUNKS]
-            flags = list(move(keys, job.slots[low : low + _STEP_CHUNKS], left))
+            try:
+                flags = list(move(keys, job.slots[low : low + _STEP_CHUNKS], left))
+            finally:
+                self._epochs.leave()
             if len(flags) != len(keys):
                 raise ValueError(f"{len(keys)} keys have {len(flags)} results")
             job.flags += flags

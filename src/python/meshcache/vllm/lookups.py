@@ -47,12 +47,18 @@ class Lookups:
         self._failed: dict[bytes, float] = {}
         self._failed_before: dict[bytes, float] = {}
         self._failed_since = clock()
+        self._is_outdated = False
+        # Whether the node has left a question without an answer, and until when it need not be asked again.
+        self._is_silent = False
+        self._silent_until = 0.0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def find(self, key: bytes) -> bool | None:
         """Whether a key is there; None: the node is being asked, for ``wait_seconds`` at most."""
+        if self._is_outdated:
+            self._clear()
         now = self._clock()
         if (self._failed or self._failed_before) and self._has_failed(key, now):
             return False
@@ -60,21 +66,29 @@ class Lookups:
         if entry is not None:
             is_there, until = entry.known
             if now < until:
-                return is_there
+                return False if is_there is None and self._is_silent else is_there
             if is_there is None:
-                entry.known = (False, now + KNOWN_SECONDS)
+                self._time_out(entry, now)
                 return False
             del self._entries[key]
+        if self._is_silent and now < self._silent_until:
+            return False
         # Each new entry makes room for two.
         self._drop_old(now, 2)
         if len(self._entries) >= MAX_KEYS:
             return False
         entry = self._entries[key] = Entry(key, (None, now + self._wait_seconds))
         self._asked.append(entry)
-        return None
+        if not self._is_silent:
+            return None
+        # Whether the node answers again is found out by one question at a time, and nobody waits for it.
+        self._silent_until = now + self._wait_seconds
+        return False
 
     def questions(self) -> list[Entry]:
         """What was asked since the last call."""
+        if self._is_outdated:
+            self._clear()
         asked, self._asked = self._asked, []
         now = self._clock()
         self._drop_old(now, _DROP_KEYS)
@@ -88,8 +102,14 @@ class Lookups:
         ends = [(entry, until) for entry, (is_there, until) in known if is_there is None and now < until]
         return [entry for entry, _ in ends], min((until for _, until in ends), default=now) - now
 
-    def answer(self, entries: Sequence[Entry], flags: Sequence[bool]) -> None:
-        """The node's answer, from any thread. It counts also when a lookup was told meanwhile that there was none."""
+    def forget(self) -> None:
+        """Nothing that is known or asked counts any more, from any thread: it was about the chunks of other weights."""
+        self._is_outdated = True
+
+    def answer(self, entries: Sequence[Entry], flags: Sequence[bool], *, in_time: bool = True) -> None:
+        """The node's answer, from any thread. It counts also when a lookup was told meanwhile that there was none. ``in_time``: it is one, and not
+        the end of the wait for it."""
+        self._is_silent = not in_time
         until = self._clock() + KNOWN_SECONDS
         for entry, flag in zip(entries, flags):
             entry.known = (flag, until)
@@ -110,6 +130,18 @@ class Lookups:
         self._drop_failed(now)
         self._failed.update(dict.fromkeys(keys, now + FAILED_SECONDS))
 
+    def _clear(self) -> None:
+        self._is_outdated = False
+        self._entries = OrderedDict()
+        self._asked = []
+        self._failed, self._failed_before = {}, {}
+
+    def _time_out(self, entry: Entry, now: float) -> None:
+        """A question has had no answer in time: a node that is silent keeps no other request waiting."""
+        entry.known = (False, now + KNOWN_SECONDS)
+        self._is_silent = True
+        self._silent_until = now + self._wait_seconds
+
     def _has_failed(self, key: bytes, now: float) -> bool:
         until = self._failed.get(key) or self._failed_before.get(key)
         return until is not None and now < until
@@ -129,7 +161,7 @@ class Lookups:
             del self._entries[key]
             if is_there is None:
                 # Nobody has been told so yet: whoever asks again must not wait again.
-                entry.known = (False, now + KNOWN_SECONDS)
+                self._time_out(entry, now)
                 self._entries[key] = entry
 
 
@@ -172,9 +204,11 @@ class Asker:
         if not waiting:
             return
         flags: Sequence[bool] = ()
+        began = time.monotonic()
         try:
             flags = self._exists([entry.key for entry in waiting], seconds)
         except Exception:
             # As when the client was closed meanwhile.
             pass
-        self._lookups.answer(waiting, flags if len(flags) == len(waiting) else [False] * len(waiting))
+        in_time = time.monotonic() - began < seconds
+        self._lookups.answer(waiting, flags if len(flags) == len(waiting) else [False] * len(waiting), in_time=in_time)

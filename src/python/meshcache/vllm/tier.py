@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from meshcache import Client
-from meshcache._engines.complaints import Complaints
-from meshcache.settings import DEFAULT_STAGING_BYTES
+from meshcache import Namespace
 
+from . import hooks
+from .epochs import Epochs
 from .framework import (
     CONSTRUCTOR_PARAMETERS,
+    IS_INSTALLED,
+    STORAGE,
     SecondaryTierManager,
     job_result,
+    locality,
     logger,
     lookup_result,
     request_context,
+    stored_event,
 )
-from .identity import namespace
+from .identity import identify
 from .jobs import Job, Jobs, slots_of
 from .lookups import Asker, Lookups
 from .pool import PrimaryPool
+from .seed import warn_of_random_seed
 from .settings import Settings
+from .sharing import Sharing
 
 #: How much longer than a job the threads may last at the end.
 _GRACE_SECONDS = 2.0
@@ -34,9 +38,11 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     """Chunks in meshcache, moved straight between vLLM's pool in host memory and the node.
 
     The constructor raises ``ValueError`` for what cannot work, and ``meshcache.NotAvailable`` when a node is required and
-    not there; both end the engine's start. No other method raises, and only ``drain_jobs`` and ``shutdown`` wait: threads
+    not there; both end the engine's start. No other method that vLLM calls raises, and only ``drain_jobs`` and ``shutdown`` wait: threads
     talk to the node. As vLLM does, callers call one method at a time.
     """
+
+    medium = STORAGE
 
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str, **params: Any) -> None:
         """vLLM's arguments, and the parameters of the tier's entry in ``secondary_tiers``."""
@@ -45,51 +51,48 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         super().__init__(
             offloading_spec=offloading_spec, primary_kv_view=primary_kv_view, tier_type=tier_type, **passed_on
         )
+        self.locality = locality(settings.locality)
         self._settings = settings
-        self._complaints = Complaints(logger)
+        self._spec, self._view = offloading_spec, primary_kv_view
         self._pool = PrimaryPool(primary_kv_view)
-        space = replace(
-            namespace(offloading_spec, self._pool.slot_bytes, settings.tag), fingerprint=settings.fingerprint
-        )
-        if "PYTHONHASHSEED" not in os.environ:
-            logger.info(
-                "PYTHONHASHSEED is not set: where vLLM draws a seed for its keys, no other engine finds the chunks"
-            )
-        self._client = Client(
-            settings.client_socket,
-            namespace=space,
-            name="vllm",
-            mode=settings.mode,
-            timeout=settings.timeout,
-            required=settings.required,
-            end_frozen_node=settings.end_frozen_node,
-            fence_timeout=settings.fence_seconds,
-            staging_bytes=max(DEFAULT_STAGING_BYTES, 2 * self._pool.slot_bytes),
-            logger=logger,
-        )
-        try:
-            self._region = self._pool.register(self._client, primary_kv_view)
-        except BaseException:
-            self._client.close()
-            raise
         self._closed = False
+        self._epochs = Epochs()
         self._lookups = Lookups(settings.lookup_seconds)
+        self._events: list[Any] = []
+        self._has_events = settings.enable_kv_events and _publishes_events(offloading_spec)
+        self._sharing: Sharing | None = None
+        self._missing_hooks = hooks.install() if IS_INSTALLED else []
+        config = hooks.config_of(offloading_spec)
+        if config is not None or not IS_INSTALLED:
+            self.bind(config)
+        # Otherwise the configuration is found when the engine is complete, or the first request comes.
         self._asker = Asker(self._lookups, self._exists)
-        self._jobs = Jobs(self._load, self._store, settings.fence_seconds)
-        logger.info(
-            "tier %s: %d slots of %d bytes, chunks go %s, namespace %s",
-            tier_type,
-            self._pool.count,
-            self._pool.slot_bytes,
-            self._region.mode,
-            space,
-        )
+        self._jobs = Jobs(self._load, self._store, settings.fence_seconds, self._epochs)
+        hooks.listen(self)
+
+    def bind(self, vllm_config: Any) -> None:
+        """Attaches to the node under the identity of this engine, once. ``vllm_config``: its whole configuration, None where it cannot be found."""
+        if self._sharing is not None or self._closed:
+            return
+        missing = [name for name in self._missing_hooks if self._needs(name, vllm_config)]
+        identity = identify(self._spec, vllm_config, self._pool.slot_bytes, self._settings, missing_hooks=missing)
+        self._sharing = Sharing(self._settings, identity, self._pool, self._view, self._lookups, self._epochs)
+        self._sharing.describe(self.tier_type)
+        identity.warn()
+        warn_of_random_seed(vllm_config)
+        _warn_of_unknown_options(self._spec)
+
+    @property
+    def namespace(self) -> Namespace | None:
+        """Whose chunks these are now; None: this is not known yet."""
+        return None if self._sharing is None else self._sharing.namespace
 
     # What the scheduler calls
 
     def lookup(self, key: bytes, req_context: Any = None) -> Any:
         """Whether a chunk is there, from what the node has answered lately; "ask again" while it is being asked."""
-        return lookup_result(False if self._closed else self._lookups.find(key))
+        self._epochs.use()
+        return lookup_result(False if self._closed or self._epochs.is_stale else self._lookups.find(key))
 
     def submit_load(self, job_metadata: Any) -> None:
         """Begins to read chunks into slots."""
@@ -111,29 +114,40 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
 
     def on_schedule_end(self, context: Any = None) -> None:
         """The end of a step: what its lookups have asked goes to the node."""
+        if getattr(context, "new_req_ids", None):
+            self._epochs.use()
         self._flush()
 
     def has_pending_work(self) -> bool:
         """Whether jobs are under way, or have results that were not fetched."""
         return len(self._jobs) > 0
 
+    def take_events(self) -> Iterable[Any]:
+        """Events of chunks that were stored since the last call."""
+        events, self._events = self._events, []
+        return events
+
     def drain_jobs(self) -> None:
         """Waits until nothing touches the primary pool; the results are fetched afterwards. Jobs are not cut short."""
         self._jobs.drain()
 
     def on_new_request(self, req_context: Any = None) -> Any:
-        """A request begins."""
+        """A request begins. Its chunks are stored if the weights stay the same until its end."""
+        self._be_bound()
+        self._epochs.begin(getattr(req_context, "req_id", ""))
         return request_context()
 
     def get_request_offloading_context(self, req_context: Any = None) -> Any:
         """What older versions call ``on_new_request``."""
-        return request_context()
+        return self.on_new_request(req_context)
 
     def on_request_finished(self, req_context: Any = None) -> None:
-        """A request has ended. Nothing is kept by request."""
+        """A request has ended, and no job of it follows."""
+        self._epochs.end(getattr(req_context, "req_id", ""))
 
     def request_finished(self, req_context: Any = None) -> None:
         """What older versions call ``on_request_finished``."""
+        self.on_request_finished(req_context)
 
     def touch(self, keys: Collection[bytes], req_context: Any = None) -> None:
         """Chunks were used in the primary pool. The node learns of uses by reads."""
@@ -143,45 +157,73 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         if self._closed:
             return
         self._closed = True
+        hooks.unlisten(self)
         self._asker.end()
         self._jobs.end()
-        self._client.close()
+        if self._sharing is not None:
+            self._sharing.close()
         seconds = self._settings.timeout + _GRACE_SECONDS
         if not self._jobs.join(seconds):
             logger.error("a frozen node has not let go of the primary pool")
         self._asker.join(seconds)
 
+    # How the weights change: what the hooks and the operator call
+
+    def set_fingerprint(self, fingerprint: str | None) -> None:
+        """Tells the version of the weights: engines that are told the same one share chunks. None: the model's name alone says it.
+
+        Threads may call it.
+        """
+        self._be_bound()
+        if self._sharing is not None and not self._closed:
+            self._sharing.told(fingerprint)
+
+    def reset_begins(self) -> bool:
+        """vLLM's cache is about to be dropped. Whether the weights may be others, so that its pool in host memory must be dropped as well."""
+        return self._sharing is not None and not self._closed and self._sharing.reset()
+
+    def reset_ended(self, *, is_clear: bool, is_busy: bool) -> None:
+        """vLLM's caches have been dropped, unless that failed. ``is_busy``: there are requests, which go on."""
+        if is_clear:
+            self._epochs.cleared(is_busy=is_busy)
+        else:
+            self._epochs.is_stale = True
+            logger.warning("vLLM could not reset its cache: nothing is shared until a reset succeeds")
+
+    def weights_change(self, how: str) -> None:
+        """The weights may be about to change."""
+        if self._sharing is not None and not self._closed:
+            self._sharing.change(how)
+
     # What the threads call
 
-    def _exists(self, keys: Sequence[bytes], seconds: float) -> Sequence[bool]:
-        return self._client.exists_many(keys, timeout=seconds) if self._client.is_connected else [False] * len(keys)
+    def _exists(self, keys: Any, seconds: float) -> Any:
+        return [False] * len(keys) if self._sharing is None else self._sharing.exists(keys, seconds)
 
-    def _load(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
-        if not self._client.is_connected:
-            return [False] * len(keys)
-        return self._client.get_into(keys, self._pool.pieces(self._region, slots), timeout=seconds)
+    def _load(self, keys: Any, slots: Any, seconds: float) -> Any:
+        return [False] * len(keys) if self._sharing is None else self._sharing.load(keys, slots, seconds)
 
-    def _store(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
-        if not self._client.is_connected:
-            return [False] * len(keys)
-        pieces = self._pool.pieces(self._region, slots)
-        flags = self._client.set_from(keys, pieces, named=False, timeout=seconds)
-        self._lookups.stored(key for key, flag in zip(keys, flags) if flag)
-        refused = len(flags) - sum(flags)
-        if refused > 0 and self._client.is_connected:
-            self._complaints.log(
-                "not stored",
-                f"{refused} of {len(flags)} chunks of {self._pool.slot_bytes} bytes were not stored: the node has no room for "
-                'a chunk of this size, or was too slow; "meshcache status" shows its pool',
-            )
-        return flags
+    def _store(self, keys: Any, slots: Any, seconds: float) -> Any:
+        return [False] * len(keys) if self._sharing is None else self._sharing.store(keys, slots, seconds)
 
     # Parts of the scheduler's calls
 
+    def _be_bound(self) -> None:
+        """No part of vLLM has shown its configuration until now: the facts in it are missing."""
+        if self._sharing is None:
+            self.bind(hooks.config_of(self._spec))
+
+    def _needs(self, hook: str, vllm_config: Any) -> bool:
+        """Whether this engine must hear of what cannot be followed."""
+        if hook == "adapters":
+            return getattr(vllm_config, "lora_config", None) is not None
+        return self._settings.on_reset != "same_weights"
+
     def _submit(self, transfer: Any, *, is_load: bool) -> None:
         deadline = time.monotonic() + self._settings.timeout
-        job = Job(transfer.job_id, is_load, list(transfer.keys), slots_of(transfer), deadline)
-        if self._closed:
+        job = Job(transfer.job_id, is_load, list(transfer.keys), slots_of(transfer), deadline, self._epochs.number)
+        request_id = getattr(transfer.req_context, "req_id", "")
+        if self._closed or not (is_load or self._epochs.may_store(request_id)):
             self._jobs.refuse(job)
         else:
             self._jobs.submit(job)
@@ -189,6 +231,10 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     def _result(self, job: Job) -> Any:
         if job.is_load and not job.success:
             self._lookups.failed(job.failed_keys)
+        if self._has_events and not job.is_load and job.moved_keys:
+            event = stored_event(job.moved_keys, self.locality)
+            if event is not None:
+                self._events.append(event)
         is_part = job.is_load and not job.success and len(job.moved_keys) > 0
         return job_result(
             job.job_id,
@@ -201,3 +247,27 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     def _flush(self) -> None:
         if not self._closed:
             self._asker.ask(self._lookups.questions())
+
+
+def set_fingerprint(fingerprint: str | None) -> None:
+    """Tells all tiers of this process the version of their engine's weights. None: the model's name alone says it."""
+    for tier in hooks.listeners():
+        tier.set_fingerprint(fingerprint)
+
+
+def _publishes_events(spec: Any) -> bool:
+    events = getattr(spec, "kv_events_config", None)
+    if getattr(events, "enable_kv_cache_events", False):
+        return True
+    logger.warning("enable_kv_events of the tier has no effect: vLLM's own KV events are off (--kv-events-config)")
+    return False
+
+
+def _warn_of_unknown_options(spec: Any) -> None:
+    """Versions before 0.26 take the size of a chunk in tokens alone, and say nothing of the other way."""
+    given = getattr(spec, "extra_config", None) or {}
+    if "blocks_per_chunk" in given and not hasattr(spec, "blocks_per_chunk"):
+        logger.warning(
+            "this version of vLLM ignores blocks_per_chunk, so that a chunk is one block: give the tokens of a chunk instead, such as "
+            '"block_size": 64, a multiple of --block-size; all versions take that'
+        )

@@ -1,0 +1,251 @@
+"""What vLLM tells no tier: its whole configuration, and that its weights, caches or adapters change.
+
+A hook wraps a method of one of vLLM's classes and calls it. Each is installed once in a process, when the first tier is made, and does nothing in
+engines without a tier of meshcache.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from meshcache._engines.modules import imported
+
+from .adapters import Adapters
+from .framework import logger
+
+#: A name for ``LLM.collective_rpc`` that no worker has: it tells the tier the version of the weights.
+TELL: Final = "meshcache_set_fingerprint"
+
+#: Methods of workers that change no weights. Every other one may.
+_HARMLESS: Final = re.compile(
+    r"(get|is|has|list|check|compute|report|describe|profile|start_profile|stop_profile|save|synchronize|execute_dummy|measure|determine|"
+    r"init_weight_transfer|shutdown_weight_transfer)(_.*)?|pin_lora|reset_mm_cache|reset_encoder_cache"
+)
+_MARK: Final = "_meshcache_hook"
+
+
+class Listener(Protocol):
+    """A tier, as the hooks see it."""
+
+    def bind(self, vllm_config: Any) -> None:
+        """The engine's configuration is known."""
+
+    def reset_begins(self) -> bool:
+        """vLLM's cache is about to be dropped. Whether the pool in host memory must be dropped as well."""
+
+    def reset_ended(self, *, is_clear: bool, is_busy: bool) -> None:
+        """vLLM's caches have been dropped, unless that failed. ``is_busy``: there are requests, which go on."""
+
+    def weights_change(self, how: str) -> None:
+        """The weights may be about to change."""
+
+    def set_fingerprint(self, fingerprint: str | None) -> None:
+        """The version of the weights was told."""
+
+
+#: The adapters of this process, which has one engine.
+adapters: Final = Adapters()
+_listeners: weakref.WeakSet[Any] = weakref.WeakSet()
+#: The configurations with which connectors are being made, the innermost last.
+_building: list[Any] = []
+
+
+def listen(listener: Listener) -> None:
+    """The listener hears what the hooks have to say, as long as it lives."""
+    _listeners.add(listener)
+
+
+def unlisten(listener: Listener) -> None:
+    """The listener hears no more."""
+    _listeners.discard(listener)
+
+
+def listeners() -> list[Any]:
+    """All tiers of this process."""
+    return list(_listeners)
+
+
+def install() -> list[str]:
+    """Installs all hooks, and returns what cannot be followed in this version of vLLM."""
+    scheduler = getattr(imported("vllm.v1.core.sched.scheduler"), "Scheduler", None)
+    engine = getattr(imported("vllm.v1.engine.core"), "EngineCore", None)
+    hashes = imported("vllm.v1.core.kv_cache_utils")
+    install_config_hook()
+    for name in ("get_kv_connector", "add_request"):
+        _wrap(scheduler, name, _binding)
+    _wrap(engine, "set_weight_version", _telling)
+    found = {
+        "resets": _wrap(scheduler, "reset_prefix_cache", _resetting),
+        "weight_changes": _wrap(engine, "collective_rpc", _calling_workers),
+        "adapters": _wrap(hashes, "_gen_lora_extra_hash_keys", _marking)
+        and _wrap(engine, "add_lora", _loading)
+        and _wrap(engine, "remove_lora", _removing),
+    }
+    return [name for name, is_followed in found.items() if not is_followed]
+
+
+def install_config_hook() -> None:
+    """Has tiers that vLLM makes from now on find its configuration at once."""
+    module = imported("vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector")
+    _wrap(getattr(module, "OffloadingConnector", None), "__init__", _building_connector)
+
+
+def config_of(spec: Any) -> Any:
+    """The ``VllmConfig`` that belongs to an offloading specification; None: it cannot be found now."""
+    own = getattr(spec, "vllm_config", None)
+    if own is not None:
+        return own
+    current = getattr(imported("vllm.config"), "get_current_vllm_config_or_none", None)
+    candidates = [*reversed(_building), current() if current is not None else None]
+    extra_config = getattr(spec, "extra_config", None)
+    for config in candidates:
+        transfer = getattr(config, "kv_transfer_config", None)
+        if transfer is not None and transfer.kv_connector_extra_config == extra_config:
+            return config
+    return None
+
+
+def _wrap(owner: Any, name: str, hook: Callable[[Any], Any]) -> bool:
+    """Puts a hook around a method, once. Whether it is there."""
+    method = getattr(owner, name, None)
+    if owner is None or method is None:
+        return False
+    if not hasattr(method, _MARK):
+        wrapper = functools.wraps(method)(hook(method))
+        setattr(wrapper, _MARK, True)
+        setattr(owner, name, wrapper)
+    return hasattr(getattr(owner, name), _MARK)
+
+
+def _tiers_of(scheduler: Any) -> list[Any]:
+    """The tiers of an engine; all of the process where the engine does not show its own."""
+    living = listeners()
+    connector = getattr(scheduler, "connector", None)
+    if connector is None or not living:
+        return []
+    found = []
+    for part in getattr(connector, "_connectors", None) or [connector]:
+        manager = getattr(getattr(part, "connector_scheduler", None), "manager", None)
+        found += [tier for tier in getattr(manager, "secondary_tiers", ()) if any(tier is own for own in living)]
+    return found or living
+
+
+def _building_connector(init: Any) -> Any:
+    def __init__(self: Any, vllm_config: Any, *arguments: Any, **options: Any) -> None:
+        _building.append(vllm_config)
+        try:
+            init(self, vllm_config, *arguments, **options)
+        finally:
+            _building.pop()
+
+    return __init__
+
+
+def _binding(method: Any) -> Any:
+    """The engine is complete: tiers that were made before this package was there find its configuration."""
+
+    def bound(self: Any, *arguments: Any, **options: Any) -> Any:
+        for tier in _tiers_of(self):
+            tier.bind(self.vllm_config)
+        return method(self, *arguments, **options)
+
+    return bound
+
+
+def _resetting(reset: Any) -> Any:
+    def reset_prefix_cache(self: Any, reset_running_requests: bool = False, reset_connector: bool = False) -> Any:
+        tiers = [tier for tier in _tiers_of(self) if tier.reset_begins()]
+        if not tiers:
+            return reset(self, reset_running_requests, reset_connector)
+        is_clear = False
+        try:
+            result = reset(self, reset_running_requests, reset_connector)
+            # The pool in host memory has what the GPU's cache had, of the same weights.
+            is_clear = bool(result) and (reset_connector or _reset_connector(self))
+        finally:
+            for tier in tiers:
+                tier.reset_ended(is_clear=is_clear, is_busy=bool(self.has_unfinished_requests()))
+        return result
+
+    return reset_prefix_cache
+
+
+def _reset_connector(scheduler: Any) -> bool:
+    try:
+        return bool(scheduler.reset_connector_cache())
+    except Exception:
+        logger.exception("vLLM's pool in host memory could not be cleared: nothing is shared until a reset succeeds")
+        return False
+
+
+def _calling_workers(call: Any) -> Any:
+    def collective_rpc(self: Any, method: Any, *arguments: Any, **options: Any) -> Any:
+        tiers = _tiers_of(getattr(self, "scheduler", None))
+        if method == TELL:
+            _tell(tiers, *_arguments_of(*arguments, **options))
+            return [None]
+        name = method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+        if not isinstance(method, str) or not _HARMLESS.fullmatch(method):
+            for tier in tiers:
+                tier.weights_change(name)
+        return call(self, method, *arguments, **options)
+
+    return collective_rpc
+
+
+def _arguments_of(timeout: Any = None, args: Any = (), kwargs: Any = None) -> tuple[Any, ...]:
+    return (*args, *(kwargs or {}).values())
+
+
+def _tell(tiers: list[Any], fingerprint: Any = None, *more: Any) -> None:
+    if more or not (fingerprint is None or isinstance(fingerprint, str)):
+        raise ValueError(f"{TELL} takes one text or None, got {(fingerprint, *more)!r}")
+    for tier in tiers:
+        tier.set_fingerprint(fingerprint)
+
+
+def _telling(method: Any) -> Any:
+    def set_weight_version(self: Any, weight_version: Any, *arguments: Any, **options: Any) -> Any:
+        result = method(self, weight_version, *arguments, **options)
+        _tell(_tiers_of(getattr(self, "scheduler", None)), str(weight_version))
+        return result
+
+    return set_weight_version
+
+
+def _marking(method: Any) -> Any:
+    """The keys of requests with an adapter get a digest of its files."""
+
+    def _gen_lora_extra_hash_keys(request: Any) -> Any:
+        keys = method(request)
+        if not keys or not listeners():
+            return keys
+        mark = adapters.mark(request)
+        first = keys[0]
+        # A tuple of newer versions is published by its name alone, which stays.
+        return [(*first, mark), *keys[1:]] if isinstance(first, tuple) else [*keys, mark]
+
+    return _gen_lora_extra_hash_keys
+
+
+def _loading(method: Any) -> Any:
+    def add_lora(self: Any, lora_request: Any, *arguments: Any, **options: Any) -> Any:
+        adapters.loads(lora_request)
+        result = method(self, lora_request, *arguments, **options)
+        adapters.loaded(lora_request)
+        return result
+
+    return add_lora
+
+
+def _removing(method: Any) -> Any:
+    def remove_lora(self: Any, lora_id: int, *arguments: Any, **options: Any) -> Any:
+        result = method(self, lora_id, *arguments, **options)
+        adapters.removed(lora_id)
+        return result
+
+    return remove_lora

@@ -1,0 +1,180 @@
+"""The tier's side of the node: the client, the weights whose chunks it reads and writes, and how both change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from meshcache import Client, Namespace
+from meshcache._engines.complaints import Complaints
+from meshcache._engines.weights import Weights
+from meshcache.settings import DEFAULT_STAGING_BYTES
+
+from .epochs import Epochs, nobodys_fingerprint
+from .framework import logger
+from .hooks import TELL, adapters
+from .identity import Identity
+from .lookups import Lookups
+from .pool import PrimaryPool
+from .settings import Settings
+
+#: How much longer than their time calls of the client may last at the end of an epoch.
+_GRACE_SECONDS: Final = 1.0
+_HOW_TO_TELL: Final = (
+    "tell it the version of its weights: meshcache.vllm.set_fingerprint(version) in the engine's process, "
+    f'LLM.collective_rpc("{TELL}", args=(version,)), or vLLM\'s own set_weight_version; or state "on_reset": "same_weights" for weights that never change'
+)
+
+
+class Sharing:
+    """Moves chunks of the present weights. Methods with ``keys`` are for threads; all others are the scheduler's, except ``told``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        identity: Identity,
+        pool: PrimaryPool,
+        view: memoryview,
+        lookups: Lookups,
+        epochs: Epochs,
+    ) -> None:
+        """Attaches to the node. Raises ``meshcache.NotAvailable`` when the settings demand a node, and there is none."""
+        self._settings = settings
+        self._pool = pool
+        self._lookups = lookups
+        self._epochs = epochs
+        self._complaints = Complaints(logger)
+        self._lock = threading.Lock()
+        self.weights = Weights(settings.fingerprint or identity.files, are_fixed=settings.on_reset == "same_weights")
+        self._identity = identity
+        self._client = Client(
+            settings.client_socket,
+            namespace=self.namespace,
+            name="vllm",
+            mode=settings.mode,
+            timeout=settings.timeout,
+            required=settings.required,
+            end_frozen_node=settings.end_frozen_node,
+            fence_timeout=settings.fence_seconds,
+            staging_bytes=max(DEFAULT_STAGING_BYTES, 2 * pool.slot_bytes),
+            logger=logger,
+        )
+        try:
+            self._region = pool.register(self._client, view)
+        except BaseException:
+            self._client.close()
+            raise
+
+    @property
+    def namespace(self) -> Namespace:
+        """Whose chunks these are now."""
+        return replace(self._identity.namespace, fingerprint=self.weights.fingerprint)
+
+    @property
+    def mode(self) -> str:
+        """How chunks are moved now."""
+        return self._region.mode
+
+    def close(self) -> None:
+        """Leaves the node; calls under way end as misses."""
+        self._client.close()
+
+    # What threads call
+
+    def exists(self, keys: Sequence[bytes], seconds: float) -> Sequence[bool]:
+        """Which keys are there."""
+        return self._client.exists_many(keys, timeout=seconds) if self._client.is_connected else [False] * len(keys)
+
+    def load(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
+        """Reads chunks into slots."""
+        if not self._client.is_connected:
+            return [False] * len(keys)
+        return self._client.get_into(keys, self._pool.pieces(self._region, slots), timeout=seconds)
+
+    def store(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
+        """Writes chunks from slots."""
+        if not self._client.is_connected:
+            return [False] * len(keys)
+        if adapters.have_changed():
+            # What was computed meanwhile may be of other files than its keys say.
+            self._epochs.advance()
+            return [False] * len(keys)
+        pieces = self._pool.pieces(self._region, slots)
+        flags = self._client.set_from(keys, pieces, named=False, timeout=seconds)
+        self._lookups.stored(key for key, flag in zip(keys, flags) if flag)
+        refused = len(flags) - sum(flags)
+        if refused > 0 and self._client.is_connected:
+            self._complaints.log(
+                "not stored",
+                f"{refused} of {len(flags)} chunks of {self._pool.slot_bytes} bytes were not stored: the node has no room for "
+                'a chunk of this size, or was too slow; "meshcache status" shows its pool',
+            )
+        return flags
+
+    # How the weights change
+
+    def reset(self) -> bool:
+        """vLLM drops its cache, and does not say why. Whether that may mean other weights."""
+        if self._settings.on_reset == "same_weights":
+            return False
+        if not self._epochs.is_told and self.weights.reset():
+            self._change()
+            logger.warning(
+                "vLLM's cache was reset, and the reason is not known: nothing from before is shared, and no other engine has these chunks, until the weights "
+                "are told; %s",
+                _HOW_TO_TELL,
+            )
+        return True
+
+    def change(self, how: str) -> None:
+        """The weights may be about to change."""
+        if not self.weights.are_known and not self._epochs.is_used:
+            return
+        if not self.weights.reset():
+            return
+        self._change()
+        self._epochs.is_told = False
+        self._epochs.is_stale = self._epochs.is_stale or self._epochs.is_used
+        logger.warning(
+            "%s may have changed the weights: nothing from before is shared, and no other engine has these chunks, until the weights are told%s; %s",
+            how,
+            " and vLLM's cache is reset" if self._epochs.is_stale else "",
+            _HOW_TO_TELL,
+        )
+
+    def told(self, version: str | None) -> None:
+        """The version of the weights is told; None: the model's name alone says it. Threads may call it."""
+        if self.weights.told(version):
+            self._change()
+        self._epochs.is_told = True
+        stale = (
+            ", from the next reset of vLLM's cache on: it may hold KV of other weights" if self._epochs.is_stale else ""
+        )
+        logger.info("the weights have the fingerprint %s: their chunks are shared%s", self.weights.fingerprint, stale)
+
+    def _change(self) -> None:
+        """Goes over to the fingerprint that the weights have now. When this returns, nothing that was begun before is read or written any more."""
+        with self._lock:
+            if not self._epochs.advance():
+                # Calls under way end as misses. One that has not yet begun reaches nobody's chunks.
+                self._client.set_fingerprint(nobodys_fingerprint())
+                if not self._epochs.wait(self._settings.timeout + self._settings.fence_seconds + _GRACE_SECONDS):
+                    logger.error(
+                        "a frozen node holds up a job of earlier weights: nothing is shared until the weights change again"
+                    )
+                    return
+            self._client.set_fingerprint(self.weights.fingerprint)
+            self._lookups.forget()
+
+    def describe(self, tier_type: str) -> None:
+        """Logs what the tier does."""
+        logger.info(
+            "tier %s: %d slots of %d bytes, chunks go %s, namespace %s",
+            tier_type,
+            self._pool.count,
+            self._pool.slot_bytes,
+            self.mode,
+            self.namespace,
+        )

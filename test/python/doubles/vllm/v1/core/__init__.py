@@ -1,0 +1,1 @@
+"""A double of a package of the framework."""

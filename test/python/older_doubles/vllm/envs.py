@@ -1,0 +1,3 @@
+"""A double of the framework's module: settings from the environment."""
+
+VLLM_PP_LAYER_PARTITION = None
