@@ -40,7 +40,7 @@ def add_model_facts(facts: Facts, config: Any) -> None:
     facts.read("kv_exempt", lambda: _kv_exempt(config.cache_config), where="CacheConfig.kv_cache_dtype_skip_layers")
     facts.read("states", lambda: _states(config), where="CacheConfig.mamba_cache_dtype")
     facts.read("rope_length", lambda: _rope_length(config.model_config), where="ModelConfig.max_model_len")
-    facts.read("draft", lambda: _draft(config.speculative_config), where="VllmConfig.speculative_config")
+    facts.read("draft", lambda: _draft(_declared(config, "speculative_config")), where="VllmConfig.speculative_config")
     facts.read("media", lambda: _media(config.model_config), where="ModelConfig.multimodal_config")
     facts.read("attention", lambda: _attention(config.attention_config), where="AttentionConfig.backend")
     facts.read("device", _device, where="vllm.platforms.current_platform")
@@ -88,7 +88,12 @@ def kv_dtype(dtype: Any, config: Any) -> str:
 def _declared(owner: Any, name: str) -> Any:
     """A setting; None: this version of vLLM does not declare it in the class of its configuration."""
     declared = getattr(type(owner), "__dataclass_fields__", None)
-    return None if declared is not None and name not in declared else getattr(owner, name)
+    if declared is not None and name not in declared:
+        return None
+    if declared is not None and name not in vars(owner):
+        # What the class has is only the default.
+        raise Unreadable("it is not there")
+    return getattr(owner, name)
 
 
 def _folder(model: str, revision: str | None) -> str | None:
