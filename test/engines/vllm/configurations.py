@@ -18,6 +18,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1 import kv_cache_interface as kv
+from vllm.v1.attention.backends import utils
 from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
 from meshcache.vllm.plugin import register
@@ -127,6 +128,10 @@ def tier_of(case: Case, folder: str, *, seed: str | None = "0") -> Iterator[Any]
         os.environ.pop("PYTHONHASHSEED", None)
         if seed is not None:
             os.environ["PYTHONHASHSEED"] = seed
+        # Of a process, before 0.27.
+        forget = getattr(getattr(utils, "get_kv_cache_layout", None), "cache_clear", None)
+        if forget is not None:
+            forget()
         config = vllm_config(case, folder)
         spec = case.spec or attention(max(1, 2 // case.tp_size))
         groups = kv_cache_config(spec, layers=case.layers, tp_size=case.tp_size)

@@ -172,6 +172,36 @@ class PluginTest(unittest.TestCase):
         self.assertLessEqual({"meshcache", "MeshCacheTier"}, set(tier_types()))
 
 
+class OptionsTest(unittest.TestCase):
+    def test_requests_choose_the_tier_by_medium_and_place(self) -> None:
+        from vllm.v1.kv_offload import base
+
+        if not hasattr(base, "TierFilter"):
+            self.skipTest("this version has no choice of tiers")
+        folder = model_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        with tier_of(Case(tier={"locality": "REMOTE"}), folder) as tier:
+            chosen = [
+                base.TierFilter((base.TierMatcher(medium, place),)).allows(tier.medium, tier.locality)
+                for medium, place in (
+                    (base.Medium.STORAGE, base.Locality.REMOTE),
+                    (base.Medium.CPU, None),
+                    (None, base.Locality.LOCAL),
+                )
+            ]
+            self.assertEqual(chosen, [True, False, False])
+            self.assertEqual(tier.cache_hit_source.value, "external_unspecified")
+
+    def test_an_option_that_a_version_ignores_is_told(self) -> None:
+        folder = model_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        case = Case(extra={"block_size": None, "blocks_per_chunk": 2})
+        with self.assertLogs("vllm.meshcache", logging.WARNING) as logs, tier_of(case, folder) as tier:
+            logging.getLogger("vllm.meshcache").warning("at least one line")
+        told = [line for line in logs.output if "ignores blocks_per_chunk" in line]
+        self.assertEqual(bool(told), not hasattr(tier._spec, "blocks_per_chunk"))
+
+
 class SeedTest(unittest.TestCase):
     def test_a_random_seed_is_told(self) -> None:
         """Newer versions have one seed for all engines, unless the hash is a weak one."""

@@ -60,6 +60,11 @@ RETRY: Any = None if _LookupResult is None else _LookupResult.RETRY
 #: What requests that choose tiers by medium call this one. Versions without an enumeration have no such choice.
 STORAGE: Any = getattr(_Medium, "STORAGE", None)
 
+#: Where vLLM's metrics say that hits are from: a store of several media and hosts.
+HIT_SOURCE: Any = getattr(
+    getattr(imported("vllm.v1.metrics.cache_hit_source"), "CacheHitSource", None), "EXTERNAL_UNSPECIFIED", None
+)
+
 
 def lookup_result(is_there: bool | None) -> Any:
     """What a lookup answers; None: it is not known yet."""

@@ -12,6 +12,7 @@ from . import hooks
 from .epochs import Epochs
 from .framework import (
     CONSTRUCTOR_PARAMETERS,
+    HIT_SOURCE,
     IS_INSTALLED,
     STORAGE,
     SecondaryTierManager,
@@ -43,6 +44,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     """
 
     medium = STORAGE
+    cache_hit_source = HIT_SOURCE
 
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str, **params: Any) -> None:
         """vLLM's arguments, and the parameters of the tier's entry in ``secondary_tiers``."""
