@@ -247,6 +247,18 @@ class UnderWayTest(Case):
         self.assertNotIn(("v2", b"a"), MemoryClient.chunks)
         self.assertFalse(engine.finds(b"a"))
 
+    def test_the_first_lookup_after_a_change_waits_for_the_client_to_attach(self) -> None:
+        engine = self.engine(fingerprint="v1")
+        engine.stores(b"a")
+        engine.scheduler.reset_prefix_cache()
+        client = engine.tier._sharing._client
+        client.is_connected = False
+        engine.tier.set_fingerprint("v1")
+        attaching = threading.Timer(0.05, setattr, (client, "is_connected", True))
+        attaching.start()
+        self.assertTrue(engine.finds(b"a"))
+        attaching.join()
+
     def test_a_job_that_was_not_begun_fails(self) -> None:
         epochs = Epochs()
         moved: list[Any] = []

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+# Before the hub's package is imported: nothing is downloaded.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector

@@ -13,7 +13,6 @@ import torch
 from configurations import HAS_LAYOUT, Case, attention, latent, model_folder, namespace, tier_of, tier_types
 from vllm.config import ModelConfig
 
-os.environ["HF_HUB_OFFLINE"] = "1"
 LONG_ROPE = {
     "rope_type": "longrope",
     "short_factor": [1.0] * 32,

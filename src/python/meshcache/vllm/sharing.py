@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -22,6 +23,9 @@ from .settings import Settings
 
 #: How much longer than their time calls of the client may last at the end of an epoch.
 _GRACE_SECONDS: Final = 1.0
+#: A node is attached to again within milliseconds, unless it is busy or there is none.
+_ATTACH_SECONDS: Final = 1.0
+_ATTACH_POLL_SECONDS: Final = 0.002
 _HOW_TO_TELL: Final = (
     "tell it the version of its weights: meshcache.vllm.set_fingerprint(version) in the engine's process, "
     f'LLM.collective_rpc("{TELL}", args=(version,)), or vLLM\'s own set_weight_version; or state "on_reset": "same_weights" for weights that never change'
@@ -47,6 +51,7 @@ class Sharing:
         self._epochs = epochs
         self._complaints = Complaints(logger)
         self._lock = threading.Lock()
+        self._attaching_until = 0.0
         self.weights = Weights(settings.fingerprint or identity.files, are_fixed=settings.on_reset == "same_weights")
         self._identity = identity
         self._client = Client(
@@ -85,17 +90,17 @@ class Sharing:
 
     def exists(self, keys: Sequence[bytes], seconds: float) -> Sequence[bool]:
         """Which keys are there."""
-        return self._client.exists_many(keys, timeout=seconds) if self._client.is_connected else [False] * len(keys)
+        return self._client.exists_many(keys, timeout=seconds) if self._is_attached(seconds) else [False] * len(keys)
 
     def load(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
         """Reads chunks into slots."""
-        if not self._client.is_connected:
+        if not self._is_attached(seconds):
             return [False] * len(keys)
         return self._client.get_into(keys, self._pool.pieces(self._region, slots), timeout=seconds)
 
     def store(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
         """Writes chunks from slots."""
-        if not self._client.is_connected:
+        if not self._is_attached(seconds):
             return [False] * len(keys)
         if adapters.have_changed():
             # What was computed meanwhile may be of other files than its keys say.
@@ -112,6 +117,15 @@ class Sharing:
                 'a chunk of this size, or was too slow; "meshcache status" shows its pool',
             )
         return flags
+
+    def _is_attached(self, seconds: float) -> bool:
+        """Whether there is a node. Just after the weights have changed, the client attaches anew: that is waited for."""
+        until = min(time.monotonic() + seconds / 2, self._attaching_until)
+        while not self._client.is_connected:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_ATTACH_POLL_SECONDS)
+        return True
 
     # How the weights change
 
@@ -165,6 +179,7 @@ class Sharing:
                         "a frozen node holds up a job of earlier weights: nothing is shared until the weights change again"
                     )
                     return
+            self._attaching_until = time.monotonic() + _ATTACH_SECONDS
             self._client.set_fingerprint(self.weights.fingerprint)
             self._lookups.forget()
 
