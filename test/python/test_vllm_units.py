@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import importlib
 import threading
 import unittest
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from unittest import mock
 
 import vllm_support as support
 
-from meshcache.vllm import MeshCacheTier, Settings
+from meshcache.vllm import MeshCacheTier, Settings, plugin
 from meshcache.vllm.epochs import Epochs
 from meshcache.vllm.framework import CONSTRUCTOR_PARAMETERS
 from meshcache.vllm.jobs import Job, Jobs, slots_of
@@ -46,6 +46,9 @@ class SettingsTest(unittest.TestCase):
             ({"socket_path": "/x"}, 'did you mean "client_socket"?'),
             ({"time_out": 3}, 'did you mean "timeout"?'),
             ({"root_dir": "/x"}, "unknown key 'root_dir'"),
+            ({"locality": "NEAR"}, "locality must be one of LOCAL, REMOTE"),
+            ({"on_reset": "perhaps"}, "on_reset must be one of unknown_weights, same_weights"),
+            ({"facts": ["x"]}, "facts must be a mapping of names to texts"),
         ]:
             with self.subTest(params=params), self.assertRaises(ValueError) as caught:
                 MeshCacheTier(support.newer_spec(), memoryview(bytearray(8)), "MeshCacheTier", **params)
@@ -150,6 +153,37 @@ class LookupsTest(unittest.TestCase):
             self.lookups.questions()
         self.assertEqual(len(self.lookups), 0)
 
+    def test_a_node_that_is_silent_keeps_one_request_waiting(self) -> None:
+        """Until it answers again, which one question at a time finds out."""
+        self.assertIsNone(self.lookups.find(b"a"))
+        asked = self.lookups.questions()
+        self.now += WAIT_SECONDS
+        self.assertIs(self.lookups.find(b"a"), False)
+        self.assertEqual([self.lookups.find(key) for key in (b"b", b"c")], [False, False])
+        self.assertEqual(self.lookups.questions(), [])
+        self.now += WAIT_SECONDS
+        self.assertEqual([self.lookups.find(key) for key in (b"d", b"e")], [False, False])
+        [probe] = self.lookups.questions()
+        self.assertEqual(probe.key, b"d")
+        # The wait for an answer has ended.
+        self.lookups.answer([probe], [False], in_time=False)
+        self.assertIs(self.lookups.find(b"f"), False)
+        self.lookups.answer(asked, [True])
+        self.assertIs(self.lookups.find(b"a"), True)
+        self.assertIsNone(self.lookups.find(b"g"))
+
+    def test_nothing_is_known_of_the_chunks_of_other_weights(self) -> None:
+        for key in (b"a", b"b"):
+            self.lookups.find(key)
+        asked = self.lookups.questions()
+        self.lookups.answer(asked[:1], [True])
+        self.lookups.find(b"c")
+        self.lookups.failed([b"d"])
+        self.lookups.forget()
+        self.lookups.answer(asked, [True, True])
+        self.assertEqual([self.lookups.find(key) for key in (b"a", b"b", b"c", b"d")], [None] * 4)
+        self.assertEqual([entry.key for entry in self.lookups.questions()], [b"a", b"b", b"c", b"d"])
+
 
 class JobsTest(unittest.TestCase):
     def jobs(self, move: Any) -> Jobs:
@@ -240,6 +274,34 @@ class JobsTest(unittest.TestCase):
         self.assertEqual(slots_of(SimpleNamespace(block_ids=(3, 4))), [3, 4])
         self.assertEqual(slots_of(SimpleNamespace(chunk_ids=[5], block_ids=[6])), [5])
         self.assertEqual(slots_of(SimpleNamespace()), [])
+
+
+class PluginTest(unittest.TestCase):
+    def test_the_tier_is_registered_once_under_each_name(self) -> None:
+        registered: dict[str, tuple[str, str]] = {}
+
+        class Factory:
+            @classmethod
+            def register_tier(cls, tier_type: str, module_path: str, class_name: str) -> None:
+                if tier_type in registered:
+                    raise ValueError(f"Tier {tier_type!r} is already registered.")
+                registered[tier_type] = (module_path, class_name)
+
+        with mock.patch.object(plugin, "imported", lambda name: SimpleNamespace(SecondaryTierFactory=Factory)):
+            plugin.register()
+            plugin.register()
+        self.assertEqual(set(registered), {"meshcache", "MeshCacheTier"})
+        for module_path, class_name in registered.values():
+            self.assertIs(getattr(importlib.import_module(module_path), class_name), MeshCacheTier)
+
+    def test_a_version_without_tiers_is_left_alone(self) -> None:
+        with self.assertNoLogs("vllm.meshcache"), mock.patch.object(plugin, "imported", lambda name: None):
+            plugin.register()
+
+    def test_a_registration_that_fails_does_not_end_the_engine(self) -> None:
+        broken = SimpleNamespace(SecondaryTierFactory=SimpleNamespace())
+        with self.assertLogs("vllm.meshcache", "WARNING"), mock.patch.object(plugin, "imported", lambda name: broken):
+            plugin.register()
 
 
 class StuckClient:

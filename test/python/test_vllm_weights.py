@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import tempfile
@@ -251,13 +252,11 @@ class UnderWayTest(Case):
         engine = self.engine(fingerprint="v1")
         engine.stores(b"a")
         engine.scheduler.reset_prefix_cache()
-        client = engine.tier._sharing._client
-        client.is_connected = False
         engine.tier.set_fingerprint("v1")
-        attaching = threading.Timer(0.05, setattr, (client, "is_connected", True))
-        attaching.start()
-        self.assertTrue(engine.finds(b"a"))
-        attaching.join()
+        states = itertools.chain([False, False], itertools.repeat(True))
+        with mock.patch.object(MemoryClient, "is_connected", new_callable=mock.PropertyMock, create=True) as connected:
+            connected.side_effect = lambda *given: next(states)
+            self.assertTrue(engine.finds(b"a"))
 
     def test_a_job_that_was_not_begun_fails(self) -> None:
         epochs = Epochs()
