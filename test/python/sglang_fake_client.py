@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -104,6 +105,9 @@ class FakeClient:
         self._enter("exists_prefix", keys, timeout)
         flags = [all(self._key(key + end, pool) in self.pages for end in suffixes or ("",)) for key in keys]
         return flags.index(False) if False in flags else len(flags)
+
+    def set_fingerprint(self, fingerprint: str | None) -> None:
+        self.options["namespace"] = dataclasses.replace(self.options["namespace"], fingerprint=fingerprint)
 
     def clear(self, pools: Any = ()) -> bool:
         self._enter("clear", (), None)

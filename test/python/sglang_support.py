@@ -9,6 +9,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ for _path in (os.path.join(ROOT, "src", "python"), os.path.join(ROOT, "test", "p
     if _path not in sys.path:
         sys.path.insert(0, _path)
 
+from sglang.srt import server_args  # noqa: E402
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig  # noqa: E402
 
 # Misses and failures are what many of the tests are about.
@@ -183,6 +185,8 @@ class MHATokenToKVPoolHost(_HostPool):
 class AsymmetricMHATokenToKVPoolHost(_HostPool):
     """Keys and values in buffers of their own, of different sizes."""
 
+    head_num, head_dim = 4, 8
+
     @property
     def kv_buffer(self) -> tuple[Tensor, ...]:
         return tuple(self.buffers)
@@ -190,6 +194,8 @@ class AsymmetricMHATokenToKVPoolHost(_HostPool):
 
 class MLATokenToKVPoolHost(_HostPool):
     """One component in one buffer."""
+
+    kv_lora_rank, qk_rope_head_dim = 12, 4
 
     @property
     def kv_buffer(self) -> Tensor:
@@ -201,13 +207,23 @@ class MambaPoolHost(_HostPool):
 
     def __init__(self, pages: int, components: Sequence[int], **options: Any) -> None:
         super().__init__(pages, components, page_size=1, **options)
+        self.num_mamba_layers = 2
+        self.conv_dtype = self.temporal_dtype = self.dtype
+        self.conv_state_shapes, self.temporal_state_shape = [(4, 3)], (4, 16)
 
     def get_hybrid_pool_buffer(self) -> list[Tensor]:
         return list(self.buffers)
 
 
-class HiddenPoolHost(_HostPool):
+class DSAIndexerPoolHost(_HostPool):
     """Keeps its buffers where nobody looks first."""
+
+    def __init__(self, pages: int, components: Sequence[int], **options: Any) -> None:
+        super().__init__(pages, components, **options)
+        self.indexer_page_stride_size, self.indexer_dtype = sum(components) // 2, "torch.uint8"
+
+
+HiddenPoolHost = DSAIndexerPoolHost
 
 
 class LogicalHostPool:
@@ -220,6 +236,18 @@ class LogicalHostPool:
 
     def indices(self, pages: Sequence[int]) -> Indices:
         return Indices([page * self.page_size + token for page in pages for token in range(self.page_size)])
+
+
+@contextmanager
+def arguments(**given: Any) -> Iterator[server_args.ServerArgs]:
+    """SGLang's server arguments for the time of a context."""
+    before = server_args.get_global_server_args()
+    made = server_args.ServerArgs(**given)
+    server_args.set_global_server_args_for_scheduler(made)
+    try:
+        yield made
+    finally:
+        server_args.set_global_server_args_for_scheduler(before)
 
 
 def storage_config(extra: dict[str, Any] | None = None, **changes: Any) -> HiCacheStorageConfig:

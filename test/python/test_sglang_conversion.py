@@ -35,6 +35,18 @@ class ConversionTest(unittest.TestCase):
         for page, key in zip(pages, keys):
             self.assertEqual(pool.read(page), support.content(key, pool.page_bytes, salt))
 
+    def test_large_batches_go_in_slices(self) -> None:
+        pool = support.MHATokenToKVPoolHost(40, 64)
+        storage, keys = self.storage(pool), support.page_keys("k", 40)
+        self.fill(pool, keys)
+        for limit in ({"_SLICE_PAGES": 16}, {"_SLICE_BYTES": 16 * 128}):
+            with mock.patch.multiple("meshcache.sglang.storage", **limit):
+                FakeClient.made[-1].calls.clear()
+                self.assertEqual(storage.batch_set_v1(keys, pool.indices(range(40))), [True] * 40)
+                self.assertEqual(storage.batch_get_v1(keys, pool.indices(range(40))), [True] * 40)
+                self.assertEqual([count for _, count, _ in FakeClient.made[-1].calls], [16, 16, 8, 16, 16, 8])
+        self.check(pool, list(range(40)), keys)
+
     def test_is_what_the_factory_demands(self) -> None:
         self.assertTrue(issubclass(MeshCacheStorage, HiCacheStorage))
 

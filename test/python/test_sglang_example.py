@@ -10,7 +10,8 @@ import unittest
 
 import sglang_support as support
 
-from meshcache.sglang.settings import Settings, _OWN_KEYS
+from meshcache._engines.settings import COMMON_KEYS
+from meshcache.sglang.settings import Settings
 
 README = os.path.join(support.ROOT, "examples", "sglang", "README.md")
 
@@ -32,9 +33,9 @@ class ExampleTest(unittest.TestCase):
 
     def test_the_table_has_every_key_and_its_default(self) -> None:
         rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", self.text, re.MULTILINE))
-        self.assertLessEqual(set(_OWN_KEYS), set(rows))
+        self.assertLessEqual(set(COMMON_KEYS), set(rows))
         defaults = Settings()
-        for name in ("end_frozen_node", "mode", "required", "timeout"):
+        for name in ("end_frozen_node", "facts", "mode", "on_reset", "required", "timeout"):
             self.assertEqual(json.loads(rows[name]), getattr(defaults, name), name)
 
 

@@ -58,13 +58,29 @@ class HitsTest(unittest.TestCase):
                 placeholders: Any = chance.choice([None, [], ["x"], [None] * 2, ["x"] * 3])
                 transfers.append(PoolTransfer(name, keys=placeholders, hit_policy=policy))
                 window = max(1, len(placeholders or [])) if policy == PoolHitPolicy.TRAILING_PAGES else 0
-                sides.append((flags[name], window))
+                if policy != PoolHitPolicy.BLOCK_GROUPS:
+                    sides.append((flags[name], window))
             expected = restorable(flags[PoolName.KV], sides)
             result = storage.batch_exists_v2(keys, transfers)
             story = f"SEED={seed} {flags} {transfers}"
             self.assertIs(type(result), PoolTransferResult)
             self.assertEqual(result.restorable_prefix_pages, expected, story)
             self.assertEqual(result.kv_hit_pages, expected[-1] if expected else 0, story)
+
+    def test_groups_of_blocks_never_make_a_prefix_shorter(self) -> None:
+        storage = MeshCacheStorage(support.storage_config(), {})
+        kv, second = support.MHATokenToKVPoolHost(8, 16), support.HiddenPoolHost(8, (8,))
+        storage.register_mem_pool_host(kv)
+        storage.register_mem_host_pool_v2(second, PoolName.INDEXER)
+        keys, groups = support.page_keys("k", 8), support.page_keys("g", 4)
+        storage.batch_set_v1(keys, kv.indices(range(8)))
+        storage.batch_set_v2([PoolTransfer(PoolName.INDEXER, second.indices(range(3)), keys=groups[:3])])
+        transfer = PoolTransfer(
+            PoolName.INDEXER, keys=groups, hit_policy=PoolHitPolicy.BLOCK_GROUPS, group_pages=2, block_pages=4
+        )
+        result = storage.batch_exists_v2(keys, [transfer])
+        self.assertEqual(result.kv_hit_pages, 8)
+        self.assertEqual(result.extra_pool_hit_pages[PoolName.INDEXER], 4, "the pages of one complete group")
 
     def test_a_framework_without_restorable_prefixes(self) -> None:
         class Older:

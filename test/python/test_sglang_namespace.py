@@ -43,7 +43,7 @@ class NamespaceTest(unittest.TestCase):
             {"pp_size": 2, "pp_rank": 1},
             {"attn_cp_size": 2},
             {"attn_cp_size": 2, "attn_cp_rank": 1},
-            {"is_mla_model": True},
+            {"pool": support.MLATokenToKVPoolHost(4, (64,)), "is_mla_model": True},
             {"pool": support.MHATokenToKVPoolHost(4, 64, dtype="torch.float16")},
             {"pool": support.MHATokenToKVPoolHost(4, 64, dtype="torch.uint8", meant="torch.float8_e4m3fn")},
             {"pool": support.MHATokenToKVPoolHost(4, 64, dtype="torch.uint8", meant="torch.float8_e5m2")},
@@ -53,6 +53,8 @@ class NamespaceTest(unittest.TestCase):
             {"pool": support.MHATokenToKVPoolHost(4, 128)},
             {"pool": support.MLATokenToKVPoolHost(4, (128,))},
             {"pool": support.MHATokenToKVPoolHost(4, 64, layout="page_head")},
+            {"pool": support.MHATokenToKVPoolHost(4, 64, layout="layer_first")},
+            {"pool": support.MHATokenToKVPoolHost(4, 64, layout="layer_first"), "extra": {"interface_v1": 0}},
             {"pool": support.MHATokenToKVPoolHost(4, 64, layout="page_head"), "tp_lcm_size": 2},
             {"pool": support.MHATokenToKVPoolHost(4, 64, layout="page_head"), "tp_lcm_size": 4},
         ]
@@ -64,21 +66,95 @@ class NamespaceTest(unittest.TestCase):
             self.assertNotIn(namespace, seen, f"{configuration} and {seen.get(namespace)}")
             seen[namespace] = str(configuration)
 
-    def test_pools_that_tell_only_where_pages_are_differ_by_sizes(self) -> None:
-        def bare(pool: Any) -> Any:
-            for name in ("size_per_token", "layer_num", "start_layer", "end_layer", "head_num", "head_dim"):
-                vars(pool).pop(name, None)
+    def test_different_arguments_never_share(self) -> None:
+        seen = {self.namespace(): "the usual"}
+        for given in (
+            {"model_path": "other"},
+            {"revision": "v2"},
+            {"load_format": "dummy"},
+            {"json_model_override_args": '{"rope_theta": 1}'},
+            {"json_model_override_args": '{"rope_theta": 2}'},
+            {"context_length": 1 << 20},
+            {"dtype": "float16", "kv_cache_dtype": "fp8_e5m2"},
+            {"quantization": "fp8"},
+            {"quantization_param_path": __file__},
+            {"weight_version": "v2"},
+        ):
+            with support.arguments(**given):
+                namespace = self.namespace()
+            self.assertNotIn("private", namespace.layout)
+            self.assertNotIn(namespace, seen, f"{given} and {seen.get(namespace)}")
+            seen[namespace] = str(given)
+
+    def test_equal_forms_of_arguments_share(self) -> None:
+        with support.arguments(json_model_override_args='{"a": 1, "b": 2}', revision="v1"):
+            one = self.namespace()
+        with support.arguments(json_model_override_args='{"b":2,"a":1}', revision="v1"):
+            self.assertEqual(one, self.namespace())
+
+    def test_each_fact_that_cannot_be_read_shares_with_nobody(self) -> None:
+        def unreadable(name: str) -> Any:
+            pool = support.MHATokenToKVPoolHost(4, 64)
+            delattr(pool, name)
             return pool
 
-        def mha(half: int, pages: int = 4, **options: Any) -> Any:
-            return bare(support.MHATokenToKVPoolHost(pages, half, **options))
+        for name in ("layout", "page_size", "layer_num", "start_layer", "head_num", "head_dim", "dtype"):
+            with self.subTest(name), self.assertLogs("meshcache.sglang", "WARNING") as log:
+                one, other = (self.namespace(unreadable(name)) for _ in range(2))
+                self.assertNotEqual(one, other)
+                self.assertIn("shares pages with no other engine", log.output[0])
+        server_args = support.server_args
+        before = server_args.get_global_server_args()
+        server_args.set_global_server_args_for_scheduler(None)
+        self.addCleanup(server_args.set_global_server_args_for_scheduler, before)
+        with self.assertLogs("meshcache.sglang", "WARNING") as log:
+            self.assertNotEqual(self.namespace(), self.namespace())
+        self.assertIn("its config is unknown (--model-path", "".join(log.output))
 
-        self.assertNotEqual(self.namespace(mha(64)), self.namespace(mha(32)))
-        self.assertEqual(self.namespace(mha(64)), self.namespace(mha(64, pages=9)))
-        one, other = (bare(support.AsymmetricMHATokenToKVPoolHost(4, sizes)) for sizes in [(64, 32), (32, 64)])
-        self.assertNotEqual(self.namespace(one), self.namespace(other), "the same sum")
-        one, other = (self.namespace(mha(half, layout="page_head"), tp_lcm_size=2) for half in (64, 32))
-        self.assertNotEqual(one, other, "heads that are split")
+    def test_bytes_whose_kind_cannot_be_read(self) -> None:
+        def pool() -> Any:
+            made = support.MHATokenToKVPoolHost(4, 64, dtype="torch.uint8")
+            del made.device_pool
+            return made
+
+        with self.assertLogs("meshcache.sglang", "WARNING") as log:
+            self.assertNotEqual(self.namespace(pool()), self.namespace(pool()))
+        self.assertIn('"facts": {"dtype": "..."}', log.output[0])
+        stated = {"facts": {"dtype": "float8_e4m3fn", "compute": "bfloat16"}}
+        self.assertEqual(self.namespace(pool(), stated), self.namespace(pool(), stated))
+        kinds = set()
+        for kind in ("fp8_e4m3", "fp8_e5m2"):
+            with support.arguments(kv_cache_dtype=kind, dtype="bfloat16"):
+                kinds.add(self.namespace(pool()))
+                self.assertEqual(self.namespace(pool()), self.namespace(pool()))
+        self.assertEqual(len(kinds), 2)
+
+    def test_pools_that_are_not_known_share_with_nobody(self) -> None:
+        class NewHostPool(support.MHATokenToKVPoolHost):
+            pass
+
+        one, other = (self.namespace(NewHostPool(4, 64)) for _ in range(2))
+        self.assertNotEqual(one, other)
+
+    def test_a_group_is_its_real_pool(self) -> None:
+        class HostPoolGroup:
+            layout, page_size = "page_first", 4
+
+            def __init__(self, pool: Any) -> None:
+                self.anchor_entry = mock.Mock(host_pool=pool)
+
+        group = HostPoolGroup(support.MHATokenToKVPoolHost(4, 64))
+        self.assertEqual(self.namespace(group), self.namespace())
+        pool = support.MHATokenToKVPoolHost(4, 64, heads=3, layout="page_head")
+        with self.assertRaisesRegex(ValueError, "cannot be split"):
+            self.namespace(HostPoolGroup(pool), tp_lcm_size=2)
+
+    def test_mla_models_of_all_sizes_share(self) -> None:
+        made = [
+            self.namespace(support.MLATokenToKVPoolHost(4, (64,)), is_mla_model=True, tp_size=size, tp_rank=size - 1)
+            for size in (1, 2, 8)
+        ]
+        self.assertEqual(len(set(made)), 1)
 
     def test_heads_that_are_split_have_one_namespace_for_all_ranks(self) -> None:
         wide, narrow = (support.MHATokenToKVPoolHost(4, 32 * n, heads=n, layout="page_head") for n in (4, 2))
@@ -87,12 +163,10 @@ class NamespaceTest(unittest.TestCase):
         )
 
     def test_pools_that_cannot_be_asked_for_sizes(self) -> None:
-        pool = support.MLATokenToKVPoolHost(4, (64,))
         for answer in [None, ([], []), 5, ([1], ["many"])]:
+            pool = support.MHATokenToKVPoolHost(4, 64)
             with mock.patch.object(pool, "get_page_buffer_meta", return_value=answer):
-                self.assertNotEqual(self.namespace(pool), self.namespace(support.MLATokenToKVPoolHost(4, (64,))))
-        with mock.patch.object(pool, "get_page_buffer_meta", side_effect=RuntimeError("no memory yet")):
-            self.namespace(pool)
+                self.assertNotEqual(self.namespace(pool), self.namespace(pool))
 
     def test_ranks_without_memory_have_the_namespace_of_the_rank_that_has_it(self) -> None:
         pools = [support.MLATokenToKVPoolHost(4, (64,)) for _ in range(2)]

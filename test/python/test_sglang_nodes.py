@@ -122,6 +122,31 @@ class NodesTest(unittest.TestCase):
         self.assertTrue(eventually(lambda: engine.ask(keys).get() == 500))
         self.finish(engine)
 
+    def test_a_frozen_node_is_waited_for_once(self) -> None:
+        node = Node()
+        self.addCleanup(node.remove)
+        engine, keys = self.engine(node, extra={"mode": "staged"}), support.page_keys("frozen once", 5)
+        self.stored(engine, keys)
+        backend = engine.backend
+        client = backend._client
+        assert client is not None
+        node.freeze()
+        try:
+            with self.assertLogs("meshcache.sglang", "WARNING") as log:
+                self.assertEqual(backend.batch_exists(keys), 0)
+            self.assertIn("lookup: the node has not answered in time", "".join(log.output))
+            waited = client._counters.read()["timeouts"]
+            for _ in range(100):
+                self.assertEqual(backend.batch_exists(keys), 0)
+                self.assertEqual(backend.batch_exists_v2(keys).kv_hit_pages, 0)
+                self.assertEqual(backend.batch_get_v1(keys, engine.kv.indices(range(5))), [False] * 5)
+            # Only the question whether the node answers again may have been in vain meanwhile.
+            self.assertLess(client._counters.read()["timeouts"] - waited, 100)
+        finally:
+            node.thaw()
+        self.readable(engine, keys)
+        self.finish(engine)
+
     def test_clear_while_it_is_used(self) -> None:
         engine, keys = self.engine(self.nodes[0]), support.page_keys("clear", BATCH)
         self.stored(engine, keys)

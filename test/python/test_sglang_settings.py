@@ -81,10 +81,24 @@ class RefusalTest(unittest.TestCase):
             MeshCacheStorage(support.storage_config(model_name=None), {})
         MeshCacheStorage(support.storage_config({"tag": "llama"}, model_name=None), {})
 
-    def test_layer_first(self) -> None:
-        self.refused(
-            "layer_first.*--hicache-mem-layout page_first", support.MHATokenToKVPoolHost(2, 64, layout="layer_first")
-        )
+    def test_layer_first_is_refused_where_a_page_has_too_many_pieces(self) -> None:
+        pool = support.MHATokenToKVPoolHost(2, 64, layout="layer_first")
+        storage = MeshCacheStorage(support.storage_config(), {})
+        storage.register_mem_pool_host(pool)
+        self.assertEqual(storage.batch_set_v1(["a"], pool.indices([0])), [True])
+        FakeClient.reset()
+        pool.layer_num = 128
+        self.refused("up to 256 pieces; at most 255 .*--hicache-mem-layout page_first", pool)
+
+    def test_a_layout_with_keys_of_its_own(self) -> None:
+        self.refused("page_unified", support.MHATokenToKVPoolHost(2, 64, layout="page_unified"))
+
+    def test_adapters_whose_pages_have_the_same_keys(self) -> None:
+        with mock.patch("meshcache.sglang.framework.hashes_have_namespaces", return_value=False):
+            MeshCacheStorage(support.storage_config(), {}).register_mem_pool_host(support.MHATokenToKVPoolHost(2, 64))
+            FakeClient.reset()
+            with support.arguments(enable_lora=True):
+                self.refused("LoRA adapters the same key", support.MHATokenToKVPoolHost(2, 64))
 
     def test_heads_that_cannot_be_split(self) -> None:
         pool = support.MHATokenToKVPoolHost(2, 64, heads=3, layout="page_head")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from meshcache._engines.identity import Unreadable
 from meshcache._engines.modules import imported
 
 
@@ -19,10 +20,19 @@ class _Result:
 
 _hicache = imported("sglang.srt.mem_cache.hicache_storage")
 
+#: Whether SGLang is there. Where it is not, there is no engine whose settings could be read.
+IS_INSTALLED: Final[bool] = _hicache is not None
+
 #: The base class that SGLang's backend factory demands.
 HiCacheStorage: Any = getattr(_hicache, "HiCacheStorage", object)
 
 _PoolTransferResult: Any = getattr(_hicache, "PoolTransferResult", _Result)
+
+#: Accessors of SGLang's runtime context (0.5.18 and newer), each for a group of the settings that are in effect.
+_GROUPS = ("get_model", "get_serving", "get_spec", "get_lora")
+
+#: The version of the weights that SGLang names when nobody has told it one.
+_UNNAMED_VERSION = "default"
 
 
 def pool_transfer_result(kv_pages: int, found: dict[Any, int], restorable: list[int]) -> Any:
@@ -37,3 +47,53 @@ def storage_metrics_class() -> Any:
     """SGLang's ``StorageMetrics``, the only type that its collector accepts; None when it cannot be imported."""
     module = imported("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector")
     return getattr(module, "StorageMetrics", None)
+
+
+def given(name: str) -> Any:
+    """A server argument as the operator has given it; None for one that this version of SGLang does not have. Raises ``Unreadable``."""
+    arguments = _server_arguments()
+    declared = {part for kind in type(arguments).__mro__ for part in getattr(kind, "__annotations__", {})}
+    declared.update(getattr(type(arguments), "__struct_fields__", ()))
+    return getattr(arguments, name) if name in declared else None
+
+
+def in_effect(name: str) -> Any:
+    """A server argument as SGLang uses it now. Raises ``Unreadable``."""
+    context = imported("sglang.srt.runtime_context")
+    if not hasattr(context, _GROUPS[0]):
+        # Before there were groups, the arguments themselves were changed.
+        return given(name)
+    for group in _GROUPS:
+        settings = getattr(context, group)()
+        if name in settings:
+            return getattr(settings, name)
+    raise Unreadable(f"SGLang has no setting {name}")
+
+
+def weight_version() -> str | None:
+    """The version of the weights that SGLang names now; None: nobody has told it one, or it cannot be read."""
+    if not IS_INSTALLED:
+        return None
+    try:
+        version = in_effect("weight_version")
+    except Exception:
+        return None
+    return None if not version or version == _UNNAMED_VERSION else str(version)
+
+
+def hashes_have_namespaces() -> bool:
+    """Do the keys of pages depend on the adapter of the request? They do not before SGLang 0.5.20."""
+    return hasattr(imported("sglang.srt.mem_cache.utils"), "storage_namespace_seed")
+
+
+def _server_arguments() -> Any:
+    context = imported("sglang.srt.runtime_context")
+    read = getattr(context, "get_server_args", None)
+    if read is None:
+        read = getattr(imported("sglang.srt.server_args"), "get_global_server_args", None)
+    if read is None:
+        raise Unreadable("this version of SGLang keeps its arguments where the adapter does not know them")
+    arguments = read()
+    if arguments is None:
+        raise Unreadable("SGLang has not set its arguments in this process")
+    return arguments

@@ -19,6 +19,18 @@ def is_trailing(policy: Any) -> bool:
     return str(getattr(policy, "value", policy)) == "trailing_pages"
 
 
+def gates(policy: Any) -> bool:
+    """Does the policy make a prefix shorter that the pool lacks pages of? Groups of blocks are another form of pages that are there anyway."""
+    return str(getattr(policy, "value", policy)) != "block_groups"
+
+
+def grouped(flags: Sequence[bool], group: int, block: int, pages: int) -> int:
+    """Pages that the leading complete groups cover: each ``group`` flags stand for ``block`` pages of the prefix."""
+    if group < 1 or block < 1:
+        return 0
+    return min(pages, leading(flags) // group * block)
+
+
 def window(keys: Any) -> int:
     """Pages before the end of a prefix that a trailing pool needs. Keys are placeholders: only their number counts."""
     return max(1, len(keys)) if keys is not None else 1

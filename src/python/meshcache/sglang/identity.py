@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from meshcache import Namespace
+from meshcache._engines.identity import Facts, Unreadable
+from meshcache._engines.model_files import folder_digest, local_folder
 
+from . import framework
+from .geometry import draft_layers, kind_of_numbers, named_kind, read_geometry
 from .memory import attribute
-from .pool import dtype_text, geometry
+from .pool import MAX_PIECES, differs_by_rank
 from .settings import Settings
-from .sizes import piece_sizes
+
+#: Where the operator's statements about facts are.
+EXTRA_CONFIG: Final = "the extra config"
+
+#: A fact that this engine has no value for, as its code says.
+_NONE: Final = "none"
+
+#: Arguments that change what weights compute with beside the way they are loaded. Those that are not given are left out.
+_QUANTIZATION: Final = ("quantization", "torchao_config", "modelopt_quant", "quantize_and_serve", "rl_quant_profile")
 
 
 def head_parts(config: Any, pool: Any) -> list[str]:
@@ -33,16 +48,27 @@ def head_parts(config: Any, pool: Any) -> list[str]:
 
 
 def refuse(pool: Any, parts: Sequence[str], settings: Settings) -> None:
-    """Raises ``ValueError`` for pools with which every request would fail later."""
+    """Raises ``ValueError`` for engines whose pages would all fail later, or would be those of another request."""
+    if framework.IS_INSTALLED and not framework.hashes_have_namespaces() and _uses_adapters():
+        raise ValueError(
+            "SGLang before 0.5.20 gives pages of different LoRA adapters the same key: update SGLang, "
+            "or start the server without --enable-lora and --lora-paths"
+        )
     if attribute(pool, "_is_dummy") and not settings.interface_v1:
         raise ValueError('ranks without host memory of their own need "interface_v1": 1 in the extra config')
     buffer = attribute(pool, "kv_buffer")
     if buffer is None:
         return
-    if attribute(pool, "layout") == "layer_first" and not attribute(pool, "stores_page_envelope"):
+    layout, layers = attribute(pool, "layout"), attribute(pool, "layer_num")
+    if layout == "page_unified":
         raise ValueError(
-            'the host pool has the layout "layer_first", in which a page is scattered over all layers: start the server '
-            "with --hicache-mem-layout page_first --hicache-io-backend kernel, or page_first_direct with direct"
+            'the host pool has the layout "page_unified", whose pages are stored under keys of their own: '
+            "start the server with --hicache-mem-layout page_first, page_first_direct or page_head"
+        )
+    if layout == "layer_first" and layers is not None and 2 * int(layers) > MAX_PIECES:
+        raise ValueError(
+            f'the host pool has the layout "layer_first", in which a page lies in up to {2 * int(layers)} pieces; at most {MAX_PIECES} '
+            "can be moved: start the server with --hicache-mem-layout page_first --hicache-io-backend kernel, or page_first_direct with direct"
         )
     if not settings.interface_v1 and (parts or isinstance(buffer, (list, tuple))):
         raise ValueError('heads that are split or of different sizes need "interface_v1": 1 in the extra config')
@@ -53,35 +79,203 @@ def refuse(pool: Any, parts: Sequence[str], settings: Settings) -> None:
         raise ValueError(f"{heads} heads of a rank cannot be split into {len(parts)}: choose a smaller tp_lcm_size")
 
 
-def namespace(config: Any, pool: Any, parts: Sequence[str], tag: str | None) -> Namespace:
-    """The namespace of an engine's pages. Data-parallel ranks share it: they compute the same pages from the same tokens.
+def engine_facts(config: Any, pool: Any, parts: Sequence[str], settings: Settings) -> Facts:
+    """All facts of an engine and its main pool. Data-parallel ranks have the same: they compute the same pages from the same tokens."""
+    facts = Facts("sglang", settings.facts)
+    read_geometry(facts, pool, len(parts))
+    _read_model(facts, pool)
+    if attribute(pool, "layout") == "layer_first":
+        # SGLang copies all keys of a page before all values, and names both of each layer in turn.
+        facts.read("order", lambda: "layers" if settings.interface_v1 else "halves", where="interface_v1")
+    # Each rank of context parallelism holds its own slice of every page. Older configurations have no such ranks.
+    facts.read("cp", lambda: _rank(config, "attn_cp"), where="attn_cp_rank")
+    facts.read("dcp", lambda: _rank(config, "dcp"), where="dcp_rank")
+    return facts
 
-    Ranks of context parallelism do not: each holds its own slice of every page. The layout's text ends with a digest of
-    the pool's geometry.
-    """
-    cp = f"cp={_whole(config, 'attn_cp_rank', 0)}/{_whole(config, 'attn_cp_size', 1)}"
-    facts = [str(attribute(pool, "layout")), f"page={attribute(pool, 'page_size')}", cp]
+
+def side_pool_facts(pool: Any, name: str, rank: str, settings: Settings) -> Facts:
+    """All facts of a side pool beside those of its engine. ``rank``: of the engine where each rank has other pages; "": all have the same."""
+    facts = Facts(name, settings.facts)
+    read_geometry(facts, pool)
+    facts.read("tp", lambda: rank or _NONE, where="tp_rank")
+    if name.startswith("draft") or draft_layers(pool):
+        facts.read("draft", draft_model, where="--speculative-draft-model-path")
+    return facts
+
+
+def namespace(config: Any, pool: Any, parts: Sequence[str], facts: Facts, tag: str | None) -> Namespace:
+    """The namespace of an engine's pages: its layout has all facts."""
     tp_rank, tp_size = _whole(config, "tp_rank", 0), _whole(config, "tp_size", 1)
+    is_replicated = bool(getattr(config, "is_mla_model", False)) and not differs_by_rank(pool, "kv")
     if parts:
         # The number of the part is in its key, and how many heads a rank has must not matter.
         tp_rank, tp_size = 0, int(config.tp_lcm_size)
-        facts.append(f"heads={int(attribute(pool, 'head_num') or 0) // len(parts)}x{attribute(pool, 'head_dim')}")
-        first, last, count = (attribute(pool, name) for name in ("start_layer", "end_layer", "layer_num"))
-        facts.append(f"layers={first}-{last}/{count} format={attribute(pool, 'storage_format_tag')}")
-        facts.append(f"bytes={sum(piece_sizes(pool) or ()) // len(parts)}")
-    else:
-        facts.append(geometry(pool))
+    elif is_replicated:
+        # Every rank of every size has the same pages.
+        tp_rank, tp_size = 0, 1
     return Namespace(
         model=getattr(config, "model_name", None) or None,
-        dtype=dtype_text(pool) or None,
-        layout="sglang " + " ".join(facts),
+        dtype=_shown_dtype(pool),
+        layout=facts.layout,
         tag=tag,
         tp_rank=tp_rank,
         tp_size=tp_size,
         pp_rank=_whole(config, "pp_rank", 0),
         pp_size=_whole(config, "pp_size", 1),
-        is_mla=bool(getattr(config, "is_mla_model", False)),
+        is_mla=is_replicated,
     )
+
+
+def initial_fingerprint(settings: Settings) -> str | None:
+    """The weights that the engine starts with: stated, else by the version that SGLang names, else by their files.
+
+    None: the model's name alone says it. Raises OSError.
+    """
+    version = settings.fingerprint or framework.weight_version()
+    if version is not None or not framework.IS_INSTALLED:
+        return version
+    try:
+        path, revision = str(framework.given("model_path")), framework.given("revision")
+    except Exception:
+        # The configuration is a fact that cannot be read either: the engine shares with nobody.
+        return None
+    folder = local_folder(path, revision)
+    return None if folder is None else folder_digest(folder)
+
+
+def _read_model(facts: Facts, pool: Any) -> None:
+    """What the engine computes with beside the weights. Without SGLang there is no engine, and all of these are none."""
+    is_there = framework.IS_INSTALLED
+    readers = {
+        "config": (_config, "--model-path"),
+        "revision": (lambda: framework.given("revision") or _NONE, "--revision"),
+        "overrides": (_overrides, "--json-model-override-args"),
+        "context": (_context, "--context-length"),
+        "load": (_load, "--load-format"),
+        "quantization": (_quantization, "--quantization"),
+        "kv_scales": (_kv_scales, "--quantization-param-path"),
+        "compute": (lambda: _compute_dtype(pool), "--dtype"),
+        "adapters": (_adapters, "--lora-paths"),
+        "draft": (lambda: draft_model() if draft_layers(pool) else _NONE, "--speculative-draft-model-path"),
+    }
+    for name, (reader, where) in readers.items():
+        facts.read(name, reader if is_there else lambda: _NONE, where=where)
+
+
+def _config() -> Any:
+    """The configuration in the model's folder, in canonical form. A model that is only named has its name."""
+    path = str(framework.given("model_path"))
+    config = _config_of(path, framework.given("revision"))
+    if config is not None:
+        return config
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise Unreadable(f"the model is the single file {path}")
+    return f"name:{path}"
+
+
+def _config_of(path: str, revision: str | None) -> Mapping[str, Any] | None:
+    folder = local_folder(path, revision)
+    if folder is None:
+        return None
+    with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
+        config = json.load(file)
+    if not isinstance(config, dict):
+        raise Unreadable("config.json is no object")
+    # Tools write these when they save a model. They change nothing.
+    return {name: value for name, value in config.items() if name not in ("_name_or_path", "transformers_version")}
+
+
+def _overrides() -> Any:
+    text = framework.given("json_model_override_args")
+    value = json.loads(text) if isinstance(text, str) else text
+    return value or _NONE
+
+
+def _context() -> Any:
+    """A context length counts only where it is not within that of the model: then positions are computed in another way."""
+    length = framework.given("context_length")
+    if length is None:
+        return _NONE
+    config = _config_of(str(framework.given("model_path")), framework.given("revision")) or {}
+    inner = config.get("text_config")
+    limits = [part.get("max_position_embeddings") for part in (config, inner) if isinstance(part, Mapping)]
+    known = [limit for limit in limits if isinstance(limit, int)]
+    return _NONE if known and int(length) <= min(known) else int(length)
+
+
+def _load() -> Any:
+    extra = framework.given("model_loader_extra_config")
+    extra = json.loads(extra) if isinstance(extra, str) and extra else extra
+    form = str(framework.given("load_format"))
+    return [form, extra] if extra else form
+
+
+def _quantization() -> Any:
+    given = {name: framework.given(name) for name in _QUANTIZATION}
+    given = {name: value for name, value in given.items() if value}
+    return given.pop("quantization") if list(given) == ["quantization"] else given or _NONE
+
+
+def _kv_scales() -> str:
+    path = framework.given("quantization_param_path")
+    if not path:
+        return _NONE
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _compute_dtype(pool: Any) -> str:
+    """What attention is computed with. A cache that is not quantized has the same."""
+    if framework.in_effect("kv_cache_dtype") == "auto" and attribute(pool, "size_per_token") != 0:
+        return kind_of_numbers(pool)
+    # "auto" is what the configuration of the model says, which is a fact of its own.
+    return named_kind(str(framework.given("dtype")))
+
+
+def _uses_adapters() -> bool:
+    try:
+        return bool(framework.given("enable_lora") or framework.given("lora_paths"))
+    except Exception:
+        return False
+
+
+def _adapters() -> Any:
+    """The adapters that the server starts with: SGLang makes their keys of name and path. Those that are loaded later have random keys."""
+    adapters: dict[str, str] = {}
+    for given in framework.given("lora_paths") or ():
+        name, path = attribute(given, "lora_name"), attribute(given, "lora_path")
+        if name is None or path is None:
+            raise Unreadable(f"the adapter {given!r} has no name or no path")
+        folder = local_folder(str(path))
+        digest = None if folder is None else folder_digest(folder)
+        if digest is None:
+            raise Unreadable(f"the adapter {name} has no files at {path}")
+        adapters[str(name)] = f"{path} {digest}"
+    return adapters or _NONE
+
+
+def draft_model() -> list[str]:
+    """The model that speculates. Without a path of its own it is a part of the target."""
+    names = ("speculative_algorithm", "speculative_draft_load_format", "speculative_draft_model_quantization")
+    parts = [str(framework.given(name)) for name in names] if framework.IS_INSTALLED else [_NONE]
+    path = framework.given("speculative_draft_model_path") if framework.IS_INSTALLED else None
+    if not path:
+        return [*parts, "target"]
+    revision = framework.given("speculative_draft_model_revision")
+    folder = local_folder(str(path), revision)
+    digest = None if folder is None else folder_digest(folder)
+    return [*parts, digest or f"name:{path}", str(revision)]
+
+
+def _shown_dtype(pool: Any) -> str | None:
+    try:
+        return kind_of_numbers(pool)
+    except Exception:
+        return str(attribute(pool, "dtype")).rpartition(".")[2] or None
+
+
+def _rank(config: Any, kind: str) -> str:
+    return f"{_whole(config, f'{kind}_rank', 0)}/{_whole(config, f'{kind}_size', 1)}"
 
 
 def _whole(config: Any, name: str, default: int) -> int:

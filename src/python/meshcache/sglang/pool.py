@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from .memory import Memory, NotInMemory, Piece, attribute
-from .sizes import piece_sizes
 
 #: Pieces of one page that a request can name.
 MAX_PIECES = 255
 
 KV = "kv"
 
-#: Everything of a pool that decides what the bytes of a page mean. What a pool does not have, counts as absent.
-_GEOMETRY = (
-    "layout",
-    "page_size",
-    "slot_page_size",
-    "size_per_token",
-    "item_bytes",
-    "layer_num",
-    "target_layer_num",
-    "num_mamba_layers",
-    "start_layer",
-    "end_layer",
-    "head_num",
-    "head_dim",
-    "v_head_dim",
-    "kv_cache_dim",
-    "kv_lora_rank",
-    "qk_rope_head_dim",
-    "dtype",
-    "conv_dtype",
-    "temporal_dtype",
-    "indexer_dtype",
-    "conv_state_shapes",
-    "temporal_state_shape",
-    "indexer_page_stride_size",
-    "dsa_kv_cache_store_fp8",
-    "stores_page_envelope",
-    "storage_format_tag",
-    "dcp_size",
-    "dcp_rank",
-)
-
 _SHARDED_CLASSES = frozenset({"MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost"})
-_REPLICATED_CLASSES = frozenset({"MLATokenToKVPoolHost", "DSAIndexerPoolHost", "DeepSeekV4PagedHostPool"})
+_REPLICATED_CLASSES = frozenset(
+    {"MLATokenToKVPoolHost", "DSAIndexerPoolHost", "NSAIndexerPoolHost", "DeepSeekV4PagedHostPool"}
+)
 
 
 class PoolError(Exception):
@@ -57,33 +25,6 @@ class PoolError(Exception):
 def pool_name(name: Any) -> str:
     """The text of a pool's name, which SGLang gives as a text or as a member of its enumeration."""
     return str(getattr(name, "value", name))
-
-
-def dtype_text(pool: Any) -> str:
-    """What the pool stores and, where that differs, what it means: all 8-bit floats are stored as uint8."""
-    stored = _short(attribute(pool, "dtype"))
-    meant = _short(attribute(attribute(pool, "device_pool"), "dtype"))
-    return stored if meant in ("", stored) else f"{stored}({meant})"
-
-
-def _short(dtype: Any) -> str:
-    return "" if dtype is None else str(dtype).rpartition(".")[2]
-
-
-def _plain(value: Any) -> Any:
-    """A value in a form whose text is the same in every process and for every release of torch."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value)
-
-
-def geometry(pool: Any) -> str:
-    """A digest of everything that decides what the bytes of a page mean. Pools of equal digests can share pages."""
-    facts = [(name, _plain(attribute(pool, name))) for name in _GEOMETRY]
-    kinds = [type(pool).__name__, type(attribute(pool, "device_pool")).__name__, dtype_text(pool)]
-    return hashlib.sha256(repr((facts, kinds, piece_sizes(pool))).encode()).hexdigest()[:12]
 
 
 def differs_by_rank(pool: Any, name: str) -> bool:

@@ -5,22 +5,39 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from meshcache import Client
 from meshcache._engines.complaints import Complaints
+from meshcache._engines.identity import Facts, Unreadable
+from meshcache._engines.weights import Weights
 
-from . import hits
+from . import framework, hits, hooks
+from .changes import WeightChanges
 from .framework import HiCacheStorage, pool_transfer_result
-from .guard import Deadline, guarded, logger
-from .identity import head_parts, namespace, refuse
+from .geometry import real_pool
+from .guard import LOOKUP_SECONDS, Deadline, Patience, guarded, logger
+from .identity import (
+    EXTRA_CONFIG,
+    engine_facts,
+    head_parts,
+    initial_fingerprint,
+    namespace,
+    refuse,
+    side_pool_facts,
+)
 from .memory import Memory, Piece, attribute, is_tensor
-from .pool import KV, HostPool, PoolError, differs_by_rank, geometry, pool_name, usable_key
+from .pool import KV, HostPool, PoolError, differs_by_rank, pool_name, usable_key
 from .settings import Settings
 from .stats import TransferStats
 from .tensors import TensorPages
+
+
+#: One request has no more pages than this, so that a large batch is stored in part when its time runs out.
+_SLICE_PAGES: Final = 1_024
+_SLICE_BYTES: Final = 128 << 20
 
 
 def _count(keys: Any) -> int:
@@ -36,6 +53,13 @@ def _misses(keys: Any = None, *_: Any, **__: Any) -> list[bool]:
 
 def _none_found(keys: Any = None, *_: Any, **__: Any) -> list[None]:
     return [None] * _count(keys)
+
+
+def _unreadable(problem: str) -> Callable[[], str]:
+    def read() -> str:
+        raise Unreadable(problem)
+
+    return read
 
 
 class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
@@ -67,13 +91,54 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         self._pools: dict[str, HostPool] = {}
         self._pools_before_anchor: dict[str, Any] = {}
         self._stats = TransferStats(bool(getattr(storage_config, "enable_storage_metrics", False)))
+        self._patience = Patience(self.complaints)
+        self._weights_problem: str | None = None
+        self._changes = WeightChanges(self._weights(), framework.weight_version, self._use, logger, self)
+        self._reset_problem = hooks.install() if framework.IS_INSTALLED else None
+        # The epoch of the weights in which this engine has last stored a page.
+        self._stored_epoch = -1
+
+    # Weights
+
+    def set_fingerprint(self, fingerprint: str | None) -> None:
+        """Tells which weights the engine computes with from now on. Pages in its own cache must be of these: flush the cache first.
+
+        While the weights are changing, it counts as soon as the engine has dropped its cache.
+        """
+        self._changes.tell(fingerprint)
+
+    def _weights(self) -> Weights:
+        are_fixed = self._settings.on_reset == "same_weights"
+        try:
+            return Weights(initial_fingerprint(self._settings), are_fixed=are_fixed)
+        except OSError as error:
+            self._weights_problem = str(error)
+            return Weights(None, are_fixed=are_fixed)
+
+    def _use(self, fingerprint: str | None) -> None:
+        client = self._client
+        if client is None:
+            return
+        try:
+            client.set_fingerprint(fingerprint)
+        except Exception as error:
+            # Nothing may be read or stored under the former weights.
+            self._client = None
+            logger.warning("the node cannot be told other weights, everything is a miss: %s", error)
+            client.close()
+
+    def _ready(self) -> Client | None:
+        """The client, when pages may be read and stored now, and there is any hope of an answer."""
+        return self._client if self._changes.is_open and not self._patience.is_over else None
 
     # Registration
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         """Takes the main pool and attaches to the node. Raises ``ValueError`` for pools whose pages cannot be moved."""
+        mem_pool_host = real_pool(mem_pool_host)
         parts = head_parts(self._config, mem_pool_host)
         refuse(mem_pool_host, parts, self._settings)
+        facts = self._facts(mem_pool_host, parts)
         with self._lock:
             kv = self._pools.get(KV)
             if kv is not None and kv.pool is mem_pool_host:
@@ -87,8 +152,8 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             client = Client(
                 self._settings.client_socket,
                 namespace=replace(
-                    namespace(self._config, mem_pool_host, parts, self._settings.tag),
-                    fingerprint=self._settings.fingerprint,
+                    namespace(self._config, mem_pool_host, parts, facts, self._settings.tag),
+                    fingerprint=self._changes.weights.fingerprint,
                 ),
                 name=f"sglang-tp{self._tp_rank}of{self._tp_size}",
                 mode=self._settings.mode,
@@ -107,21 +172,38 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 raise
             self._client, self._memory, self._pools = client, memory, {KV: kv}
             self._pools_before_anchor = {}
+        # The weights may have changed meanwhile.
+        self._use(self._changes.weights.fingerprint)
         logger.info(
-            "pool registered pool=%s layout=%s page_size=%d regions=%d geometry=%s",
+            "pool registered pool=%s page_size=%d regions=%d weights=%s identity: %s",
             KV,
-            attribute(mem_pool_host, "layout"),
             kv.page_size,
             memory.regions,
-            geometry(mem_pool_host),
+            self._changes.weights.fingerprint,
+            facts.layout,
         )
         for name, pool in waiting.items():
             self.register_mem_host_pool_v2(pool, name)
 
+    def _facts(self, pool: Any, parts: Sequence[str]) -> Facts:
+        facts = engine_facts(self._config, pool, parts, self._settings)
+        for name, problem, where in (
+            ("resets", self._reset_problem, "resets of the engine's cache and changes of its weights"),
+            ("weights", self._weights_problem, "the model's files"),
+        ):
+            if problem is not None:
+                facts.read(name, _unreadable(problem), where=where)
+        facts.warn(logger, EXTRA_CONFIG)
+        return facts
+
+    @guarded(lambda *_, **__: None)
+    def on_host_pools_registered(self) -> None:
+        """All pools have been registered. Nothing waits for that."""
+
     @guarded(lambda *_, **__: None)
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         """Takes a side pool: states, windows, indexes, drafts. If it cannot be used, its pages are misses."""
-        name = pool_name(host_pool_name)
+        name, host_pool = pool_name(host_pool_name), real_pool(host_pool)
         with self._lock:
             if self._memory is None:
                 self._pools_before_anchor[name] = host_pool
@@ -146,21 +228,28 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                     "prefixes that need it are not found",
                     name,
                 )
-        return hashlib.sha256(f"{geometry(pool)} {rank}".encode()).hexdigest()[:12]
+        facts = side_pool_facts(pool, name, rank, self._settings)
+        facts.warn(logger, EXTRA_CONFIG)
+        return hashlib.sha256(facts.layout.encode()).hexdigest()[:12]
 
     # Existence
 
     @guarded(lambda *_, **__: 0)
     def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:
         """How many pages, from the first on, are there without a gap."""
-        client, pool = self._client, self._pools.get(KV)
+        client, pool = self._ready(), self._pools.get(KV)
         if client is None or pool is None or pool.is_logical:
             return 0
         known = self._leading_keys(keys)
         if not known:
             return 0
-        found = client.exists_prefix(known, suffixes=pool.parts, pool=pool.key_pool, timeout=self._settings.timeout)
+        deadline = self._lookup_deadline()
+        found = client.exists_prefix(known, suffixes=pool.parts, pool=pool.key_pool, timeout=deadline.left())
+        self._patience.note(client, deadline, "lookup")
         return max(0, min(int(found), len(known)))
+
+    def _lookup_deadline(self) -> Deadline:
+        return Deadline(min(self._settings.timeout, LOOKUP_SECONDS))
 
     @guarded(lambda *_, **__: False)
     def exists(self, key: str) -> bool:
@@ -174,8 +263,8 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: (0, {}, []))
     def _restorable(self, keys: list[str], pool_transfers: Any) -> tuple[int, dict[Any, int], list[int]]:
-        deadline = Deadline(self._settings.timeout)
-        client, kv = self._client, self._pools.get(KV)
+        deadline = self._lookup_deadline()
+        client, kv = self._ready(), self._pools.get(KV)
         if client is None or kv is None:
             return 0, {}, []
         known = self._leading_keys(keys)
@@ -187,6 +276,9 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         for transfer in sides:
             if not restorable:
                 break
+            if not hits.gates(transfer.hit_policy):
+                found[transfer.name] = self._grouped(client, transfer, restorable[-1], deadline)
+                continue
             pool = self._pools.get(pool_name(transfer.name))
             # Beyond the longest prefix that is still possible, nothing needs to be asked.
             flags = [] if pool is None else self._flags(client, pool, known[: restorable[-1]], deadline)
@@ -195,7 +287,16 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             if possible:
                 found[transfer.name] = possible[-1]
             restorable = hits.common(restorable, possible)
+        self._patience.note(client, deadline, "lookup")
         return (restorable[-1] if restorable else 0), found, restorable
+
+    def _grouped(self, client: Client, transfer: Any, pages: int, deadline: Deadline) -> int:
+        """Pages of a prefix that a second form of them covers, which nothing depends on."""
+        pool = self._pools.get(pool_name(transfer.name))
+        keys = [] if pool is None else self._leading_keys(transfer.keys or [])
+        flags = [] if pool is None else self._flags(client, pool, keys, deadline)
+        group, block = (int(getattr(transfer, name, 0) or 0) for name in ("group_pages", "block_pages"))
+        return hits.grouped(flags, group, block, pages)
 
     def _flags(self, client: Client, pool: HostPool, keys: Sequence[str], deadline: Deadline) -> list[bool]:
         left = deadline.left()
@@ -253,9 +354,11 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         return self._move(name, keys, indices, deadline, write=write)
 
     def _move(self, name: str, keys: Sequence[Any], indices: Any, deadline: Deadline, *, write: bool) -> list[bool]:
-        client, pool, count = self._client, self._pools.get(name), len(keys)
-        if client is None or pool is None:
+        client, pool, count = self._ready(), self._pools.get(name), len(keys)
+        if self._client is None or pool is None:
             self.complaints.log(f"unregistered {name}", f"pages of a pool that is not registered pool={name}")
+            return [False] * count
+        if client is None:
             return [False] * count
         if pool.holds_nothing:
             return [True] * count
@@ -286,20 +389,29 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         deadline: Deadline,
         write: bool,
     ) -> list[bool]:
-        left = deadline.left()
-        if not keys or left == 0:
-            return [False] * len(keys)
-        started = time.monotonic()
-        names = pool.keys(keys)
-        if write:
-            done = client.set_from(names, entries, named=False, pool=pool.key_pool, timeout=left)
-        else:
-            done = client.get_into(names, entries, pool=pool.key_pool, timeout=left)
-        results = pool.per_page(done, len(keys))
+        parts = max(1, len(pool.parts))
+        size = sum(piece[2] for piece in entries[0]) * parts if entries else 0
+        step = max(1, min(_SLICE_PAGES, _SLICE_BYTES // max(1, size)))
+        started, epoch = time.monotonic(), self._changes.weights.epoch
+        results: list[bool] = []
+        for at in range(0, len(keys), step):
+            left = deadline.left()
+            # What was begun with other weights is not finished with these.
+            if left == 0 or epoch != self._changes.weights.epoch:
+                break
+            names, pieces = pool.keys(keys[at : at + step]), entries[at * parts : (at + step) * parts]
+            if write:
+                done = client.set_from(names, pieces, named=False, pool=pool.key_pool, timeout=left)
+            else:
+                done = client.get_into(names, pieces, pool=pool.key_pool, timeout=left)
+            results += pool.per_page(done, len(keys[at : at + step]))
         moved = sum(results)
-        size = sum(piece[2] for piece in entries[0]) * max(1, len(pool.parts))
+        if write and moved > 0:
+            self._stored_epoch = epoch
+        if keys:
+            self._patience.note(client, deadline, "write" if write else "read")
         self._stats.note(written=write, pages=moved, size=moved * size, seconds=time.monotonic() - started)
-        return results
+        return results + [False] * (len(keys) - len(results))
 
     # Pages in tensors of their own
 
@@ -328,6 +440,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
         """Stores one page: a tensor, or what is at an address."""
         pages = self._tensor_pages()
+        self._stored_epoch = self._changes.weights.epoch
         values = None if value is None else [value]
         sizes = None if target_sizes is None else [target_sizes]
         return pages is not None and pages.write(
@@ -340,10 +453,11 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     ) -> bool:
         """Stores pages. True: all of them."""
         pages = self._tensor_pages()
+        self._stored_epoch = self._changes.weights.epoch
         return pages is not None and pages.write(keys, values, target_locations, target_sizes)
 
     def _tensor_pages(self) -> TensorPages | None:
-        client, memory, pools = self._client, self._memory, self._pools
+        client, memory, pools = self._ready(), self._memory, self._pools
         pool = pools.get(KV)
         if client is None or memory is None or pool is None or pool.parts:
             return None
@@ -354,10 +468,17 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: False)
     def clear(self) -> bool:
-        """Drops what the node has of this engine's pages."""
+        """Drops what the node has of this engine's pages. They are those of all engines with its identity and its weights.
+
+        SGLang also clears its storage after it has changed the weights: the former pages are out of use already then, and those of the new weights
+        are of other engines, until this one has stored some.
+        """
         client = self._client
         if client is None:
             return False
+        epoch = self._changes.weights.epoch
+        if not self._changes.is_open or (epoch > 0 and self._stored_epoch != epoch):
+            return True
         return bool(client.clear(tuple(pool.key_pool for pool in self._pools.values())))
 
     @guarded(lambda *_, **__: None)

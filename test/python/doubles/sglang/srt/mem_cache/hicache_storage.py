@@ -48,6 +48,7 @@ class PoolName(str, Enum):
 class PoolHitPolicy(str, Enum):
     ALL_PAGES = "all_pages"
     TRAILING_PAGES = "trailing_pages"
+    BLOCK_GROUPS = "block_groups"
 
 
 @dataclass
@@ -59,6 +60,8 @@ class PoolTransfer:
     hit_policy: PoolHitPolicy = PoolHitPolicy.ALL_PAGES
     nodes_to_load: Optional[List[Any]] = None
     indices_from_pool: Optional[PoolName] = None
+    block_pages: int = 0
+    group_pages: int = 0
 
 
 @dataclass
@@ -74,6 +77,9 @@ class HiCacheStorage(ABC):
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         raise NotImplementedError()
+
+    def on_host_pools_registered(self) -> None:
+        pass
 
     def batch_exists_v2(
         self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None

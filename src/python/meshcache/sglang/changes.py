@@ -1,0 +1,171 @@
+"""Which weights the pages of an engine were computed with, while the weights change."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+
+from meshcache._engines.weights import Weights
+
+
+_live: weakref.WeakSet[WeightChanges] = weakref.WeakSet()
+
+
+def live() -> list[WeightChanges]:
+    """The weights of all engines of this process."""
+    return list(_live)
+
+
+class WeightChanges:
+    """Follows the weights of one engine, and closes its storage while pages of two kinds of weights may be in its own cache.
+
+    SGLang changes weights first, then names their version, and drops its own cache last, or not at all. Until it has, pages of the former weights are
+    in its cache and on their way to the storage: nothing is read and nothing is stored. What SGLang has dropped without a reason that is known may
+    have been computed with any weights.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        read_version: Callable[[], str | None],
+        use: Callable[[str | None], None],
+        logger: logging.Logger,
+        owner: object = None,
+    ) -> None:
+        """``read_version``: what the engine calls its weights now. ``use`` goes over to the pages of a fingerprint. ``owner``: the engine's storage."""
+        self._owner = None if owner is None else weakref.ref(owner)
+        self.weights = weights
+        self._read_version = read_version
+        self._use = use
+        self._logger = logger
+        self._lock = threading.RLock()
+        self._seen = read_version()
+        # Updates that have begun and not ended, and resets under way.
+        self._updates = 0
+        self._resets = 0
+        # The engine's own cache may have pages of the former weights.
+        self._is_mixed = False
+        # It was dropped since the last update began, while others go on.
+        self._was_dropped = False
+        # The version that was named when the weights began to change, and what has been told since.
+        self._version_before: str | None = None
+        self._told: str | None = None
+        _live.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """May pages be read and stored? A version that the engine names anew is followed first."""
+        version = self._read_version()
+        if version != self._seen:
+            self._follow(version)
+        return not (self._is_mixed or self._resets)
+
+    def _follow(self, version: str | None) -> None:
+        with self._lock:
+            if version == self._seen:
+                return
+            # While the weights change, the version counts when that has ended.
+            if self._is_mixed or self._resets:
+                return
+            self._seen = version
+            if version is not None:
+                self._tell(version)
+            else:
+                self._forget()
+                self._warn("the engine no longer names the version of its weights")
+
+    def is_of(self, storage: object) -> bool:
+        """Are these the weights of the engine with this storage?"""
+        return self._owner is not None and self._owner() is storage
+
+    # What happens in the engine
+
+    def update_begins(self) -> None:
+        """Weights are about to change in place."""
+        with self._lock:
+            self._updates += 1
+            if not self._is_mixed:
+                self._version_before, self._told = self._read_version(), None
+                self._is_mixed = True
+                self._forget()
+                self._logger.info(
+                    "the weights change: nothing is read or stored until the engine has dropped its cache"
+                )
+            self._was_dropped = False
+
+    def update_ends(self, version: str | None, *, has_told: bool) -> None:
+        """A change of weights has ended. ``has_told``: the caller could have named the version, and None says that it did not."""
+        with self._lock:
+            self._updates -= 1
+            if has_told:
+                self._told = version
+                if version is None:
+                    self._version_before = self._read_version()
+            if self._updates == 0 and self._was_dropped:
+                self._settle()
+
+    def reset_begins(self) -> None:
+        """The engine drops its own cache, with all pages that are under way."""
+        with self._lock:
+            self._resets += 1
+
+    def reset_ends(self) -> None:
+        """The engine has dropped its own cache."""
+        with self._lock:
+            self._resets -= 1
+            if self._is_mixed:
+                self._was_dropped = True
+                if self._updates == 0:
+                    self._settle()
+                return
+            version = self._read_version()
+            if version is not None and version != self._seen:
+                self._seen = version
+                self._tell(version)
+            elif self.weights.reset():
+                self._use(self.weights.fingerprint)
+                self._warn("the engine's cache was reset, and the reason is not known")
+
+    def tell(self, version: str | None) -> None:
+        """The engine or the operator names the weights. Pages in the engine's cache must be of these, or the cache must be dropped next."""
+        with self._lock:
+            if self._is_mixed:
+                self._told = version
+            else:
+                self._tell(version)
+
+    # What follows
+
+    def _settle(self) -> None:
+        """All weights are new, and all pages in the engine's cache will be of these."""
+        self._is_mixed = self._was_dropped = False
+        named = self._read_version()
+        self._seen = named
+        told = self._told or (named if named != self._version_before else None)
+        if told is None:
+            self._forget()
+            self._warn("the weights have changed")
+        else:
+            self._tell(told)
+
+    def _tell(self, version: str | None) -> None:
+        before = self.weights.fingerprint
+        if self.weights.told(version):
+            self._use(self.weights.fingerprint)
+            self._logger.info("weights told: %s (before: %s)", self.weights.fingerprint, before)
+
+    def _forget(self) -> None:
+        if not self.weights.reset():
+            # The operator's statement is about resets, and these weights do change.
+            self.weights.told(f"changed-{uuid.uuid4().hex}")
+        self._use(self.weights.fingerprint)
+
+    def _warn(self, why: str) -> None:
+        self._logger.warning(
+            "%s: pages from before are not used, and none are shared until the weights are told: give weight_version with the update, "
+            'call /update_weight_version or meshcache.sglang.set_fingerprint, or set "on_reset": "same_weights" in the extra config',
+            why,
+        )

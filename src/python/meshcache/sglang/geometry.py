@@ -1,0 +1,228 @@
+"""How the pages of each kind of host pool are laid out: the facts without which their bytes mean nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from meshcache._engines.identity import Facts, Unreadable, value_text
+
+from . import framework
+from .memory import attribute
+from .sizes import piece_sizes
+
+_Reader = Callable[[Facts, Any], None]
+
+#: What SGLang stores as bytes without a kind: 8-bit floats of either kind, and packed formats.
+_KINDLESS: Final = frozenset({"uint8", "int8"})
+#: Settings of ``--kv-cache-dtype`` that name what torch calls otherwise.
+_KINDS_BY_SETTING: Final = {
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "bf16": "bfloat16",
+    "half": "float16",
+    "float": "float32",
+}
+
+
+def real_pool(pool: Any) -> Any:
+    """The host pool behind a ``HostPoolGroup``, which SGLang 0.5.16 to 0.5.18 registers in its place."""
+    anchor = attribute(pool, "anchor_entry")
+    inner = None if anchor is None else attribute(anchor, "host_pool")
+    return pool if inner is None else inner
+
+
+def kind_of_numbers(pool: Any) -> str:
+    """What the numbers of a pool are, such as ``float8_e5m2``. Raises ``Unreadable`` when they are stored as bytes and nothing says what these mean."""
+    stored = value_text(pool.dtype).removeprefix("torch.")
+    if stored not in _KINDLESS:
+        return stored
+    # Host pools know their device pool, which has the kind, before SGLang 0.5.22.
+    device = attribute(attribute(pool, "device_pool"), "dtype")
+    if device is not None:
+        meant = value_text(device).removeprefix("torch.")
+        if meant not in _KINDLESS:
+            return meant
+    setting = str(framework.in_effect("kv_cache_dtype"))
+    if setting == "auto":
+        raise Unreadable(f"the pool stores {stored}, and --kv-cache-dtype is auto")
+    if attribute(attribute(sys.modules.get("torch"), "version"), "hip") and setting.startswith("fp8"):
+        raise Unreadable("on ROCm the kind of 8-bit floats depends on the device")
+    return _KINDS_BY_SETTING.get(setting, setting)
+
+
+def named_kind(setting: str) -> str:
+    """The name that torch has for a setting of a dtype."""
+    return _KINDS_BY_SETTING.get(setting, setting)
+
+
+def read_geometry(facts: Facts, pool: Any, parts: int = 0) -> None:
+    """Adds the facts of a host pool. ``parts``: into how many parts the heads of each page are split; 0: they are not."""
+    name = type(pool).__name__
+    reader = _KINDS.get(name)
+    if reader is None and not framework.IS_INSTALLED:
+        reader = _stand_in
+    facts.read("page", lambda: int(pool.page_size), where=f"{name}.page_size")
+    facts.read("storage", lambda: str(pool.layout), where=f"{name}.layout")
+    if reader is None:
+        facts.read("kind", lambda: _unknown(name), where="the class of the host pool")
+    elif parts:
+        _split(facts, pool, parts)
+    else:
+        reader(facts, pool)
+
+
+def draft_layers(pool: Any) -> int:
+    """Layers of a draft model that lie in the pages of the target's pool. Before SGLang 0.5.18 there are none."""
+    target = attribute(pool, "target_layer_num")
+    packed = 0 if target is None else int(pool.layer_num) - int(target)
+    return packed + len(attribute(pool, "mtp_draft_buffer_infos") or ())
+
+
+def _unknown(name: str) -> str:
+    raise Unreadable(f"pools of the class {name} are not known to this version of meshcache")
+
+
+def _pieces(pool: Any, parts: int = 1) -> str:
+    """The bytes of each piece of a page, in its order."""
+    sizes = piece_sizes(pool)
+    if sizes is None:
+        raise Unreadable("the pool does not say how long the pieces of a page are (get_page_buffer_meta)")
+    runs: list[list[int]] = []
+    for size in sizes:
+        if runs and runs[-1][0] == size // parts:
+            runs[-1][1] += 1
+        else:
+            runs.append([size // parts, 1])
+    return "+".join(f"{count}x{size}" for size, count in runs)
+
+
+def _read_all(facts: Facts, pool: Any, kind: str, names: dict[str, str]) -> None:
+    """Adds the kind of a pool and attributes of it: the names of facts, and of the attributes that they are."""
+    label = type(pool).__name__
+    facts.read("kind", lambda: kind, where=label)
+    for fact, name in names.items():
+        # A name bound in a loop changes with it.
+        facts.read(fact, lambda name=name: getattr(pool, name), where=f"{label}.{name}")  # type: ignore[misc]
+
+
+def _read_numbers(facts: Facts, pool: Any) -> None:
+    facts.read("dtype", lambda: kind_of_numbers(pool), where="--kv-cache-dtype")
+
+
+def _read_format(facts: Facts, pool: Any) -> None:
+    """The name of a page format of its own, which some pools have since SGLang 0.5.22."""
+    facts.read("format", lambda: getattr(pool, "storage_format_tag", None) or "none", where="storage_format_tag")
+
+
+_LAYERS: Final = {"layers": "layer_num", "first_layer": "start_layer"}
+
+
+def _heads(kind: str) -> _Reader:
+    def read(facts: Facts, pool: Any) -> None:
+        _read_all(facts, pool, kind, {**_LAYERS, "heads": "head_num", "head_dim": "head_dim"})
+        facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
+        _read_numbers(facts, pool)
+        _read_format(facts, pool)
+
+    return read
+
+
+def _split(facts: Facts, pool: Any, parts: int) -> None:
+    """Parts of heads are the same whatever number of them a rank has."""
+    _read_all(facts, pool, "heads", {**_LAYERS, "head_dim": "head_dim"})
+    facts.read("heads", lambda: int(pool.head_num) // parts, where="head_num")
+    facts.read("pieces", lambda: _pieces(pool, parts), where="get_page_buffer_meta")
+    _read_numbers(facts, pool)
+    _read_format(facts, pool)
+
+
+def _latent(facts: Facts, pool: Any) -> None:
+    names = {"rank": "kv_lora_rank", "rope_dim": "qk_rope_head_dim", "token_bytes": "size_per_token"}
+    _read_all(facts, pool, "latent", {**_LAYERS, **names})
+    if attribute(pool, "layout") == "page_first_kv_split":
+        facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
+    if attribute(pool, "_layer_shard_enabled"):
+        facts.read("layer_shard", lambda: _unknown_shard(pool), where="--enable-dsa-cache-layer-split")
+    _read_numbers(facts, pool)
+    _read_format(facts, pool)
+
+
+def _unknown_shard(pool: Any) -> str:
+    raise Unreadable(f"each rank keeps other layers of a {type(pool).__name__}")
+
+
+def _states(facts: Facts, pool: Any) -> None:
+    names = {"layers": "num_mamba_layers", "conv_dtype": "conv_dtype", "temporal_dtype": "temporal_dtype"}
+    _read_all(facts, pool, "states", names)
+    facts.read("conv", lambda: [list(shape) for shape in pool.conv_state_shapes], where="conv_state_shapes")
+    facts.read("temporal", lambda: list(pool.temporal_state_shape), where="temporal_state_shape")
+    facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
+
+
+def _indexer(facts: Facts, pool: Any) -> None:
+    names = {"stride": "indexer_page_stride_size", "dtype": "indexer_dtype"}
+    _read_all(facts, pool, "indexer", {**_LAYERS, **names})
+
+
+def _compressed(facts: Facts, pool: Any) -> None:
+    """Pools of DeepSeek V4, which packs 8-bit floats of one kind with their scales."""
+    names = {"layers": "layer_num", "item_bytes": "item_bytes", "slots": "slot_page_size", "pool": "pool_name"}
+    _read_all(facts, pool, "compressed", names)
+    facts.read("dtype", _compressed_kind, where="--kv-cache-dtype")
+
+
+def _compressed_kind() -> str:
+    setting = str(framework.in_effect("kv_cache_dtype"))
+    return named_kind("fp8_e4m3" if setting == "auto" else setting)
+
+
+def _compressed_keys(facts: Facts, pool: Any) -> None:
+    names = {"layers": "layer_num", "item_bytes": "item_bytes", "slots": "slot_page_size"}
+    _read_all(facts, pool, "compressed-keys", names)
+    facts.read("dtype", lambda: pool.device_pool.qsa_compressed_k_buffer_pool[0].dtype, where="device_pool")
+
+
+def _compressed_states(facts: Facts, pool: Any) -> None:
+    names = {"layers": "layer_num", "page_bytes": "state_page_bytes", "ring": "ring_size", "pool": "pool_name"}
+    _read_all(facts, pool, "compressed-states", names)
+
+
+def _envelope(facts: Facts, pool: Any) -> None:
+    """One piece a page, in the order of the device's own pages."""
+    _read_all(facts, pool, "envelope", {"first_layer": "start_layer", "item_bytes": "item_bytes"})
+    for fact, name in {"heads": "head_num", "head_dim": "head_dim", "layers": "layer_num"}.items():
+        facts.read(fact, lambda name=name: getattr(pool.device_pool, name), where=f"device_pool.{name}")  # type: ignore[misc]
+    _read_numbers(facts, pool)
+    _read_format(facts, pool)
+
+
+def _logical(facts: Facts, pool: Any) -> None:
+    """Indices without bytes: the pages lie in other pools."""
+    facts.read("kind", lambda: "logical", where=type(pool).__name__)
+
+
+def _stand_in(facts: Facts, pool: Any) -> None:
+    """A pool of a program that plays an engine."""
+    facts.read("kind", lambda: "stand-in", where=type(pool).__name__)
+    facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
+    facts.read("dtype", lambda: value_text(pool.dtype).removeprefix("torch."), where="dtype")
+
+
+#: How the facts of a pool are read, by its class. A pool of another class has pages that nobody else may read.
+_KINDS: Final[dict[str, _Reader]] = {
+    "MHATokenToKVPoolHost": _heads("heads"),
+    "AsymmetricMHATokenToKVPoolHost": _heads("heads"),
+    "MHATokenToKVPoolMXFP8Host": _heads("heads-mxfp8"),
+    "MHATokenToKOnlyPoolHost": _heads("keys"),
+    "MLATokenToKVPoolHost": _latent,
+    "MambaPoolHost": _states,
+    "DSAIndexerPoolHost": _indexer,
+    "NSAIndexerPoolHost": _indexer,
+    "QSAIndexerPoolHost": _compressed_keys,
+    "DeepSeekV4PagedHostPool": _compressed,
+    "DeepSeekV4StateHostPool": _compressed_states,
+    "UnifiedPageEnvelopeHostPool": _envelope,
+    "LogicalHostPool": _logical,
+}
