@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 60.0
 _names = itertools.count(1)
 
 # Misses and failures are what many of the tests are about.
-logging.getLogger("meshcache.lmcache").setLevel(logging.CRITICAL)
+logging.getLogger("lmcache.meshcache").setLevel(logging.CRITICAL)
 
 
 def wait_for(what: str, check: Callable[[], Any]) -> Any:

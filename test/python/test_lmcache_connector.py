@@ -31,6 +31,14 @@ class GateClient:
         self.is_connected = True
         self.planned: Any = None
         self.closed = threading.Event()
+        self.answers = threading.Event()
+        self.fingerprints: list[str | None] = []
+
+    def set_fingerprint(self, fingerprint: str | None) -> None:
+        self.fingerprints.append(fingerprint)
+
+    def ping(self, *, timeout: float) -> bool:
+        return self.answers.is_set()
 
     def _call(self, name: str, keys: Sequence[str]) -> list[bool]:
         self.begun += 1
@@ -62,8 +70,9 @@ class ConnectorTest(unittest.TestCase):
     def make(self, **params: Any) -> tuple[MeshCacheConnector, Any, Completed]:
         """A connector, its client and its completions."""
         with mock.patch.object(connector_module, "Client", GateClient):
-            connector = MeshCacheConnector(**{"timeout": 29.0, **params})
+            connector = MeshCacheConnector(**{"timeout": 29.0, "facts": {"engine": "test"}, **params})
         client: Any = connector._client
+        client.answers.set()
         self.addCleanup(connector.close)
         self.addCleanup(lambda: [gate.set() for gate in client.gates.values()])
         return connector, client, Completed(connector)

@@ -39,8 +39,14 @@ def keys_of(name: str, count: int) -> list[Any]:
 
 class EngineTest(unittest.TestCase):
     def engine(self, node: Node, pool_bytes: int = 1 << 20, **params: Any) -> Engine:
-        facts = {"client_socket": node.client_socket, "tag": self.id(), "timeout": TIMEOUT_SECONDS, **params}
-        engine = Engine(pool_bytes, **facts)
+        settings = {
+            "client_socket": node.client_socket,
+            "facts": {"engine": "test"},
+            "tag": self.id(),
+            "timeout": TIMEOUT_SECONDS,
+            **params,
+        }
+        engine = Engine(pool_bytes, **settings)
         self.addCleanup(engine.close)
         return engine
 
@@ -129,6 +135,53 @@ class NodesTest(EngineTest):
         self.loaded(one, keys, [page], [b"contents"])
         self.assertEqual((other.lookup(keys), other.load(keys, other.objects([8]))), ([False], [False]))
         self.finish(one, other)
+
+    def test_servers_of_which_one_fact_differs_or_is_missing_share_nothing(self) -> None:
+        stated = {"engine": "test"}
+        one = self.engine(self.nodes[0], facts=stated)
+        keys, page = keys_of("facts", 1), one.objects([8])
+        page[0].write(b"contents")
+        self.stored(one, keys, page)
+        equal = self.engine(self.nodes[1], facts=dict(stated))
+        self.loaded(equal, keys, equal.objects([8]), [b"contents"])
+        others = [{"engine": "other"}, {**stated, "dtype": "bfloat16"}, {}]
+        for facts in others:
+            other = self.engine(self.nodes[1], facts=facts)
+            self.assertEqual((other.lookup(keys), other.load(keys, other.objects([8]))), ([False], [False]), facts)
+        # A server whose engines are unknown shares with no other, and has its own pages.
+        first, second = self.engine(self.nodes[0], facts={}), self.engine(self.nodes[0], facts={})
+        self.stored(first, keys, first.objects([8]))
+        wait_for("its own page is found", lambda: first.lookup(keys) == [True])
+        self.assertEqual((second.lookup(keys), second.load(keys, second.objects([8]))), ([False], [False]))
+        self.finish(one, equal, first, second)
+
+    def test_after_a_reset_nothing_is_shared_until_the_weights_are_told(self) -> None:
+        one, other = self.engine(self.nodes[0]), self.engine(self.nodes[1])
+        keys, page = keys_of("weights", 1), one.objects([8])
+        page[0].write(b"old old ")
+        self.stored(one, keys, page)
+        wait_for("the other finds it", lambda: other.lookup(keys) == [True])
+        for engine in (one, other):
+            engine.connector.cleared()
+            self.assertEqual(engine.load(keys, engine.objects([8], 64)), [False])
+        page[0].write(b"new new ")
+        self.stored(one, keys, page)
+        self.assertEqual(other.load(keys, other.objects([8], 64)), [False])
+        for engine in (one, other):
+            self.assertTrue(engine.connector.set_fingerprint("second"))
+            self.assertFalse(engine.connector.set_fingerprint("second"))
+        self.stored(one, keys, page)
+        self.loaded(other, keys, other.objects([8], 64), [b"new new "])
+        self.finish(one, other)
+
+    def test_a_reset_of_weights_that_never_change_is_none(self) -> None:
+        one = self.engine(self.nodes[0], on_reset="same_weights")
+        keys, page = keys_of("fixed", 1), one.objects([8])
+        page[0].write(b"contents")
+        self.stored(one, keys, page)
+        one.connector.cleared()
+        self.loaded(one, keys, page, [b"contents"])
+        self.finish(one)
 
     def test_a_page_that_stands_for_an_empty_one_is_not_stored(self) -> None:
         engine, keys = self.engine(self.nodes[0]), keys_of("empty", 3)
@@ -258,7 +311,7 @@ class FaultsTest(EngineTest):
         print(f"test_lmcache_nodes: MESHCACHE_TEST_SEED={SEED}", file=sys.stderr)
         first, second = self.nodes()
         second.kill()
-        with self.assertLogs(logging.getLogger("meshcache.lmcache"), logging.WARNING) as logs:
+        with self.assertLogs(logging.getLogger("lmcache.meshcache"), logging.WARNING) as logs:
             engine = self.engine(second, SLOTS * SLOT_BYTES, timeout=2.0)
             keys, objects = keys_of("absent", 2), engine.objects([100, 200])
             self.assertEqual((engine.lookup(keys), engine.load(keys, objects)), ([False] * 2, [False] * 2))
@@ -338,6 +391,32 @@ class FaultsTest(EngineTest):
             node.kill()
             node.start()
         self.loaded(engine, keys, objects, contents, store=has_ended)
+
+    def test_lookups_of_a_frozen_node_are_misses_at_once_until_it_answers(self) -> None:
+        node = self.nodes()[0]
+        with self.assertLogs(logging.getLogger("lmcache.meshcache"), logging.WARNING) as logs:
+            engine = self.engine(node, timeout=20.0)
+            keys, page = keys_of("silent", 1), engine.objects([8])
+            page[0].write(b"contents")
+            self.stored(engine, keys, page)
+            node.freeze()
+            connector, completed = engine.connector, Completed(engine.connector)
+            engine.adapter._stop.set()
+            engine.adapter._demux_thread.join()
+            self.assertEqual(completed.wait(connector.submit_batch_exists(["a"])), (True, "", [False]))
+            wait_for("the node is silent", lambda: connector._silence.is_on)
+            # None of these waits for the node: they have completed when the submit returns.
+            futures = [connector.submit_batch_exists(["a"]) for _ in range(100)]
+            futures.append(connector.submit_batch_get(["a"], [page[0].byte_array]))
+            completed.drain()
+            self.assertLessEqual(set(futures), set(completed.by_id))
+            node.thaw()
+            wait_for("the node answers again", lambda: not connector._silence.is_on)
+            ok, _, _ = completed.wait(connector.submit_batch_set(["a"], [page[0].byte_array]))
+            self.assertTrue(ok)
+        late = [line for line in logs.output if "has not answered in time (exists of 1 pages)" in line]
+        self.assertEqual(len(late), 1, logs.output)
+        self.assertEqual(engine.adapter.violations, [])
 
     def test_frozen_amid_direct_loads(self) -> None:
         node = self.nodes()[0]

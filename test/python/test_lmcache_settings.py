@@ -20,7 +20,7 @@ class SettingsTest(unittest.TestCase):
             ({"sockett": "x"}, "unknown key 'sockett'; did you mean \"client_socket\"?"),
             ({"socket": "x"}, 'did you mean "client_socket"?'),
             ({"num_workers": 3}, 'did you mean "workers"?'),
-            ({"pool": 1}, "own keys are client_socket, end_frozen_node, fingerprint, max_pending, mode"),
+            ({"pool": 1}, "own keys are client_socket, end_frozen_node, facts, fingerprint, max_pending, mode"),
             ({"client_socket": ""}, "client_socket must be a text that is not empty, got ''"),
             ({"client_socket": "/" + "x" * 103}, "at most 103 bytes; this one has 104"),
             ({"tag": 5}, "tag must be a text"),
@@ -36,6 +36,13 @@ class SettingsTest(unittest.TestCase):
             ({"workers": 0}, "workers must be a whole number from 1 to 32, got 0"),
             ({"workers": True}, "got True"),
             ({"max_pending": -1}, "max_pending must be a whole number from 1 to 1,048,576"),
+            (
+                {"facts": {"Engine": "x"}},
+                "facts must have names in lower case, such as engine, and not private, got 'Engine'",
+            ),
+            ({"facts": {"private": "x"}}, "got 'private'"),
+            ({"facts": {"engine": ["x"]}}, "facts must be a mapping of names to texts"),
+            ({"on_reset": "never"}, "on_reset must be one of unknown_weights, same_weights, got 'never'"),
             ({"staging_bytes": 1}, "staging_bytes must be a whole number from 4,096"),
         ]
         for params, text in cases:
@@ -48,7 +55,7 @@ class SettingsTest(unittest.TestCase):
             MeshCacheConnector(client_socket=os.path.join(folder, "node.sock"), required=True)
 
     def test_without_a_node_everything_is_a_miss_and_one_line(self) -> None:
-        logger = logging.getLogger("meshcache.lmcache")
+        logger = logging.getLogger("lmcache.meshcache")
         with tempfile.TemporaryDirectory() as folder, self.assertLogs(logger, logging.WARNING) as logs:
             connector = MeshCacheConnector(client_socket=os.path.join(folder, "node.sock"))
             completed = support.Completed(connector)

@@ -4,7 +4,7 @@ LMCache loads it by name: L2 adapter of the type ``native_plugin``, ``module_pat
 "MeshCacheConnector". ``examples/lmcache/README.md`` shows a whole command line.
 """
 
-from .connector import MeshCacheConnector
+from .connector import MeshCacheConnector, set_fingerprint
 from .settings import Settings
 
-__all__ = ["MeshCacheConnector", "Settings"]
+__all__ = ["MeshCacheConnector", "Settings", "set_fingerprint"]

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from .. import Client, Namespace
+from .. import Client, ClosedError, Namespace
 from .._engines.complaints import Complaints
+from .._engines.weights import Weights
 from .completions import Completion, Completions
+from .epochs import Epochs
+from .framework import logger
+from .identity import WHERE_SET, facts_of
 from .jobs import LANES, Job, Jobs, Lane, Operation
+from .pages import PageKeys
+from .server import Registration
 from .settings import Settings
+from .silence import Silence
 from .transfer import Transfer
 
-logger: Final = logging.getLogger("meshcache.lmcache")
+_alive: Final[weakref.WeakSet[MeshCacheConnector]] = weakref.WeakSet()
+
+
+def set_fingerprint(fingerprint: str | None) -> bool:
+    """Tells all plug-ins of this process which weights their engines have now. Returns whether there is one that had others.
+
+    LMCache's own memory must have been cleared before: it still has pages of the weights before. None: the model's name alone says the weights.
+    """
+    return any([connector.set_fingerprint(fingerprint) for connector in list(_alive)])
 
 
 class MeshCacheConnector:
@@ -28,7 +43,8 @@ class MeshCacheConnector:
     a future, which completes exactly once, within the timeout, and has one result a key. When it has completed, nothing
     touches its memory any more; it may come later by the time that the kernel needs to end a frozen node.
 
-    Keys of LMCache name model, rank, group, content and salt: one namespace is enough for all engines.
+    Keys of LMCache name model, rank, group, content and salt; what else makes pages differ is in the namespace (``identity.py``) and, for each
+    model, before the keys (``pages.py``).
     """
 
     def __init__(self, **adapter_params: Any) -> None:
@@ -39,9 +55,13 @@ class MeshCacheConnector:
         self._ids = itertools.count(1)
         self._closing = threading.Lock()
         self._is_closed = False
+        facts, server = facts_of(settings)
+        self._weights = Weights(settings.fingerprint, are_fixed=settings.on_reset == "same_weights")
         self._client = Client(
             settings.client_socket,
-            namespace=Namespace(layout="lmcache", tag=settings.tag, fingerprint=settings.fingerprint, computed=True),
+            namespace=Namespace(
+                layout=facts.layout, tag=settings.tag, fingerprint=self._weights.fingerprint, computed=True
+            ),
             name="lmcache",
             mode=settings.mode,
             timeout=settings.timeout,
@@ -51,7 +71,14 @@ class MeshCacheConnector:
             staging_bytes=settings.staging_bytes,
             logger=logger,
         )
+        facts.warn(logger, WHERE_SET)
+        self._epochs = Epochs(self._weights, self._client.set_fingerprint)
+        self._silence = Silence(lambda seconds: self._client.ping(timeout=seconds), self._answers_again)
+        self._pages = PageKeys(settings, server, logger)
         self._transfer = Transfer(self._client)
+        if server is not None:
+            server.add(self)
+        _alive.add(self)
         self._threads: list[threading.Thread] = []
         try:
             self._start(self._watch, "overdue")
@@ -94,8 +121,38 @@ class MeshCacheConnector:
             for job in self._jobs.close():
                 self._fail(job, "the plug-in was closed")
             self._client.close()
+            self._silence.close()
             for thread in self._threads:
                 thread.join()
+
+    def set_fingerprint(self, fingerprint: str | None) -> bool:
+        """The engines have these weights now. Returns whether they had others: then nothing from before is shared, and operations under way are misses.
+
+        LMCache's own memory must have been cleared before. None: the model's name alone says the weights. May wait for as long as an operation lasts.
+        """
+        try:
+            has_changed = self._epochs.told(fingerprint)
+        except ClosedError:
+            return False
+        if has_changed:
+            logger.info("pages are those of the weights %s from now on", self._weights.fingerprint)
+        return has_changed
+
+    def registered(self, registration: Registration) -> None:
+        """What engines register counts for the keys of pages only."""
+
+    def cleared(self) -> None:
+        """LMCache's memory was cleared, for a reason that is not told: the weights may have changed."""
+        try:
+            has_changed = not self._is_closed and self._epochs.reset()
+        except ClosedError:
+            return
+        if has_changed:
+            logger.warning(
+                "LMCache's memory was cleared, and the reason is not known: nothing from before is shared until the weights are told: "
+                "meshcache.lmcache.set_fingerprint in this process, or restart the server; "
+                'if the weights never change while it runs, state "on_reset": "same_weights" in adapter_params'
+            )
 
     def stats(self) -> dict[str, Any]:
         """What the client has counted, and how many operations wait for a thread."""
@@ -111,8 +168,12 @@ class MeshCacheConnector:
         job: Job | None = None
         refusal = ""
         settings = self._settings
+        seconds = settings.lookup_seconds if operation == "exists" else settings.timeout - settings.fence_seconds
         try:
-            job = Job(future_id, operation, keys, views, monotonic() + settings.timeout - settings.fence_seconds)
+            job = Job(future_id, operation, keys, views, monotonic() + seconds, self._epochs.now)
+            if self._silence.is_on and not self._is_closed:
+                self._finish(job, [False] * len(job.keys))
+                return future_id
             refusal = self._jobs.add(job) if job.keys else ""
         except Exception as error:
             refusal = str(error) or type(error).__name__
@@ -129,30 +190,60 @@ class MeshCacheConnector:
     def _work(self, lane: Lane) -> None:
         while (job := self._jobs.take(lane)) is not None:
             results, error = self._results(job)
-            self._complete(job, error == "", error, results)
+            if error:
+                self._complete(job, False, error, results)
+            else:
+                self._finish(job, results)
 
     def _results(self, job: Job) -> tuple[list[bool], str]:
         """The results of a job, and what was wrong. With the exception, its frames are gone, which hold memory of the caller."""
+        begun = monotonic()
+        results = [False] * len(job.keys)
         try:
-            results = self._perform(job)
+            if not self._silence.is_on and self._epochs.begin(job.epoch):
+                try:
+                    results = self._perform(job)
+                finally:
+                    if not self._epochs.end(job.epoch):
+                        results = [False] * len(job.keys)
         except BaseException as error:
             # Whatever it is: a future that never completes blocks its request in LMCache for ever.
             if not self._is_closed:
                 self._complaints.log(f"{job.operation}: {type(error).__name__}", f"{job.operation} failed: {error}")
             return [False] * len(job.keys), str(error) or type(error).__name__
+        if job.left() == 0 and monotonic() - begun >= self._settings.lookup_seconds / 2:
+            self._is_late(job)
+        return results, ""
+
+    def _is_late(self, job: Job) -> None:
+        """The node has let an operation wait until its end: from now on it is asked whether it answers at all, and all else is a miss."""
+        if self._is_closed:
+            return
+        self._complaints.log(
+            f"late {job.operation}",
+            f"the node has not answered in time ({job.operation} of {len(job.keys)} pages): until it answers, lookups and loads are "
+            "misses, and nothing is stored",
+        )
+        self._silence.begin()
+
+    def _answers_again(self) -> None:
+        self._complaints.log("answers", "the node answers again")
+
+    def _finish(self, job: Job, results: list[bool]) -> None:
+        """Completes a job that was done as far as it could be. Pages that are not stored are told, since LMCache shows no error of a future."""
         missing = results.count(False) if job.operation == "set" else 0
         if missing == 0:
-            return results, ""
+            self._complete(job, True, "", results)
+            return
         reason = f"{missing} of {len(results)} pages were not stored"
-        if self._client.is_connected and not self._is_closed:
-            # LMCache shows no error of a future.
+        if self._client.is_connected and not self._is_closed and not self._silence.is_on:
             largest = max((memory.length for memory in job.memories), default=0)
             self._complaints.log(
                 "not stored",
                 f"{reason}: the node has no room for pages of up to {largest} bytes, or was too slow; "
                 '"meshcache status" shows its pool',
             )
-        return results, reason
+        self._complete(job, False, reason, results)
 
     def _watch(self) -> None:
         while overdue := self._jobs.take_overdue():
@@ -164,15 +255,29 @@ class MeshCacheConnector:
 
     def _perform(self, job: Job) -> list[bool]:
         """The results of a job. Raises what the client raises for wrong arguments, such as keys that are too long."""
-        if job.operation == "exists":
-            results = self._client.exists_many(job.keys, timeout=job.left())
-        elif job.operation == "delete":
-            results = self._client.delete_many(job.keys, timeout=job.left())
+        names = self._names(job)
+        if job.operation in ("get", "set"):
+            results = self._transfer.move(job, names)
         else:
-            results = self._transfer.move(job)
-        if len(results) != len(job.keys):
-            raise AssertionError(f"{len(job.keys)} keys have {len(results)} results")
+            known = [name for name in names if name is not None]
+            if job.operation == "exists":
+                found = self._client.exists_many(known, timeout=job.left())
+            else:
+                found = self._client.delete_many(known, timeout=job.left())
+            if len(found) != len(known):
+                raise AssertionError(f"{len(known)} keys have {len(found)} results")
+            flags = iter(found)
+            results = [name is not None and next(flags) for name in names]
         return results
+
+    def _names(self, job: Job) -> list[str | None]:
+        """The keys of a job in the cluster. None: that page is a miss."""
+        lengths: list[int | None] = [memory.length for memory in job.memories]
+        are_told = self._epochs.fingerprint is not None
+        return [
+            self._pages.key_of(key, length=length, are_weights_told=are_told)
+            for key, length in zip(job.keys, lengths or [None] * len(job.keys))
+        ]
 
     def _fail(self, job: Job, error: str) -> None:
         self._complete(job, False, error, [False] * len(job.keys))

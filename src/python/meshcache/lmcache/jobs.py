@@ -22,18 +22,25 @@ LANES: Final[tuple[Lane, ...]] = ("lookup", "load", "store")
 class Job:
     """One future. It holds the memory of its views until it has completed."""
 
-    __slots__ = ("deadline", "future_id", "keys", "memories", "operation")
+    __slots__ = ("deadline", "epoch", "future_id", "keys", "memories", "operation")
 
     def __init__(
-        self, future_id: int, operation: Operation, keys: Sequence[str], views: Sequence[Any] | None, deadline: float
+        self,
+        future_id: int,
+        operation: Operation,
+        keys: Sequence[str],
+        views: Sequence[Any] | None,
+        deadline: float,
+        epoch: int = 0,
     ) -> None:
-        """Raises TypeError and ValueError for what can be seen at once to be wrong."""
+        """``epoch``: of the weights that its pages are of. Raises TypeError and ValueError for what can be seen at once to be wrong."""
         if isinstance(keys, (str, bytes)):
             raise TypeError(f"keys must be a list of strings, got a single {type(keys).__name__}")
         self.future_id = future_id
         self.operation: Operation = operation
         self.keys = list(keys)
         self.deadline = deadline
+        self.epoch = epoch
         self.memories: list[Memory] = []
         for key in self.keys:
             if not isinstance(key, str):

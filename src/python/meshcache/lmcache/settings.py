@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,8 @@ MAX_WORKERS: Final = 32
 
 #: What other clients and the node call the same thing.
 _OTHER_NAMES: Final = {"num_workers": "workers", "socket": "client_socket", "socket_path": "client_socket"}
+
+_FACT_NAME: Final = re.compile(r"(?!private$)[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,13 @@ class Settings(EngineSettings):
         options = Options(adapter_params, "adapter_params")
         defaults = Settings()
         options.refuse_others(list(vars(defaults)), other_names=_OTHER_NAMES)
+        common = settings_in(options, TIMEOUT_BELOW_SECONDS)
+        for name in common["facts"]:
+            if not _FACT_NAME.fullmatch(name):
+                allowed = "names in lower case, such as engine, and not private"
+                raise ValueError(f"adapter_params: facts must have {allowed}, got {name!r}")
         return Settings(
-            **settings_in(options, TIMEOUT_BELOW_SECONDS),
+            **common,
             workers=options.whole("workers", defaults.workers, 1, MAX_WORKERS),
             max_pending=options.whole("max_pending", defaults.max_pending, 1, 1 << 20),
             staging_bytes=options.whole("staging_bytes", defaults.staging_bytes, 4096, 1 << 40),
@@ -46,3 +54,8 @@ class Settings(EngineSettings):
     def fence_seconds(self) -> float:
         """The last part of an operation's time: proof that the node has let go of the memory is waited for so long."""
         return min(1.0, self.timeout / 4)
+
+    @property
+    def lookup_seconds(self) -> float:
+        """A lookup that has no answer after this long is a miss."""
+        return min(1.0, self.timeout - self.fence_seconds)

@@ -26,44 +26,46 @@ class Transfer:
         self._client = client
         self._memory = PoolMemory(client)
 
-    def move(self, job: Job) -> list[bool]:
-        """A job that reads or stores. Raises what the client raises for wrong arguments."""
-        results = [False] * len(job.keys)
-        empty = [index for index, memory in enumerate(job.memories) if memory.length == 0]
+    def move(self, job: Job, names: Sequence[str | None]) -> list[bool]:
+        """Pages of a job that reads or stores, under these keys. What has none is false. Raises what the client raises for wrong arguments.
+
+        Only the job refers to memory of the caller, so that an exception, which keeps frames, keeps none of it.
+        """
+        results = [False] * len(names)
+        known = [(index, name) for index, name in enumerate(names) if name is not None]
+        empty = [(index, name) for index, name in known if job.memories[index].length == 0]
+        # A page that is too long for any request is not stored, and so is a miss.
+        chosen = [(index, name) for index, name in known if 0 < job.memories[index].length <= _MAX_PIECE_BYTES]
         if job.operation == "set":
-            # A page that is too long for any request is not stored, and so is a miss.
-            self._move_some(job, [index for index in _whole(job) if not _is_marker(job.memories[index])], results)
-        else:
-            self._move_some(job, _whole(job), results)
-            for index, memory in enumerate(job.memories):
-                results[index] = results[index] and not _is_marker(memory)
+            chosen = [(index, name) for index, name in chosen if not _is_marker(job.memories[index])]
+        self._move_some(job, chosen, results)
+        if job.operation == "get":
+            for index, _ in chosen:
+                results[index] = results[index] and not _is_marker(job.memories[index])
         if empty:
-            _scatter(results, empty, self._move_empty(job, [job.keys[index] for index in empty]))
+            flags = self._move_empty(job, [name for _, name in empty])
+            _scatter(results, [index for index, _ in empty], flags)
         return results
 
-    def _move_some(self, job: Job, chosen: Sequence[int], results: list[bool]) -> None:
+    def _move_some(self, job: Job, chosen: Sequence[tuple[int, str]], results: list[bool]) -> None:
         """Pages in one request for each region that they lie in."""
-        groups: dict[Region, tuple[list[int], list[Piece]]] = {}
-        for index, piece in zip(chosen, self._memory.pieces([job.memories[index] for index in chosen])):
-            indices, pieces = groups.setdefault(piece[0], ([], []))
-            indices.append(index)
+        groups: dict[Region, tuple[list[tuple[int, str]], list[Piece]]] = {}
+        for page, piece in zip(chosen, self._memory.pieces([job.memories[index] for index, _ in chosen])):
+            pages, pieces = groups.setdefault(piece[0], ([], []))
+            pages.append(page)
             pieces.append(piece)
-        for indices, pieces in groups.values():
-            keys = [job.keys[index] for index in indices]
+        for pages, pieces in groups.values():
+            keys = [name for _, name in pages]
             if job.operation == "get":
                 flags = self._client.get_into(keys, pieces, timeout=job.left())
             else:
                 flags = self._client.set_from(keys, pieces, named=False, timeout=job.left())
-            _scatter(results, indices, flags)
+            _scatter(results, [index for index, _ in pages], flags)
 
     def _move_empty(self, job: Job, keys: list[str]) -> list[bool]:
         if job.operation == "set":
             return self._client.set_many(keys, [EMPTY_PAGE] * len(keys), named=False, timeout=job.left())
         return [page == EMPTY_PAGE for page in self._client.get_many(keys, timeout=job.left())]
-
-
-def _whole(job: Job) -> list[int]:
-    return [index for index, memory in enumerate(job.memories) if 0 < memory.length <= _MAX_PIECE_BYTES]
 
 
 def _is_marker(memory: Memory) -> bool:

@@ -1,0 +1,184 @@
+"""The keys under which pages of LMCache lie in the cluster: those of LMCache, and before each a digest of what the page is."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from .._engines import model_files
+from .identity import KV_CACHE_DTYPE, SERDE
+from .server import LMCacheServer, PageForm, Registration
+from .settings import Settings
+
+#: Between the digest and LMCache's key, whose parts it separates as well. A digest has none.
+_SEPARATOR: Final = "@"
+_DIGEST_DIGITS: Final = 32
+
+
+@dataclass(frozen=True)
+class Model:
+    """Pages of one model name and world size, as far as they are known."""
+
+    registration: Registration
+    #: What identifies the model's files; an empty text: the name does. None: it is not known yet.
+    files: str | None
+    #: Pages of this model are shared with no other server.
+    is_private: bool = False
+
+
+class PageKeys:
+    """Gives pages their keys in the cluster, or None for a page that must be a miss. Threads may share it.
+
+    It hears of each registration, and reads the files of a model in a thread of its own: until they are read, its pages are misses.
+    """
+
+    def __init__(self, settings: Settings, server: LMCacheServer | None, logger: logging.Logger) -> None:
+        self._stated = settings.facts
+        self._has_fingerprint = settings.fingerprint is not None
+        self._logger = logger
+        self._lock = threading.Lock()
+        self._models: dict[tuple[str, int], Model] = {}
+        self._private = uuid.uuid4().hex
+        self._unknown: set[str] = set()
+        self._server = server
+        if server is not None:
+            server.add(self)
+
+    def cleared(self) -> None:
+        """Keys do not change when LMCache clears its memory."""
+
+    def registered(self, registration: Registration) -> None:
+        """An engine has registered: says in the log what its pages are, and whether they are shared."""
+        where = f'model "{registration.model}" on {registration.world_size} ranks'
+        if registration.is_mixed:
+            self._logger.warning(
+                "engines of %s have registered different pages with this server, and LMCache gives them the same keys: none of them is stored or "
+                "loaded; restart the server, and give each kind of engine a server of its own",
+                where,
+            )
+            self._put(Model(registration, ""))
+            return
+        is_private = self._is_private(registration, where)
+        folder = None if self._has_fingerprint else self._folder_of(registration.model)
+        if folder is None:
+            is_private = self._has_hidden_files(registration.model, where) or is_private
+            self._put(Model(registration, "", is_private))
+        else:
+            self._put(Model(registration, None, is_private))
+            reader = threading.Thread(
+                target=self._read_files, args=(registration, folder, is_private), name="meshcache-files", daemon=True
+            )
+            reader.start()
+        forms = "; ".join(f"group {group}: {form.text}" for group, form in sorted(registration.forms.items()))
+        self._logger.info("pages of %s: %s", where, forms)
+
+    def key_of(self, key: str, *, length: int | None, are_weights_told: bool) -> str | None:
+        """The key of a page in the cluster. ``length``: bytes of the page, where it is moved. ``are_weights_told``: the namespace has a fingerprint."""
+        if self._server is None:
+            return key
+        model, world_size, group = parts_of(key)
+        known = self._models.get((model, world_size))
+        if known is None:
+            self._note_unknown(model)
+            return f"{self._private}{_SEPARATOR}{key}"
+        form = known.registration.forms.get(group)
+        if known.registration.is_mixed or known.files is None:
+            return None
+        if form is None or known.is_private:
+            return f"{self._private}{_SEPARATOR}{key}"
+        if length is not None and length != form.length and SERDE not in self._stated:
+            raise ValueError(
+                f"a page of {length:,} bytes, and engines have registered {form.length:,}: pages that LMCache has converted are stored only when "
+                f'adapter_params say how: "facts": {{"{SERDE}": "..."}}'
+            )
+        return f"{digest_of(form, '' if are_weights_told else known.files)}{_SEPARATOR}{key}"
+
+    def _put(self, model: Model) -> None:
+        with self._lock:
+            self._models[model.registration.model, model.registration.world_size] = model
+
+    def _is_private(self, registration: Registration, where: str) -> bool:
+        if registration.problem or not registration.forms:
+            self._logger.warning(
+                "pages of %s are shared with no other server: LMCache describes them in a way that is not known (%s)",
+                where,
+                registration.problem or "no object groups",
+            )
+            return True
+        if any(form.is_opaque for form in registration.forms.values()) and KV_CACHE_DTYPE not in self._stated:
+            self._logger.warning(
+                "pages of %s are shared with no other server: their elements have one byte, and its meaning is unknown; state it in adapter_params: "
+                '"facts": {"%s": "fp8_e4m3"} or the like, with where the scales are from, equal on all servers that may share',
+                where,
+                KV_CACHE_DTYPE,
+            )
+            return True
+        return False
+
+    @staticmethod
+    def _folder_of(model: str) -> str | None:
+        try:
+            return model_files.local_folder(model)
+        except OSError:
+            return None
+
+    def _has_hidden_files(self, model: str, where: str) -> bool:
+        """Whether the model is named by a path of the engine that this process does not see."""
+        if self._has_fingerprint or not (os.path.isabs(model) or model.startswith((".", "~"))):
+            return False
+        self._logger.warning(
+            "pages of %s are shared with no other server: this process does not see that folder, so that its weights are unknown; "
+            'state them in adapter_params: "fingerprint": "...", equal on all servers that may share',
+            where,
+        )
+        return True
+
+    def _read_files(self, registration: Registration, folder: str, is_private: bool) -> None:
+        where = f'model "{registration.model}" on {registration.world_size} ranks'
+        try:
+            files = model_files.folder_digest(folder) or ""
+        except OSError as error:
+            self._logger.warning(
+                "pages of %s are shared with no other server: the weights in %s cannot be read (%s); state them in adapter_params: "
+                '"fingerprint": "..."',
+                where,
+                folder,
+                error,
+            )
+            files, is_private = "", True
+        self._logger.info("pages of %s: weights %s", where, files or "by the model's name")
+        with self._lock:
+            name = registration.model, registration.world_size
+            known = self._models.get(name)
+            if known is not None and not known.registration.is_mixed:
+                self._models[name] = Model(known.registration, files, is_private)
+
+    def _note_unknown(self, model: str) -> None:
+        with self._lock:
+            if model in self._unknown:
+                return
+            self._unknown.add(model)
+        self._logger.warning(
+            'pages of model "%s" are shared with no other server: no engine has registered it since the plug-in was loaded',
+            model,
+        )
+
+
+def digest_of(form: PageForm, files: str) -> str:
+    """What stands before the keys of such pages."""
+    return hashlib.sha256(f"{form.text} weights={files}".encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def parts_of(key: str) -> tuple[str, int, int]:
+    """Model, world size and object group in a key of LMCache: ``model@rank@group@hash[@salt]``, numbers in hexadecimal. What is none has a world size of 0."""
+    parts = key.split(_SEPARATOR)
+    try:
+        model, rank, group = parts[0], int(parts[1], 16), int(parts[2], 16)
+    except (ValueError, IndexError):
+        return parts[0], 0, 0
+    return model, rank >> 24, group
