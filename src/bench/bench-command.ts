@@ -1,7 +1,8 @@
-import { Argument, Command } from 'commander';
+import { Argument, Command, Option } from 'commander';
 import { type CommandContext, printResult, untilInterrupted } from '../command/context.js';
 import { jsonOption, wholeNumber } from '../command/options.js';
 import { formatTable } from '../command/table.js';
+import { ENGINES } from './engine/engine-plans.js';
 import type { Benchmark, BenchReport } from './measuring/report.js';
 
 /** Benchmarks by name. Each is loaded when it is asked for, as it may need packages that are not installed. */
@@ -20,6 +21,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   disk: async () => (await import('./disk/disk.js')).diskBench,
   clients: async () => (await import('./clients/clients.js')).clientsBench,
   resp: async () => (await import('./resp/resp.js')).respBench,
+  engine: async () => (await import('./engine/engine.js')).engineBench,
   cluster: async () => (await import('./cluster/cluster.js')).clusterBench,
 };
 
@@ -32,6 +34,11 @@ interface BenchCommandOptions {
   readonly seconds?: number;
   readonly kill: boolean;
   readonly flood?: number;
+  readonly engine?: string;
+  readonly environment?: string;
+  readonly model?: string;
+  readonly prompts?: number;
+  readonly tokens?: number;
   readonly json: boolean;
 }
 
@@ -51,6 +58,11 @@ export function benchCommand(context: CommandContext): Command {
       'connections a second by unauthenticated peers for `auth` (default: 10000)',
       wholeNumber(1, 1_000_000),
     )
+    .addOption(new Option('--engine <name>', 'with `engine`: the engine').choices(ENGINES))
+    .option('--environment <folder>', 'with `engine`: virtual environment that has the engine')
+    .option('--model <folder>', 'with `engine`: folder of the model')
+    .option('--prompts <count>', 'with `engine`: prompts of a round (default: 2)', wholeNumber(1, 1000))
+    .option('--tokens <count>', 'with `engine`: tokens of a prompt, about (default: 1500)', wholeNumber(100, 100_000))
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -60,7 +72,8 @@ Examples:
   meshcache bench store --rounds 7 --json
   meshcache bench auth --flood 3000
   meshcache bench disk --dir /mnt/nvme
-  meshcache bench cluster --nodes 5,10,25,50`,
+  meshcache bench cluster --nodes 5,10,25,50
+  meshcache bench engine --engine vllm --environment ~/venv-vllm --model ~/SmolLM2-135M-Instruct --rounds 3`,
     )
     .action(async (what: string, options: BenchCommandOptions) => {
       const report = await runBench(what, options, context);
@@ -77,6 +90,13 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
       quick: options.quick,
       ...(options.dir === undefined ? {} : { dir: options.dir }),
       cluster: { nodes: options.nodes, pages: options.pages, seconds: options.seconds, kill: options.kill },
+      engine: {
+        engine: options.engine,
+        environment: options.environment,
+        model: options.model,
+        prompts: options.prompts,
+        tokens: options.tokens,
+      },
       ...(options.flood === undefined ? {} : { floodPerS: options.flood }),
       progress: (text) => progress.update(text),
     });

@@ -2,6 +2,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface, type Interface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
+/** The folder of the Python package, as seen from build/dist and from build/test. */
+export const PYTHON_FOLDER = fileURLToPath(new URL('../python', import.meta.url));
+
 /** An engine's answer. */
 export interface EngineAnswer {
   readonly error?: string;
@@ -30,13 +33,12 @@ export class PythonEngine {
   #death: Error | undefined;
   #stderr = '';
 
-  /** Starts `module`, a module of the Python package. */
-  constructor(python: string, module: string) {
-    const folder = fileURLToPath(new URL('../python', import.meta.url));
+  /** Starts `module`, a module of the Python package. `variables` are added to its environment. */
+  constructor(python: string, module: string, variables: Readonly<Record<string, string>> = {}) {
     this.#child = spawn(python, ['-m', module], {
       stdio: ['pipe', 'pipe', 'pipe'],
       // Python must not write bytecode into the package's folder.
-      env: { ...process.env, PYTHONPATH: folder, PYTHONDONTWRITEBYTECODE: '1' },
+      env: { ...process.env, PYTHONPATH: PYTHON_FOLDER, PYTHONDONTWRITEBYTECODE: '1', ...variables },
     });
     this.#child.stderr?.on('data', (text: Buffer) => {
       this.#stderr = (this.#stderr + text.toString()).slice(-4096);
@@ -67,6 +69,16 @@ export class PythonEngine {
     const answer = JSON.parse(line) as T;
     if (answer.error !== undefined) throw new Error(answer.error);
     return answer;
+  }
+
+  /** Lets the process end by itself: its input is closed. A process that does not end within `limitMs` is killed. */
+  async close(limitMs: number): Promise<void> {
+    this.#failed = undefined;
+    this.#lines.close();
+    this.#child.stdin?.end();
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), limitMs);
+    await this.#ended;
+    clearTimeout(timer);
   }
 
   /** Ends the process at once. Resolves when it has ended; a call in progress stays pending. */

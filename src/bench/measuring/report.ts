@@ -17,6 +17,20 @@ export interface ClusterBenchOptions {
   readonly kill?: boolean;
 }
 
+/** Options of the benchmark of real engines. */
+export interface EngineBenchOptions {
+  /** The engine; it must be in the environment. */
+  readonly engine?: string;
+  /** Folder of a virtual environment with the engine. */
+  readonly environment?: string;
+  /** Folder of a model that the engine loads. */
+  readonly model?: string;
+  /** Prompts of a round. */
+  readonly prompts?: number;
+  /** Tokens of a prompt, about. */
+  readonly tokens?: number;
+}
+
 export interface BenchOptions {
   /** Counted rounds of each contender, interleaved; medians are reported. */
   readonly rounds: number;
@@ -26,6 +40,8 @@ export interface BenchOptions {
   readonly dir?: string;
   /** Options of the benchmark `cluster`. */
   readonly cluster?: ClusterBenchOptions;
+  /** Options of the benchmark `engine`. */
+  readonly engine?: EngineBenchOptions;
   /** Connections that unauthenticated peers open each second, for the benchmark `auth`. */
   readonly floodPerS?: number;
   /** Reports what is going on when the work takes longer than a second. */

@@ -1,0 +1,137 @@
+import { join } from 'node:path';
+import type { EngineSettings } from './engine-driver.js';
+
+/** Where an engine finds pages: sockets of nodes, and a folder for the engine's own files. */
+export interface Places {
+  readonly ownSocket: string;
+  readonly otherSocket: string;
+  /** A node whose pool is smaller than the pages: most of them are on its disk. */
+  readonly diskSocket: string;
+  readonly filesFolder: string;
+}
+
+/** An engine that computes all prompts, and stores them. */
+export interface Writer {
+  readonly settings: EngineSettings;
+  /** Whether its cold and cached times count: another writer of the plan has stores of its own to fill. */
+  readonly isMeasured: boolean;
+  /** The LMCache server that it uses, by its place in the plan. */
+  readonly server?: number;
+}
+
+/** An engine that has computed nothing, and reads what a writer has stored. */
+export interface Reader {
+  readonly name: string;
+  readonly settings: EngineSettings;
+  readonly server?: number;
+}
+
+export interface EnginePlan {
+  /** The driver's module. */
+  readonly module: string;
+  /** Whether the pool in host memory can be measured: the engine forgets its device's cache alone. */
+  readonly hasHostPool: boolean;
+  /** Adapters of the LMCache servers to start; undefined: a server without one. */
+  readonly servers?: readonly (object | undefined)[];
+  readonly writers: readonly Writer[];
+  /** The first one is what the others are compared with. */
+  readonly readers: readonly Reader[];
+}
+
+export interface PlanSettings {
+  readonly model: string;
+  readonly maxTokens: number;
+  readonly poolBytes: number;
+  readonly places: Places;
+}
+
+export const ENGINES = ['vllm', 'sglang', 'lmcache'] as const;
+export type EngineName = (typeof ENGINES)[number];
+
+export const ENGINE_PLANS: Readonly<Record<EngineName, (settings: PlanSettings) => EnginePlan>> = {
+  vllm: vllmPlan,
+  sglang: sglangPlan,
+  lmcache: lmcachePlan,
+};
+
+/** One writer stores into all tiers; each reader has one. */
+function vllmPlan({ model, maxTokens, poolBytes, places }: PlanSettings): EnginePlan {
+  const files = { type: 'fs', root_dir: join(places.filesFolder, 'vllm') };
+  const node = (client_socket: string) => ({
+    type: 'MeshCacheTier',
+    module_path: 'meshcache.vllm',
+    client_socket,
+    timeout: 20,
+  });
+  const settings = (...tiers: object[]) => ({ model, max_tokens: maxTokens, pool_bytes: poolBytes, tiers });
+  return {
+    module: 'vllm_driver',
+    hasHostPool: true,
+    writers: [{ isMeasured: true, settings: settings(node(places.ownSocket), files, node(places.diskSocket)) }],
+    readers: [
+      { name: "vLLM's fs tier", settings: settings(files) },
+      { name: 'own node', settings: settings(node(places.ownSocket)) },
+      { name: 'other node', settings: settings(node(places.otherSocket)) },
+      { name: "own node's disk", settings: settings(node(places.diskSocket)) },
+    ],
+  };
+}
+
+/** SGLang has one storage backend: each has a writer of its own. */
+function sglangPlan({ model, maxTokens, places }: PlanSettings): EnginePlan {
+  const node = (client_socket: string) => ({
+    model,
+    max_tokens: maxTokens,
+    storage: 'dynamic',
+    storage_config: {
+      backend_name: 'meshcache',
+      module_path: 'meshcache.sglang',
+      class_name: 'MeshCacheStorage',
+      interface_v1: 1,
+      allocator: 'shm',
+      client_socket,
+      timeout: 9,
+    },
+  });
+  const files = { model, max_tokens: maxTokens, storage: 'file' };
+  return {
+    module: 'sglang_driver',
+    hasHostPool: false,
+    writers: [
+      { isMeasured: true, settings: node(places.ownSocket) },
+      { isMeasured: false, settings: files },
+    ],
+    readers: [
+      { name: "SGLang's file backend", settings: files },
+      { name: 'own node', settings: node(places.ownSocket) },
+      { name: 'other node', settings: node(places.otherSocket) },
+    ],
+  };
+}
+
+/** vLLM engines behind LMCache servers. Each server keeps what its engines have read, so every reader has one of its own. */
+function lmcachePlan({ model, maxTokens, poolBytes, places }: PlanSettings): EnginePlan {
+  const settings = { model, max_tokens: maxTokens, pool_bytes: poolBytes };
+  const node = (client_socket: string) => ({
+    type: 'native_plugin',
+    module_path: 'meshcache.lmcache',
+    class_name: 'MeshCacheConnector',
+    adapter_params: { client_socket },
+  });
+  const files = { type: 'fs', base_path: join(places.filesFolder, 'lmcache') };
+  return {
+    module: 'vllm_driver',
+    hasHostPool: false,
+    servers: [node(places.ownSocket), files, files, node(places.ownSocket), node(places.otherSocket)],
+    writers: [
+      { isMeasured: true, settings, server: 0 },
+      { isMeasured: false, settings, server: 1 },
+    ],
+    readers: [
+      { name: "LMCache's fs adapter", settings, server: 2 },
+      { name: "the writer's LMCache server (L1)", settings, server: 0 },
+      { name: 'own node', settings, server: 3 },
+      { name: 'other node', settings, server: 4 },
+    ],
+  };
+}

@@ -1,0 +1,232 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { systemRandom } from '../../system/system-random.js';
+import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import { AnswerTimes } from './answer-times.js';
+import { EngineDriver } from './engine-driver.js';
+import { ENGINE_PLANS, ENGINES, type EngineName, type EnginePlan, type Reader } from './engine-plans.js';
+import { LmcacheServer } from './lmcache-server.js';
+import { clusterStatus, NodeProcess } from './node-process.js';
+import { promptText } from './prompts.js';
+
+const FULL_TOKENS = 1500;
+const QUICK_TOKENS = 300;
+/** Tokens of an answer: all are compared. */
+const ANSWER_TOKENS = 16;
+/** Tokens of an answer and of the prompt's end, and what an estimate of a prompt's tokens may be wrong by. */
+const SLACK_TOKENS = 512;
+const POOL_BYTES = 2 ** 29;
+const NODE_POOL = '1gb';
+const DISK_NODE_POOL = '64mb';
+/** Stores are done when the nodes have had the same number of pages so many times in a row. */
+const CALM_CHECKS = 3;
+const CHECKS_MAX = 200;
+/** A request that takes no time; engines go on with their stores while they answer. */
+const SMALL_PROMPT = 'Hello';
+
+/**
+ * The time from a request to its first token in a real engine with a model: computed, from the engine's own caches, from
+ * the engine's own files, and from nodes. All answers must be equal to the computed ones.
+ */
+export async function engineBench(options: BenchOptions): Promise<BenchReport> {
+  const { engine = 'vllm', environment, model, prompts = 2 } = options.engine ?? {};
+  if (!isEngine(engine)) throw new Error(`--engine must be one of ${ENGINES.join(', ')}, got ${engine}`);
+  if (environment === undefined || model === undefined) {
+    throw new Error('bench engine needs --environment, a virtual environment with the engine, and --model, a folder');
+  }
+  const tokens = options.quick ? QUICK_TOKENS : (options.engine?.tokens ?? FULL_TOKENS);
+  options.progress('starting three nodes');
+  const bench = await EngineBench.start({ engine, environment: resolve(environment), model: resolve(model), tokens });
+  try {
+    const times = await bench.measure(options, prompts);
+    return {
+      title: `engine: first token of ${engine} on the CPU, a prompt of about ${tokens} tokens`,
+      rows: times.rows(),
+      notes: [
+        `${prompts} prompts in each of ${options.rounds} rounds; medians. The engines that read are interleaved; cold, own cache and host pool are of the engine that has computed the prompts.`,
+        `texts_equal: answers of ${ANSWER_TOKENS} tokens that are equal to the computed ones. logprob_difference: the largest of any token.`,
+        await bench.readsOfNodes(),
+      ],
+    };
+  } finally {
+    await bench.close();
+  }
+}
+
+function isEngine(name: string): name is EngineName {
+  return (ENGINES as readonly string[]).includes(name);
+}
+
+interface BenchSettings {
+  readonly engine: EngineName;
+  readonly environment: string;
+  readonly model: string;
+  readonly tokens: number;
+}
+
+class EngineBench {
+  readonly #settings: BenchSettings;
+  readonly #folder: string;
+  readonly #discoveryAddr: string;
+  readonly #nodes: NodeProcess[] = [];
+  readonly #drivers = new Set<EngineDriver>();
+  readonly #servers: LmcacheServer[] = [];
+
+  private constructor(settings: BenchSettings, folder: string, discoveryAddr: string) {
+    this.#settings = settings;
+    this.#folder = folder;
+    this.#discoveryAddr = discoveryAddr;
+  }
+
+  static async start(settings: BenchSettings): Promise<EngineBench> {
+    const folder = await mkdtemp(join(tmpdir(), 'meshcache-engine-'));
+    const bench = new EngineBench(settings, folder, `${LOOPBACK}:${await findFreePort(systemRandom)}`);
+    try {
+      await bench.#startNode('own', NODE_POOL);
+      await bench.#startNode('other', NODE_POOL);
+      await bench.#startNode('disk', DISK_NODE_POOL, {
+        disk_enabled: 'true',
+        disk_path: join(folder, 'disk'),
+        disk_size: '4gb',
+      });
+      return bench;
+    } catch (error) {
+      await bench.close();
+      throw error;
+    }
+  }
+
+  async #startNode(name: string, pool: string, options: Readonly<Record<string, string>> = {}): Promise<void> {
+    const settings = { name, pool, options, discoveryAddr: this.#discoveryAddr, folder: this.#folder };
+    this.#nodes.push(await NodeProcess.start(settings));
+  }
+
+  async measure(options: BenchOptions, prompts: number): Promise<AnswerTimes> {
+    const plan = this.#plan();
+    const { tokens } = this.#settings;
+    // One prompt more than are counted: the first read of an engine attaches and touches memory.
+    const texts = Array.from({ length: options.rounds * prompts + 1 }, (_, number) => promptText(number, tokens));
+    const times = new AnswerTimes();
+    for (const adapter of plan.servers ?? []) {
+      options.progress('starting LMCache servers');
+      this.#servers.push(await LmcacheServer.start(this.#settings.environment, adapter));
+    }
+    for (const [at, writer] of plan.writers.entries()) {
+      options.progress(`starting engine ${at + 1} of ${plan.writers.length} that computes`);
+      const driver = await this.#startDriver(plan, writer);
+      const name = (from: string) => (writer.isMeasured ? from : `${from}, writer ${at + 1}`);
+      for (const [number, text] of texts.entries()) {
+        options.progress(`computing prompt ${number + 1} of ${texts.length}`);
+        times.add(name('cold'), number, await driver.ask(text, ANSWER_TOKENS));
+        times.add(name("engine's own cache"), number, await driver.ask(text, ANSWER_TOKENS));
+      }
+      await this.#settle(driver);
+      if (plan.hasHostPool && writer.isMeasured) await this.#readHostPool(driver, texts, times);
+      await this.#closeDriver(driver);
+    }
+    await this.#readAll(plan, { texts, prompts, rounds: options.rounds, progress: options.progress }, times);
+    return times;
+  }
+
+  #plan(): EnginePlan {
+    const [own, other, disk] = this.#nodes as [NodeProcess, NodeProcess, NodeProcess];
+    return ENGINE_PLANS[this.#settings.engine]({
+      model: this.#settings.model,
+      maxTokens: Math.ceil((this.#settings.tokens + SLACK_TOKENS) / SLACK_TOKENS) * SLACK_TOKENS,
+      poolBytes: POOL_BYTES,
+      places: {
+        ownSocket: own.clientSocket,
+        otherSocket: other.clientSocket,
+        diskSocket: disk.clientSocket,
+        filesFolder: join(this.#folder, 'files'),
+      },
+    });
+  }
+
+  /** Waits until what an engine stores in the background is stored. */
+  async #settle(driver: EngineDriver): Promise<void> {
+    let before = -1;
+    for (let check = 0, calm = 0; calm < CALM_CHECKS; check++) {
+      if (check === CHECKS_MAX) throw new Error(`the engine still stores pages after ${CHECKS_MAX} checks`);
+      await driver.ask(SMALL_PROMPT, 1);
+      const { entries } = (await clusterStatus(this.#discoveryAddr)).totals.pool;
+      calm = entries === before ? calm + 1 : 0;
+      before = entries;
+    }
+  }
+
+  /** Reads prompts back from the pool in host memory, the last ones first: the first ones may have been evicted. */
+  async #readHostPool(driver: EngineDriver, texts: readonly string[], times: AnswerTimes): Promise<void> {
+    await driver.dropCache();
+    for (const number of [texts.length - 1, ...texts.keys()].slice(0, texts.length)) {
+      times.add('host pool', number, await driver.ask(texts[number] as string, ANSWER_TOKENS));
+    }
+  }
+
+  async #readAll(
+    plan: EnginePlan,
+    work: {
+      readonly texts: readonly string[];
+      readonly prompts: number;
+      readonly rounds: number;
+      progress(text: string): void;
+    },
+    times: AnswerTimes,
+  ): Promise<void> {
+    const readers: { readonly name: string; readonly driver: EngineDriver }[] = [];
+    for (const reader of plan.readers) {
+      const { name } = reader;
+      work.progress(`starting the engine that reads: ${name}`);
+      const driver = await this.#startDriver(plan, reader);
+      times.checkOnly(name, 0, await driver.ask(work.texts[0] as string, ANSWER_TOKENS));
+      readers.push({ name, driver });
+    }
+    for (let round = 0; round < work.rounds; round++) {
+      for (let at = 0; at < readers.length; at++) {
+        // Each round begins with another reader.
+        const { name, driver } = readers[(at + round) % readers.length] as (typeof readers)[number];
+        work.progress(`round ${round + 1} of ${work.rounds}: ${name}`);
+        for (let prompt = 0; prompt < work.prompts; prompt++) {
+          const number = 1 + round * work.prompts + prompt;
+          times.add(name, number, await driver.ask(work.texts[number] as string, ANSWER_TOKENS));
+        }
+      }
+    }
+  }
+
+  async #startDriver(
+    plan: EnginePlan,
+    { settings, server }: Pick<Reader, 'settings' | 'server'>,
+  ): Promise<EngineDriver> {
+    const port = server === undefined ? {} : { server: this.#servers[server]?.port };
+    const driver = await EngineDriver.start(this.#settings.environment, {
+      module: plan.module,
+      settings: { ...settings, ...port },
+      variables: { SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR: join(this.#folder, 'files', 'sglang') },
+    });
+    this.#drivers.add(driver);
+    await driver.ask(SMALL_PROMPT, 1);
+    return driver;
+  }
+
+  async #closeDriver(driver: EngineDriver): Promise<void> {
+    this.#drivers.delete(driver);
+    await driver.close();
+  }
+
+  /** Where the nodes have found the pages that engines read. */
+  async readsOfNodes(): Promise<string> {
+    const { nodes } = await clusterStatus(this.#discoveryAddr);
+    const reads = nodes.map(({ node_id, reads: { local, remote, disk } }) => `${node_id} ${local}/${remote}/${disk}`);
+    return `Pages read by engines of each node, own pool/other node/disk: ${reads.join(', ')}.`;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#drivers].map((driver) => driver.close()));
+    await Promise.all(this.#servers.map((server) => server.stop()));
+    await Promise.all(this.#nodes.map((node) => node.end()));
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,67 @@
+"""The commands of `meshcache bench engine`: one JSON object a line on stdin, one answer a line on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any, Protocol
+
+
+class Engine(Protocol):
+    """An engine with a model. It is made by the command `start`."""
+
+    def ask(self, prompt: str, tokens: int) -> dict[str, Any]:
+        """Answers greedily with `tokens` tokens. Returns an `answer`."""
+
+    def drop_cache(self) -> None:
+        """Forgets what the device has. Pools and stores below it keep what they have."""
+
+    def close(self) -> None:
+        """Ends the engine's processes."""
+
+
+def answer(
+    *, first_token_s: float, prompt_tokens: int, cached_tokens: int, text: str, tokens: list[int], logprobs: list[float]
+) -> dict[str, Any]:
+    """What `ask` returns: the time from the request to its first token, and all that must be equal whatever the cache did."""
+    return {
+        "first_token_s": first_token_s,
+        "prompt_tokens": prompt_tokens,
+        "cached_tokens": cached_tokens,
+        "text": text,
+        "tokens": tokens,
+        "logprobs": logprobs,
+    }
+
+
+def serve(make: type[Engine]) -> None:
+    """Executes commands until stdin ends. `make` is called with the parameters of `start`."""
+    # Engines print to stdout: from here on that is stderr, and answers go out on a descriptor of their own.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    engine: Engine | None = None
+    for line in sys.stdin:
+        command = json.loads(line)
+        operation = command.pop("op")
+        try:
+            if operation == "start":
+                engine = make(**command)
+                result: dict[str, Any] = {}
+            elif engine is None:
+                result = {"error": f"{operation}: the engine has not been started"}
+            elif operation == "ask":
+                result = engine.ask(**command)
+            elif operation == "drop_cache":
+                engine.drop_cache()
+                result = {}
+            else:
+                result = {"error": f"no command {operation}: there are start, ask, drop_cache"}
+        except Exception as error:
+            traceback.print_exc()
+            result = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(result) + "\n")
+        answers.flush()
+    if engine is not None:
+        engine.close()
