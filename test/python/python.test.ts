@@ -46,7 +46,16 @@ const hasMypy = succeeds('mypy', '--version');
 
 const hasBlack = succeeds('black', '--version');
 (hasBlack ? test : test.skip)(`python: sources are formatted${hasBlack ? '' : ' (skipped: no black)'}`, (t) => {
-  run(t, 'black', ['--check', '--line-length', '120', 'src/python', 'test/python', 'test/engines', 'test/data', 'examples']);
+  run(t, 'black', [
+    '--check',
+    '--line-length',
+    '120',
+    'src/python',
+    'test/python',
+    'test/engines',
+    'test/data',
+    'examples',
+  ]);
 });
 
 const canInstall = hasVenv ? test : test.skip;
