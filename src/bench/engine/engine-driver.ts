@@ -81,6 +81,8 @@ export const ENGINE_VARIABLES: Readonly<Record<string, string>> = {
   SGLANG_USE_CPU_ENGINE: '1',
   TOKENIZERS_PARALLELISM: 'false',
   VLLM_CPU_KVCACHE_SPACE: '1',
+  // Several engines share the cores: none is bound to some of them.
+  VLLM_CPU_OMP_THREADS_BIND: 'nobind',
   VLLM_LOGGING_LEVEL: 'WARNING',
   VLLM_NO_USAGE_STATS: '1',
 };

@@ -39,6 +39,7 @@ ON_CPU = {
     "OMP_NUM_THREADS": "2",
     "SGLANG_USE_CPU_ENGINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 
