@@ -29,7 +29,9 @@ const LINGER_MAX_SECONDS = 2;
 const NODE_PORTS = { first: 30_000, last: 32_767 };
 
 const settings = variablesOf(`${FOLDER}/base/meshcache.env`);
-const texts = ['namespace', 'service', 'daemonset'].map((name) => readFileSync(`${FOLDER}/base/${name}.yaml`, 'utf8'));
+const texts = ['namespace/namespace', 'base/service', 'base/daemonset'].map((name) =>
+  readFileSync(`${FOLDER}/${name}.yaml`, 'utf8'),
+);
 const { Namespace, Service, DaemonSet } = manifestsOf(texts.join('---\n'));
 const { metadata, spec } = DaemonSet.spec.template;
 const [container] = spec.containers;
@@ -70,6 +72,27 @@ test('deploy, Kubernetes: every file is YAML, and every file that a kustomizatio
     for (const path of [...named, ...(patches ?? []).flatMap(({ path }) => path ?? [])])
       t.true(existsSync(join(FOLDER, dirname(file), path)), `${file}: ${path}`);
   }
+});
+
+/** The kinds of everything that a folder applies and deletes, with what it builds on. */
+function kindsOf(folder: string): string[] {
+  const [{ resources }] = yamlDocuments(readFileSync(join(folder, 'kustomization.yaml'), 'utf8')) as [
+    { readonly resources: readonly string[] },
+  ];
+  return resources.flatMap((name) => {
+    if (!name.endsWith('.yaml')) return kindsOf(join(folder, name));
+    return yamlDocuments(readFileSync(join(folder, name), 'utf8')).map((each) => (each as { kind: string }).kind);
+  });
+}
+
+test('deploy, Kubernetes: deleting some of the nodes does not delete the namespace of all', (t) => {
+  // Cause: `kubectl delete -k storage` deleted the namespace of its base, with the Secret and all other nodes.
+  t.deepEqual(kindsOf(`${FOLDER}/namespace`), ['Namespace']);
+  const others = readdirSync(FOLDER).filter((name) => name !== 'namespace');
+  for (const name of others) t.deepEqual(kindsOf(join(FOLDER, name)).sort(), ['DaemonSet', 'Service'], name);
+  t.deepEqual(others.sort(), ['base', 'example', 'rdma', 'storage']);
+  for (const file of ['docs/operations.md', `${FOLDER}/example/kustomization.yaml`])
+    t.true(readFileSync(file, 'utf8').includes('kubectl apply -k deploy/kubernetes/namespace\n'), file);
 });
 
 test('deploy, Kubernetes: labels, settings, volumes and the Secret fit together', (t) => {
