@@ -23,7 +23,12 @@ class LoadedNode {
   constructor(readonly nodeId: string) {
     this.metrics = new Metrics(nodeId, { version: '0.1.0' });
     this.metrics.setCounterProvider('meshcache_pool_evictions_total', () => this.#evictions, { reason: 'capacity' });
-    this.#figures = new NodeFigures({ metrics: this.metrics, store: () => this.#store(), clock: this.clock });
+    this.#figures = new NodeFigures({
+      metrics: this.metrics,
+      store: () => this.#store(),
+      members: () => 1,
+      clock: this.clock,
+    });
   }
 
   #store() {

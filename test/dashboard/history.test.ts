@@ -44,6 +44,7 @@ test('dashboard history: a restarted node starts anew, the others go on', async 
   cluster.nodes[0]!.restart();
   history.record(await cluster.cluster());
   t.is(history.points('a').at(-1)?.counts, null);
+  t.true(history.points(null).at(-1)?.isPartial);
   t.is(recentOf(history.points('a'), 30).seconds, 0);
   t.deepEqual(history.points(null).at(-1)?.counts, history.points('b').at(-1)?.counts);
   history.record(await cluster.cluster());
@@ -116,6 +117,39 @@ test('dashboard history: intervals of nodes that are taken at other times come t
   const all = totalOf(past.cluster).counts.found;
   t.true(Math.abs(all - totalOf(a).counts.found - totalOf(b).counts.found) < 1e-6 * all);
   t.deepEqual(pastOf({ ...rest, nodes: [{} as never] }).cluster, [], 'a node of another version');
+});
+
+test('dashboard history: after a rolling restart the sum of all nodes is unknown where some have lost their past', (t) => {
+  // Cause: the sum was of the nodes whose past goes back so far, and looked like a load that grew from nothing with each restart.
+  const nodes = ['a', 'b', 'c'].map((nodeId, i) => {
+    const node = new FakeNode(nodeId, 1);
+    node.ticks = 60 - 20 * i;
+    return node.history(2, 3);
+  });
+  const { cluster } = pastOf({ node_id: 'a', time_ms: 1_000_000, step_s: 2, nodes });
+  const known = cluster.map(({ timeMs, isPartial }) => [(1_000_000 - timeMs) / 1000, isPartial !== true] as const);
+  t.is(known.length, 30);
+  for (const [ageS, isKnown] of known) t.is(isKnown, ageS < 20, `${ageS} s ago`);
+  // Shares of a part of the nodes are as good, and rates do not reach back into the time when they are not known.
+  t.truthy(cluster[0]?.counts);
+  t.is(recentOf(cluster, 60).seconds, 20);
+});
+
+test('dashboard history: a node that came later, or has no past at any time, makes no sum unknown', (t) => {
+  const [first, second] = ['a', 'b'].map((nodeId, i) => {
+    const node = new FakeNode(nodeId, 1);
+    node.ticks = 60 - 40 * i;
+    return node;
+  }) as [FakeNode, FakeNode];
+  const alone = first.history(2, 1);
+  const together = first.history(2, 2);
+  const members = alone.ages_ms.map((age) => (age < 20_000 ? 2 : 1));
+  const joined = [{ ...alone, gauges: { ...alone.gauges, members } }, second.history(2, 2)];
+  const hidden = [together];
+  for (const nodes of [joined, hidden]) {
+    const { cluster } = pastOf({ node_id: 'a', time_ms: 1_000_000, step_s: 2, nodes });
+    t.true(cluster.every(({ isPartial }) => !isPartial));
+  }
 });
 
 test('dashboard history: only five minutes are kept, and a bounded number of points', async (t) => {

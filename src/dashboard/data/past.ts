@@ -38,9 +38,23 @@ export function pastOf({ time_ms, step_s, nodes }: ClusterHistory): Past {
     ends.set(node.node_id, { timeMs: endMs, incarnation: amount(node.incarnation), counts: totalsOf(node) });
     for (const point of points) bySlot.set(point.timeMs, [...(bySlot.get(point.timeMs) ?? []), point]);
   }
-  const times = [...bySlot.keys()].sort((a, b) => a - b);
-  const cluster = times.map((timeMs) => sumOf(bySlot.get(timeMs) ?? [], { timeMs, seconds: step_s }));
-  return { nodes: byNode, cluster, ends };
+  return { nodes: byNode, cluster: clusterOf(bySlot, step_s), ends };
+}
+
+/**
+ * The points of all nodes together. A node that was restarted, or is gone, has lost what it had kept: the nodes that go on say how many members
+ * there were, and where fewer have points the sum is too small, as if the load had grown with each restart.
+ */
+function clusterOf(bySlot: ReadonlyMap<number, readonly Point[]>, seconds: number): Point[] {
+  const slots = [...bySlot].sort(([a], [b]) => a - b);
+  const missingOf = (points: readonly Point[]): number =>
+    Math.max(...points.map(({ members }) => members ?? 0)) - points.length;
+  // Nodes without a metrics server never have any.
+  const never = Math.max(0, Math.min(...slots.map(([, points]) => missingOf(points))));
+  return slots.map(([timeMs, points]) => {
+    const sum = sumOf(points, { timeMs, seconds });
+    return missingOf(points) > never ? { ...sum, isPartial: true } : sum;
+  });
 }
 
 /** A node's own intervals. */
@@ -57,6 +71,7 @@ function rowsOf(node: LooseHistory, timeMs: number): Point[] {
       pool: { usedBytes: amount(gauges.pool_used_bytes?.[i]), capacityBytes: amount(gauges.pool_capacity_bytes?.[i]) },
       disk: { usedBytes: amount(gauges.disk_used_bytes?.[i]), capacityBytes: amount(gauges.disk_capacity_bytes?.[i]) },
       loopP99S: amount(gauges.loop_p99_s?.[i]),
+      members: amount(gauges.members?.[i]),
     };
   });
 }

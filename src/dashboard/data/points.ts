@@ -13,6 +13,8 @@ export interface Gauges {
   readonly disk: Fill;
   /** Delay of the event loop that 99 of 100 turns keep below; the longest of several nodes. */
   readonly loopP99S: number;
+  /** Members of the cluster that the node knew; absent for several nodes, and 0 for a node that did not note it. */
+  readonly members?: number;
 }
 
 /** The figures of one interval. */
@@ -22,6 +24,8 @@ export interface Point extends Gauges {
   readonly seconds: number;
   /** Counts of the interval; null after a gap or a restart. */
   readonly counts: Counts | null;
+  /** Of several nodes together: the counts of some are not known, so that the sum is too small, while shares are as good as ever. */
+  readonly isPartial?: boolean;
 }
 
 /** Counts over some seconds. */
@@ -36,7 +40,7 @@ export function recentOf(points: readonly Point[], seconds: number, end = points
   let covered = 0;
   for (let i = end - 1; i >= 0 && covered < seconds; i--) {
     const point = points[i] as Point;
-    if (point.counts === null) break;
+    if (point.counts === null || point.isPartial) break;
     counts = addCounts(counts, point.counts);
     covered += point.seconds;
   }
@@ -61,6 +65,7 @@ export function sumOf(points: readonly Point[], at: { timeMs: number; seconds: n
   return {
     ...at,
     counts: counted.length === 0 ? null : counted.reduce(addCounts),
+    isPartial: counted.length < points.length,
     poolPages: points.reduce((sum, { poolPages }) => sum + poolPages, 0),
     pool: addFills(points.map(({ pool }) => pool)),
     disk: addFills(points.map(({ disk }) => disk)),

@@ -78,8 +78,8 @@ export class ChartsView {
       chart.update(chartData(columnsOf(points, time.range.stepS, valuesOf), time));
     const rate =
       (of: 'localBytes' | 'remoteBytes' | 'diskBytes' | 'writtenBytes') =>
-      ({ counts, seconds }: Point): number | null =>
-        counts && shareOf(counts[of], seconds);
+      ({ counts, seconds, isPartial }: Point): number | null =>
+        isPartial ? null : counts && shareOf(counts[of], seconds);
     draw(this.#prefix, [({ counts }) => counts && shareOf(counts.found, counts.asked)]);
     draw(this.#saved, [rate('localBytes'), rate('remoteBytes'), rate('diskBytes')]);
     const [p50, p99] = [0.5, 0.99].map((quantile) => slidingQuantile(points, quantile, LATENCY_WINDOW_S));

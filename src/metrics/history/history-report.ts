@@ -20,7 +20,8 @@ export type HistoryGauge =
   | 'pool_capacity_bytes'
   | 'disk_used_bytes'
   | 'disk_capacity_bytes'
-  | 'loop_p99_s';
+  | 'loop_p99_s'
+  | 'members';
 
 /** All counts, in the order of their columns. */
 export const HISTORY_COUNTS: readonly HistoryCount[] = [
@@ -46,6 +47,7 @@ export const HISTORY_GAUGES: readonly HistoryGauge[] = [
   'disk_used_bytes',
   'disk_capacity_bytes',
   'loop_p99_s',
+  'members',
 ];
 
 /** A node's figures at one time. */

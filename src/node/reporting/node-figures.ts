@@ -9,6 +9,8 @@ export interface NodeFiguresParts {
   readonly metrics: Metrics;
   /** The pool and the disk as they are now. */
   readonly store: () => Pick<NodeReport, 'pool' | 'disk'>;
+  /** Live nodes that this one knows, itself included. */
+  readonly members: () => number;
   readonly clock: Clock;
 }
 
@@ -17,8 +19,8 @@ export class NodeFigures {
   readonly #history: NodeHistory;
 
   /** Begins to take samples. */
-  constructor({ metrics, store, clock }: NodeFiguresParts) {
-    const sample = async () => sampleOf(await metrics.report(), store());
+  constructor({ metrics, store, members, clock }: NodeFiguresParts) {
+    const sample = async () => sampleOf(await metrics.report(), { ...store(), members: members() });
     this.#history = new NodeHistory({ boundsS: LATENCY_BOUNDS_S, sample, clock });
     const startMs = clock.nowMs();
     metrics.setGaugeProvider('meshcache_uptime_seconds', () => (clock.nowMs() - startMs) / 1000);
@@ -54,7 +56,10 @@ export class NodeFigures {
   }
 }
 
-function sampleOf(report: MetricsReport, { pool, disk }: Pick<NodeReport, 'pool' | 'disk'>): HistorySample {
+function sampleOf(
+  report: MetricsReport,
+  { pool, disk, members }: Pick<NodeReport, 'pool' | 'disk' | 'members'>,
+): HistorySample {
   const { reads, read_bytes, writes, lookups, latency, event_loop_delay } = report;
   const { local, remote, disk: fromDisk, object } = latency.read;
   return {
@@ -71,6 +76,7 @@ function sampleOf(report: MetricsReport, { pool, disk }: Pick<NodeReport, 'pool'
       disk_used_bytes: disk?.used_bytes ?? 0,
       disk_capacity_bytes: disk?.capacity_bytes ?? 0,
       loop_p99_s: event_loop_delay.p99_s,
+      members,
     },
     readBuckets: local.buckets.map((count, i) =>
       [remote, fromDisk, object].reduce((sum, { buckets }) => sum + (buckets[i] ?? 0), count),

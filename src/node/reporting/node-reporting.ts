@@ -18,6 +18,8 @@ export interface NodeReportingParts {
 
 /** A node that has joined its cluster, as its operators see it. */
 export interface ReportedNode {
+  /** The live members that this node knows, itself included. */
+  members(): { readonly size: number };
   report(): Promise<NodeReport>;
   cluster(): Promise<ClusterReport>;
   history(stepS: number): Promise<ClusterHistory>;
@@ -75,7 +77,8 @@ export class NodeReporting implements NodeView {
     this.#running = { node, store };
     if (this.#server === undefined || this.#isClosing) return;
     const { metrics, env } = this.#parts;
-    this.#figures = new NodeFigures({ metrics, store: () => store.report(), clock: env.clock });
+    const members = () => node.members().size;
+    this.#figures = new NodeFigures({ metrics, store: () => store.report(), members, clock: env.clock });
   }
 
   /** The part of a node's report that its store adds. Rejects while the node is starting. */

@@ -130,8 +130,8 @@ export class FakeNode {
     };
   }
 
-  /** Figures of a node so far, in steps of `stepS`. */
-  history(stepS: number): HistoryReport {
+  /** Figures of a node so far, in steps of `stepS`, in a cluster of `members`. */
+  history(stepS: number, members = 0): HistoryReport {
     const ticks = this.ticks;
     const count = Math.min(150, Math.floor(ticks / stepS));
     const reports = Array.from({ length: count + 1 }, (_, i) => {
@@ -161,6 +161,7 @@ export class FakeNode {
         disk_used_bytes: gauge(({ disk }) => disk?.used_bytes ?? 0),
         disk_capacity_bytes: gauge(({ disk }) => disk?.capacity_bytes ?? 0),
         loop_p99_s: gauge(({ event_loop_delay }) => event_loop_delay.p99_s),
+        members: gauge(() => members),
       },
       read_latency: {
         bounds_s: last.latency.bounds_s,
@@ -235,7 +236,7 @@ export class FakeCluster implements NodeView {
 
   /** What the nodes have kept: each tick an interval of the length of a step, at most 5 minutes of them. */
   async history(stepS: number): Promise<ClusterHistory> {
-    const nodes = this.nodes.filter((node) => node.keepsHistory).map((node) => node.history(stepS));
+    const nodes = this.nodes.filter((node) => node.keepsHistory).map((node) => node.history(stepS, this.nodes.length));
     return { node_id: this.nodes[0]?.nodeId ?? '', time_ms: this.timeMs, step_s: stepS, nodes };
   }
 
