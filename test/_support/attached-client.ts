@@ -3,6 +3,7 @@ import { connect, type Socket } from 'node:net';
 import {
   CLIENT_PROTOCOL_VERSION,
   decodeHeader,
+  encodeExists,
   encodeHeader,
   encodeHello,
   encodeKeyRequest,
@@ -49,6 +50,12 @@ export class AttachedClient {
     return this.#done(RequestType.getBytes, encodeKeyRequest('', keys, { hasFlags: true }));
   }
 
+  /** Looks pages up; resolves with how many are there from the first on without a gap. */
+  async exists(keys: readonly string[]): Promise<number> {
+    const body = encodeExists({ pool: '', wantsFlags: false, suffixes: [], keys: [...keys] });
+    return (await this.#done(RequestType.exists, body)).readUInt32LE();
+  }
+
   /** Requests a page in memory that it has not registered; resolves with the status of the answer. */
   async getNowhere(key: string): Promise<number> {
     const pieces = { pieceCount: 1, offsets: [0], lengths: [1], regionIds: [9] };
@@ -81,7 +88,11 @@ export class AttachedClient {
   async #read(bytes: number): Promise<Buffer> {
     while (this.#received.length < bytes) {
       if (this.#socket.destroyed || this.#socket.readableEnded) throw new Error('the node has ended the connection');
-      await Promise.race([once(this.#socket, 'data'), once(this.#socket, 'end'), once(this.#socket, 'close')]);
+      const waiting = new AbortController();
+      const { signal } = waiting;
+      const events = ['data', 'end', 'close'].map((event) => once(this.#socket, event, { signal }));
+      await Promise.race(events).finally(() => waiting.abort());
+      await Promise.allSettled(events);
     }
     const read = this.#received.subarray(0, bytes);
     this.#received = this.#received.subarray(bytes);

@@ -574,7 +574,8 @@ withBrowser(
 
     // The node's last report is not what is attached now.
     second!.state = 'unreachable';
-    first!.overrides = { clients: { socket: '', attached: 1, busiest: [fakeClient('last', { hits: 0, misses: 0 })] } };
+    const last = fakeClient('last', { lookups: 0, found: 0, hits: 0, misses: 0 });
+    first!.overrides = { clients: { socket: '', attached: 1, busiest: [last] } };
     await poll(page, 1);
     t.deepEqual(await names(), ['last']);
     t.is(await page.locator('[data-client="last"] [data-label="Prefix hit"]').textContent(), '–');

@@ -226,6 +226,7 @@ scrape_configs:
     // From here on clients count among what the nodes have read and written.
     for (const [index, client] of clients.entries()) {
       t.deepEqual(await client.set({ [`of client ${index}`]: new Uint8Array(PAGE_BYTES).fill(index) }), [true]);
+      t.is(await client.exists([`of client ${index}`, 'absent', `of client ${index}`]), 1);
       await client.get([`of client ${index}`, 'absent']);
       await client.getNowhere('absent');
     }
@@ -234,6 +235,8 @@ scrape_configs:
     t.is(await ofCluster('sum(meshcache_clients)'), NODES);
     t.is(await ofCluster('count(count by (client) (meshcache_client_requests_total))'), NODES);
     t.is(await ofCluster('sum(meshcache_client_reads_total{result="hit"})'), NODES);
+    t.is(await ofCluster('sum(meshcache_client_lookup_pages_total{result="found"})'), NODES);
+    t.is(await ofCluster('sum(meshcache_lookup_pages_total)'), table.pages_asked + 3 * NODES);
     t.is(await ofCluster('sum(meshcache_client_written_bytes_total)'), NODES * PAGE_BYTES);
     t.is(await ofCluster('sum(meshcache_client_errors_total{reason="no_region"})'), NODES);
 
