@@ -76,6 +76,8 @@ test('status namespaces: ranks of one engine are no difference, nor are framewor
   t.deepEqual(warningsOf(...ranks), []);
   t.deepEqual(warningsOf({ pp_rank: 0, pp_size: 2 }, { pp_rank: 1, pp_size: 2, ...withLayout('heads', 'head') }), []);
   t.deepEqual(warningsOf(withLayout('0/1', '0/2'), withLayout('0/1', '1/2')), []);
+  const second = { layout: LAYOUT.replace('0/1', '1/2').replace('page=64', 'page=63') };
+  t.deepEqual(warningsOf(withLayout('0/1', '0/2'), second), [], 'what differs by rank');
   t.deepEqual(warningsOf({}, withLayout('sglang', 'vllm')), []);
   t.deepEqual(warningsOf({ is_mla: true, tp_size: 2 }, { is_mla: true, tp_size: 2, tp_rank: 1 }), []);
 });
