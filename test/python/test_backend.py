@@ -161,6 +161,9 @@ class WheelTest(unittest.TestCase):
         self.assertEqual(len(names), 2)
         for name in names:
             self.assertEqual((one / name).read_bytes(), (other / name).read_bytes(), name)
+        # The header of gzip has a time, in seconds.
+        [source] = one.glob("*.tar.gz")
+        self.assertEqual(source.read_bytes()[4:8], bytes(4))
 
 
 if __name__ == "__main__":
