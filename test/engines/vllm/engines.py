@@ -180,15 +180,15 @@ class _Steps:
         return bool(self._llm.reset_prefix_cache(False, reset_connector))
 
     def change(self, factor: float) -> int:
-        """Other weights, in place, behind vLLM's back."""
-        model = self._core.model_executor.driver_worker.worker.model_runner.model
+        """Other weights, in place, behind vLLM's back. Those of the norms: matrices are packed when they are loaded. Returns how many."""
         import torch
 
+        model = self._core.model_executor.driver_worker.worker.model_runner.model
+        changed = [parameter for name, parameter in model.named_parameters() if "input_layernorm" in name]
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "layers.0." in name and parameter.dim() == 2:
-                    parameter.mul_(factor)
-        return 1
+            for parameter in changed[:4]:
+                parameter.mul_(factor)
+        return len(changed)
 
     def call(self, method: str, *arguments: Any) -> str:
         """A call of the workers."""
