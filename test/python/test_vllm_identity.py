@@ -10,6 +10,8 @@ from unittest import mock
 
 import vllm_support as support
 
+import vllm
+
 from meshcache import Namespace
 from meshcache.vllm import Settings
 from meshcache.vllm.identity import Identity, identify
@@ -107,6 +109,15 @@ class IdentityTest(unittest.TestCase):
             )
         ]
         self.assertEqual(len(set(spaces)), len(spaces))
+
+    def test_older_releases_share_with_themselves_alone(self) -> None:
+        """0.26 has changed in which order keys and values lie, and the name of the layout is the same."""
+        spaces = []
+        for version in ("0.25.1", "0.26.0"):
+            with mock.patch.object(vllm, "__version__", version):
+                spaces += [self.shared(older()), self.shared(older())]
+        self.assertEqual(spaces[0], spaces[1])
+        self.assertNotEqual(spaces[0], spaces[2])
 
     def test_the_length_counts_where_the_positions_depend_on_it(self) -> None:
         def space(length: int) -> Namespace:

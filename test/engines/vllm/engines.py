@@ -202,9 +202,6 @@ class _Steps:
         else:
             self.call("meshcache_set_fingerprint", version)
 
-    def metrics(self, name: str) -> float:
-        return sum(getattr(metric, "value", 0) for metric in self._llm.get_metrics() if metric.name == name)
-
 
 def _main() -> None:
     output = os.fdopen(os.dup(1), "w")

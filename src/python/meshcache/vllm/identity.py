@@ -107,12 +107,14 @@ class _Shape:
         return f"canonical-{mapping.canonical_format_id(own.kv_cache_layout)}"
 
     def _older_page_format(self) -> str:
-        """Versions before 0.27 have a layout of each process, which the connector or the operator chooses."""
+        """Versions before 0.27 have a layout of each process, which the connector or the operator chooses. Its name does not say in which order keys
+        and values lie: 0.26 has changed that, so that only engines of one release share."""
         layouts, config = imported("vllm.v1.attention.backends.utils"), imported("vllm.config")
         if layouts is None or config is None or self.config is None:
             raise Unreadable("there is no get_kv_cache_layout")
         with config.set_current_vllm_config(self.config):
-            return str(layouts.get_kv_cache_layout()).lower()
+            name = str(layouts.get_kv_cache_layout()).lower()
+        return f"{name}-of-{imported('vllm').__version__}"
 
     @property
     def parallel(self) -> Any:

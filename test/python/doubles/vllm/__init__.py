@@ -1,1 +1,3 @@
 """A double of a package of the framework."""
+
+__version__ = "0.32.0"
