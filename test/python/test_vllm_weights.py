@@ -63,10 +63,10 @@ class MemoryClient:
 class EngineOfDoubles:
     """vLLM's scheduler and core with one tier."""
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, spec: Any = None, **params: Any) -> None:
         self.view = memoryview(bytearray(8 * SLOT_BYTES)).cast("B", (8, SLOT_BYTES))
         with mock.patch.dict(support.sharing_globals(NAMES), {"Client": MemoryClient}):
-            self.tier = NAMES.make_tier(params, self.view, support.newer_spec())
+            self.tier = NAMES.make_tier(params, self.view, spec or support.newer_spec())
         manager = SimpleNamespace(secondary_tiers=[self.tier])
         connector = SimpleNamespace(connector_scheduler=SimpleNamespace(manager=manager))
         self.scheduler = Scheduler(support.vllm_config(support.newer_spec()), connector)
@@ -219,6 +219,30 @@ class ResetTest(Case):
         self.assertEqual((engine.fingerprint, engine.core.calls), ("v7", []))
         with self.assertRaisesRegex(ValueError, "takes one text or None"):
             engine.core.collective_rpc(hooks.TELL, args=(7,))
+
+
+class ResultsTest(Case):
+    def test_stored_chunks_are_events_where_vllm_publishes_them(self) -> None:
+        spec = support.newer_spec(enable_kv_cache_events=True)
+        engine = self.engine(spec=spec, enable_kv_events=True, locality="REMOTE")
+        self.assertTrue(engine.stores(b"a"))
+        place, medium = NAMES.base.Locality.REMOTE, NAMES.base.Medium.STORAGE
+        self.assertEqual(list(engine.tier.take_events()), [NAMES.base.OffloadingEvent([b"a"], medium, False, place)])
+        self.assertEqual(list(engine.tier.take_events()), [])
+        silent = self.engine(spec=spec)
+        self.assertTrue(silent.stores(b"a"))
+        self.assertEqual(list(silent.tier.take_events()), [])
+        with self.assertLogs("vllm.meshcache", "WARNING") as logs:
+            self.engine(enable_kv_events=True)
+        self.assertIn("vLLM's own KV events are off", logs.output[0])
+
+    def test_results_have_bytes_and_times_for_the_metrics_of_vllm(self) -> None:
+        engine = self.engine()
+        engine.tier.submit_store(NAMES.job(1, [b"a", b"b"], [0, 1], False, engine.context()))
+        engine.tier.drain_jobs()
+        [result] = engine.tier.get_finished_jobs()
+        self.assertEqual((result.success, result.transfer_bytes), (True, 2 * SLOT_BYTES))
+        self.assertGreaterEqual(result.transfer_time, 0.0)
 
 
 class UnderWayTest(Case):

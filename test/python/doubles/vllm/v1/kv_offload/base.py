@@ -14,6 +14,29 @@ def make_offload_key(block_hash: bytes, group_idx: int) -> bytes:
     return block_hash + group_idx.to_bytes(4, "big", signed=False)
 
 
+class Medium(Enum):
+    CPU = "CPU"
+    STORAGE = "STORAGE"
+
+
+class Locality(Enum):
+    LOCAL = "LOCAL"
+    REMOTE = "REMOTE"
+
+
+@dataclass
+class OffloadingEvent:
+    keys: list[bytes]
+    medium: Medium
+    removed: bool
+    locality: Locality | None = None
+
+
+@dataclass(frozen=True)
+class OffloadingKVEventsConfig:
+    enable_kv_cache_events: bool
+
+
 @dataclass
 class ReqContext:
     req_id: str
@@ -47,6 +70,7 @@ class OffloadingSpec:
         self.config = config
         self.extra_config = config.extra_config
         self.replicated_layout = False
+        self.kv_events_config = OffloadingKVEventsConfig(config.enable_kv_cache_events)
         self.tokens_per_block = tuple(group.tokens_per_block for group in config.groups)
         self.tokens_per_hash = config.cache.tokens_per_hash
         self.blocks_per_chunk = config.cache.blocks_per_chunk

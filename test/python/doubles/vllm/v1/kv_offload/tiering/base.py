@@ -25,6 +25,7 @@ class JobResult:
     success: bool
     successful_keys: Collection[bytes] | None = None
     transfer_time: float | None = None
+    transfer_bytes: int | None = None
 
 
 class SecondaryTierManager(ABC):
