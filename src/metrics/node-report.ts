@@ -301,6 +301,8 @@ export interface NodeReport extends MetricsReport {
   } | null;
   /** Whether the node takes pages of others, and where it keeps its own; absent from earlier versions. */
   readonly role?: string;
+  /** Settings that nodes have alike as a rule, by their configuration keys; objects and lists are JSON. Absent from earlier versions. */
+  readonly settings?: Readonly<Record<string, string | number | boolean>>;
   readonly write_policy?: string;
   /** What the node has placed on storage nodes; absent if it keeps all pages itself. */
   readonly placement?: PlacementReport;

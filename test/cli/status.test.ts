@@ -67,6 +67,51 @@ function rowOf(nodeId: string, answer: object): NodeRow {
   return nodeRow(info, answer as never, { ...SHARE, isHere: true });
 }
 
+test('status: a setting that is rolled out is named, with its values and who has which', (t) => {
+  // Cause: nothing that an operator could see told which settings a node runs with.
+  const settings = { eviction_policy: 'lru', global_segment_size: 2 ** 32, verify_reads: true };
+  const rolled = { ...settings, eviction_policy: 'yield', global_segment_size: 2 ** 33, pin_max_s: 60 };
+  const rows = [
+    rowOf('a', { node_id: 'a', role: 'peer', settings: rolled }),
+    rowOf('b', { node_id: 'b', role: 'peer', settings }),
+    rowOf('c', { node_id: 'c', role: 'peer', settings }),
+    rowOf('storage', { node_id: 'storage', role: 'storage', settings: { ...settings, global_segment_size: 2 ** 38 } }),
+    rowOf('older', { node_id: 'older', role: 'peer' }),
+    rowOf('odd', { node_id: 'odd', role: 'peer', settings: 7 }),
+    rowOf('gone', { error: 'connect ECONNREFUSED 10.0.0.2:41234' }),
+  ];
+  const result = resultOf(rows);
+  t.deepEqual(result.setting_differences, [
+    {
+      key: 'eviction_policy',
+      values: [
+        { value: 'lru', nodes: ['b', 'c'] },
+        { value: 'yield', nodes: ['a'] },
+      ],
+    },
+    {
+      key: 'global_segment_size',
+      values: [
+        { value: 2 ** 32, nodes: ['b', 'c'] },
+        { value: 2 ** 33, nodes: ['a'] },
+      ],
+    },
+    {
+      key: 'pin_max_s',
+      values: [
+        { value: null, nodes: ['b', 'c'] },
+        { value: 60, nodes: ['a'] },
+      ],
+    },
+  ]);
+  const text = formatStatus(result);
+  t.regex(text, /^setting eviction_policy differs: lru on b, c; yield on a$/m);
+  t.regex(text, /^setting global_segment_size differs: 4 GiB on b, c; 8 GiB on a$/m);
+  t.regex(text, /^setting pin_max_s differs: not set on b, c; 60 on a$/m);
+  t.regex(formatStatus(result, { isBrief: true }), /setting eviction_policy differs/);
+  t.notRegex(formatStatus(resultOf(rows.slice(1))), /differs/);
+});
+
 test('status: totals come first, then members; all of it fits into 100 columns, and into fewer', (t) => {
   const departed = [
     { node_id: 'node-gone', incarnation: 1, control_endpoint: '10.0.0.9:1', how: 'lost', time_ms: 880_000 },

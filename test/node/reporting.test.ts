@@ -107,9 +107,12 @@ test('reporting: any node serves the histories of all, and recent figures that a
   const historyOf = async (stepS: number) => (await getJson<ClusterHistory>(a, `/api/history?step_s=${stepS}`)).body;
   const sum = (values: readonly number[] = []) => values.reduce((total, value) => total + value, 0);
   for (const stepS of HISTORY_STEPS_S) {
-    await until(async () =>
-      (await historyOf(stepS)).nodes.every(({ counts }) => sum(counts.remote_bytes) + sum(counts.writes) > 0),
-    );
+    // A sample may lie between the read and the lookup.
+    await until(async () => {
+      const { nodes } = await historyOf(stepS);
+      const isCounted = nodes.every(({ counts }) => sum(counts.remote_bytes) + sum(counts.writes) > 0);
+      return isCounted && nodes.some(({ counts }) => sum(counts.asked) > 0);
+    });
     const { nodes, step_s, node_id } = await historyOf(stepS);
     t.is(step_s, stepS);
     t.is(node_id, a.runtime.nodeId);

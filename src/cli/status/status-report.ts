@@ -6,6 +6,7 @@ import { isLoopback, metricsUrl } from '../settings/metrics-url.js';
 import type { NodeStatus } from './cluster-query.js';
 import { type ClusterNamespace, namespaceWarnings } from './namespace-differences.js';
 import { clusterNamespaces } from './namespaces-table.js';
+import { type StatusDifference, settingDifferences } from './setting-differences.js';
 
 /*
  * What `meshcache status --json` prints. Fields are only ever added. Counts are since the nodes' start, rates of the last seconds.
@@ -85,6 +86,8 @@ export interface StatusResult {
   readonly namespaces: readonly ClusterNamespace[];
   /** Which clients share no pages though all but one fact of their namespaces is the same, and which share with nobody. */
   readonly namespace_warnings: readonly string[];
+  /** Settings that nodes of one role do not have alike. */
+  readonly setting_differences: readonly StatusDifference[];
   readonly nodes: readonly NodeRow[];
 }
 
@@ -101,6 +104,7 @@ export function statusResult(
     departed,
     namespaces,
     namespace_warnings: namespaceWarnings(namespaces),
+    setting_differences: settingDifferences(nodes),
     nodes,
   };
 }

@@ -16,6 +16,7 @@ import type { DepartedNode, DiscoveryReport } from '../../metrics/node-report.js
 import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
 import { NAMESPACE_COLUMNS, namespaceRows } from './namespaces-table.js';
 import { QUOTA_COLUMNS, quotaRows } from './quotas-table.js';
+import { differenceText } from './setting-differences.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
 import { ZONE_COLUMNS, zoneRows } from './zones-table.js';
 
@@ -85,6 +86,7 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   const namesOf = (nodeIds: readonly string[]): string =>
     nodeIds.length === nodes.length && nodes.length > 1 ? 'all nodes' : nodeIds.join(', ');
   const notes = [...remarks(nodes)].map(([text, nodeIds]) => `${namesOf(nodeIds)}: ${text}`);
+  notes.push(...result.setting_differences.map(differenceText));
   if (!isBrief) notes.push(...furtherClients(nodes), ...result.namespace_warnings);
   if (notes.length > 0) parts.push(notes.map((note) => wrapText(printable(note), columns)).join('\n'));
   return parts.join('\n\n');

@@ -21,6 +21,7 @@ import type { Placements } from '../../store/placement/placements.js';
 import { namespaceReports } from './namespace-reporting.js';
 import type { StoreReporter } from './node-reporting.js';
 import { quotaReports } from './quota-reporting.js';
+import { shownSettings } from './shown-settings.js';
 
 /** What the node has found in its pool when it started. */
 interface KeptFigures {
@@ -38,7 +39,7 @@ export interface StoreReporterParts {
   readonly tenants: Pick<NamespaceTenants, 'names'>;
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
   readonly placing: { readonly placements: Pick<Placements, 'stats'> | null };
-  readonly config: Pick<MeshCacheConfig, 'role' | 'writePolicy'>;
+  readonly config: MeshCacheConfig;
   /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients' | 'namespaces'> | undefined;
   /** The door for Redis clients; undefined without one. */
@@ -49,6 +50,8 @@ export interface StoreReporterParts {
 /** Makes the part of a node's report that is about its store. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
   const { pool, disk, kept, pages, tenants, leaving, placing, config, clients, resp, events } = parts;
+  // They are the same until the node ends.
+  const settings = shownSettings(config);
   return {
     report() {
       const quotas = quotaReports(tenants.names, pool, disk);
@@ -66,6 +69,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
         disk: disk === null ? null : diskStatus(disk.info()),
         ...(objects === undefined ? {} : { object_store: objectStoreReport(objects) }),
         role: config.role,
+        settings,
         write_policy: config.writePolicy,
         ...(placing.placements === null ? {} : { placement: placementReport(placing.placements.stats()) }),
         ...(clients === undefined

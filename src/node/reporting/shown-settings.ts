@@ -1,0 +1,30 @@
+import { toCamelCase } from '../../base/names.js';
+import type { MeshCacheConfigFields } from '../../config.js';
+
+/** A setting as a node's report has it; objects and lists are JSON. */
+export type ShownSetting = string | number | boolean;
+
+/**
+ * Keys of settings that say how a node behaves, and that nodes of one role have alike as a rule. Not those of one host, such as names, ports, paths
+ * and devices, and no secret.
+ */
+export const SHOWN_SETTINGS: readonly string[] = [
+  ...['role', 'protocol', 'global_segment_size', 'eviction_policy', 'write_policy', 'namespace_write_policies'],
+  ...['namespace_quotas', 'promote_hot_reads', 'keep_duplicates', 'pin_max_share', 'pin_max_s'],
+  ...['vnodes', 'directory_replicas', 'max_masters', 'heartbeat_interval', 'member_ttl', 'wait_for_directory'],
+  ...['verify_reads', 'reuse_quarantine_ms', 'location_reuse_ms'],
+  ...['disk_enabled', 'disk_size', 'disk_index_size', 'disk_write', 'object_store', 'object_store_write_rate'],
+  ...['metrics_enabled', 'metrics_dashboard', 'client_socket_mode'],
+  ...['namespace', 'dtype', 'layout', 'fingerprint', 'resp_namespace'],
+];
+
+/** The settings of a node for its report, by their keys. One that is not set is absent. */
+export function shownSettings(config: MeshCacheConfigFields): Record<string, ShownSetting> {
+  const fields = config as unknown as Readonly<Record<string, unknown>>;
+  const shown = SHOWN_SETTINGS.flatMap((key): [string, ShownSetting][] => {
+    const value = fields[toCamelCase(key)];
+    if (value === undefined || value === null) return [];
+    return [[key, typeof value === 'object' ? JSON.stringify(value) : (value as ShownSetting)]];
+  });
+  return Object.fromEntries(shown);
+}
