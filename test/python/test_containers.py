@@ -25,7 +25,6 @@ client.close()
 """
 
 OWN_NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
-HAS_ADDON = os.path.exists(os.path.join(ROOT, "build", "native", "meshcache.node"))
 
 
 def _cannot() -> str | None:
@@ -41,7 +40,7 @@ class ContainersTest(unittest.TestCase):
     def test_pages_go_by_a_copy_where_the_node_is_out_of_sight(self) -> None:
         node = sglang_node.Node()
         self.addCleanup(node.remove)
-        for under, mode in [([], "direct"), (OWN_NAMESPACE, "staged" if HAS_ADDON else "bytes")]:
+        for under, mode in [([], "direct"), (OWN_NAMESPACE, sglang_node.copied_way())]:
             with self.subTest(mode=mode):
                 said = subprocess.run(
                     [*under, sys.executable, "-c", PROGRAM, node.client_socket],
