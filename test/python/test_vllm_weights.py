@@ -395,6 +395,13 @@ class AdapterTest(Case):
         self.assertFalse(engine.stores(b"b", before))
         self.assertTrue(engine.stores(b"c"))
 
+    def test_a_request_that_comes_after_the_files_changed_is_stored(self) -> None:
+        engine = self.engine()
+        self.keys()
+        self.write(b"two")
+        self.keys(self.number + 1)
+        self.assertTrue(engine.stores(b"a"))
+
     def test_requests_without_an_adapter_are_as_ever(self) -> None:
         self.engine()
         self.assertEqual(kv_cache_utils._gen_lora_extra_hash_keys(SimpleNamespaceRequest(None)), [])

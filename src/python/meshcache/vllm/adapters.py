@@ -42,6 +42,8 @@ class Adapters:
         self._known: dict[int, _Adapter] = {}
         self._marks: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._complaints = Complaints(logger)
+        #: How often the files of an adapter have changed, as far as is known.
+        self.changes = 0
 
     def mark(self, request: Any) -> str:
         """What the keys of a request with an adapter have beside the adapter's name: the same text for the same files."""
@@ -68,14 +70,19 @@ class Adapters:
         with self._lock:
             self._known.pop(number, None)
 
-    def have_changed(self) -> bool:
-        """Whether the files of an adapter have changed since this was last asked, so that what was computed meanwhile may be of others."""
+    def look(self) -> int:
+        """How often the files of an adapter have changed under the engine until now: what was computed meanwhile may be of others than its keys say."""
         with self._lock:
-            return any([self._check(adapter) for adapter in self._known.values()])
+            self._check_all()
+            return self.changes
+
+    def _check_all(self) -> None:
+        for adapter in self._known.values():
+            self._check(adapter)
 
     def _mark(self, lora_request: Any) -> str:
         adapter = self._find(lora_request)
-        self._check(adapter)
+        self._check_all()
         return f"{_DIGEST}{uuid.uuid4().hex if adapter.digest is None else adapter.digest}"
 
     def _find(self, lora_request: Any) -> _Adapter:
@@ -87,17 +94,15 @@ class Adapters:
                 self._complain(known, "its files cannot be read")
         return known
 
-    def _check(self, adapter: _Adapter) -> bool:
-        """Whether the files have changed just now."""
+    def _check(self, adapter: _Adapter) -> None:
         state = _state(adapter.folder)
         if adapter.digest is None or state == adapter.state:
-            return False
+            return
         adapter.state = state
-        if _digest(adapter.folder) == adapter.digest:
-            return False
-        adapter.digest = None
-        self._complain(adapter, "its files have changed since the engine loaded it; load it anew")
-        return True
+        if _digest(adapter.folder) != adapter.digest:
+            adapter.digest = None
+            self.changes += 1
+            self._complain(adapter, "its files have changed since the engine loaded it; load it anew")
 
     def _complain(self, adapter: _Adapter, why: str) -> None:
         self._complaints.log(

@@ -52,6 +52,7 @@ class Sharing:
         self._complaints = Complaints(logger)
         self._lock = threading.Lock()
         self._attaching_until = 0.0
+        self._adapter_changes = adapters.changes
         self.weights = Weights(settings.fingerprint or identity.files, are_fixed=settings.on_reset == "same_weights")
         self._identity = identity
         self._client = Client(
@@ -102,9 +103,7 @@ class Sharing:
         """Writes chunks from slots."""
         if not self._is_attached(seconds):
             return [False] * len(keys)
-        if adapters.have_changed():
-            # What was computed meanwhile may be of other files than its keys say.
-            self._epochs.advance()
+        if self._follow_adapters(adapters.look()):
             return [False] * len(keys)
         pieces = self._pool.pieces(self._region, slots)
         flags = self._client.set_from(keys, pieces, named=False, timeout=seconds)
@@ -117,6 +116,18 @@ class Sharing:
                 'a chunk of this size, or was too slow; "meshcache status" shows its pool',
             )
         return flags
+
+    def begin(self) -> None:
+        """A request begins. It belongs to the adapters as they are now."""
+        self._follow_adapters(adapters.changes)
+
+    def _follow_adapters(self, changes: int) -> bool:
+        """Whether files of adapters have changed: what was computed until now may be of others than its keys say, and is not stored."""
+        if changes == self._adapter_changes:
+            return False
+        self._adapter_changes = changes
+        self._epochs.advance()
+        return True
 
     def _is_attached(self, seconds: float) -> bool:
         """Whether there is a node. Just after the weights have changed, the client attaches anew: that is waited for."""

@@ -136,6 +136,8 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     def on_new_request(self, req_context: Any = None) -> Any:
         """A request begins. Its chunks are stored if the weights stay the same until its end."""
         self._be_bound()
+        if self._sharing is not None:
+            self._sharing.begin()
         self._epochs.begin(getattr(req_context, "req_id", ""))
         return request_context()
 
