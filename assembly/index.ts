@@ -12,6 +12,7 @@
  * offsets cross as f64 (whole, below 2^53). The caller checks arguments; broken invariants trap.
  */
 import './abort';
+import { give } from './giving';
 import { digestHigh, digestLow, xxh3, xxh64 } from './hash';
 import { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD } from './policy/policy';
 import { Pool } from './pool';
@@ -20,9 +21,10 @@ import { keyPosition, Ring } from './ring';
 import { HIGH, LIVE, LOW, NORMAL, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
 import { TENANTS_MAX } from './tenants';
 import { verifyPool } from './verify';
+import { warm, warmLeaving } from './warming';
 
 /** Compared with `src/core/binding/exports.ts` at load: raised whenever the meaning of an export changes. */
-export const CORE_VERSION: i32 = 5;
+export const CORE_VERSION: i32 = 6;
 export const NO_INDEX: i32 = <i32>NONE;
 export const STATS_COUNT: i32 = 10;
 export const TENANT_STATS_COUNT: i32 = 5;
@@ -136,6 +138,11 @@ export function poolSetQuarantine(pool: Pool, quarantineMs: f64, maxBytes: f64, 
   pool.setQuarantine(quarantineMs, <u64>maxBytes, neverReuseEarly != 0);
 }
 
+/** Whether publishes refuse a page instead of evicting an earlier one of its own request. */
+export function poolSetKeepsHeads(pool: Pool, keepsHeads: u32): void {
+  pool.keepsHeads = keepsHeads != 0;
+}
+
 /**
  * A further tenant with this quota, before there is any page, fewer than TENANTS_MAX in all. Returns its number; tenant 0 is there from the
  * start. The maximum is at most the capacity, and all minima together are.
@@ -169,8 +176,8 @@ export function poolPublishBatch(
   pool.tenants.begin(tenant, count, about, true);
   const firstStamp = pool.stamp;
   if (count > 1) {
-    pool.warm(digests, count);
-    pool.warmLeaving(count, tenant);
+    warm(pool, digests, count);
+    warmLeaving(pool, count, tenant);
   }
   for (let i: u32 = 0; i < count; i++) {
     const digest = digests + (<usize>i << 4);
@@ -232,7 +239,7 @@ export function poolEvictOverMax(pool: Pool, nowMs: f64): u32 {
 export function poolGiveBatch(pool: Pool, digests: usize, count: u32, tenant: u32): void {
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
-    if (slot != NONE) pool.give(slot, tenant);
+    if (slot != NONE) give(pool, slot, tenant);
   }
 }
 
@@ -257,7 +264,7 @@ export function poolLookupBatch(
   slots: usize,
 ): void {
   if (isUse) pool.tenants.begin(tenant, count, about, false);
-  if (count > 1) pool.warm(digests, count);
+  if (count > 1) warm(pool, digests, count);
   for (let i: u32 = 0; i < count; i++) {
     store<u32>(slots + (<usize>i << 2), pageAt(pool, digests, i));
   }
@@ -277,7 +284,7 @@ export function poolLookupBatch(
 
 /** One byte a key: 1 when it is there. No use. */
 export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
-  if (count > 1) pool.warm(digests, count);
+  if (count > 1) warm(pool, digests, count);
   for (let i: u32 = 0; i < count; i++) {
     store<u8>(out + i, pageAt(pool, digests, i) == NONE ? 0 : 1);
   }
@@ -287,7 +294,7 @@ export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize)
 export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u32, tenant: u32): u32 {
   let there: u32 = 0;
   pool.tenants.begin(tenant, count, about, false);
-  if (count > 1) pool.warm(digests, count);
+  if (count > 1) warm(pool, digests, count);
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
     if (slot == NONE) continue;

@@ -58,6 +58,11 @@ export class Pool {
   private quarantineMs: f64;
   private quarantineMaxUnits: u64;
   neverReuseEarly: bool;
+  /** Whether no page is evicted for a later one of its own request, so that what stays of one that is too long is its head. */
+  keepsHeads: bool;
+  /** The next victim of the running publish is of its own request. */
+  private isOwnNext: bool;
+  private isPublishing: bool;
   /** Quarantine: blocks, oldest first. */
   waitHead: u32;
   private waitTail: u32;
@@ -78,8 +83,8 @@ export class Pool {
   evicted: usize;
   evictedCount: u32;
   private evictedCapacity: u32;
-  /** Of no use but that reads which nobody needs are not left out. */
-  private warmed: u32;
+  /** Of no use but that reads which nobody needs are not left out: see `warming.ts`. */
+  warmed: u32;
 
   constructor(capacityBytes: u64, segmentBytes: u64, alignmentBytes: u64, policyKind: u32) {
     const slots = new Records(SLOT_BYTES);
@@ -92,6 +97,9 @@ export class Pool {
     this.quarantineMs = 0;
     this.quarantineMaxUnits = 0;
     this.neverReuseEarly = false;
+    this.keepsHeads = false;
+    this.isOwnNext = false;
+    this.isPublishing = false;
     this.waitHead = NONE;
     this.waitTail = NONE;
     this.waitUnits = 0;
@@ -132,26 +140,6 @@ export class Pool {
     while (this.waitHead != NONE && blockReleaseMs(this.allocator.at(this.waitHead)) <= nowMs) this.releaseOldest();
   }
 
-  /** Brings what a call looks for in the index into the cache: for calls with several keys. */
-  warm(digests: usize, count: u32): void {
-    let sum: u32 = 0;
-    for (const end = digests + (<usize>count << 4); digests < end; digests += 16) {
-      sum += this.table.warm(load<u64>(digests), load<u64>(digests, 8));
-    }
-    this.warmed = sum;
-  }
-
-  /** The same for what as many publishes probably take out of the index. */
-  warmLeaving(count: u32, tenant: u32): void {
-    let sum: u32 = 0;
-    for (let slot = this.tenants.at(tenant).policy.leaving(); slot != NONE && count > 0; count--) {
-      const at = this.slots.at(slot);
-      sum += this.table.warm(slotLow(at), slotHigh(at));
-      slot = slotNext(at);
-    }
-    this.warmed = sum;
-  }
-
   /** Slot of the new page, or NONE; then a page that was there under the digest is gone all the same. */
   publish(low: u64, high: u64, bytes: u64, tenant: u32, priority: u32): u32 {
     const stamp = this.stamp++;
@@ -164,8 +152,14 @@ export class Pool {
     const policy = this.tenants.at(tenant).policy;
     const known = present == NONE ? 0 : policy.recall(present);
     if (present != NONE && !wasGhost) this.remove(present);
+    this.isPublishing = this.keepsHeads && priority == NORMAL;
+    this.isOwnNext = false;
     const block = this.place(this.unitsOf(bytes), tenant);
-    if (block == NONE) return NONE;
+    this.isPublishing = false;
+    if (block == NONE) {
+      if (this.isOwnNext) this.refuse(low, high, bytes, stamp, tenant, known);
+      return NONE;
+    }
     // Only now: making room may have meant forgetting this very ghost. Its slot was not given to anybody since.
     const isGhost = wasGhost && slotStatus(this.slots.at(present)) == GHOST;
     if (isGhost) policy.forgetGhost(present);
@@ -174,6 +168,22 @@ export class Pool {
     if (!isGhost) this.table.insert(low, high, slot);
     policy.insert(slot, known, isGhost);
     return slot;
+  }
+
+  /** Leaves a new page out that would have to take the place of an earlier one of its request: the policy learns of it as of an evicted one. */
+  private refuse(low: u64, high: u64, bytes: u64, stamp: u32, number: u32, known: u32): void {
+    const policy = this.tenants.at(number).policy;
+    const ghost = this.table.find(low, high);
+    if (ghost != NONE) policy.forgetGhost(ghost);
+    const slot = ghost == NONE ? this.slots.add() : ghost;
+    const at = this.slots.at(slot);
+    describeSlot(at, low, high, bytes, NONE, 0, stamp);
+    setSlotTenant(at, number);
+    setSlotPriority(at, NORMAL);
+    setSlotStatus(at, GHOST);
+    if (ghost == NONE) this.table.insert(low, high, slot);
+    if (!policy.refuse(slot, known)) return this.forget(slot);
+    this.forgetOverdue(policy);
   }
 
   /** Whether nothing but `restore` has ever taken space or given any back: see `restore`. */
@@ -215,26 +225,6 @@ export class Pool {
   setPriority(slot: u32, priority: u32): void {
     const at = this.slots.at(slot);
     this.tenants.of(at).policy.setPriority(slot, priority, slotPins(at) > 0);
-  }
-
-  /** Gives a live page to another tenant, as its newest normal one. */
-  give(slot: u32, number: u32): void {
-    const at = this.slots.at(slot);
-    if (slotTenant(at) == number) return;
-    const isPinned = slotPins(at) > 0;
-    const from = this.tenants.of(at);
-    const to = this.tenants.at(number);
-    const units = blockSize(this.allocator.at(slotBlock(at)));
-    if (!isPinned) from.policy.remove(slot);
-    from.usedUnits -= units;
-    from.entries--;
-    setSlotTenant(at, number);
-    setSlotPriority(at, NORMAL);
-    to.usedUnits += units;
-    to.entries++;
-    // What a policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at once.
-    to.policy.adopt(slot);
-    if (isPinned) to.policy.remove(slot);
   }
 
   /** The live page of that digest, or NONE. */
@@ -398,7 +388,12 @@ export class Pool {
   private evictOf(tenant: Tenant): u32 {
     if (this.isQuarantineClosed()) return NONE;
     const victim = tenant.policy.victim();
-    if (victim != NONE) this.evict(victim, tenant);
+    if (victim == NONE) return NONE;
+    if (this.isPublishing && tenant.policy.isOwn(victim)) {
+      this.isOwnNext = true;
+      return NONE;
+    }
+    this.evict(victim, tenant);
     return victim;
   }
 
@@ -419,6 +414,10 @@ export class Pool {
     this.retire(slot, tenant);
     if (!isKept) return this.forget(slot);
     setSlotStatus(this.slots.at(slot), GHOST);
+    this.forgetOverdue(policy);
+  }
+
+  private forgetOverdue(policy: Policy): void {
     for (let ghost = policy.overdueGhost(); ghost != NONE; ghost = policy.overdueGhost()) {
       policy.expireGhost(ghost);
       this.forget(ghost);

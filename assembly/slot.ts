@@ -7,7 +7,7 @@
  *     24 block      u32       of the allocator
  *     28 previous   u32      32 next u32          in the list that the policy keeps it in, or NONE
  *     36 pins       u32
- *     40 frequency  u32      44 queue u32         the policy's own
+ *     40 frequency  u32      44 queue u32         the policy's own; LRU and S3-FIFO: [request that had it last: 30 bits][uses: 2 bits]
  *     48 stamp      u32       number of the publish or restore that wrote it
  *     52 status     u8        VACANT, LIVE, HELD or GHOST
  *     53 tenant     u8        number of the tenant whose page it is
@@ -75,6 +75,22 @@ export function slotFrequency(slot: usize): u32 {
 @inline
 export function setSlotFrequency(slot: usize, frequency: u32): void {
   store<u32>(slot, frequency, 40);
+}
+/** Number of uses, and of the request that had the page last, in the field `frequency`. */
+// @ts-ignore: decorator
+@inline
+export function slotUses(slot: usize): u32 {
+  return load<u32>(slot, 40) & 3;
+}
+// @ts-ignore: decorator
+@inline
+export function slotRequest(slot: usize): u32 {
+  return load<u32>(slot, 40) >> 2;
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotUses(slot: usize, uses: u32, request: u32): void {
+  store<u32>(slot, (request << 2) | uses, 40);
 }
 // @ts-ignore: decorator
 @inline

@@ -1,4 +1,6 @@
+import { CALLER_SHIFT, CONTINUES } from './policy/about';
 import { Policy } from './policy/policy';
+import { Requests } from './policy/requests';
 import { NONE } from './records';
 import { slotTenant } from './slot';
 
@@ -62,6 +64,7 @@ export class Tenants {
   private keys: u32;
   private about: u32;
   private isWrite: bool;
+  private requests: Requests;
 
   constructor(policy: Policy) {
     const first = new Tenant(policy, 0, u64.MAX_VALUE);
@@ -73,6 +76,7 @@ export class Tenants {
     this.keys = 0;
     this.about = 0;
     this.isWrite = false;
+    this.requests = new Requests();
     this.add(first);
   }
 
@@ -101,6 +105,7 @@ export class Tenants {
     this.keys = keys;
     this.about = about;
     this.isWrite = isWrite;
+    this.requests.begin(about >> CALLER_SHIFT, (about & CONTINUES) != 0, isWrite);
     this.tell(caller);
   }
 
@@ -206,6 +211,7 @@ export class Tenants {
   dispose(): void {
     for (let i: u32 = 0; i < this.count; i++) this.at(i).dispose();
     heap.free(this.list);
+    this.requests.dispose();
     heap.free(changetype<usize>(this));
   }
 
@@ -227,6 +233,6 @@ export class Tenants {
 
   private tell(tenant: Tenant): void {
     tenant.call = this.call;
-    tenant.policy.begin(this.keys, this.about, this.isWrite);
+    tenant.policy.begin(this.keys, this.about, this.isWrite, this.requests.current);
   }
 }

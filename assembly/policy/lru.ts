@@ -1,20 +1,30 @@
 import { List } from '../list';
 import { Records } from '../records';
+import { setSlotUses } from '../slot';
 
 /** Least recently used first: one list in order of the last use. */
 @unmanaged
 export class Lru {
+  private slots: Records;
   order: List;
 
   constructor(slots: Records) {
+    this.slots = slots;
     this.order = new List(slots);
   }
 
-  insert(slot: u32): void {
+  insert(slot: u32, request: u32): void {
+    setSlotUses(this.slots.at(slot), 0, request);
     this.order.append(slot);
   }
 
-  use(slot: u32): void {
+  /** Back after a pin. */
+  restore(slot: u32): void {
+    this.order.append(slot);
+  }
+
+  use(slot: u32, request: u32): void {
+    setSlotUses(this.slots.at(slot), 0, request);
     if (this.order.tail == slot) return;
     this.order.remove(slot);
     this.order.append(slot);

@@ -1,6 +1,6 @@
 import { List } from '../list';
 import { NONE, Records } from '../records';
-import { NORMAL, setSlotPriority, slotPriority } from '../slot';
+import { NORMAL, setSlotPriority, slotPriority, slotRequest } from '../slot';
 import { Lru } from './lru';
 import { PriorityLists } from './priority-lists';
 import { S3Fifo } from './s3fifo';
@@ -28,6 +28,8 @@ export class Policy {
   private lru: Lru;
   private s3fifo: S3Fifo;
   private yields: Yield;
+  /** Number of the running call's request. */
+  private request: u32;
 
   /** `tenant`: number of the tenant whose pages it orders. */
   constructor(kind: u32, slots: Records, tenant: u32, capacityBytes: u64, alignmentBytes: u64) {
@@ -37,11 +39,13 @@ export class Policy {
     this.lru = kind == POLICY_LRU ? new Lru(slots) : changetype<Lru>(0);
     this.s3fifo = kind == POLICY_S3FIFO ? new S3Fifo(slots, capacityBytes) : changetype<S3Fifo>(0);
     this.yields = kind == POLICY_YIELD ? new Yield(slots, tenant, capacityBytes, alignmentBytes) : changetype<Yield>(0);
+    this.request = 0;
   }
 
-  /** A call with so many keys; see {@link Yield.begin} for `about`. */
-  begin(keys: u32, about: u32, isWrite: bool): void {
-    if (this.kind == POLICY_YIELD) this.yields.begin(keys, about, isWrite);
+  /** A call with so many keys, of that request; see {@link Yield.begin} for `about`. */
+  begin(keys: u32, about: u32, isWrite: bool, request: u32): void {
+    this.request = request;
+    if (this.kind == POLICY_YIELD) this.yields.begin(keys, about, isWrite, request);
   }
 
   end(): void {
@@ -57,16 +61,16 @@ export class Policy {
   @inline
   insert(slot: u32, known: u32, wasGhost: bool): void {
     if (!this.isNormal(slot)) this.enlist(slot);
-    else if (this.kind == POLICY_LRU) this.lru.insert(slot);
-    else if (this.kind == POLICY_S3FIFO) this.s3fifo.insert(slot, wasGhost);
+    else if (this.kind == POLICY_LRU) this.lru.insert(slot, this.request);
+    else if (this.kind == POLICY_S3FIFO) this.s3fifo.insert(slot, wasGhost, this.request);
     else this.yields.insert(slot, known);
   }
 
   /** A normal page that nothing is known of, such as one that was there before a restart. */
   adopt(slot: u32): void {
     if (this.kind == POLICY_YIELD) this.yields.adopt(slot);
-    else if (this.kind == POLICY_LRU) this.lru.insert(slot);
-    else this.s3fifo.insert(slot, false);
+    else if (this.kind == POLICY_LRU) this.lru.insert(slot, 0);
+    else this.s3fifo.insert(slot, false, 0);
   }
 
   /** Gives a page another priority, as the newest one of its new order. */
@@ -86,7 +90,7 @@ export class Policy {
 
   restore(slot: u32): void {
     if (!this.isNormal(slot)) this.enlist(slot);
-    else if (this.kind == POLICY_LRU) this.lru.insert(slot);
+    else if (this.kind == POLICY_LRU) this.lru.restore(slot);
     else if (this.kind == POLICY_S3FIFO) this.s3fifo.restore(slot);
     else this.yields.restore(slot);
   }
@@ -124,6 +128,21 @@ export class Policy {
       return false;
     }
     this.yields.evict(slot);
+    return true;
+  }
+
+  /** Whether a normal page in the order was published or used by the request of the running call. */
+  isOwn(slot: u32): bool {
+    if (!this.isNormal(slot)) return false;
+    if (this.kind == POLICY_YIELD) return this.yields.isOwn(slot);
+    return slotRequest(this.slots.at(slot)) == this.request;
+  }
+
+  /** A new normal page that gets no place. `known`: as of `insert`. True: keep its slot, as a ghost. */
+  refuse(slot: u32, known: u32): bool {
+    if (this.kind == POLICY_LRU) return false;
+    if (this.kind == POLICY_S3FIFO) return this.s3fifo.refuse(slot);
+    this.yields.refuse(slot, known);
     return true;
   }
 
@@ -211,8 +230,8 @@ export class Policy {
   }
 
   private useInOrder(slot: u32): void {
-    if (this.kind == POLICY_LRU) this.lru.use(slot);
-    else this.s3fifo.use(slot);
+    if (this.kind == POLICY_LRU) this.lru.use(slot, this.request);
+    else this.s3fifo.use(slot, this.request);
   }
 
   /** Normal pages in the order. */

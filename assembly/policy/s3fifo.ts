@@ -1,6 +1,6 @@
 import { List } from '../list';
 import { NONE, Records } from '../records';
-import { GHOST, setSlotFrequency, setSlotQueue, slotBytes, slotFrequency, slotQueue, slotStatus } from '../slot';
+import { GHOST, setSlotQueue, setSlotUses, slotBytes, slotQueue, slotRequest, slotStatus, slotUses } from '../slot';
 
 /**
  * S3-FIFO: a small probationary FIFO (a tenth of the bytes), a main FIFO with second chances, and
@@ -40,9 +40,9 @@ export class S3Fifo {
     this.pagesMax = 0;
   }
 
-  insert(slot: u32, wasGhost: bool): void {
+  insert(slot: u32, wasGhost: bool, request: u32): void {
     const at = this.slots.at(slot);
-    setSlotFrequency(at, 0);
+    setSlotUses(at, 0, request);
     setSlotQueue(at, wasGhost ? MAIN : SMALL);
     this.restore(slot);
     this.pagesMax = max<u32>(this.pagesMax, this.small.count + this.main.count);
@@ -60,10 +60,20 @@ export class S3Fifo {
   }
 
   @inline
-  use(slot: u32): void {
+  use(slot: u32, request: u32): void {
     const at = this.slots.at(slot);
-    const frequency = slotFrequency(at);
-    if (frequency < FREQUENCY_MAX) setSlotFrequency(at, frequency + 1);
+    setSlotUses(at, min(FREQUENCY_MAX, slotUses(at) + 1), request);
+  }
+
+  /** A new page that gets no place is a ghost at once. False: it is not to be kept as one. */
+  refuse(slot: u32): bool {
+    const at = this.slots.at(slot);
+    if (ghostSize(at) > this.ghostMaxBytes) return false;
+    setSlotUses(at, 0, 0);
+    setSlotQueue(at, SMALL);
+    this.ghosts.append(slot);
+    this.ghostBytes += ghostSize(at);
+    return true;
   }
 
   remove(slot: u32): void {
@@ -102,15 +112,15 @@ export class S3Fifo {
     while (true) {
       if (this.small.count > 0 && (this.smallBytes >= this.smallTargetBytes || this.main.count == 0)) {
         const slot = this.small.head;
-        if (slotFrequency(this.slots.at(slot)) < PROMOTE_FREQUENCY) return slot;
+        if (slotUses(this.slots.at(slot)) < PROMOTE_FREQUENCY) return slot;
         this.promote(slot);
       } else {
         const slot = this.main.head;
         if (slot == NONE) return NONE;
         const at = this.slots.at(slot);
-        const frequency = slotFrequency(at);
-        if (frequency == 0) return slot;
-        setSlotFrequency(at, frequency - 1);
+        const uses = slotUses(at);
+        if (uses == 0) return slot;
+        setSlotUses(at, uses - 1, slotRequest(at));
         this.main.remove(slot);
         this.main.append(slot);
       }
@@ -146,7 +156,7 @@ export class S3Fifo {
   private promote(slot: u32): void {
     this.remove(slot);
     const at = this.slots.at(slot);
-    setSlotFrequency(at, 0);
+    setSlotUses(at, 0, slotRequest(at));
     setSlotQueue(at, MAIN);
     this.main.append(slot);
   }

@@ -14,10 +14,12 @@ import {
   slotStatus,
   slotTenant,
 } from '../slot';
+import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from './about';
 import { AgedLists, STAGES, stageAt } from './aged-lists';
 import { CallChain } from './call-chain';
 import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
 import { PageValues } from './page-values';
+import { GHOSTS_MIN, HALVE_PAGES, HALVE_TICKS, LEARN_PAGES, LEARN_TICKS, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
 import { CLASS_BITS, slotCall, slotClassOf } from './yield-slot';
 
 /** A class is `hits * 8 + isLast * 4 + hint`. */
@@ -31,23 +33,6 @@ const LAST: u32 = 4;
 const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
 /** Calls are counted modulo this. */
 const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
-
-const TICKS_PER_TURNOVER: u64 = 64;
-/** The clock waits so long for the end of a request that is said in several calls. */
-const REQUEST_TICKS_MAX: u64 = 16 * TICKS_PER_TURNOVER;
-const LEARN_PAGES: u64 = 1024;
-const LEARN_TICKS: u32 = 8;
-const HALVE_PAGES: u64 = 32_768;
-const HALVE_TICKS: u32 = 32 * <u32>TICKS_PER_TURNOVER;
-/** So many more ghosts than pages. */
-const GHOSTS_MIN: u32 = 16_384;
-
-/** What a call says of itself: see {@link Yield.begin}. */
-const HINT_MASK: u32 = 3;
-const CONTINUES: u32 = 4;
-const BEGINS: u32 = 8;
-const ENDS_ELSEWHERE: u32 = 16;
-const CALLER_SHIFT: u32 = 5;
 
 /**
  * Evicts the page that is expected to yield the fewest hits for the time it stays. A page's class says how many
@@ -95,6 +80,8 @@ export class Yield {
   private mayRepeat: bool;
   /** The running call was said to go on with a request. */
   private isTold: bool;
+  /** Number of the running call's request, as far as callers say so. */
+  private request: u32;
   private chain: CallChain;
   /** Page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
@@ -145,7 +132,7 @@ export class Yield {
    * call; bit 3: it does not; neither: see {@link continues}. Bit 4: none of its pages is the last one of the request. Above: the
    * caller's number.
    */
-  begin(keys: u32, about: u32, isWrite: bool): void {
+  begin(keys: u32, about: u32, isWrite: bool, request: u32): void {
     const isTold = (about & CONTINUES) != 0;
     // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who never ends one must not stop the clock.
     if (!isTold || this.waitingUnits >= this.tickUnits * REQUEST_TICKS_MAX) this.advance();
@@ -163,6 +150,8 @@ export class Yield {
     const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
     this.mayRepeat = isContinued && !isTold;
     this.chain.note(this.call, isContinued ? this.previousCall : this.call);
+    this.chain.setRequest(this.call, request);
+    this.request = request;
     if (!isContinued) this.beginRequest();
     noteCall(caller, keys, isWrite);
   }
@@ -250,6 +239,18 @@ export class Yield {
     const next = this.pages.at(list).head;
     if (next != NONE && slotFrequency(this.slots.at(next)) == slotFrequency(this.slots.at(slot))) this.victimList = list;
     this.ghosts.insert(list, slot);
+  }
+
+  /** Whether the running call's request had the page last. */
+  isOwn(slot: u32): bool {
+    return this.chain.requestOf(slotCall(this.slots.at(slot))) == this.request;
+  }
+
+  /** A new page that gets no place: it is evicted at once. */
+  refuse(slot: u32, hits: u32): void {
+    this.place(slot, hits);
+    this.ghosts.insert(this.listOf(this.slots.at(slot)), slot);
+    this.follow(slot);
   }
 
   forgetGhost(slot: u32): void {

@@ -209,7 +209,7 @@ function pagePinsOf({ config, env, region, tenants, metrics }: StoreGround, pool
 
 /** Makes the pool in the region, which peers can read from now on. */
 function publishedPoolOf(
-  { config, env, runtime, region, kept, tenants, evicted }: StoreGround,
+  { config, env, runtime, region, disk, kept, tenants, evicted }: StoreGround,
   copyThreads: CopyThreads,
 ): PublishedPool {
   const { rkey } = runtime.transport.registerMr(region.addr, region.length);
@@ -218,6 +218,8 @@ function publishedPoolOf(
     tenants,
     quarantineMs: config.reuseQuarantineMs,
     neverReuseEarly: !config.verifyReads,
+    // With a disk, the head of a request is there when the pool has its end.
+    keepsHeads: disk === null,
     clock: env.clock,
     present: () => runtime.versions.now(),
     stamps: env.random,

@@ -17,6 +17,8 @@ export interface PublishedPoolOptions {
   readonly quarantineMs?: number;
   /** Never shorten the quarantine: a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
+  /** Refuse a page that would evict an earlier one of its own request: see `PoolAllocatorOptions.keepsHeads`. Default: false. */
+  readonly keepsHeads?: boolean;
   readonly clock: Clock;
   /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
   readonly present?: () => number;
@@ -34,9 +36,26 @@ export interface PublishedPoolOptions {
 
 /** @internal The options of a pool's index; `memory`: the bytes of the pool, and of each of its segments. */
 export function indexOptionsOf(
-  { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, tenants, clock, present }: PublishedPoolOptions,
+  {
+    policy = 'lru',
+    quarantineMs = 0,
+    neverReuseEarly = false,
+    keepsHeads = false,
+    tenants,
+    clock,
+    present,
+  }: PublishedPoolOptions,
   memory: { readonly capacityBytes: number; readonly segmentBytes: number },
 ): PageIndexOptions {
   const ofPool = tenants?.of('pool', memory.capacityBytes);
-  return { ...memory, policy, quarantineMs, neverReuseEarly, tenants: ofPool, nowMs: () => clock.nowMs(), present };
+  return {
+    ...memory,
+    policy,
+    quarantineMs,
+    neverReuseEarly,
+    keepsHeads,
+    tenants: ofPool,
+    nowMs: () => clock.nowMs(),
+    present,
+  };
 }

@@ -96,7 +96,7 @@ withPython(
       t,
       here,
       `
-GET_STAGED = 19
+GET_STAGED = 21
 e = Engine()
 
 def read(keys, offset, room, flags=0):

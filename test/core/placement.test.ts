@@ -179,7 +179,7 @@ test('placement: pages cross no segment', (t) => {
     poolBytes: 3 * PAGE_BYTES,
     segmentBytes: 1.5 * PAGE_BYTES,
   });
-  t.is(counts.evictions, 1);
+  t.like(counts, { evictions: 0, refused: 1 });
 });
 
 test('placement: the two builds of the module give the same counts', (t) => {

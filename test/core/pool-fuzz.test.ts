@@ -20,7 +20,7 @@ const VERIFY_EVERY = 16;
 /** Half of the pages are normal. */
 const PRIORITIES: readonly PagePriority[] = ['normal', 'normal', 'low', 'high'];
 
-type Config = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants'>>;
+type Config = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants' | 'keepsHeads'>>;
 
 function configs(policy: EvictionPolicy): fc.Arbitrary<Config> {
   return fc

@@ -34,6 +34,7 @@ export interface CoreExports {
   ringFree(ring: number): void;
   poolNew(capacityBytes: number, segmentBytes: number, alignmentBytes: number, policy: number): number;
   poolSetQuarantine(pool: number, quarantineMs: number, maxBytes: number, neverReuseEarly: number): void;
+  poolSetKeepsHeads(pool: number, keepsHeads: number): void;
   poolAddTenant(pool: number, minBytes: number, maxBytes: number): number;
   poolPublishBatch(
     pool: number,
@@ -98,7 +99,7 @@ export const STATS_COUNT = 10;
 export const TENANT_STATS_COUNT = 5;
 
 const CONSTANTS = {
-  CORE_VERSION: 5,
+  CORE_VERSION: 6,
   NO_INDEX: -1,
   STATS_COUNT,
   TENANT_STATS_COUNT,

@@ -30,6 +30,7 @@ export class PlacementPool {
       capacityBytes: settings.poolBytes,
       policy: settings.policy,
       quarantineMs: settings.quarantineMs,
+      keepsHeads: true,
       ...(segmentBytes === undefined ? {} : { segmentBytes }),
     });
   }

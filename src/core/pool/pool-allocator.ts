@@ -84,6 +84,7 @@ export class PoolAllocator {
     const handle = exports.poolNew(capacityBytes, segmentBytes, alignmentBytes, POLICY_NUMBERS[policy]) >>> 0;
     const { quarantineMs, quarantineMaxBytes, neverReuseEarly } = settings;
     exports.poolSetQuarantine(handle, quarantineMs, quarantineMaxBytes, neverReuseEarly ? 1 : 0);
+    exports.poolSetKeepsHeads(handle, settings.keepsHeads ? 1 : 0);
     for (const { minBytes, maxBytes } of tenants) exports.poolAddTenant(handle, minBytes, maxBytes);
     this.handle = handle;
     this.core.freeWhenCollected(this, () => exports.poolFree(handle));

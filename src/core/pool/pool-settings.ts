@@ -15,7 +15,7 @@ const CALLER_STEP = 32;
 
 const OPTION_NAMES: ReadonlySet<string> = new Set([
   ...['core', 'capacityBytes', 'policy', 'quarantineMs', 'quarantineMaxBytes'],
-  ...['neverReuseEarly', 'segmentBytes', 'alignmentBytes', 'tenants'],
+  ...['neverReuseEarly', 'keepsHeads', 'segmentBytes', 'alignmentBytes', 'tenants'],
 ]);
 const TENANT_NAMES: ReadonlySet<string> = new Set(['minBytes', 'maxBytes']);
 
@@ -30,7 +30,7 @@ export function settingsOf(options: PoolAllocatorOptions): PoolSettings {
     throw new ArgumentError(`PoolAllocator: needs options, such as { capacityBytes: 2 ** 30 }, got ${String(options)}`);
   }
   checkNames('PoolAllocator', options, OPTION_NAMES);
-  const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 1 } = options;
+  const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, keepsHeads = false, alignmentBytes = 1 } = options;
   if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
     throw new ArgumentError(`policy must be one of ${Object.keys(POLICY_NUMBERS).join(', ')}, got ${String(policy)}`);
   }
@@ -52,6 +52,9 @@ export function settingsOf(options: PoolAllocatorOptions): PoolSettings {
   if (typeof neverReuseEarly !== 'boolean') {
     throw new ArgumentError(`neverReuseEarly must be true or false, got ${String(neverReuseEarly)}`);
   }
+  if (typeof keepsHeads !== 'boolean') {
+    throw new ArgumentError(`keepsHeads must be true or false, got ${String(keepsHeads)}`);
+  }
   const tenants = tenantsOf(options.tenants, capacityBytes);
   return {
     policy,
@@ -61,6 +64,7 @@ export function settingsOf(options: PoolAllocatorOptions): PoolSettings {
     quarantineMs,
     quarantineMaxBytes,
     neverReuseEarly,
+    keepsHeads,
     tenants,
   };
 }

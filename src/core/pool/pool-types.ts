@@ -87,6 +87,12 @@ export interface PoolAllocatorOptions extends CoreOptions {
   readonly quarantineMaxBytes?: number;
   /** Whether the quarantine is never cut short: at its limit, nothing more is evicted, and publishing is refused. */
   readonly neverReuseEarly?: boolean;
+  /**
+   * Whether a normal page is refused when it would evict one that its own request has published or used. What stays of a request that is
+   * longer than the pool then is its head, and not its end, which is useless without it. Of one request are the keys of one call, a call
+   * that `continues`, and a publish after a lookup of the same caller. Default: false.
+   */
+  readonly keepsHeads?: boolean;
   /** Segment size: no page crosses a multiple of it. It must be a multiple of the alignment. Default: the capacity. */
   readonly segmentBytes?: number;
   /** The alignment of offsets and sizes, a power of two. Default: 1. */

@@ -15,28 +15,36 @@ export class NaivePlacement {
   duplicates = 0;
   readonly #options: NaiveOptions;
   readonly #pools: Set<number>[];
+  /** The part of a request that had each page last, for each pool. */
+  readonly #hadBy: Map<number, number>[];
+  /** The last call of each pool's program. */
+  readonly #last: { part: number; wasRead: boolean }[];
+  #parts = 0;
   readonly #reports: { readonly dueMs: number; readonly owner: number; readonly page: number }[] = [];
   #requests = 0;
 
   constructor(options: NaiveOptions) {
     this.#options = options;
     this.#pools = Array.from({ length: options.nodes }, () => new Set<number>());
+    this.#hadBy = this.#pools.map(() => new Map<number, number>());
+    this.#last = this.#pools.map(() => ({ part: 0, wasRead: false }));
   }
 
   request({ timestampMs, hashIds }: PlacementRequest): void {
     while ((this.#reports[0]?.dueMs ?? Number.POSITIVE_INFINITY) <= timestampMs) {
       const { owner, page } = this.#reports.shift() as { owner: number; page: number };
-      this.#use(owner, page);
+      this.#use(owner, page, ++this.#parts);
     }
     const node = this.#requests++ % this.#options.nodes;
     const pool = this.#pools[node] as Set<number>;
     const gap = hashIds.findIndex((page) => this.#owner(page) < 0);
     const hits = gap < 0 ? hashIds.length : gap;
-    for (const page of hashIds.slice(0, hits)) {
+    for (const [i, page] of hashIds.slice(0, hits).entries()) {
+      if (i % this.#options.batchPages === 0) this.#call(node, true);
       const owner = this.#owner(page);
       if (owner === node) {
         this.localHits++;
-        this.#use(node, page);
+        this.#use(node, page, this.#last[node]?.part ?? 0);
       } else {
         this.remoteHits++;
         this.#report(owner, page, timestampMs);
@@ -45,9 +53,10 @@ export class NaivePlacement {
     for (let start = hits; start < hashIds.length; start += this.#options.batchPages) {
       const batch = hashIds.slice(start, start + this.#options.batchPages);
       const before = batch.filter((page) => pool.has(page));
+      const part = this.#call(node, false);
       for (const page of batch) {
-        if (pool.has(page)) this.#use(node, page);
-        else this.#place(pool, page);
+        if (pool.has(page)) this.#use(node, page, part);
+        else this.#place(node, page, part);
       }
       for (const page of batch) {
         const isElsewhere = this.#pools.some((other, i) => i !== node && other.has(page));
@@ -62,22 +71,36 @@ export class NaivePlacement {
     return this.#pools.findIndex((pool) => pool.has(page));
   }
 
-  #use(node: number, page: number): void {
-    const pool = this.#pools[node] as Set<number>;
-    if (pool.delete(page)) pool.add(page);
+  /** A call of a node's program; a write goes on with the request of a read. */
+  #call(node: number, isRead: boolean): number {
+    const last = this.#last[node] as { part: number; wasRead: boolean };
+    if (isRead || !last.wasRead) last.part = ++this.#parts;
+    last.wasRead = isRead;
+    return last.part;
   }
 
-  #place(pool: Set<number>, page: number): void {
+  #use(node: number, page: number, part: number): void {
+    const pool = this.#pools[node] as Set<number>;
+    if (!pool.delete(page)) return;
+    pool.add(page);
+    this.#hadBy[node]?.set(page, part);
+  }
+
+  #place(node: number, page: number, part: number): void {
+    const pool = this.#pools[node] as Set<number>;
     if (pool.size === this.#options.poolPages) {
-      pool.delete(pool.values().next().value as number);
+      const victim = pool.values().next().value as number;
+      if (this.#hadBy[node]?.get(victim) === part) return;
+      pool.delete(victim);
       this.evictions++;
     }
     pool.add(page);
+    this.#hadBy[node]?.set(page, part);
   }
 
   #report(owner: number, page: number, nowMs: number): void {
     const { reportDelayMs } = this.#options;
-    if (reportDelayMs === 0) this.#use(owner, page);
+    if (reportDelayMs === 0) this.#use(owner, page, ++this.#parts);
     else if (Number.isFinite(reportDelayMs)) this.#reports.push({ dueMs: nowMs + reportDelayMs, owner, page });
   }
 }

@@ -113,7 +113,7 @@ class NaiveS3Fifo implements Order {
   }
 }
 
-type Fields = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants'>>;
+type Fields = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants' | 'keepsHeads'>>;
 
 /** The real pool's answer to a publish, for the model to judge. */
 export interface PublishAnswer {

@@ -1,0 +1,23 @@
+import { Pool } from './pool';
+import { NONE } from './records';
+import { slotHigh, slotLow, slotNext } from './slot';
+
+/** Brings what a call looks for in the index into the cache: for calls with several keys. */
+export function warm(pool: Pool, digests: usize, count: u32): void {
+  let sum: u32 = 0;
+  for (const end = digests + (<usize>count << 4); digests < end; digests += 16) {
+    sum += pool.table.warm(load<u64>(digests), load<u64>(digests, 8));
+  }
+  pool.warmed = sum;
+}
+
+/** The same for what as many publishes probably take out of the index. */
+export function warmLeaving(pool: Pool, count: u32, tenant: u32): void {
+  let sum: u32 = 0;
+  for (let slot = pool.tenants.at(tenant).policy.leaving(); slot != NONE && count > 0; count--) {
+    const at = pool.slots.at(slot);
+    sum += pool.table.warm(slotLow(at), slotHigh(at));
+    slot = slotNext(at);
+  }
+  pool.warmed = sum;
+}
