@@ -11,6 +11,7 @@ export interface EngineAnswer {
   /** Seconds inside the calls. */
   readonly seconds?: number;
   readonly missed?: number;
+  readonly cpu_seconds?: number;
   readonly right?: boolean;
   readonly p50_us?: number;
   readonly found?: number;

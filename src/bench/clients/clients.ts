@@ -8,7 +8,7 @@ import { findPython } from '../../processes/find-program.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { PythonEngine } from '../../processes/python-engine.js';
 import { systemRandom } from '../../system/system-random.js';
-import { type Contender, race } from '../measuring/contenders.js';
+import { type Contender, race, round3 } from '../measuring/contenders.js';
 import { median } from '../measuring/median.js';
 import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
@@ -24,12 +24,16 @@ import {
 } from '../measuring/store-pages.js';
 
 const BATCH_PAGES = 128;
-const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20] as const;
+const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
+const EXISTS_PAGE_BYTES = 2 ** 20;
+/** Pages of a pass, at most: small ones take their time. */
+const PASS_MAX_PAGES = 8192;
 const FULL_WORK_BYTES = 2 ** 29;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
 const POOL_SLACK = 1.25;
 const EXISTS_CALLS = 1_000;
-const MODES = ['direct', 'staged', 'bytes'] as const;
+/** Pages of a registered pool in three ways, and pages as objects. */
+const MODES = ['direct', 'staged', 'bytes', 'objects'] as const;
 type Mode = (typeof MODES)[number];
 
 /**
@@ -51,7 +55,7 @@ export async function clientsBench(options: BenchOptions): Promise<BenchReport> 
       rows,
       notes: [
         `Batches of ${BATCH_PAGES} pages, ${formatSize(workBytes)} a pass; medians of ${options.rounds} interleaved rounds. get: from the pool of another process over TCP.`,
-        'ratio: to the same call in the node. staged has a copy in the engine on top, bytes two copies and the socket.',
+        'ratio: to the same call in the node. staged has a copy in the engine on top, bytes the socket; objects are made of bytes, by the best way. cpu_s_per_gb: of the engine.',
         exists,
         ...bench.notes,
       ],
@@ -59,6 +63,12 @@ export async function clientsBench(options: BenchOptions): Promise<BenchReport> 
   } finally {
     await bench.close();
   }
+}
+
+/** Processor time of the engine for one pass. */
+interface EngineCost {
+  readonly mode: Mode;
+  readonly secondsPerGb: number;
 }
 
 class ClientsBench {
@@ -69,6 +79,8 @@ class ClientsBench {
   readonly #folder: string;
   readonly #memory: HostRegion;
   #passes = 0;
+  /** What the engine's passes of one race have cost. */
+  readonly #cpu: EngineCost[] = [];
 
   private constructor(parts: {
     peer: PeerProcess<PeerCommand, PeerAnswer>;
@@ -102,7 +114,7 @@ class ClientsBench {
       const { modes } = await engine.call({ op: 'start', socket, modes: MODES, work_bytes: workBytes, namespace });
       const bench = new ClientsBench({ peer, store, engine, folder, memory });
       for (const mode of MODES) {
-        if (modes?.[mode] !== mode)
+        if (mode !== 'objects' && modes?.[mode] !== mode)
           bench.notes.push(`${mode} is not to be had here: its pages went as ${modes?.[mode]}.`);
       }
       return bench;
@@ -124,7 +136,7 @@ class ClientsBench {
   }
 
   async measure(pageBytes: number, options: BenchOptions): Promise<BenchReport['rows'][number][]> {
-    const pages = Math.floor(this.#memory.length / pageBytes);
+    const pages = Math.min(PASS_MAX_PAGES, Math.floor(this.#memory.length / pageBytes));
     const keys = benchKeys(pageBytes, pages);
     options.progress(`publishing ${pages} pages of ${formatSize(pageBytes)}`);
     await this.#store.clear();
@@ -144,7 +156,10 @@ class ClientsBench {
         progress: (round, name) =>
           options.progress(`${call} ${formatSize(pageBytes)}: round ${round} of ${options.rounds}, ${name}`),
       });
-      rows.push(...measured.map((row) => ({ call, page: formatSize(pageBytes), ...row })));
+      const cpu = this.#cpu.splice(0);
+      rows.push(
+        ...measured.map((row, i) => ({ call, page: formatSize(pageBytes), ...row, cpu_s_per_gb: cpuPerGb(cpu, i) })),
+      );
     }
     return rows;
   }
@@ -152,7 +167,7 @@ class ClientsBench {
   async measureExists({ quick, progress }: BenchOptions): Promise<string> {
     progress('exists of 128 keys');
     const calls = quick ? 50 : EXISTS_CALLS;
-    const keys = benchKeys(PAGE_SIZES_BYTES[1], QUICK_WORK_BYTES / PAGE_SIZES_BYTES[1]);
+    const keys = benchKeys(EXISTS_PAGE_BYTES, QUICK_WORK_BYTES / EXISTS_PAGE_BYTES);
     const known = Array.from({ length: BATCH_PAGES }, (_, i) => keys[i % keys.length] as string);
     const here: number[] = [];
     const there: number[] = [];
@@ -196,7 +211,8 @@ class ClientsBench {
       read: async () => {
         const asked = op === 'get' ? keys : this.#fresh(keys);
         const command = { op, mode, keys: asked, batch: BATCH_PAGES, page_bytes: pageBytes };
-        const { missed } = await this.#engine.call(command);
+        const { missed, cpu_seconds: cpuSeconds = 0 } = await this.#engine.call(command);
+        this.#cpu.push({ mode, secondsPerGb: (cpuSeconds * 1e9) / (keys.length * pageBytes) });
         if (missed !== 0) throw new Error(`${mode}: ${missed} pages of ${formatSize(pageBytes)} were not moved`);
         isRight ??=
           (await this.#engine.call({ op: 'check', pages: keys.length, page_bytes: pageBytes })).right === true;
@@ -230,4 +246,10 @@ class ClientsBench {
       if (missed > 0) throw new Error(`${missed} pages were not moved`);
     }
   }
+}
+
+/** Median cost of contender `i`; the first one is the node itself, of which it is not known. */
+function cpuPerGb(costs: readonly EngineCost[], i: number): number | string {
+  const own = costs.filter(({ mode }) => mode === MODES[i - 1]).map(({ secondsPerGb }) => secondsPerGb);
+  return own.length === 0 ? '-' : round3(median(own));
 }
