@@ -389,7 +389,7 @@ export class Pool {
     if (this.isQuarantineClosed()) return NONE;
     const victim = tenant.policy.victim();
     if (victim == NONE) return NONE;
-    if (this.isPublishing && tenant.policy.isOwn(victim)) {
+    if (this.isPublishing && tenant.policy.isOwn(victim, this.tenants.requests.current)) {
       this.isOwnNext = true;
       return NONE;
     }

@@ -64,7 +64,7 @@ export class Tenants {
   private keys: u32;
   private about: u32;
   private isWrite: bool;
-  private requests: Requests;
+  requests: Requests;
 
   constructor(policy: Policy) {
     const first = new Tenant(policy, 0, u64.MAX_VALUE);

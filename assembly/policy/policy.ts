@@ -131,11 +131,11 @@ export class Policy {
     return true;
   }
 
-  /** Whether a normal page in the order was published or used by the request of the running call. */
-  isOwn(slot: u32): bool {
+  /** Whether a normal page in the order was published or used by a request, such as that of the running call, which another tenant may make. */
+  isOwn(slot: u32, request: u32): bool {
     if (!this.isNormal(slot)) return false;
-    if (this.kind == POLICY_YIELD) return this.yields.isOwn(slot);
-    return slotRequest(this.slots.at(slot)) == this.request;
+    if (this.kind == POLICY_YIELD) return this.yields.isOwn(slot, request);
+    return slotRequest(this.slots.at(slot)) == request;
   }
 
   /** A new normal page that gets no place. `known`: as of `insert`. True: keep its slot, as a ghost. */

@@ -80,8 +80,6 @@ export class Yield {
   private mayRepeat: bool;
   /** The running call was said to go on with a request. */
   private isTold: bool;
-  /** Number of the running call's request, as far as callers say so. */
-  private request: u32;
   private chain: CallChain;
   /** Page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
@@ -151,7 +149,6 @@ export class Yield {
     this.mayRepeat = isContinued && !isTold;
     this.chain.note(this.call, isContinued ? this.previousCall : this.call);
     this.chain.setRequest(this.call, request);
-    this.request = request;
     if (!isContinued) this.beginRequest();
     noteCall(caller, keys, isWrite);
   }
@@ -241,9 +238,9 @@ export class Yield {
     this.ghosts.insert(list, slot);
   }
 
-  /** Whether the running call's request had the page last. */
-  isOwn(slot: u32): bool {
-    return this.chain.requestOf(slotCall(this.slots.at(slot))) == this.request;
+  /** Whether this request had the page last. */
+  isOwn(slot: u32, request: u32): bool {
+    return this.chain.requestOf(slotCall(this.slots.at(slot))) == request;
   }
 
   /** A new page that gets no place: it is evicted at once. */

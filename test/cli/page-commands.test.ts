@@ -154,15 +154,15 @@ test.serial('pages: keys are of the namespace that is named, else of the node', 
   t.is((await on('get', 'key', ...parts, '--fingerprint', '5eed')).status, 1);
 });
 
-test.serial('pages: a node that refuses a fingerprint is not said to be absent', async (t) => {
+test.serial('pages: pages of other weights are not found', async (t) => {
   const place = placeFor(t);
   const socket = join(place.folder, 'node.sock');
-  await startNode(t, { client_socket: socket, fingerprint: '5eed' });
-  const named = ['--model', 'test', '--fingerprint', '5eee', '--socket', socket];
-  const { status, stderr } = await run(place, ['get', 'key', ...named]);
-  t.is(status, 1);
-  t.regex(stderr, /the node refuses: fingerprint: got "5eee", but node ".*" has "5eed"/);
-  t.notRegex(stderr, /Start one/);
+  await startNode(t, { client_socket: socket });
+  const on = (command: string[], fingerprint: string) =>
+    run(place, [...command, '--model', 'test', '--fingerprint', fingerprint, '--socket', socket]);
+  t.is((await on(['put', 'key', '--text', 'page'], '5eed')).status, 0);
+  t.like(await on(['get', 'key'], '5eed'), { status: 0, stdout: 'page' });
+  t.like(await on(['get', 'key'], '5eee'), { status: 1, stdout: '', stderr: 'error: key: not found\n' });
 });
 
 for (const secret of [undefined, SECRET]) {

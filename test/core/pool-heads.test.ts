@@ -126,3 +126,16 @@ test('pool heads: random requests with pins, priorities, tenants and quarantines
   }
   t.pass();
 });
+
+for (const policy of POLICIES) {
+  test(`pool heads: with ${policy} the last page of another tenant is nobody's head`, (t) => {
+    const pool = new PoolAllocator({ capacityBytes: 16, policy, keepsHeads: true, tenants: [{ minBytes: 16 }] });
+    const callOf = (tenant: number, key: string): boolean =>
+      (pool.publishBatch([key], 1, 0, { tenant, caller: tenant + 1 }).offsets[0] as number) >= 0;
+    for (let i = 0; i < 16; i++) t.true(callOf(0, `first-${i}`));
+    // Cause: the request of the other tenant's own last call was compared, so that its newest page could not go.
+    for (let i = 0; i < 16; i++) t.true(callOf(1, `second-${i}`), `page ${i}`);
+    pool.verify();
+    pool.free();
+  });
+}

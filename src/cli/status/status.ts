@@ -56,10 +56,10 @@ Examples:
   meshcache status --config node.json --watch
 
 Rates and p99 are of the last seconds, from nodes with a metrics server; counts are since a node started. hits: pages asked for
-that the cluster had from the first on without a gap; of a client that only reads, pages it read. lifetime: how long a page stays in the pool. loop p99: how late the event
-loop of the node runs. Lost nodes stopped without a good-bye in the last day, left ones said good-bye in the last hour. A terminal
-with more columns shows more of them; --json has everything. Clients of one namespace share pages: namespaces that differ in one
-fact only are told.
+that the cluster had from the first on without a gap; of a client that only reads, pages it read. lifetime: how long a page stays
+in the pool. loop p99: how late the event loop of the node runs. Lost nodes stopped without a good-bye in the last day, left ones
+said good-bye in the last hour. A terminal with more columns shows more of them; --json has everything. Clients of one namespace
+share pages: namespaces that differ in one fact only are told.
 
 Without --discovery-addr the address is taken from MESHCACHE_DISCOVERY_ADDR in the environment, then from the file.
 Ends with status 1 when no discovery master answers; a member that does not is shown as unreachable.`,
