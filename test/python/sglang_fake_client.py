@@ -31,6 +31,8 @@ class FakeClient:
     def __init__(self, socket: str | None = None, **options: Any) -> None:
         self.socket, self.options, self.closed = socket, options, False
         self.calls: list[tuple[str, int, float | None]] = []
+        #: What was counted: pages that were asked for, and those found.
+        self.lookups: list[tuple[int, int]] = []
         self.regions: list[FakeRegion] = []
         self._lock = threading.Lock()
         FakeClient.made.append(self)
@@ -97,14 +99,26 @@ class FakeClient:
             self.pages.setdefault(self._key(key, pool), bytes(data))
         return self._cut([True] * len(keys))
 
-    def exists_many(self, keys: Any, *, suffixes: Any = (), pool: str = "kv", timeout: Any = None) -> list[bool]:
-        self._enter("exists_many", keys, timeout)
-        return self._cut([all(self._key(key + end, pool) in self.pages for end in suffixes or ("",)) for key in keys])
-
-    def exists_prefix(self, keys: Any, *, suffixes: Any = (), pool: str = "kv", timeout: Any = None) -> int:
-        self._enter("exists_prefix", keys, timeout)
+    def _exists(self, keys: Any, suffixes: Any, pool: str, counted: bool | None) -> list[bool]:
         flags = [all(self._key(key + end, pool) in self.pages for end in suffixes or ("",)) for key in keys]
-        return flags.index(False) if False in flags else len(flags)
+        if pool == "kv" if counted is None else counted:
+            self.lookups.append((len(keys), (flags + [False]).index(False)))
+        return flags
+
+    def exists_many(
+        self, keys: Any, *, suffixes: Any = (), pool: str = "kv", counted: bool | None = None, timeout: Any = None
+    ) -> list[bool]:
+        self._enter("exists_many", keys, timeout)
+        return self._cut(self._exists(keys, suffixes, pool, counted))
+
+    def exists_prefix(
+        self, keys: Any, *, suffixes: Any = (), pool: str = "kv", counted: bool | None = None, timeout: Any = None
+    ) -> int:
+        self._enter("exists_prefix", keys, timeout)
+        return (self._exists(keys, suffixes, pool, counted) + [False]).index(False)
+
+    def count_lookup(self, asked: int, found: int) -> None:
+        self.lookups.append((asked, found))
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
         self.options["namespace"] = dataclasses.replace(self.options["namespace"], fingerprint=fingerprint)

@@ -219,6 +219,18 @@ class ConversionTest(unittest.TestCase):
         result = storage.batch_exists_v2(keys, [transfer])
         self.assertEqual((result.kv_hit_pages, result.restorable_prefix_pages), (2, [1, 2]))
         self.assertEqual(storage.batch_exists_v2(keys, []).kv_hit_pages, 0)
+        self.assertEqual(FakeClient.made[-1].lookups, [(3, 0), (3, 2), (3, 0)])
+
+    def test_lookups_that_no_node_was_asked_for_have_found_nothing(self) -> None:
+        pool = support.MHATokenToKVPoolHost(8, 96)
+        storage, keys = self.storage(pool), support.page_keys("n", 3)
+        storage.batch_set_v1(keys, pool.indices([0, 1, 2]))
+        storage._patience._is_over = True
+        self.assertEqual(storage.batch_exists(keys), 0)
+        self.assertEqual(storage.batch_exists_v2(keys[:2], []).kv_hit_pages, 0)
+        storage._patience._is_over = False
+        self.assertEqual(storage.batch_exists(keys + [None]), 3)
+        self.assertEqual(FakeClient.made[-1].lookups, [(3, 0), (2, 0), (3, 3)])
 
     def test_heads_are_shared_between_tensor_parallel_sizes(self) -> None:
         """Two ranks with four heads each, and four ranks with two, keep the same parts."""

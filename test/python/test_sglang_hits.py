@@ -66,6 +66,7 @@ class HitsTest(unittest.TestCase):
             self.assertIs(type(result), PoolTransferResult)
             self.assertEqual(result.restorable_prefix_pages, expected, story)
             self.assertEqual(result.kv_hit_pages, expected[-1] if expected else 0, story)
+            self.assertEqual(FakeClient.made[-1].lookups, [(len(keys), result.kv_hit_pages)], story)
 
     def test_groups_of_blocks_never_make_a_prefix_shorter(self) -> None:
         storage = MeshCacheStorage(support.storage_config(), {})

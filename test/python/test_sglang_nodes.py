@@ -83,6 +83,25 @@ class NodesTest(unittest.TestCase):
                 self.assertEqual(one.backend.get_stats().backup_pgs[-1], 7)
                 self.finish(one, other)
 
+    def test_a_lookup_counts_what_all_pools_can_restore(self) -> None:
+        engine = self.engine(self.nodes[0])
+        keys = support.page_keys("counted", 40)
+        self.stored(engine, keys[:30])
+        self.readable(engine, keys[:30])
+        client = engine.backend._client
+        assert client is not None
+        before = client.stats()
+        # The states are kept at the end of what was stored, so that nothing can be restored up to page 20.
+        hits = [
+            engine.backend.batch_exists_v2(asked, engine._placeholders(asked)).kv_hit_pages
+            for asked in (keys, keys[:20])
+        ]
+        self.assertEqual(hits, [30, 0])
+        after = client.stats()
+        self.assertEqual([after[name] - before[name] for name in ("lookups", "found")], [60, 30])
+        told = after["node"]["client"]
+        self.assertEqual([told["lookups"], told["found"]], [after["lookups"], after["found"]])
+
     def test_other_configurations_never_share(self) -> None:
         one, keys = self.engine(self.nodes[0]), support.page_keys("apart", 20)
         self.stored(one, keys)

@@ -89,3 +89,21 @@ def guarded(fallback: Callable[..., Any]) -> Callable[[Method], Method]:
         return call  # type: ignore[return-value]
 
     return wrap
+
+
+def length(keys: Any) -> int:
+    """How many there are; 0 for what has no length."""
+    try:
+        return len(keys)
+    except TypeError:
+        return 0
+
+
+def misses(keys: Any = None, *_: Any, **__: Any) -> list[bool]:
+    """A fallback: nothing was moved."""
+    return [False] * length(keys)
+
+
+def none_found(keys: Any = None, *_: Any, **__: Any) -> list[None]:
+    """A fallback: nothing is there."""
+    return [None] * length(keys)

@@ -18,7 +18,7 @@ from . import framework, hits, hooks
 from .changes import WeightChanges
 from .framework import HiCacheStorage, pool_transfer_result
 from .geometry import real_pool
-from .guard import LOOKUP_SECONDS, Deadline, Patience, guarded, logger
+from .guard import LOOKUP_SECONDS, Deadline, Patience, guarded, length, logger, misses, none_found
 from .identity import (
     EXTRA_CONFIG,
     engine_facts,
@@ -38,21 +38,6 @@ from .tensors import TensorPages
 #: One request has no more pages than this, so that a large batch is stored in part when its time runs out.
 _SLICE_PAGES: Final = 1_024
 _SLICE_BYTES: Final = 128 << 20
-
-
-def _count(keys: Any) -> int:
-    try:
-        return len(keys)
-    except TypeError:
-        return 0
-
-
-def _misses(keys: Any = None, *_: Any, **__: Any) -> list[bool]:
-    return [False] * _count(keys)
-
-
-def _none_found(keys: Any = None, *_: Any, **__: Any) -> list[None]:
-    return [None] * _count(keys)
 
 
 def _unreadable(problem: str) -> Callable[[], str]:
@@ -238,11 +223,11 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:
         """How many pages, from the first on, are there without a gap."""
         client, pool = self._ready(), self._pools.get(KV)
-        if client is None or pool is None or pool.is_logical:
-            return 0
         known = self._leading_keys(keys)
         if not known:
             return 0
+        if client is None or pool is None or pool.is_logical:
+            return self._counted(known, 0)
         deadline = self._lookup_deadline()
         found = client.exists_prefix(known, suffixes=pool.parts, pool=pool.key_pool, timeout=deadline.left())
         self._patience.note(client, deadline, "lookup")
@@ -265,9 +250,9 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     def _restorable(self, keys: list[str], pool_transfers: Any) -> tuple[int, dict[Any, int], list[int]]:
         deadline = self._lookup_deadline()
         client, kv = self._ready(), self._pools.get(KV)
-        if client is None or kv is None:
-            return 0, {}, []
         known = self._leading_keys(keys)
+        if client is None or kv is None:
+            return self._counted(known, 0), {}, []
         # A logical anchor has no bytes: what can be restored is up to the other pools.
         pages = len(known) if kv.is_logical else hits.leading(self._flags(client, kv, known, deadline))
         sides = [transfer for transfer in pool_transfers or [] if pool_name(transfer.name) != KV]
@@ -288,7 +273,14 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 found[transfer.name] = possible[-1]
             restorable = hits.common(restorable, possible)
         self._patience.note(client, deadline, "lookup")
-        return (restorable[-1] if restorable else 0), found, restorable
+        return self._counted(known, restorable[-1] if restorable else 0), found, restorable
+
+    def _counted(self, keys: Sequence[str], found: int) -> int:
+        """Counts a lookup of which no single request knows the result: other pools have shortened it, or no node was asked. Gives ``found`` back."""
+        client = self._client
+        if client is not None:
+            client.count_lookup(len(keys), found)
+        return found
 
     def _grouped(self, client: Client, transfer: Any, pages: int, deadline: Deadline) -> int:
         """Pages of a prefix that a second form of them covers, which nothing depends on."""
@@ -302,7 +294,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         left = deadline.left()
         if not keys or left == 0:
             return [False] * len(keys)
-        flags = client.exists_many(keys, suffixes=pool.parts, pool=pool.key_pool, timeout=left)
+        flags = client.exists_many(keys, suffixes=pool.parts, pool=pool.key_pool, counted=False, timeout=left)
         return list(flags) if len(flags) == len(keys) else [False] * len(keys)
 
     @staticmethod
@@ -312,12 +304,12 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     # Pages in the host pools
 
-    @guarded(_misses)
+    @guarded(misses)
     def batch_get_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         """Reads pages of the main pool into its memory. True: the memory has exactly the page; else it is undefined."""
         return self._move(KV, keys, host_indices, Deadline(self._settings.timeout), write=False)
 
-    @guarded(_misses)
+    @guarded(misses)
     def batch_set_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         """Stores pages of the main pool from its memory."""
         return self._move(KV, keys, host_indices, Deadline(self._settings.timeout), write=True)
@@ -345,11 +337,11 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         if transfer.keys is None:
             # Without keys nothing can be moved, and an empty list would count as success.
             pool = self._pools.get(name)
-            return [False] * max(1, _count(transfer.host_indices) // (pool.page_size if pool else 1))
+            return [False] * max(1, length(transfer.host_indices) // (pool.page_size if pool else 1))
         moved: list[bool] = self._guarded_move(transfer.keys, name, transfer.host_indices, deadline, write)
         return moved
 
-    @guarded(_misses)
+    @guarded(misses)
     def _guarded_move(self, keys: Any, name: str, indices: Any, deadline: Deadline, write: bool) -> list[bool]:
         return self._move(name, keys, indices, deadline, write=write)
 
@@ -427,7 +419,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         found = None if pages is None else pages.read([key], targets, sizes)[0]
         return found if targets is None or is_tensor(target_location) else found is not None
 
-    @guarded(_none_found)
+    @guarded(none_found)
     def batch_get(self, keys: list[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any] | int:
         """Pages into tensors: each, or None for what is not there. With addresses: how many leading pages were read."""
         pages = self._tensor_pages()
