@@ -89,6 +89,33 @@ class NodesTest(Engines):
                     # What was not stored ends the prefix.
                     self.found(other, [*keys[:50], *support.chunk_keys("unknown", 3)], 50)
 
+    def test_the_lookup_of_each_request_counts_once(self) -> None:
+        """However many requests share a question to the node, and whether or not the answer was known: the figures are those of the engine."""
+        engine = self.engine(self.nodes[0], slots=700)
+        keys, others = support.chunk_keys("counted", 300), support.chunk_keys("also counted", 300)
+        client = engine.manager.tier._sharing._client
+        asked = found = 0
+
+        def run(*prompts: list[bytes]) -> list[int]:
+            nonlocal asked, found
+            engine.manager.evict()
+            hits = engine.run(*prompts)
+            asked, found = asked + sum(map(len, prompts)), found + sum(hits)
+            return hits
+
+        wait_for("chunks are stored and found", lambda: run(keys[:270]) == [270])
+        # Two at once, then again while the answers are known, also those about chunks behind which nothing is asked for.
+        wait_for("some chunks are found", lambda: run(keys, others)[0] >= 270)
+        run(keys, others)
+        for _ in range(2):
+            run(support.chunk_keys("counted", 200) + support.chunk_keys("nowhere", 20))
+            run(support.chunk_keys("elsewhere", 30))
+        wait_for("all lookups are counted", lambda: client.stats()["lookups"] >= asked)
+        stats = client.stats()
+        told = stats["node"]["client"]
+        self.assertEqual((stats["lookups"], stats["found"]), (asked, found))
+        self.assertEqual((told["lookups"], told["found"]), (asked, found))
+
     def test_chunks_of_megabytes(self) -> None:
         one, other = (self.engine(node, slots=8, slot_bytes=3 << 20) for node in self.nodes)
         keys = support.chunk_keys("large", 6)

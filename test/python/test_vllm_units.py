@@ -16,7 +16,7 @@ from meshcache.vllm import MeshCacheTier, Settings, plugin
 from meshcache.vllm.epochs import Epochs
 from meshcache.vllm.framework import CONSTRUCTOR_PARAMETERS
 from meshcache.vllm.jobs import Job, Jobs, slots_of
-from meshcache.vllm.lookups import FAILED_SECONDS, KNOWN_SECONDS, Lookups
+from meshcache.vllm.lookups import FAILED_SECONDS, KNOWN_SECONDS, Lookups, RequestLookups
 from meshcache.vllm.pool import PrimaryPool
 
 WAIT_SECONDS = 1.0
@@ -185,6 +185,89 @@ class LookupsTest(unittest.TestCase):
         self.assertEqual([entry.key for entry in self.lookups.questions()], [b"a", b"b", b"c", b"d"])
 
 
+class RequestLookupsTest(unittest.TestCase):
+    """What vLLM looks up for a request, in the order of its scheduler, counts once, as a prefix."""
+
+    def setUp(self) -> None:
+        self.lookups = RequestLookups()
+
+    def request(self, name: str, keys: Sequence[bytes] = (), tokens: int = 16) -> Any:
+        """A request that begins. ``keys``: what this version of vLLM says of its chunks."""
+        self.lookups.begin(name)
+        context = support.generation(support.NEWER).base.ReqContext(name)
+        for index, key in enumerate(keys):
+            context.set_offload_key_position(key, (index + 1) * tokens)
+        return context
+
+    def note(self, context: Any, keys: Sequence[bytes], answers: Sequence[bool | None]) -> None:
+        for key, answer in zip(keys, answers):
+            self.lookups.note(context, key, answer)
+
+    def test_answers_of_several_steps_are_one_lookup(self) -> None:
+        keys = support.chunk_keys("steps", 5)
+        one, other = self.request("one"), self.request("other")
+        self.note(one, keys, [None] * 5)
+        self.note(other, keys[:2], [None, None])
+        self.note(one, keys, [True, True, None, None, None])
+        self.note(other, keys[:2], [True, True])
+        # vLLM's own pool has the first chunks by now, and loading one fails later.
+        self.note(one, keys[2:], [True, False])
+        self.note(one, keys[:1], [False])
+        self.assertEqual(self.lookups.scheduled(["other", "one", "unknown"]), [(2, 2), (5, 3)])
+
+    def test_a_request_counts_until_it_is_scheduled_or_ends(self) -> None:
+        keys = support.chunk_keys("once", 3)
+        context = self.request("once")
+        self.note(context, keys, [True] * 3)
+        self.assertEqual(self.lookups.scheduled(["once"]), [(3, 3)])
+        # It was preempted.
+        self.note(context, keys, [True, True, False])
+        self.assertEqual(self.lookups.scheduled(["once"]), [])
+        self.assertEqual(self.lookups.end("once"), [])
+        self.note(context, keys, [True] * 3)
+        self.assertEqual(self.lookups.end("once"), [])
+        # Its name is used again, and it is aborted before it is scheduled.
+        context = self.request("once")
+        self.note(context, keys, [True, None, None])
+        self.assertEqual(self.lookups.end("once"), [(3, 1)])
+        self.request("silent")
+        self.assertEqual(self.lookups.end("silent"), [])
+        self.assertEqual(len(self.lookups), 0)
+
+    def test_chunks_that_are_not_asked_for_behind_a_missing_one_count(self) -> None:
+        keys, others = support.chunk_keys("behind", 8), support.chunk_keys("behind", 4, group=1)
+        context = self.request("behind", keys)
+        for index, key in enumerate(others):
+            context.set_offload_key_position(key, (index + 1) * 32)
+        # vLLM's own pool has the first two.
+        self.note(context, keys[2:], [True, False])
+        self.assertEqual(self.lookups.scheduled(["behind"]), [(6, 1)])
+        context = self.request("all there", keys)
+        self.note(context, keys[:3], [True] * 3)
+        self.assertEqual(self.lookups.scheduled(["all there"]), [(3, 3)])
+        older = self.request("older")
+        self.note(older, keys, [True, False])
+        self.assertEqual(self.lookups.scheduled(["older"]), [(2, 1)])
+
+    def test_further_groups_hold_the_same_tokens(self) -> None:
+        keys, others = support.chunk_keys("groups", 4), support.chunk_keys("groups", 4, group=1)
+        context = self.request("groups")
+        self.note(context, keys, [True] * 4)
+        self.note(context, others, [False] * 4)
+        self.assertEqual(self.lookups.scheduled(["groups"]), [(4, 4)])
+
+    def test_the_order_is_that_of_the_request(self) -> None:
+        """Windows are looked up from the end on, and a chunk that vLLM's own pool has lost meanwhile after those behind it."""
+        keys = support.chunk_keys("order", 4)
+        window = self.request("window", keys)
+        self.note(window, keys[::-1], [False, True, True])
+        self.assertEqual(self.lookups.scheduled(["window"]), [(3, 2)])
+        lost = self.request("lost", keys)
+        self.note(lost, keys[1:], [True, True, None])
+        self.note(lost, [keys[0], keys[3]], [True, False])
+        self.assertEqual(self.lookups.scheduled(["lost"]), [(4, 3)])
+
+
 class JobsTest(unittest.TestCase):
     def jobs(self, move: Any) -> Jobs:
         jobs = Jobs(move, move, 0.0, Epochs())
@@ -312,6 +395,7 @@ class StuckClient:
         self.is_connected = True
         self.scheduler = threading.get_ident()
         self.called = threading.Event()
+        self.lookups: list[tuple[int, int]] = []
 
     def register(self, memory: Any, **options: Any) -> Any:
         return SimpleNamespace(mode="direct")
@@ -323,6 +407,10 @@ class StuckClient:
         return [True] * len(keys)
 
     exists_many = get_into = set_from = _last
+
+    def count_lookup(self, asked: int, found: int) -> None:
+        self._last(())
+        self.lookups.append((asked, found))
 
     def close(self) -> None:
         self.gate.set()
@@ -355,6 +443,7 @@ class StuckTest(unittest.TestCase):
                 finished = list(tier.get_finished_jobs())
                 self.assertEqual(sorted(result.job_id for result in finished), list(range(100)))
                 tier.shutdown()
+                self.assertEqual([asked for asked, _ in client.lookups], [4 * step for step in range(1, 50)])
 
     def test_chunks_that_are_not_stored_are_told_in_the_log(self) -> None:
         """Once in a while, and only when there is a node: without one, the client says so."""

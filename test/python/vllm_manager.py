@@ -18,6 +18,7 @@ from typing import Any
 
 import vllm_support as support
 
+TOKENS_PER_CHUNK = 16
 _engine_ids = itertools.count(1)
 
 
@@ -301,6 +302,9 @@ class Engine:
 
     def begin(self, keys: list[bytes]) -> Request:
         request = Request(keys, self.manager.context(f"request-{next(self._numbers)}"))
+        if self.manager.names.name == support.NEWER:
+            for index, key in enumerate(keys):
+                request.context.set_offload_key_position(key, (index + 1) * TOKENS_PER_CHUNK)
         self.requests.append(request)
         return request
 

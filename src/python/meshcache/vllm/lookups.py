@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 #: An answer of the node is believed for so long. Longer than a lookup may last, by far: all keys of one request have
 #: answers at the same time.
@@ -21,6 +21,10 @@ _DROP_KEYS: Final = 256
 #: Keys of one request to the node. While a request is put together, for some 0.1 ms, the scheduler waits for the interpreter.
 _STEP_KEYS: Final = 256
 _REST_SECONDS: Final = 0.0001
+#: Bytes at the end of a key that say of which of vLLM's cache groups it is.
+_GROUP_BYTES: Final = 4
+#: Of a request: chunks asked for, and those found from the first on without a gap.
+Count = tuple[int, int]
 
 
 class Entry:
@@ -165,21 +169,113 @@ class Lookups:
                 self._entries[key] = entry
 
 
-class Asker:
-    """The thread that asks."""
+class RequestLookup:
+    """What one request has looked up. vLLM goes through its chunks in each step, until each has an answer or the first is missing."""
 
-    def __init__(self, lookups: Lookups, exists: Callable[[Sequence[bytes], float], Sequence[bool]]) -> None:
-        """``exists`` says which keys are there; it takes the seconds it may last, and may raise."""
+    __slots__ = ("is_counted", "_answers", "_group", "_positions")
+
+    def __init__(self) -> None:
+        self.is_counted = False
+        # The first answer for each key; None: there is none yet.
+        self._answers: dict[bytes, bool | None] = {}
+        self._group = b""
+        # Where in the request the chunks end, in tokens; versions of vLLM that do not say it look up from the first one on.
+        self._positions: dict[bytes, int] = {}
+
+    def note(self, context: Any, key: bytes, answer: bool | None) -> None:
+        """A lookup has this answer; None: ask again."""
+        if not self._answers:
+            self._group = key[-_GROUP_BYTES:]
+            positions = getattr(context, "_offload_key_positions", None)
+            self._positions = positions if isinstance(positions, dict) else {}
+        elif not key.endswith(self._group):
+            # Other groups hold the same tokens: they do not count again. vLLM begins with one that needs all of its chunks.
+            return
+        if self._answers.get(key) is None:
+            self._answers[key] = answer
+
+    def count(self) -> Count:
+        """What it has come to."""
+        positions, answers = self._positions, self._answers
+        # Chunks of a window are looked up from the last one on, and chunks that leave vLLM's own pool meanwhile late.
+        keys = sorted(answers, key=lambda key: positions.get(key, 0))
+        found = next((index for index, key in enumerate(keys) if not answers[key]), len(keys))
+        return len(keys) + (self._behind(keys[-1]) if keys and answers[keys[-1]] is False else 0), found
+
+    def _behind(self, key: bytes) -> int:
+        """Chunks of the request behind a missing one: when it is known at once that this one is missing, vLLM asks for none of them."""
+        if key not in self._positions:
+            return 0
+        first, last = next(iter(self._positions)), next(reversed(self._positions))
+        # The first chunk of a request ends after the tokens of one chunk; the last key may be of another group.
+        tokens = self._positions[first] if first.endswith(self._group) else 0
+        return max(0, self._positions[last] - self._positions[key]) // tokens if tokens > 0 else 0
+
+
+class RequestLookups:
+    """The lookups of the requests that have begun, each of which counts once. The scheduler's alone."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, RequestLookup] = {}
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def begin(self, request_id: str) -> None:
+        """A request begins."""
+        self._requests[request_id] = RequestLookup()
+
+    def note(self, context: Any, key: bytes, answer: bool | None) -> None:
+        """A lookup of a request has this answer; None: ask again."""
+        request = self._requests.get(getattr(context, "req_id", ""))
+        if request is not None and not request.is_counted:
+            request.note(context, key, answer)
+
+    def scheduled(self, request_ids: Iterable[str]) -> list[Count]:
+        """These go on with what they have found. What they look up after this, as when they were preempted, does not count."""
+        counts = []
+        for request_id in request_ids:
+            request = self._requests.get(request_id)
+            if request is not None and not request.is_counted:
+                counts.append(request.count())
+                # Nothing is kept of its keys.
+                self._requests[request_id] = request = RequestLookup()
+                request.is_counted = True
+        return [count for count in counts if count[0] > 0]
+
+    def end(self, request_id: str) -> list[Count]:
+        """A request has ended. Versions of vLLM that do not say when it is scheduled have it counted here."""
+        counts = self.scheduled((request_id,))
+        self._requests.pop(request_id, None)
+        return counts
+
+
+class Asker:
+    """The thread that asks, and that tells what the lookups of requests have come to."""
+
+    def __init__(
+        self,
+        lookups: Lookups,
+        exists: Callable[[Sequence[bytes], float], Sequence[bool]],
+        tell: Callable[[int, int], None],
+    ) -> None:
+        """``exists`` says which keys are there, and takes the seconds it may last; ``tell`` takes a ``Count``. Both may raise."""
         self._lookups = lookups
         self._exists = exists
-        self._questions: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
+        self._tell = tell
+        self._questions: queue.SimpleQueue[tuple[list[Entry], list[Count]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="meshcache-lookup", daemon=True)
         self._thread.start()
 
     def ask(self, entries: list[Entry]) -> None:
         """Takes questions; returns at once."""
         if entries:
-            self._questions.put(entries)
+            self._questions.put((entries, []))
+
+    def count(self, counts: list[Count]) -> None:
+        """Takes counts; returns at once."""
+        if counts:
+            self._questions.put(([], counts))
 
     def end(self) -> None:
         """Lets the thread end after what it has begun."""
@@ -191,9 +287,16 @@ class Asker:
 
     def _run(self) -> None:
         while True:
-            entries = self._questions.get()
-            if entries is None:
+            work = self._questions.get()
+            if work is None:
                 return
+            entries, counts = work
+            for asked, found in counts:
+                try:
+                    self._tell(asked, found)
+                except Exception:
+                    # As when the client was closed meanwhile.
+                    pass
             for low in range(0, len(entries), _STEP_KEYS):
                 self._ask(entries[low : low + _STEP_KEYS])
                 # As jobs do: the scheduler gets the interpreter.

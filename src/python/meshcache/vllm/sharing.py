@@ -33,7 +33,7 @@ _HOW_TO_TELL: Final = (
 
 
 class Sharing:
-    """Moves chunks of the present weights. Methods with ``keys`` are for threads; all others are the scheduler's, except ``told``."""
+    """Moves chunks of the present weights. Methods with ``keys``, ``count`` and ``told`` are for threads; all others are the scheduler's."""
 
     def __init__(
         self,
@@ -90,8 +90,14 @@ class Sharing:
     # What threads call
 
     def exists(self, keys: Sequence[bytes], seconds: float) -> Sequence[bool]:
-        """Which keys are there."""
-        return self._client.exists_many(keys, timeout=seconds) if self._is_attached(seconds) else [False] * len(keys)
+        """Which keys are there. They are of several requests, each of which counts for itself."""
+        if not self._is_attached(seconds):
+            return [False] * len(keys)
+        return self._client.exists_many(keys, counted=False, timeout=seconds)
+
+    def count(self, asked: int, found: int) -> None:
+        """The lookup of one request, for the hit rate of the cluster."""
+        self._client.count_lookup(asked, found)
 
     def load(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
         """Reads chunks into slots."""

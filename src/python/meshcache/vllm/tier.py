@@ -25,7 +25,7 @@ from .framework import (
 )
 from .identity import identify
 from .jobs import Job, Jobs, slots_of
-from .lookups import Asker, Lookups
+from .lookups import Asker, Lookups, RequestLookups
 from .pool import PrimaryPool
 from .seed import warn_of_random_seed
 from .settings import Settings
@@ -60,6 +60,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._closed = False
         self._epochs = Epochs()
         self._lookups = Lookups(settings.lookup_seconds)
+        self._requests = RequestLookups()
         self._events: list[Any] = []
         self._has_events = settings.enable_kv_events and _publishes_events(offloading_spec)
         self._sharing: Sharing | None = None
@@ -68,7 +69,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         if config is not None or not IS_INSTALLED:
             self.bind(config)
         # Otherwise the configuration is found when the engine is complete, or the first request comes.
-        self._asker = Asker(self._lookups, self._exists)
+        self._asker = Asker(self._lookups, self._exists, self._tell)
         self._jobs = Jobs(self._load, self._store, settings.fence_seconds, self._epochs)
         hooks.listen(self)
 
@@ -94,7 +95,9 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     def lookup(self, key: bytes, req_context: Any = None) -> Any:
         """Whether a chunk is there, from what the node has answered lately; "ask again" while it is being asked."""
         self._epochs.use()
-        return lookup_result(False if self._closed or self._epochs.is_stale else self._lookups.find(key))
+        answer = False if self._closed or self._epochs.is_stale else self._lookups.find(key)
+        self._requests.note(req_context, key, answer)
+        return lookup_result(answer)
 
     def submit_load(self, job_metadata: Any) -> None:
         """Begins to read chunks into slots."""
@@ -116,8 +119,10 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
 
     def on_schedule_end(self, context: Any = None) -> None:
         """The end of a step: what its lookups have asked goes to the node."""
-        if getattr(context, "new_req_ids", None):
+        scheduled = getattr(context, "new_req_ids", None)
+        if scheduled:
             self._epochs.use()
+            self._asker.count(self._requests.scheduled(scheduled))
         self._flush()
 
     def has_pending_work(self) -> bool:
@@ -138,7 +143,9 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._be_bound()
         if self._sharing is not None:
             self._sharing.begin()
-        self._epochs.begin(getattr(req_context, "req_id", ""))
+        request_id = getattr(req_context, "req_id", "")
+        self._epochs.begin(request_id)
+        self._requests.begin(request_id)
         return request_context()
 
     def get_request_offloading_context(self, req_context: Any = None) -> Any:
@@ -147,7 +154,9 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
 
     def on_request_finished(self, req_context: Any = None) -> None:
         """A request has ended, and no job of it follows."""
-        self._epochs.end(getattr(req_context, "req_id", ""))
+        request_id = getattr(req_context, "req_id", "")
+        self._epochs.end(request_id)
+        self._asker.count(self._requests.end(request_id))
 
     def request_finished(self, req_context: Any = None) -> None:
         """What older versions call ``on_request_finished``."""
@@ -203,6 +212,10 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
 
     def _exists(self, keys: Any, seconds: float) -> Any:
         return [False] * len(keys) if self._sharing is None else self._sharing.exists(keys, seconds)
+
+    def _tell(self, asked: int, found: int) -> None:
+        if self._sharing is not None:
+            self._sharing.count(asked, found)
 
     def _load(self, keys: Any, slots: Any, seconds: float) -> Any:
         return [False] * len(keys) if self._sharing is None else self._sharing.load(keys, slots, seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -41,6 +41,10 @@ class OffloadingKVEventsConfig:
 class ReqContext:
     req_id: str
     kv_transfer_params: dict[str, Any] | None = None
+    _offload_key_positions: dict[bytes, int] = field(default_factory=dict, repr=False, init=False)
+
+    def set_offload_key_position(self, key: bytes, end_token: int) -> None:
+        self._offload_key_positions[key] = end_token
 
 
 class LookupResult(Enum):
