@@ -8,7 +8,7 @@ import { AnswerTimes } from './answer-times.js';
 import { EngineDriver } from './engine-driver.js';
 import { ENGINE_PLANS, ENGINES, type EngineName, type EnginePlan, type Reader } from './engine-plans.js';
 import { LmcacheServer } from './lmcache-server.js';
-import { clusterStatus, NodeProcess } from './node-process.js';
+import { type ClusterStatus, clusterStatus, NodeProcess } from './node-process.js';
 import { promptText } from './prompts.js';
 
 const FULL_TOKENS = 1500;
@@ -70,27 +70,27 @@ class EngineBench {
   readonly #settings: BenchSettings;
   readonly #folder: string;
   readonly #discoveryAddr: string;
+  readonly #diskDiscoveryAddr: string;
   readonly #nodes: NodeProcess[] = [];
   readonly #drivers = new Set<EngineDriver>();
   readonly #servers: LmcacheServer[] = [];
 
-  private constructor(settings: BenchSettings, folder: string, discoveryAddr: string) {
+  private constructor(settings: BenchSettings, folder: string, discoveryAddrs: readonly [string, string]) {
     this.#settings = settings;
     this.#folder = folder;
-    this.#discoveryAddr = discoveryAddr;
+    [this.#discoveryAddr, this.#diskDiscoveryAddr] = discoveryAddrs;
   }
 
   static async start(settings: BenchSettings): Promise<EngineBench> {
     const folder = await mkdtemp(join(tmpdir(), 'meshcache-engine-'));
-    const bench = new EngineBench(settings, folder, `${LOOPBACK}:${await findFreePort(systemRandom)}`);
+    const freeAddr = async () => `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+    const bench = new EngineBench(settings, folder, [await freeAddr(), await freeAddr()]);
     try {
-      await bench.#startNode('own', NODE_POOL);
-      await bench.#startNode('other', NODE_POOL);
-      await bench.#startNode('disk', DISK_NODE_POOL, {
-        disk_enabled: 'true',
-        disk_path: join(folder, 'disk'),
-        disk_size: '4gb',
-      });
+      await bench.#startNode('own', bench.#discoveryAddr, { pool: NODE_POOL });
+      await bench.#startNode('other', bench.#discoveryAddr, { pool: NODE_POOL });
+      // Alone in a cluster: otherwise its engine would read from the pool of another node.
+      const options = { disk_enabled: 'true', disk_path: join(folder, 'disk'), disk_size: '4gb' };
+      await bench.#startNode('disk', bench.#diskDiscoveryAddr, { pool: DISK_NODE_POOL, options });
       return bench;
     } catch (error) {
       await bench.close();
@@ -98,9 +98,12 @@ class EngineBench {
     }
   }
 
-  async #startNode(name: string, pool: string, options: Readonly<Record<string, string>> = {}): Promise<void> {
-    const settings = { name, pool, options, discoveryAddr: this.#discoveryAddr, folder: this.#folder };
-    this.#nodes.push(await NodeProcess.start(settings));
+  async #startNode(
+    name: string,
+    discoveryAddr: string,
+    settings: { readonly pool: string; readonly options?: Readonly<Record<string, string>> },
+  ): Promise<void> {
+    this.#nodes.push(await NodeProcess.start({ name, discoveryAddr, folder: this.#folder, ...settings }));
   }
 
   async measure(options: BenchOptions, prompts: number): Promise<AnswerTimes> {
@@ -151,7 +154,7 @@ class EngineBench {
     for (let check = 0, calm = 0; calm < CALM_CHECKS; check++) {
       if (check === CHECKS_MAX) throw new Error(`the engine still stores pages after ${CHECKS_MAX} checks`);
       await driver.ask(SMALL_PROMPT, 1);
-      const { entries } = (await clusterStatus(this.#discoveryAddr)).totals.pool;
+      const entries = (await this.#statuses()).reduce((sum, { totals }) => sum + totals.pool.entries, 0);
       calm = entries === before ? calm + 1 : 0;
       before = entries;
     }
@@ -216,9 +219,13 @@ class EngineBench {
     await driver.close();
   }
 
+  #statuses(): Promise<ClusterStatus[]> {
+    return Promise.all([this.#discoveryAddr, this.#diskDiscoveryAddr].map(clusterStatus));
+  }
+
   /** Where the nodes have found the pages that engines read. */
   async readsOfNodes(): Promise<string> {
-    const { nodes } = await clusterStatus(this.#discoveryAddr);
+    const nodes = (await this.#statuses()).flatMap((status) => status.nodes);
     const reads = nodes.map(({ node_id, reads: { local, remote, disk } }) => `${node_id} ${local}/${remote}/${disk}`);
     return `Pages read by engines of each node, own pool/other node/disk: ${reads.join(', ')}.`;
   }
