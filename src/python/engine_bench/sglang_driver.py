@@ -46,6 +46,8 @@ class SglangEngine:
             max_total_tokens=3 * max_tokens,
             chunked_prefill_size=max_tokens,
             mem_fraction_static=0.3,
+            # Engines that wait would otherwise take the processor from the one that is measured.
+            sleep_on_idle=True,
             random_seed=0,
             log_level="warning",
             **below,

@@ -54,7 +54,10 @@ ENVIRONMENTS = {
     for environment in (
         Environment("sglang-0.5.23", ("sglang==0.5.23", "dill", *_MORE), ("torch==2.14.1", "torchvision==0.29.2")),
         Environment(
-            "sglang-0.5.12.post1", ("sglang==0.5.12.post1", "dill", *_MORE), ("torch==2.11.0", "torchvision==0.26.0")
+            "sglang-0.5.12.post1",
+            ("sglang==0.5.12.post1", "dill", *_MORE),
+            # The newest kernels refuse what transformers 5.6 asks of them.
+            ("torch==2.11.0", "torchvision==0.26.0", "kernels ; python_version < '3'"),
         ),
         Environment(
             "vllm-0.32.0",
