@@ -426,6 +426,10 @@ class Engine:
         self.tree.reset()
         self.allocator.clear()
 
+    def attach_again(self) -> None:
+        """Waits until the client has gone over to other weights: until then, everything is a miss."""
+        wait_for("the client is attached", lambda: self.storage._client.is_connected)
+
     def close(self) -> None:
         self.controller.detach_storage_backend()
 

@@ -79,11 +79,20 @@ class Engine:
     def update(self, folder: str, version: str | None) -> None:
         request = UpdateWeightFromDiskReqInput(model_path=folder, weight_version=version)
         manager = self.engine.tokenizer_manager
-        found = self.engine.loop.run_until_complete(manager.update_weights_from_disk(request, None))
-        assert found[0], found
+        # The cache cannot be flushed while a request has not quite ended.
+        wait_for(
+            "the weights are updated, and the cache is flushed",
+            lambda: self.engine.loop.run_until_complete(manager.update_weights_from_disk(request, None))[0],
+        )
 
     def flush(self) -> None:
-        self.engine.flush_cache()
+        wait_for("the cache is flushed", lambda: self.engine.flush_cache().success)
+
+
+def totals(cluster: Cluster) -> dict[str, Any]:
+    """What all nodes have together."""
+    found: dict[str, Any] = json.loads(cluster.command("status", "--json"))["totals"]
+    return found
 
 
 def other_weights(folder: str) -> None:
@@ -125,26 +134,30 @@ class WholeEngineTest(unittest.TestCase):
             self.stored(cluster, 3)
             engine.update(MODEL, None)
             self.assertEqual(engine.answer(1), (old, 0), "a change without a version")
-            engine.update(folder, "v2")
-            found, cached = engine.answer(1)
-            self.assertEqual(found, new)
-            self.assertGreaterEqual(cached, PROMPT_TOKENS - PAGE_SIZE, "pages of the same version")
-            engine.engine.shutdown()
+            self.reads(cluster, engine, folder, new, engines=1)
+            # Both live to the end: a shutdown ends all children of this process, the nodes among them.
             other = Engine(b, tag, weight_version="v2")
             self.addCleanup(other.engine.shutdown)
-            other.update(folder, "v2")
-            found, cached = other.answer(1)
-            self.assertEqual(found, new)
-            self.assertGreaterEqual(cached, PROMPT_TOKENS - PAGE_SIZE, "from the other engine's node")
+            self.reads(cluster, other, folder, new, engines=2)
+
+    def reads(self, cluster: Cluster, engine: Engine, folder: str, answer: list[int], *, engines: int) -> None:
+        """The pages of this version come from the storage, as soon as the engine has attached to its node again."""
+
+        def are_read() -> bool:
+            # An update drops the engine's own cache.
+            engine.update(folder, "v2")
+            wait_for("the engine has attached", lambda: totals(cluster)["clients"] == engines)
+            found, cached = engine.answer(1)
+            self.assertEqual(found, answer)
+            return cached >= PROMPT_TOKENS - PAGE_SIZE
+
+        wait_for("pages of the same version are read", are_read)
 
     def stored(self, cluster: Cluster, prompts: int) -> None:
         """Waits until the pages of so many prompts are stored: SGLang does that behind the answer."""
         pages = prompts * PROMPT_TOKENS // PAGE_SIZE
 
-        def are_there() -> bool:
-            return bool(json.loads(cluster.command("status", "--json"))["totals"]["pool"]["entries"] >= pages)
-
-        wait_for(f"{pages} pages are stored", are_there)
+        wait_for(f"{pages} pages are stored", lambda: totals(cluster)["pool"]["entries"] >= pages)
 
 
 if __name__ == "__main__":
