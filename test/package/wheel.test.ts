@@ -99,6 +99,7 @@ built(`package: the wheel has client, command and addon, and no other file${whyN
     /^meshcache\/_node\/build\/native\/meshcache\.node(\.sha256)?$/,
     /^meshcache\/_node\/build\/python\/(pyproject\.toml|README\.md|LICENSE|backend\.py|platform_tag\.py)$/,
     /^meshcache\/_node\/build\/python\/meshcache\/(\w+\/)?(\w+\.py|py\.typed)$/,
+    /^meshcache\/_node\/build\/python\/engine_bench\/(stand_ins\/\w+\/)?\w+\.py$/,
     /^meshcache-[\w.]+\.dist-info\/(METADATA|WHEEL|RECORD|entry_points\.txt|licenses\/LICENSE(-packages\.txt)?)$/,
   ];
   t.deepEqual(
