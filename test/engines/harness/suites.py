@@ -58,7 +58,7 @@ def variables(environment: Environment, model: Path) -> dict[str, str]:
     """The environment variables of a test's process."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MESHCACHE_", "PYTHON"))}
     kept = {name: os.environ[name] for name in ("MESHCACHE_TEST_PATIENCE",) if name in os.environ}
-    folders = [ROOT / "build" / "python", ENGINES, ENGINES / "stand_ins"]
+    folders = [ROOT / "build" / "python", ENGINES, ROOT / "build" / "python" / "engine_bench" / "stand_ins"]
     return {
         **inherited,
         **kept,
