@@ -26,6 +26,8 @@ from lmcache.integration.vllm import vllm_multi_process_adapter as vllm_adapters
 
 BLOCK_TOKENS = 16
 CHUNK_TOKENS = 256
+#: As many as tokens of a block: LMCache reads such a cache alike whichever of the two it takes to come first, which it asks vLLM.
+HEADS = BLOCK_TOKENS
 LAYERS = 2
 BLOCKS = 160
 MODEL = "example/model"
@@ -33,6 +35,7 @@ FACTS = {"engine": "vllm"}
 PORT_ATTEMPTS = 5
 
 _request_ids = itertools.count(1)
+_instance_ids = itertools.count(os.getpid() << 16)
 
 
 def version() -> tuple[int, ...]:
@@ -197,7 +200,6 @@ class Engine:
         *,
         model: str = MODEL,
         dtype: torch.dtype = torch.float16,
-        heads: int = 4,
         head: int = 32,
         salt: str = "",
         world_size: int = 1,
@@ -225,8 +227,10 @@ class Engine:
         urls = [server.url] if "server_urls" in inspect.signature(scheduler).parameters else server.url
         self._scheduler = scheduler(urls, self._context, model, BLOCK_TOKENS, strategy)
         self._worker = worker(server.url, self._context, model, BLOCK_TOKENS, strategy)
+        # LMCache 0.4 takes the process for the engine; here one process has several.
+        self._worker.instance_id = next(_instance_ids)
         self.cache = {
-            f"layer_{number}": torch.zeros(2, BLOCKS, BLOCK_TOKENS, heads, head, dtype=dtype)
+            f"layer_{number}": torch.zeros(2, BLOCKS, BLOCK_TOKENS, HEADS, head, dtype=dtype)
             for number in range(LAYERS)
         }
         self._worker.register_kv_caches(self.cache)
