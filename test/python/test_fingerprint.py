@@ -11,6 +11,7 @@ import sglang_node
 from sglang_node import COMMAND, Node
 from support import PATIENCE_SECONDS, NodeTest, shared_memory, wait_for
 from meshcache import Client, Namespace
+from meshcache.lmcache import MeshCacheConnector
 
 PAGE = 4096
 
@@ -126,6 +127,15 @@ class FingerprintTest(NodeTest):
         self.assertEqual(ended.returncode, 1)
         self.assertIn("no client named nobody is attached", ended.stderr)
         self.assertEqual(run("follower", "two words").returncode, 2)
+
+    def test_an_adapter_that_is_told_goes_over_itself(self) -> None:
+        connector = MeshCacheConnector(client_socket=self.real.client_socket, tag=self.id(), fingerprint="v1")
+        self.addCleanup(connector.close)
+        teller = self.engine("teller", "v1")
+        wait_for("it is told", lambda: teller.tell_fingerprint("lmcache", "v2") == 1)
+        # Cause: the client went over by itself, and the adapter went on with the epoch of the former weights.
+        wait_for("its weights are the new ones", lambda: connector._weights.fingerprint == "v2")
+        wait_for("so is its namespace", lambda: "v2" in str(connector._client._settings.namespace))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class Client:
         required         raise NotAvailable when there is no node now
         end_frozen_node  in direct mode, end the process of a node that has not let go of memory `fence_timeout` seconds after
                          the deadline. Without this, "auto" does not go direct, and mode "direct" blocks until the node ends
-        on_fingerprint   called, in a thread of the client's, when somebody tells this client the fingerprint of its weights (`meshcache
+        on_fingerprint   called, in a thread of its own, when somebody tells this client the fingerprint of its weights (`meshcache
                          fingerprint`); None: the client goes over to it by itself, as with `set_fingerprint`
         """
         self._closed = True

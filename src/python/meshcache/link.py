@@ -14,7 +14,7 @@ from typing import Final
 
 from ._memory.region import Region
 from ._memory.staging import Staging
-from ._wire.connection import ANSWERED, LOST, PENDING, Call
+from ._wire.connection import ANSWERED, LOST, PENDING, Call, Connection
 from .attachment import Attachment, AttachError, Refused
 from .counters import Counters
 from .settings import Settings
@@ -25,7 +25,7 @@ _LAST_DELAY_SECONDS: Final = 2.0
 _GOOD_SECONDS: Final = 2.0
 #: How often answers that nobody waits for are looked at, and a node that is silent.
 _TICK_SECONDS: Final = 0.05
-_IDLE_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 1.0
 #: A silent node's connection is given up after this.
 _SILENT_SECONDS: Final = 2.0
 #: How often proof is looked for that a lost connection's requests have ended.
@@ -329,8 +329,13 @@ class Link:
             is_busy = connection.abandoned > 0 or connection.silent
             events = dict(poll.poll((_TICK_SECONDS if is_busy else _IDLE_SECONDS) * 1000))
             self._drain_wake()
-            for fingerprint in connection.take_fingerprints():
-                self._tell(fingerprint)
+            if not events:
+                connection.listen()
+            if connection.has_fingerprints:
+                # An adapter may wait for calls under way, which need this thread.
+                threading.Thread(
+                    target=self._follow, args=(connection,), name="meshcache-fingerprint", daemon=True
+                ).start()
             if connection.closed:
                 return
             if connection.fileno() in events:
@@ -344,11 +349,13 @@ class Link:
             elif monotonic() - silent_since > _SILENT_SECONDS:
                 connection.fail("the node is silent")
 
-    def _tell(self, fingerprint: str | None) -> None:
-        try:
-            self._on_fingerprint(fingerprint)
-        except Exception:
-            self._settings.logger.exception("a fingerprint was told, and going over to it has failed")
+    def _follow(self, connection: Connection) -> None:
+        with self._follow_lock:
+            for fingerprint in connection.take_fingerprints():
+                try:
+                    self._on_fingerprint(fingerprint)
+                except Exception:
+                    self._settings.logger.exception("a fingerprint was told, and going over to it has failed")
 
     def _lose(self, attachment: Attachment) -> None:
         connection = attachment.connection
@@ -393,6 +400,7 @@ class Link:
         """A fresh start: no thread, no connection, and locks that nobody holds."""
         self._start_lock = threading.Lock()
         self._attach_lock = threading.RLock()
+        self._follow_lock = threading.Lock()
         self._tried = threading.Event()
         self._thread = None
         self._unfenced: list[Attachment] = []

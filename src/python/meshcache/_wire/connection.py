@@ -98,6 +98,16 @@ class Connection:
         """Descriptor of the socket."""
         return self._sock.fileno()
 
+    def listen(self) -> None:
+        """Takes what the node has said unasked, when no call is under way: no other thread reads then."""
+        if not self._pending:
+            self._read(lambda: self._read_until(None, 0.0, to_end=True))
+
+    @property
+    def has_fingerprints(self) -> bool:
+        """Whether the node has told a fingerprint that nobody has taken."""
+        return len(self._fingerprints) > 0
+
     def take_fingerprints(self) -> list[str | None]:
         """The fingerprints that the node has told since the last call, oldest first; None: none."""
         with self._lock:

@@ -70,6 +70,7 @@ class MeshCacheConnector:
             fence_timeout=settings.fence_seconds,
             staging_bytes=settings.staging_bytes,
             logger=logger,
+            on_fingerprint=self._follow,
         )
         facts.warn(logger, WHERE_SET)
         self._epochs = Epochs(self._weights, self._client.set_fingerprint)
@@ -137,6 +138,9 @@ class MeshCacheConnector:
         if has_changed:
             logger.info("pages are those of the weights %s from now on", self._weights.fingerprint)
         return has_changed
+
+    def _follow(self, fingerprint: str | None) -> None:
+        self.set_fingerprint(fingerprint)
 
     def registered(self, registration: Registration) -> None:
         """What engines register counts for the keys of pages only."""

@@ -146,6 +146,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 required=self._settings.required,
                 end_frozen_node=self._settings.end_frozen_node,
                 logger=logger,
+                on_fingerprint=self.set_fingerprint,
             )
             try:
                 memory = Memory(client)

@@ -66,6 +66,7 @@ class Sharing:
             fence_timeout=settings.fence_seconds,
             staging_bytes=max(DEFAULT_STAGING_BYTES, 2 * pool.slot_bytes),
             logger=logger,
+            on_fingerprint=self.told,
         )
         try:
             self._region = pool.register(self._client, view)
