@@ -6,11 +6,13 @@ import json
 import subprocess
 import threading
 import unittest
+import unittest.mock
 
 import sglang_node
 from sglang_node import COMMAND, Node
 from support import PATIENCE_SECONDS, NodeTest, shared_memory, wait_for
 from meshcache import Client, Namespace
+from meshcache.settings import Settings
 from meshcache.lmcache import MeshCacheConnector
 
 PAGE = 4096
@@ -92,6 +94,29 @@ class FingerprintTest(NodeTest):
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
         self.assertEqual(wrong, [])
+
+    def test_two_threads_that_tell_it_at_once_leave_one_fingerprint(self) -> None:
+        client = self.engine("both", "v0")
+        self.is_set(client, "page", b"old")
+        use, has_begun, may_go_on = client._link.use, threading.Event(), threading.Event()
+
+        def slow(settings: Settings) -> None:
+            if threading.current_thread() is first:
+                has_begun.set()
+                may_go_on.wait(PATIENCE_SECONDS)
+            use(settings)
+
+        first, second = (threading.Thread(target=client.set_fingerprint, args=(name,)) for name in ("v1", "v2"))
+        with unittest.mock.patch.object(client._link, "use", slow):
+            first.start()
+            self.assertTrue(has_begun.wait(PATIENCE_SECONDS))
+            second.start()
+            # It waits for the first one, or has overtaken it by then.
+            second.join(0.1)
+            may_go_on.set()
+            for thread in (first, second):
+                thread.join(PATIENCE_SECONDS)
+        self.assertEqual(client._link._settings, client._settings)
 
     def test_what_cannot_be_is_refused(self) -> None:
         client = self.engine("refused", "v1")

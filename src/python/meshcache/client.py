@@ -129,17 +129,19 @@ class Client:
         text that is no fingerprint, and for a client whose namespace is that of the node's configuration.
         """
         self._check_open()
-        namespace = self._settings.namespace
-        if namespace is None:
-            raise ValueError(
-                "this client has the namespace of the node's configuration: make it with a namespace of its own"
+        # Two threads may tell it at once: the client and its link must end up with the same fingerprint.
+        with self._link.changing:
+            namespace = self._settings.namespace
+            if namespace is None:
+                raise ValueError(
+                    "this client has the namespace of the node's configuration: make it with a namespace of its own"
+                )
+            if fingerprint == namespace.fingerprint:
+                return
+            self._settings = dataclasses.replace(
+                self._settings, namespace=dataclasses.replace(namespace, fingerprint=fingerprint)
             )
-        if fingerprint == namespace.fingerprint:
-            return
-        self._settings = dataclasses.replace(
-            self._settings, namespace=dataclasses.replace(namespace, fingerprint=fingerprint)
-        )
-        self._link.use(self._settings)
+            self._link.use(self._settings)
 
     def tell_fingerprint(self, client: str, fingerprint: str | None, *, timeout: float | None = None) -> int | None:
         """Tells the attached clients of this name, such as an engine whose weights have changed, which fingerprint they have.

@@ -80,6 +80,11 @@ class Link:
             return None
         return None if attachment.connection.closed else attachment
 
+    @property
+    def changing(self) -> contextlib.AbstractContextManager[bool]:
+        """Held while the settings change, in the client and here."""
+        return self._attach_lock
+
     def use(self, settings: Settings) -> None:
         """Leaves the node, and attaches again with other settings. No request is made under the former ones when this has returned."""
         with self._attach_lock:
