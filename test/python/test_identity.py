@@ -172,6 +172,16 @@ class ModelFilesTest(unittest.TestCase):
             found += self.digests(self.model(f"changed-{at}", model__safetensors=safetensors(changed)))
         self.assertEqual(len(set(found)), 2 + len(self.tensors))
 
+    def test_code_and_processors_of_a_model_and_any_kind_of_weights_count(self) -> None:
+        kinds = ("modeling_own__py", "preprocessor_config__json", "video_preprocessor_config__json", "model__tensors")
+        for name in kinds:
+            with self.subTest(name):
+                one, same, other = self.digests(
+                    *(self.model(f"{name}-{at}", **{name: data}) for at, data in enumerate((b"1", b"1", b"2")))
+                )
+                self.assertEqual(one, same)
+                self.assertNotEqual(one, other)
+
     def test_of_large_weights_each_tensor_is_sampled(self) -> None:
         with unittest.mock.patch.object(model_files, "WHOLE_MAX_BYTES", 1000):
             found = self.digests(self.model("one"), self.model("same"))
@@ -212,6 +222,9 @@ class ModelFilesTest(unittest.TestCase):
             for model, revision in (("org/name", "other"), ("org/else", None), ("/org/name", None), ("a/b/c", None)):
                 self.assertIsNone(model_files.local_folder(model, revision))
             self.assertEqual(model_files.local_folder(self.root), self.root)
+            # The engine may keep downloads elsewhere, and what is here may be old.
+            self.assertIsNone(model_files.local_folder("org/name", None, os.path.join(self.root, "downloads")))
+        self.assertEqual(model_files.local_folder("org/name", None, cache), os.path.join(snapshots, "c0ffee"))
 
 
 if __name__ == "__main__":

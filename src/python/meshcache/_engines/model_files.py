@@ -17,23 +17,34 @@ _FILE_SAMPLES: Final = 1024
 _CHUNK_BYTES: Final = 1 << 20
 _HEADER_MAX_BYTES: Final = 256 << 20
 
-_WEIGHT_ENDINGS: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
-#: Beside the weights, all that changes what a model computes from the same tokens.
+_WEIGHT_ENDINGS: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".tensors", ".ckpt")
+#: Beside the weights, all that changes what a model computes from the same tokens and media.
 _CONFIG_NAMES: Final = frozenset(
-    {"config.json", "adapter_config.json", "params.json", "hf_quant_config.json", "quantize_config.json"}
+    {
+        "config.json",
+        "adapter_config.json",
+        "params.json",
+        "hf_quant_config.json",
+        "quantize_config.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+        "video_preprocessor_config.json",
+    }
 )
+#: Code that comes with a model computes it where the engine is told to trust it.
+_CODE_ENDING: Final = ".py"
 
 
 def folder_digest(folder: str | os.PathLike[str]) -> str | None:
     """A fingerprint of the model in this folder: equal for equal files, wherever the folder lies. None: it has no weights.
 
-    Counted are the configuration, and name, size and content of each file of weights: all of the content up to ``WHOLE_MAX_BYTES``, else samples of each
+    Counted are the configuration, the model's own code, and name, size and content of each file of weights: all of the content up to ``WHOLE_MAX_BYTES``, else samples of each
     tensor at its start, in its middle and at its end. Raises OSError.
     """
     names = sorted(
         name
         for name in os.listdir(folder)
-        if name.endswith(_WEIGHT_ENDINGS) or name.endswith(".index.json") or name in _CONFIG_NAMES
+        if name.endswith((*_WEIGHT_ENDINGS, ".index.json", _CODE_ENDING)) or name in _CONFIG_NAMES
     )
     weights = [name for name in names if name.endswith(_WEIGHT_ENDINGS)]
     if not weights:
@@ -104,16 +115,17 @@ def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]] | None:
     return heads + sorted(span for span in spans if span[0] < span[1])
 
 
-def local_folder(model: str, revision: str | None = None) -> str | None:
+def local_folder(model: str, revision: str | None = None, cache: str | None = None) -> str | None:
     """The folder of a model on this machine: the folder that is named, or the downloaded snapshot of a repository of the Hugging Face hub; None: neither.
 
-    The layout of the hub's cache is that of the package huggingface_hub: ``models--ORG--NAME/{refs,snapshots}``.
+    ``cache``: where the engine keeps its downloads; None: where the package huggingface_hub keeps them, whose layout it is:
+    ``models--ORG--NAME/{refs,snapshots}``.
     """
     if os.path.isdir(model):
         return model
     if model.count("/") > 1 or os.path.isabs(model):
         return None
-    repository = os.path.join(_hub_cache(), "models--" + model.replace("/", "--"))
+    repository = os.path.join(cache or _hub_cache(), "models--" + model.replace("/", "--"))
     snapshots = os.path.join(repository, "snapshots")
     wanted = revision or "main"
     try:
