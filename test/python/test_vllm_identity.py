@@ -89,8 +89,22 @@ class IdentityTest(unittest.TestCase):
             {"cache__kv_cache_dtype_skip_layers": ["0"]},
             {"attention__backend": "FLASHINFER"},
             {"attention__backend_per_kind": {"mla": "FLASHMLA"}},
-            {"model__multimodal_config": SimpleNamespace(mm_processor_kwargs={"size": 1}, video_pruning_rate=None)},
-            {"model__multimodal_config": SimpleNamespace(mm_processor_kwargs=None, video_pruning_rate=None)},
+            {
+                "model__multimodal_config": SimpleNamespace(
+                    mm_processor_kwargs={"size": 1},
+                    video_pruning_rate=None,
+                    video_pruning_method="evs",
+                    mm_encoder_attn_dtype=None,
+                )
+            },
+            {
+                "model__multimodal_config": SimpleNamespace(
+                    mm_processor_kwargs=None,
+                    video_pruning_rate=None,
+                    video_pruning_method="evs",
+                    mm_encoder_attn_dtype=None,
+                )
+            },
         ]
         spaces = [self.shared(newer(spec)) for spec in specs] + [self.shared(newer(**config)) for config in configs]
         spaces += [

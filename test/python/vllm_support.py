@@ -96,11 +96,12 @@ def model_facts(**changes: Any) -> dict[str, Any]:
             "code_revision": None,
             "quantization": None,
             "quantization_config": None,
+            "model_class_overrides": {},
             "max_model_len": 4096,
             "multimodal_config": None,
             "is_hybrid": False,
         },
-        "load": {"load_format": "auto", "model_loader_extra_config": {}},
+        "load": {"load_format": "auto", "model_loader_extra_config": {}, "download_dir": None, "ignore_patterns": []},
         "cache": {
             "cache_dtype": "auto",
             "block_size": 16,
@@ -108,14 +109,14 @@ def model_facts(**changes: Any) -> dict[str, Any]:
             "kv_cache_dtype_skip_layers": [],
             "prefix_caching_hash_algo": "sha256",
         },
-        "attention": {"backend": None, "backend_per_kind": {}},
+        "attention": {"backend": None, "backend_per_kind": {}, "indexer_kv_dtype": "auto"},
     }
     parts = {
         f"{part}_config": SimpleNamespace(**{name: changes.pop(f"{part}__{name}", fields[name]) for name in fields})
         for part, fields in usual.items()
     }
     assert not changes, f"no such facts: {changes}"
-    return {**parts, "speculative_config": None, "lora_config": None}
+    return {**parts, "speculative_config": None, "lora_config": None, "additional_config": {}}
 
 
 def vllm_config(spec: Any, **changes: Any) -> Any:

@@ -32,7 +32,7 @@ LOGGER = "meshcache.sglang"
 #: The identity of the same pages in every release of SGLang that is tested.
 SAME_TEXT = (
     "sglang/1 adapters=none compute=bfloat16 config=name:dummy context=none cp=0/1 dcp=0/1 draft=none dtype=bfloat16 first_layer=0 format=none "
-    "head_dim=32 heads=4 kind=heads kv_scales=none layers=4 load=auto overrides=none page=16 pieces=2x16384 quantization=none revision=none "
+    "head_dim=32 heads=4 kind=heads kv_scales=none layers=4 load=auto options=none overrides=none page=16 pieces=2x16384 quantization=none revision=none "
     "storage=page_first"
 )
 
@@ -109,6 +109,9 @@ class IdentityTest(unittest.TestCase):
             {"json_model_override_args": '{"rope_theta": 5}'},
             {"context_length": 1 << 20},
             {"quantization": "fp8"},
+            {"forward_hooks": [{"name": "scale", "hook_factory": "own:scale"}]},
+            {"dllm_algorithm": "LowConfidence"},
+            {"enable_precise_embedding_interpolation": True},
             {"weight_version": "other"},
             {"extra": {"fingerprint": "other"}},
             {"extra": {"tag": "other"}},
@@ -161,6 +164,44 @@ class IdentityTest(unittest.TestCase):
         configured, trained = self.model("x", 2, b"weights"), self.model("y", 1, b"others")
         for other in (configured, trained):
             self.assertEqual(self.shares({"model_path": one}, {"model_path": other}), 0)
+
+    def test_experts_on_the_cpu(self) -> None:
+        """Their weights are others than those of the model."""
+        one, same, other = (self.model(f"experts-{at}", 1, data) for at, data in enumerate((b"x", b"x", b"y")))
+        usual: dict[str, Any] = {"kt_weight_path": one}
+        cases: list[tuple[dict[str, Any], dict[str, Any], int]] = [
+            ({}, usual, 0),
+            (usual, {"kt_weight_path": same}, PAGES),
+            (usual, {"kt_weight_path": other}, 0),
+            (usual, {**usual, "kt_method": "AMXINT8"}, 0),
+        ]
+        for writer, reader, pages in cases:
+            with self.subTest(reader):
+                self.assertEqual(self.shares(writer, reader), pages)
+
+    def test_adapters_of_the_start(self) -> None:
+        """SGLang has them as texts or mappings, and as objects once it has resolved its arguments."""
+        if lab.HAS_HIRADIX:
+            self.skipTest("adapters are refused")
+        more = {"enable_lora": True, "max_lora_rank": 8, "lora_target_modules": ["q_proj"]}
+        folder = self.model("adapter", 1, b"x")
+        named = {**more, "lora_paths": [f"name={folder}"]}
+        told = {**more, "lora_paths": [{"lora_name": "name", "lora_path": folder}]}
+        self.assertEqual(self.shares(named, named), PAGES)
+        self.assertEqual(self.shares(named, told), PAGES)
+        self.assertEqual(self.shares(named, {}), 0)
+        self.tag = lab.new_tag()
+        self.assertEqual(self.engine(**named).store(self.keys), PAGES)
+        self.model("adapter", 1, b"y")
+        self.assertEqual(self.engine(**named).found(self.keys), 0, "its files were replaced")
+
+    def test_models_of_the_other_hub(self) -> None:
+        with mock.patch.dict(os.environ):
+            os.environ.pop("SGLANG_USE_MODELSCOPE", None)
+            self.assertEqual(self.engine().store(self.keys), PAGES)
+            self.assertEqual(self.engine().found(self.keys), PAGES)
+            os.environ["SGLANG_USE_MODELSCOPE"] = "true"
+            self.assertEqual(self.engine().found(self.keys), 0)
 
     def test_a_fact_that_cannot_be_read(self) -> None:
         """Each is taken away on both sides: nothing tells whether they are the same."""

@@ -6,12 +6,16 @@ import logging
 import os
 import shutil
 import unittest
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import torch
 from configurations import HAS_LAYOUT, Case, attention, latent, model_folder, namespace, tier_of, tier_types
-from vllm.config import ModelConfig
+from vllm.config import AttentionConfig, ModelConfig, MultiModalConfig
+
+#: What this version can be told of images, sounds and videos.
+OF_MEDIA = MultiModalConfig.__dataclass_fields__
 
 LONG_ROPE = {
     "rope_type": "longrope",
@@ -24,6 +28,17 @@ LONG_ROPE = {
 
 def _scales(config: Any) -> None:
     config.cache_config.calculate_kv_scales = True
+
+
+def _pruning(method: str) -> Callable[[Any], None]:
+    """An engine that leaves out tokens of videos, chosen in this way."""
+
+    def change(config: Any) -> None:
+        config.model_config.multimodal_config = MultiModalConfig(video_pruning_rate=0.5)
+        if "video_pruning_method" in OF_MEDIA:
+            config.model_config.multimodal_config.video_pruning_method = method
+
+    return change
 
 
 #: Engines that differ from the usual one in one fact.
@@ -47,6 +62,9 @@ APART = {
     "fingerprint": Case(tier={"fingerprint": "other"}),
     "skipped layers": Case(change=lambda config: setattr(config.cache_config, "kv_cache_dtype_skip_layers", ["0"])),
     "backend": Case(change=lambda config: setattr(config.attention_config, "backend", "FLASHINFER")),
+    "files left out": Case(change=lambda config: setattr(config.load_config, "ignore_patterns", ["model-2*"])),
+    "plug-in": Case(change=lambda config: setattr(config, "additional_config", {"order": "nz"})),
+    "pruning": Case(change=_pruning("evs")),
 }
 if HAS_LAYOUT:
     APART |= {
@@ -56,6 +74,16 @@ if HAS_LAYOUT:
     }
 else:
     APART |= {"layout": Case(environment={"VLLM_KV_CACHE_LAYOUT": "NHD"})}
+
+if "model_class_overrides" in ModelConfig.__dataclass_fields__:
+    APART["classes"] = Case(
+        change=lambda config: setattr(config.model_config, "model_class_overrides", {"LlamaForCausalLM": "own:Llama"})
+    )
+if "indexer_kv_dtype" in AttentionConfig.__dataclass_fields__:
+    APART["indexer"] = Case(change=lambda config: setattr(config.attention_config, "indexer_kv_dtype", "mxfp4"))
+    APART["other indexer"] = Case(change=lambda config: setattr(config.attention_config, "indexer_kv_dtype", "nvfp4"))
+if "video_pruning_method" in OF_MEDIA:
+    APART["other pruning"] = Case(change=_pruning("vidcom2"))
 
 #: Engines that share with the usual one.
 TOGETHER = {

@@ -28,6 +28,21 @@ _NONE: Final = "none"
 _QUANTIZATION: Final = ("quantization", "torchao_config", "modelopt_quant", "quantize_and_serve", "rl_quant_profile")
 
 
+#: Arguments that change what is computed from the same weights and tokens. Those that are not given are left out.
+_COMPUTING: Final = (
+    "dllm_algorithm",
+    "dllm_algorithm_config",
+    "enable_precise_embedding_interpolation",
+    "forward_hooks",
+    "kt_max_deferred_experts_per_token",
+    "kt_method",
+    "kt_num_gpu_experts",
+    "kt_weight_path",
+)
+#: Arguments that count only with another one: they have defaults of their own.
+_ONLY_WITH: Final = {"kt_method": "kt_weight_path"}
+
+
 def head_parts(config: Any, pool: Any) -> list[str]:
     """What follows the key of a page in the keys of its parts, when heads are split; else nothing.
 
@@ -139,8 +154,19 @@ def initial_fingerprint(settings: Settings) -> str | None:
     except Exception:
         # The configuration is a fact that cannot be read either: the engine shares with nobody.
         return None
-    folder = local_folder(path, revision)
+    folder = _folder(path, revision, framework.given("download_dir"))
     return None if folder is None else folder_digest(folder)
+
+
+def _folder(path: str, revision: str | None, cache: str | None = None) -> str | None:
+    """The folder of a model on this machine. ``cache``: where SGLang was told to keep downloads."""
+    # Both hubs may have a model of this name, and a download from the other one says nothing.
+    return None if _is_of_other_hub() and not os.path.isdir(path) else local_folder(path, revision, cache)
+
+
+def _is_of_other_hub() -> bool:
+    """Whether SGLang takes models by name from ModelScope."""
+    return os.environ.get("SGLANG_USE_MODELSCOPE", "").lower() in ("true", "1", "yes", "y")
 
 
 def _read_model(facts: Facts, pool: Any) -> None:
@@ -155,6 +181,7 @@ def _read_model(facts: Facts, pool: Any) -> None:
         "quantization": (_quantization, "--quantization"),
         "kv_scales": (_kv_scales, "--quantization-param-path"),
         "compute": (lambda: _compute_dtype(pool), "--dtype"),
+        "options": (_options, ", ".join(f"--{name.replace('_', '-')}" for name in _COMPUTING)),
         "adapters": (_adapters, "--lora-paths"),
         "draft": (lambda: draft_model() if draft_layers(pool) else _NONE, "--speculative-draft-model-path"),
     }
@@ -170,11 +197,11 @@ def _config() -> Any:
         return config
     if os.path.exists(path) and not os.path.isdir(path):
         raise Unreadable(f"the model is the single file {path}")
-    return f"name:{path}"
+    return f"modelscope:{path}" if _is_of_other_hub() else f"name:{path}"
 
 
 def _config_of(path: str, revision: str | None) -> Mapping[str, Any] | None:
-    folder = local_folder(path, revision)
+    folder = _folder(path, revision)
     if folder is None:
         return None
     with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
@@ -216,11 +243,27 @@ def _quantization() -> Any:
     return given.pop("quantization") if list(given) == ["quantization"] else given or _NONE
 
 
+def _options() -> Any:
+    given = {name: framework.given(name) for name in _COMPUTING}
+    found = {name: value for name, value in given.items() if value and given.get(_ONLY_WITH.get(name, name))}
+    # The same path may have another content on another host.
+    if "dllm_algorithm_config" in found:
+        found["dllm_algorithm_config"] = _file_digest(found["dllm_algorithm_config"])
+    if "kt_weight_path" in found:
+        digest = folder_digest(found["kt_weight_path"])
+        if digest is None:
+            raise Unreadable(f"there are no weights in {found['kt_weight_path']}")
+        found["kt_weight_path"] = digest
+    return found or _NONE
+
+
 def _kv_scales() -> str:
     path = framework.given("quantization_param_path")
-    if not path:
-        return _NONE
-    with open(path, "rb") as file:
+    return _file_digest(path) if path else _NONE
+
+
+def _file_digest(path: Any) -> str:
+    with open(str(path), "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
 
@@ -242,8 +285,8 @@ def _uses_adapters() -> bool:
 def _adapters() -> Any:
     """The adapters that the server starts with: SGLang makes their keys of name and path. Those that are loaded later have random keys."""
     adapters: dict[str, str] = {}
-    for given in framework.given("lora_paths") or ():
-        name, path = attribute(given, "lora_name"), attribute(given, "lora_path")
+    for given in framework.in_effect("lora_paths") or ():
+        name, path = _adapter_of(given)
         if name is None or path is None:
             raise Unreadable(f"the adapter {given!r} has no name or no path")
         folder = local_folder(str(path))
@@ -254,6 +297,16 @@ def _adapters() -> Any:
     return adapters or _NONE
 
 
+def _adapter_of(given: Any) -> tuple[Any, Any]:
+    """Name and path of an adapter in any form that SGLang has for it: ``NAME=PATH``, ``PATH``, a mapping, or an object of its own."""
+    if isinstance(given, str):
+        name, _, path = given.partition("=")
+        return name, path or name
+    if isinstance(given, Mapping):
+        return given.get("lora_name"), given.get("lora_path")
+    return attribute(given, "lora_name"), attribute(given, "lora_path")
+
+
 def draft_model() -> list[str]:
     """The model that speculates. Without a path of its own it is a part of the target."""
     names = ("speculative_algorithm", "speculative_draft_load_format", "speculative_draft_model_quantization")
@@ -262,7 +315,7 @@ def draft_model() -> list[str]:
     if not path:
         return [*parts, "target"]
     revision = framework.given("speculative_draft_model_revision")
-    folder = local_folder(str(path), revision)
+    folder = _folder(str(path), revision, framework.given("download_dir"))
     digest = None if folder is None else folder_digest(folder)
     return [*parts, digest or f"name:{path}", str(revision)]
 

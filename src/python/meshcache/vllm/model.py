@@ -21,6 +21,8 @@ _DIGEST_BYTES: Final = 16
 _LOADING_SPEED: Final = frozenset(
     {"concurrency", "distributed", "enable_multithread_load", "memory_limit", "num_threads"}
 )
+#: Files that vLLM does not load unless it is told otherwise.
+_NOT_LOADED: Final = ["original/**/*"]
 #: Kinds of RoPE whose factors follow from the length that the engine was started for.
 _LENGTH_ROPES: Final = frozenset({"longrope", "su"})
 #: Ways of drafting that keep no KV.
@@ -43,7 +45,7 @@ def add_model_facts(facts: Facts, config: Any) -> None:
     facts.read("draft", lambda: _draft(_declared(config, "speculative_config")), where="VllmConfig.speculative_config")
     facts.read("media", lambda: _media(config.model_config), where="ModelConfig.multimodal_config")
     facts.read("attention", lambda: _attention(config.attention_config), where="AttentionConfig.backend")
-    facts.read("device", _device, where="vllm.platforms.current_platform")
+    facts.read("device", lambda: _device(config), where="vllm.platforms.current_platform")
 
 
 #: The names of the facts that ``add_model_facts`` adds.
@@ -67,7 +69,7 @@ MODEL_FACTS: Final = (
 
 def files_digest(config: Any) -> str | None:
     """A fingerprint of the model's files; None: they are not on this host. Raises OSError for files that cannot be read."""
-    folder = _folder(config.model_config.model, config.model_config.revision)
+    folder = _folder(config.model_config.model, config.model_config.revision, config.load_config.download_dir)
     return None if folder is None else folder_digest(folder)
 
 
@@ -96,9 +98,17 @@ def _declared(owner: Any, name: str) -> Any:
     return getattr(owner, name)
 
 
-def _folder(model: str, revision: str | None) -> str | None:
-    """The folder in which a model's files lie, also when the model is one file."""
-    return os.path.dirname(os.path.abspath(model)) if os.path.isfile(model) else local_folder(model, revision)
+def _folder(model: str, revision: str | None, cache: str | None = None) -> str | None:
+    """The folder in which a model's files lie, also when the model is one file. ``cache``: where vLLM was told to keep downloads."""
+    if os.path.isfile(model):
+        return os.path.dirname(os.path.abspath(model))
+    # Both hubs may have a model of this name, and a download from the other one says nothing.
+    return None if _is_of_other_hub() and not os.path.isdir(model) else local_folder(model, revision, cache)
+
+
+def _is_of_other_hub() -> bool:
+    """Whether vLLM takes models by name from ModelScope."""
+    return bool(getattr(imported("vllm.envs"), "VLLM_USE_MODELSCOPE", False))
 
 
 def _json_of(model_config: Any) -> Any:
@@ -125,8 +135,8 @@ def _compute_dtype(model_config: Any) -> Any:
 def _config_digest(model_config: Any) -> str:
     value = _json_of(model_config)
     if value is None:
-        # The name and the revision say which configuration it is.
-        return "named"
+        # The hub, the name and the revision say which configuration it is.
+        return "named-modelscope" if _is_of_other_hub() else "named"
     if isinstance(value, dict):
         value.pop("_name_or_path", None)
     text = json.dumps(value, sort_keys=True).encode()
@@ -137,7 +147,8 @@ def _overrides(model_config: Any) -> Any:
     given = model_config.hf_overrides
     if callable(given):
         raise Unreadable("it is a function, which has no text")
-    return dict(given) or NONE
+    classes = _declared(model_config, "model_class_overrides")
+    return [dict(given), dict(classes)] if classes else dict(given) or NONE
 
 
 def _revision(model_config: Any) -> Any:
@@ -170,6 +181,9 @@ def _load(load_config: Any) -> Any:
     if not isinstance(more, Mapping):
         raise Unreadable("model_loader_extra_config is an object, which has no text")
     which = {name: value for name, value in more.items() if name not in _LOADING_SPEED}
+    left_out = _declared(load_config, "ignore_patterns")
+    if left_out and left_out != _NOT_LOADED:
+        which["ignore_patterns"] = left_out
     return [kind, which] if which else kind
 
 
@@ -235,7 +249,13 @@ def _media(model_config: Any) -> Any:
     media = model_config.multimodal_config
     if media is None:
         return NONE
-    given = {"processor": media.mm_processor_kwargs or {}, "pruning": media.video_pruning_rate or 0}
+    given = {
+        "processor": media.mm_processor_kwargs or {},
+        "pruning": media.video_pruning_rate or 0,
+        "encoder": _declared(media, "mm_encoder_attn_dtype"),
+    }
+    if given["pruning"]:
+        given["pruning_method"] = _declared(media, "video_pruning_method")
     return {name: value for name, value in given.items() if value} or "plain"
 
 
@@ -244,7 +264,12 @@ def _attention(attention_config: Any) -> Any:
     own = attention_config.backend
     kinds = _declared(attention_config, "backend_per_kind") or {}
     name = "auto" if own is None else canonical(own)
-    return [name, dict(kinds)] if kinds else name
+    indexer = _declared(attention_config, "indexer_kv_dtype")
+    more: dict[str, Any] = {"kinds": dict(kinds)} if kinds else {}
+    if indexer not in (None, "auto"):
+        # The KV of an indexer has a type of its own.
+        more["indexer"] = indexer
+    return [name, more] if more else name
 
 
 def _platform() -> Any:
@@ -254,13 +279,14 @@ def _platform() -> Any:
     return module.current_platform
 
 
-def _device() -> str:
-    """The kind of device. The CPU's attention packs blocks as its instructions want them."""
+def _device(config: Any) -> Any:
+    """The kind of device, and what its plug-in was told. The CPU's attention packs blocks as its instructions want them."""
     own = _platform()
     name = str(own.device_name) or str(own.device_type)
-    if name != "cpu":
-        return name
-    return "-".join([name, platform.machine(), *sorted(_cpu_features())])
+    if name == "cpu":
+        name = "-".join([name, platform.machine(), *sorted(_cpu_features())])
+    more = _declared(config, "additional_config")
+    return [name, more] if more else name
 
 
 def _cpu_features() -> set[str]:
