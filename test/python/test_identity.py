@@ -113,6 +113,14 @@ class WeightsTest(unittest.TestCase):
         self.assertTrue(named.reset() and named.told(None))
         self.assertEqual((named.fingerprint, named.epoch, named.are_known), (None, 2, True))
 
+    def test_weights_that_do_change_are_unknown_whatever_is_stated_of_resets(self) -> None:
+        fixed = Weights("v1", are_fixed=True)
+        fixed.forget()
+        self.assertFalse(fixed.are_known)
+        self.assertEqual(fixed.epoch, 1)
+        self.assertNotEqual(fixed.fingerprint, "v1")
+        self.assertTrue(fixed.told("v2"))
+
     def test_a_version_of_any_text_is_a_fingerprint(self) -> None:
         self.assertEqual(fingerprint_of("step-12"), "step-12")
         texts = ("two words", "größe", "", "x" * 129, "unknown-of-somebody")

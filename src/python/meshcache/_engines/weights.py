@@ -20,6 +20,11 @@ def fingerprint_of(version: str) -> str:
     return "sha256:" + hashlib.sha256(version.encode()).hexdigest()
 
 
+def nobodys_fingerprint() -> str:
+    """A fingerprint that no other engine has, now or later."""
+    return _UNKNOWN + uuid.uuid4().hex
+
+
 class Weights:
     """The weights of one engine. Threads may share it.
 
@@ -55,8 +60,13 @@ class Weights:
         with self._lock:
             if self._are_fixed:
                 return False
-            self._change(_UNKNOWN + uuid.uuid4().hex)
+            self._change(nobodys_fingerprint())
             return True
+
+    def forget(self) -> None:
+        """The weights change to unknown ones. What the operator states of resets does not concern this."""
+        with self._lock:
+            self._change(nobodys_fingerprint())
 
     def told(self, version: str | None) -> bool:
         """The engine or the operator tells the version of the weights; None: the model's name alone says it. Returns whether the fingerprint has changed."""

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable
 
-from .._engines.weights import Weights
-
-#: Nobody else has a fingerprint that begins so.
-_BETWEEN = "between-"
+from .._engines.weights import Weights, nobodys_fingerprint
 
 
 class Epochs:
@@ -67,7 +63,7 @@ class Epochs:
                     return False
                 self._open = None
             # What is under way ends as a miss. What has passed `begin` and not yet reached the node goes where nobody looks.
-            self._use(_BETWEEN + uuid.uuid4().hex)
+            self._use(nobodys_fingerprint())
             with self._lock:
                 while self._under_way > 0:
                     self._idle.wait()

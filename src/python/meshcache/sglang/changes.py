@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 import weakref
 from collections.abc import Callable
 
@@ -158,9 +157,7 @@ class WeightChanges:
             self._logger.info("weights told: %s (before: %s)", self.weights.fingerprint, before)
 
     def _forget(self) -> None:
-        if not self.weights.reset():
-            # The operator's statement is about resets, and these weights do change.
-            self.weights.told(f"changed-{uuid.uuid4().hex}")
+        self.weights.forget()
         self._use(self.weights.fingerprint)
 
     def _warn(self, why: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 
 
 class Epochs:
@@ -81,8 +80,3 @@ class Epochs:
         """Waits until no call is under way; whether that is so."""
         with self._condition:
             return self._condition.wait_for(lambda: self._calls == 0, seconds)
-
-
-def nobodys_fingerprint() -> str:
-    """A fingerprint that no other engine has, and that this one leaves again."""
-    return f"unknown-{uuid.uuid4().hex}"

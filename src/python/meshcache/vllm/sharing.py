@@ -10,10 +10,10 @@ from typing import Final
 
 from meshcache import Client, Namespace
 from meshcache._engines.complaints import Complaints
-from meshcache._engines.weights import Weights
+from meshcache._engines.weights import Weights, nobodys_fingerprint
 from meshcache.settings import DEFAULT_STAGING_BYTES
 
-from .epochs import Epochs, nobodys_fingerprint
+from .epochs import Epochs
 from .framework import logger
 from .hooks import TELL, adapters
 from .identity import Identity
