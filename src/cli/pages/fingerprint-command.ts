@@ -1,12 +1,14 @@
 import { Command, InvalidArgumentError } from 'commander';
+import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
 import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure } from '../../command/failure.js';
 import { printable } from '../../command/table.js';
 import { ATTACH_HELP, type AttachOptions, addAttachOptions, attached } from './attaching.js';
 
 const HELP = `
-An LLM engine whose weights change while it runs (a training step, a reload) shares no pages with others until it is told which weights it has now. Engines
-that are told the same fingerprint share pages again. \`meshcache status\` shows the names of attached clients, and the fingerprints of their namespaces.
+An LLM engine whose weights change while it runs (a training step, a reload) shares no pages with others until it is told which
+weights it has now. Engines that are told the same fingerprint share pages again. \`meshcache status\` shows the names of attached
+clients, and the fingerprints of their namespaces.
 
 Examples:
   meshcache fingerprint vllm step-1200
@@ -42,6 +44,6 @@ export function fingerprintCommand(context: CommandContext): Command {
 }
 
 function fingerprintText(text: string): string {
-  if (/^[!-~]{0,128}$/.test(text)) return text;
-  throw new InvalidArgumentError("Allowed are 1 to 128 visible characters of ASCII without spaces, or '' for none.");
+  if (text === '' || FINGERPRINT.test(text)) return text;
+  throw new InvalidArgumentError(`Allowed are ${FINGERPRINT_ALLOWED}, or '' for none.`);
 }

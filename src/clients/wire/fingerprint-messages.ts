@@ -1,4 +1,5 @@
 import { ProtocolError } from '../../base/errors.js';
+import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
 import { BodyReader, BodyWriter } from './body.js';
 
 /** Body of FINGERPRINT: what the attached clients of a name are told. */
@@ -7,9 +8,6 @@ export interface FingerprintRequest {
   /** Empty: the namespace has none. */
   readonly fingerprint: string;
 }
-
-/** Fingerprints that a namespace may have, and the empty text for none. */
-const FINGERPRINT = /^[!-~]{0,128}$/;
 
 export function encodeFingerprint({ client, fingerprint }: FingerprintRequest): Buffer {
   return new BodyWriter().text16(client).text16(fingerprint).done();
@@ -36,8 +34,6 @@ export function decodeFingerprintNotice(body: Buffer): string {
 }
 
 function checked(fingerprint: string): string {
-  if (FINGERPRINT.test(fingerprint)) return fingerprint;
-  throw new ProtocolError(
-    'a fingerprint has 1 to 128 visible characters of ASCII without spaces; an empty one is none',
-  );
+  if (fingerprint === '' || FINGERPRINT.test(fingerprint)) return fingerprint;
+  throw new ProtocolError(`a fingerprint has ${FINGERPRINT_ALLOWED}; an empty one is none`);
 }
