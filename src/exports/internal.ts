@@ -31,6 +31,7 @@ export type {
   ByDistance,
   ClientsReport,
   DiscoveryReport,
+  NamespaceReport,
   NodeView,
   ObjectStoreReport,
   PlacementReport,
