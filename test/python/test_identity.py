@@ -210,6 +210,27 @@ class ModelFilesTest(unittest.TestCase):
                 )
                 self.assertNotEqual(one, other)
 
+    def test_weights_of_an_unknown_kind_count_wherever_they_are_in_the_folder(self) -> None:
+        def model(name: str, path: str, data: bytes) -> str:
+            folder = self.model(name)
+            os.remove(os.path.join(folder, "model.safetensors"))
+            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
+            for file, content in ((path, data), ("LICENSE", name.encode()), ("tokenizer.json", name.encode())):
+                with open(os.path.join(folder, file), "wb") as to:
+                    to.write(content)
+            return folder
+
+        for path in ("flax_model.msgpack", "layers/0.tensorstore"):
+            with self.subTest(path):
+                found = self.digests(
+                    *(model(f"{path[:4]}-{at}", path, data) for at, data in enumerate((b"1", b"1", b"2")))
+                )
+                self.assertRegex(found[0] or "", r"^files:")
+                self.assertEqual(found[0], found[1])
+                self.assertNotEqual(found[0], found[2])
+        # Only a licence and a vocabulary: the weights are somewhere else.
+        self.assertEqual(self.digests(model("without", "LICENSE", b"")), [None])
+
     def test_a_folder_without_weights_has_no_digest(self) -> None:
         os.makedirs(os.path.join(self.root, "empty"))
         self.assertEqual(self.digests(os.path.join(self.root, "empty")), [None])

@@ -95,6 +95,7 @@ class IdentityTest(unittest.TestCase):
                     video_pruning_rate=None,
                     video_pruning_method="evs",
                     mm_encoder_attn_dtype=None,
+                    mm_encoder_fp8_scale_path=None,
                 )
             },
             {
@@ -103,6 +104,7 @@ class IdentityTest(unittest.TestCase):
                     video_pruning_rate=None,
                     video_pruning_method="evs",
                     mm_encoder_attn_dtype=None,
+                    mm_encoder_fp8_scale_path=None,
                 )
             },
         ]

@@ -125,7 +125,7 @@ class Client:
     def set_fingerprint(self, fingerprint: str | None) -> None:
         """Goes over to the pages of other weights: from now on the namespace has this fingerprint. None: it has none.
 
-        Calls under way end as misses; further ones are misses until the node is attached again, which takes milliseconds. Raises ValueError for a
+        Calls under way end as misses; further ones are misses until the node is attached again: some milliseconds, more beside busy threads. Raises ValueError for a
         text that is no fingerprint, and for a client whose namespace is that of the node's configuration.
         """
         self._check_open()

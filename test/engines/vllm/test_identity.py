@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import tempfile
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,21 @@ def _pruning(method: str) -> Callable[[Any], None]:
         config.model_config.multimodal_config = MultiModalConfig(video_pruning_rate=0.5)
         if "video_pruning_method" in OF_MEDIA:
             config.model_config.multimodal_config.video_pruning_method = method
+
+    return change
+
+
+def _encoder_scales(content: bytes | None) -> Callable[[Any], None]:
+    """An engine whose encoder of images computes in fp8 with the scales of a file; None: with scales that it measures."""
+
+    def change(config: Any) -> None:
+        media = MultiModalConfig(mm_encoder_attn_dtype="fp8")
+        config.model_config.multimodal_config = media
+        if content is not None:
+            with tempfile.NamedTemporaryFile(delete=False) as file:
+                file.write(content)
+            unittest.addModuleCleanup(os.unlink, file.name)
+            media.mm_encoder_fp8_scale_path = file.name
 
     return change
 
@@ -82,6 +98,9 @@ if "model_class_overrides" in ModelConfig.__dataclass_fields__:
 if "indexer_kv_dtype" in AttentionConfig.__dataclass_fields__:
     APART["indexer"] = Case(change=lambda config: setattr(config.attention_config, "indexer_kv_dtype", "mxfp4"))
     APART["other indexer"] = Case(change=lambda config: setattr(config.attention_config, "indexer_kv_dtype", "nvfp4"))
+if "mm_encoder_fp8_scale_path" in OF_MEDIA:
+    APART["scales of the encoder"] = Case(change=_encoder_scales(b'{"q": 1}'))
+    APART["other scales of the encoder"] = Case(change=_encoder_scales(b'{"q": 2}'))
 if "video_pruning_method" in OF_MEDIA:
     APART["other pruning"] = Case(change=_pruning("vidcom2"))
 
@@ -108,6 +127,8 @@ UNREADABLE = {
     "attention": Case(change=lambda config: setattr(config.attention_config, "backend", object())),
     "draft": Case(change=lambda config: delattr(config, "speculative_config")),
 }
+if "mm_encoder_fp8_scale_path" in OF_MEDIA:
+    UNREADABLE["media"] = Case(change=_encoder_scales(None))
 
 
 class IdentityTest(unittest.TestCase):

@@ -31,6 +31,11 @@ _CONFIG_NAMES: Final = frozenset(
         "video_preprocessor_config.json",
     }
 )
+#: Endings of what else lies beside weights: settings, vocabularies, texts and pictures.
+_NO_WEIGHTS: Final = frozenset(
+    ("", ".jinja", ".jpeg", ".jpg", ".json", ".jsonl", ".md", ".model", ".pdf", ".png", ".py", ".pyc")
+    + (".sha256", ".svg", ".tiktoken", ".txt", ".webp", ".yaml", ".yml")
+)
 #: Code that comes with a model computes it where the engine is told to trust it.
 _CODE_ENDING: Final = ".py"
 
@@ -39,28 +44,41 @@ def folder_digest(folder: str | os.PathLike[str]) -> str | None:
     """A fingerprint of the model in this folder: equal for equal files, wherever the folder lies. None: it has no weights.
 
     Counted are the configuration, the model's own code, and name, size and content of each file of weights: all of the content up to ``WHOLE_MAX_BYTES``, else samples of each
-    tensor at its start, in its middle and at its end. Raises OSError.
+    tensor at its start, in its middle and at its end. Where no file has an ending that is known for weights, all files count that are not known for something else, those of
+    folders in it too. Raises OSError.
     """
-    names = sorted(
-        name
-        for name in os.listdir(folder)
-        if name.endswith((*_WEIGHT_ENDINGS, ".index.json", _CODE_ENDING)) or name in _CONFIG_NAMES
-    )
-    weights = [name for name in names if name.endswith(_WEIGHT_ENDINGS)]
+    names = os.listdir(folder)
+    described = [name for name in names if name.endswith((".index.json", _CODE_ENDING)) or name in _CONFIG_NAMES]
+    weights = [name for name in names if name.endswith(_WEIGHT_ENDINGS)] or _unknown_files(folder)
     if not weights:
         return None
-    sizes = {name: os.stat(os.path.join(folder, name)).st_size for name in names}
-    is_small = sum(sizes[name] for name in weights) <= WHOLE_MAX_BYTES
+    sizes = {name: os.stat(os.path.join(folder, name)).st_size for name in weights}
+    is_small = sum(sizes.values()) <= WHOLE_MAX_BYTES
     digest = hashlib.blake2b(digest_size=16)
-    for name in names:
-        digest.update(f"{name} {sizes[name] if name in weights else 0}\n".encode())
+    for name in sorted({*described, *weights}):
+        digest.update(f"{name} {sizes.get(name, 0)}\n".encode())
         with open(os.path.join(folder, name), "rb") as file:
-            if name not in weights:
+            if name not in sizes:
                 digest.update(_config(file))
             else:
                 for part in _whole(file) if is_small else _samples(file, sizes[name], name):
                     digest.update(part)
     return "files:" + digest.hexdigest()
+
+
+def _unknown_files(folder: str | os.PathLike[str]) -> list[str]:
+    """The files of a tree that are not known for being something other than weights, as paths from its root."""
+    found = []
+    for base, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = [os.path.relpath(os.path.join(base, name), folder) for name in names if not name.startswith(".")]
+        # What has no ending is a licence or the like.
+        found += [path for path in paths if os.path.splitext(path)[1].lower() not in _NO_WEIGHTS]
+    return found
+
+
+def _unreadable(error: OSError) -> None:
+    raise error
 
 
 def _config(file: BinaryIO) -> bytes:

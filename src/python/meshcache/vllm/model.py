@@ -42,7 +42,7 @@ def add_model_facts(facts: Facts, config: Any) -> None:
     facts.read("kv_exempt", lambda: _kv_exempt(config.cache_config), where="CacheConfig.kv_cache_dtype_skip_layers")
     facts.read("states", lambda: _states(config), where="CacheConfig.mamba_cache_dtype")
     facts.read("rope_length", lambda: _rope_length(config.model_config), where="ModelConfig.max_model_len")
-    facts.read("draft", lambda: _draft(_declared(config, "speculative_config")), where="VllmConfig.speculative_config")
+    facts.read("draft", lambda: _draft(config), where="VllmConfig.speculative_config")
     facts.read("media", lambda: _media(config.model_config), where="ModelConfig.multimodal_config")
     facts.read("attention", lambda: _attention(config.attention_config), where="AttentionConfig.backend")
     facts.read("device", lambda: _device(config), where="vllm.platforms.current_platform")
@@ -234,12 +234,13 @@ def _values(tree: Any, names: tuple[str, ...]) -> Iterator[Any]:
             yield from _values(part, names)
 
 
-def _draft(speculative_config: Any) -> Any:
+def _draft(config: Any) -> Any:
     """The model that drafts: its KV may be in the chunks."""
+    speculative_config = _declared(config, "speculative_config")
     if speculative_config is None or speculative_config.method in _DRAFTS_WITHOUT_KV:
         return NONE
     own = speculative_config.draft_model_config
-    folder = _folder(own.model, own.revision)
+    folder = _folder(own.model, own.revision, config.load_config.download_dir)
     files = NONE if folder is None else folder_digest(folder) or NONE
     return [speculative_config.method, own.model, own.revision or "main", own.quantization or NONE, files]
 
@@ -253,10 +254,22 @@ def _media(model_config: Any) -> Any:
         "processor": media.mm_processor_kwargs or {},
         "pruning": media.video_pruning_rate or 0,
         "encoder": _declared(media, "mm_encoder_attn_dtype"),
+        "encoder_scales": _encoder_scales(media),
     }
     if given["pruning"]:
         given["pruning_method"] = _declared(media, "video_pruning_method")
     return {name: value for name, value in given.items() if value} or "plain"
+
+
+def _encoder_scales(media: Any) -> str | None:
+    """The scales of an encoder that computes in fp8; None: it does not."""
+    path = _declared(media, "mm_encoder_fp8_scale_path")
+    if path:
+        with open(path, "rb") as file:
+            return hashlib.blake2b(file.read(), digest_size=_DIGEST_BYTES).hexdigest()
+    if _declared(media, "mm_encoder_attn_dtype") == "fp8":
+        raise Unreadable("the scales of the encoder are calculated by each engine for itself")
+    return None
 
 
 def _attention(attention_config: Any) -> Any:
