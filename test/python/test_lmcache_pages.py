@@ -16,6 +16,7 @@ from unittest import mock
 import lmcache_support as support
 from lmcache_support import wait_for
 
+from meshcache._engines.silence import Silence
 from meshcache._engines.weights import Weights
 from meshcache.lmcache import Settings, hooks
 from meshcache.lmcache.epochs import Epochs
@@ -23,7 +24,6 @@ from meshcache.lmcache.framework import logger
 from meshcache.lmcache.identity import facts_of
 from meshcache.lmcache.pages import PageKeys
 from meshcache.lmcache.server import LMCacheServer
-from meshcache.lmcache.silence import Silence
 
 KEY = "org/model@02000200@1@00ff"
 
@@ -259,14 +259,15 @@ class SilenceTest(unittest.TestCase):
     def test_it_lasts_until_the_node_answers(self) -> None:
         answers, pings, ended = threading.Event(), threading.Semaphore(0), mock.Mock()
 
-        def ping(seconds: float) -> bool:
+        def ping(timeout: float) -> bool:
             pings.release()
             return answers.is_set()
 
-        silence = Silence(ping, ended)
+        client: Any = types.SimpleNamespace(is_connected=True, ping=ping)
+        silence = Silence(ended)
         self.addCleanup(silence.close)
         self.assertFalse(silence.is_on)
-        silence.begin()
+        silence.begin(client)
         for _ in range(3):
             self.assertTrue(pings.acquire(timeout=support.PATIENCE_SECONDS))
         self.assertTrue(silence.is_on)
@@ -274,6 +275,17 @@ class SilenceTest(unittest.TestCase):
         answers.set()
         wait_for("it is over", lambda: ended.call_count == 1)
         self.assertFalse(silence.is_on)
+
+    def test_it_ends_when_the_node_is_gone(self) -> None:
+        ended = mock.Mock()
+        client: Any = types.SimpleNamespace(is_connected=True, ping=lambda timeout: False)
+        silence = Silence(ended)
+        self.addCleanup(silence.close)
+        silence.begin(client)
+        self.assertTrue(silence.is_on)
+        client.is_connected = False
+        wait_for("it is over", lambda: not silence.is_on)
+        ended.assert_not_called()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolName, PoolT
 from sglang.srt.observability.metrics_collector import StorageMetrics
 from sglang_fake_client import FakeClient
 
+from meshcache._engines.silence import Silence
 from meshcache.sglang import MeshCacheStorage
 
 
@@ -225,10 +226,9 @@ class ConversionTest(unittest.TestCase):
         pool = support.MHATokenToKVPoolHost(8, 96)
         storage, keys = self.storage(pool), support.page_keys("n", 3)
         storage.batch_set_v1(keys, pool.indices([0, 1, 2]))
-        storage._patience._is_over = True
-        self.assertEqual(storage.batch_exists(keys), 0)
-        self.assertEqual(storage.batch_exists_v2(keys[:2], []).kv_hit_pages, 0)
-        storage._patience._is_over = False
+        with mock.patch.object(Silence, "is_on", True):
+            self.assertEqual(storage.batch_exists(keys), 0)
+            self.assertEqual(storage.batch_exists_v2(keys[:2], []).kv_hit_pages, 0)
         self.assertEqual(storage.batch_exists(keys + [None]), 3)
         self.assertEqual(FakeClient.made[-1].lookups, [(3, 0), (2, 0), (3, 3)])
 

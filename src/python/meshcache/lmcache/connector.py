@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from .. import Client, ClosedError, Namespace
 from .._engines.complaints import Complaints
+from .._engines.silence import Silence
 from .._engines.weights import Weights
 from .completions import Completion, Completions
 from .epochs import Epochs
@@ -21,7 +22,6 @@ from .jobs import LANES, Job, Jobs, Lane, Operation
 from .pages import PageKeys
 from .server import Registration
 from .settings import Settings
-from .silence import Silence
 from .transfer import Transfer
 
 _alive: Final[weakref.WeakSet[MeshCacheConnector]] = weakref.WeakSet()
@@ -74,7 +74,7 @@ class MeshCacheConnector:
         )
         facts.warn(logger, WHERE_SET)
         self._epochs = Epochs(self._weights, self._client.set_fingerprint)
-        self._silence = Silence(lambda seconds: self._client.ping(timeout=seconds), self._answers_again)
+        self._silence = Silence(self._answers_again)
         self._pages = PageKeys(settings, server, logger)
         self._transfer = Transfer(self._client)
         if server is not None:
@@ -228,7 +228,7 @@ class MeshCacheConnector:
             f"the node has not answered in time ({job.operation} of {len(job.keys)} pages): until it answers, lookups and loads are "
             "misses, and nothing is stored",
         )
-        self._silence.begin()
+        self._silence.begin(self._client)
 
     def _answers_again(self) -> None:
         self._complaints.log("answers", "the node answers again")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
-
-from meshcache import Client
-from meshcache._engines.complaints import Complaints
 
 logger = logging.getLogger("meshcache.sglang")
 
@@ -28,46 +24,6 @@ class Deadline:
 
 #: A lookup stands between a request and its start: it waits no longer than this for the node.
 LOOKUP_SECONDS: Final = 1.0
-#: A node that has stopped answering is asked again and again whether it does, each time for so long.
-_PROBE_SECONDS: Final = 1.0
-_PAUSE_SECONDS: Final = 0.05
-
-
-class Patience:
-    """Waits once for a node that has stopped answering. From then on everything is a miss at once, until the node answers again."""
-
-    def __init__(self, complaints: Complaints) -> None:
-        self._complaints = complaints
-        self._lock = threading.Lock()
-        self._is_over = False
-
-    @property
-    def is_over(self) -> bool:
-        """Has the node stopped answering?"""
-        return self._is_over
-
-    def note(self, client: Client, deadline: Deadline, what: str) -> None:
-        """A call has ended. If its time is over, the node is asked in the background whether it answers."""
-        if deadline.left() > 0:
-            return
-        self._complaints.log(
-            f"timeout {what}", f"{what}: the node has not answered in time, everything is a miss until it answers"
-        )
-        with self._lock:
-            if self._is_over:
-                return
-            self._is_over = True
-        threading.Thread(target=self._wait, args=(client,), name="meshcache-patience", daemon=True).start()
-
-    def _wait(self, client: Client) -> None:
-        try:
-            # Without a node, everything is a miss at once.
-            while client.is_connected and not client.ping(timeout=_PROBE_SECONDS):
-                time.sleep(_PAUSE_SECONDS)
-        except Exception as error:
-            logger.debug("a node is no longer waited for: %s", error)
-        self._is_over = False
-
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -12,13 +12,14 @@ from typing import Any, Final
 from meshcache import Client
 from meshcache._engines.complaints import Complaints
 from meshcache._engines.identity import Facts, Unreadable
+from meshcache._engines.silence import Silence
 from meshcache._engines.weights import Weights
 
 from . import framework, hits, hooks
 from .changes import WeightChanges
 from .framework import HiCacheStorage, pool_transfer_result
 from .geometry import real_pool
-from .guard import LOOKUP_SECONDS, Deadline, Patience, guarded, length, logger, misses, none_found
+from .guard import LOOKUP_SECONDS, Deadline, guarded, length, logger, misses, none_found
 from .identity import (
     EXTRA_CONFIG,
     engine_facts,
@@ -76,7 +77,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         self._pools: dict[str, HostPool] = {}
         self._pools_before_anchor: dict[str, Any] = {}
         self._stats = TransferStats(bool(getattr(storage_config, "enable_storage_metrics", False)))
-        self._patience = Patience(self.complaints)
+        self._silence = Silence()
         self._weights_problem: str | None = None
         self._changes = WeightChanges(self._weights(), framework.weight_version, self._use, logger, self)
         self._reset_problem = hooks.install() if framework.IS_INSTALLED else None
@@ -114,7 +115,16 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     def _ready(self) -> Client | None:
         """The client, when pages may be read and stored now, and there is any hope of an answer."""
-        return self._client if self._changes.is_open and not self._patience.is_over else None
+        return self._client if self._changes.is_open and not self._silence.is_on else None
+
+    def _note_end(self, client: Client, deadline: Deadline, what: str) -> None:
+        """A call has ended. If its time is over, the node is asked in the background whether it answers."""
+        if deadline.left() > 0:
+            return
+        self.complaints.log(
+            f"timeout {what}", f"{what}: the node has not answered in time, everything is a miss until it answers"
+        )
+        self._silence.begin(client)
 
     # Registration
 
@@ -231,7 +241,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             return self._counted(known, 0)
         deadline = self._lookup_deadline()
         found = client.exists_prefix(known, suffixes=pool.parts, pool=pool.key_pool, timeout=deadline.left())
-        self._patience.note(client, deadline, "lookup")
+        self._note_end(client, deadline, "lookup")
         return max(0, min(int(found), len(known)))
 
     def _lookup_deadline(self) -> Deadline:
@@ -273,7 +283,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             if possible:
                 found[transfer.name] = possible[-1]
             restorable = hits.common(restorable, possible)
-        self._patience.note(client, deadline, "lookup")
+        self._note_end(client, deadline, "lookup")
         return self._counted(known, restorable[-1] if restorable else 0), found, restorable
 
     def _counted(self, keys: Sequence[str], found: int) -> int:
@@ -402,7 +412,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         if write and moved > 0:
             self._stored_epoch = epoch
         if keys:
-            self._patience.note(client, deadline, "write" if write else "read")
+            self._note_end(client, deadline, "write" if write else "read")
         self._stats.note(written=write, pages=moved, size=moved * size, seconds=time.monotonic() - started)
         return results + [False] * (len(keys) - len(results))
 
