@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator
-from typing import BinaryIO, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Final
 
 #: Weights of at most so many bytes in all are read whole; of larger ones only samples of each tensor are.
 WHOLE_MAX_BYTES: Final = 1 << 30
@@ -31,6 +31,7 @@ _CONFIG_NAMES: Final = frozenset(
         "video_preprocessor_config.json",
     }
 )
+_NOTES: Final = ("_name_or_path", "transformers_version")
 #: Endings of what else lies beside weights: settings, vocabularies, texts and pictures.
 _NO_WEIGHTS: Final = frozenset(
     ("", ".jinja", ".jpeg", ".jpg", ".json", ".jsonl", ".md", ".model", ".pdf", ".png", ".py", ".pyc")
@@ -81,16 +82,33 @@ def _unreadable(error: OSError) -> None:
     raise error
 
 
+def configuration(folder: str | os.PathLike[str], names: Sequence[str] = ("config.json",)) -> Any:
+    """The first of these files that is in the folder, as JSON, without what tools write that save a model. None: none of them is there.
+
+    Raises OSError, and ValueError for a file that is no JSON.
+    """
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                return _without_notes(json.loads(file.read()))
+    return None
+
+
+def _without_notes(value: Any) -> Any:
+    """A configuration without the path from which it was loaded once, and the version that has saved it: they change nothing."""
+    if not isinstance(value, dict):
+        return value
+    return {name: part for name, part in value.items() if name not in _NOTES}
+
+
 def _config(file: BinaryIO) -> bytes:
-    """A file of JSON without what its form leaves open, and without the path from which it was loaded once."""
+    """A file of JSON without what its form leaves open; any other as it is."""
     text = file.read()
     try:
-        value = json.loads(text)
+        return json.dumps(_without_notes(json.loads(text)), sort_keys=True).encode()
     except ValueError:
         return text
-    if isinstance(value, dict):
-        value.pop("_name_or_path", None)
-    return json.dumps(value, sort_keys=True).encode()
 
 
 def _whole(file: BinaryIO) -> Iterator[bytes]:
@@ -133,14 +151,19 @@ def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]] | None:
     return heads + sorted(span for span in spans if span[0] < span[1])
 
 
-def local_folder(model: str, revision: str | None = None, cache: str | None = None) -> str | None:
+def local_folder(
+    model: str, revision: str | None = None, cache: str | None = None, *, is_of_other_hub: bool = False
+) -> str | None:
     """The folder of a model on this machine: the folder that is named, or the downloaded snapshot of a repository of the Hugging Face hub; None: neither.
 
     ``cache``: where the engine keeps its downloads; None: where the package huggingface_hub keeps them, whose layout it is:
-    ``models--ORG--NAME/{refs,snapshots}``.
+    ``models--ORG--NAME/{refs,snapshots}``. ``is_of_other_hub``: the engine takes names from another hub, which may have another model of this
+    name, so that a download says nothing.
     """
     if os.path.isdir(model):
         return model
+    if is_of_other_hub:
+        return None
     if model.count("/") > 1 or os.path.isabs(model):
         return None
     repository = os.path.join(cache or _hub_cache(), "models--" + model.replace("/", "--"))

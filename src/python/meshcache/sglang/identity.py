@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from meshcache import Namespace
 from meshcache._engines.identity import Facts, Unreadable
-from meshcache._engines.model_files import folder_digest, local_folder
+from meshcache._engines.model_files import configuration, folder_digest, local_folder
 
 from . import framework
 from .geometry import draft_layers, kind_of_numbers, named_kind, read_geometry
@@ -160,8 +160,7 @@ def initial_fingerprint(settings: Settings) -> str | None:
 
 def _folder(path: str, revision: str | None, cache: str | None = None) -> str | None:
     """The folder of a model on this machine. ``cache``: where SGLang was told to keep downloads."""
-    # Both hubs may have a model of this name, and a download from the other one says nothing.
-    return None if _is_of_other_hub() and not os.path.isdir(path) else local_folder(path, revision, cache)
+    return local_folder(path, revision, cache, is_of_other_hub=_is_of_other_hub())
 
 
 def _is_of_other_hub() -> bool:
@@ -204,12 +203,10 @@ def _config_of(path: str, revision: str | None) -> Mapping[str, Any] | None:
     folder = _folder(path, revision)
     if folder is None:
         return None
-    with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
-        config = json.load(file)
+    config = configuration(folder)
     if not isinstance(config, dict):
-        raise Unreadable("config.json is no object")
-    # Tools write these when they save a model. They change nothing.
-    return {name: value for name, value in config.items() if name not in ("_name_or_path", "transformers_version")}
+        raise Unreadable(f"there is no config.json with an object in {folder}")
+    return config
 
 
 def _overrides() -> Any:

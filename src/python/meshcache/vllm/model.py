@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from meshcache._engines.identity import Facts, Unreadable, canonical
-from meshcache._engines.model_files import folder_digest, local_folder
+from meshcache._engines.model_files import configuration, folder_digest, local_folder
 from meshcache._engines.modules import imported
 
 #: The value of a fact that a model, a version or an engine does not have.
@@ -102,8 +102,7 @@ def _folder(model: str, revision: str | None, cache: str | None = None) -> str |
     """The folder in which a model's files lie, also when the model is one file. ``cache``: where vLLM was told to keep downloads."""
     if os.path.isfile(model):
         return os.path.dirname(os.path.abspath(model))
-    # Both hubs may have a model of this name, and a download from the other one says nothing.
-    return None if _is_of_other_hub() and not os.path.isdir(model) else local_folder(model, revision, cache)
+    return local_folder(model, revision, cache, is_of_other_hub=_is_of_other_hub())
 
 
 def _is_of_other_hub() -> bool:
@@ -114,14 +113,7 @@ def _is_of_other_hub() -> bool:
 def _json_of(model_config: Any) -> Any:
     """The model's own configuration as its file has it; None: there is no such file on this host."""
     folder = _folder(model_config.hf_config_path or model_config.model, model_config.revision)
-    if folder is None:
-        return None
-    for name in ("config.json", "params.json"):
-        path = os.path.join(folder, name)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                return json.load(file)
-    return None
+    return None if folder is None else configuration(folder, ("config.json", "params.json"))
 
 
 def _compute_dtype(model_config: Any) -> Any:
@@ -137,8 +129,6 @@ def _config_digest(model_config: Any) -> str:
     if value is None:
         # The hub, the name and the revision say which configuration it is.
         return "named-modelscope" if _is_of_other_hub() else "named"
-    if isinstance(value, dict):
-        value.pop("_name_or_path", None)
     text = json.dumps(value, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
 
