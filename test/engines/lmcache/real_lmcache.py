@@ -159,7 +159,8 @@ class Server:
         self.kill()
         wait_for("the server has ended", lambda: not self.is_running())
         for segment in Path("/dev/shm").glob(f"lmcache_l1_pool_test{self.port}*"):
-            segment.unlink()
+            # It may end with the process that has made it.
+            segment.unlink(missing_ok=True)
 
     def kill(self) -> None:
         if self.is_running():
