@@ -116,7 +116,7 @@ function lmcachePlan({ model, maxTokens, poolBytes, places }: PlanSettings): Eng
     type: 'native_plugin',
     module_path: 'meshcache.lmcache',
     class_name: 'MeshCacheConnector',
-    // Of all options of vLLM here, none but its data type changes what it computes.
+    // The only option of vLLM here that changes what it computes is its data type.
     adapter_params: { client_socket, facts: { engine: 'vllm --dtype float32' } },
   });
   const files = { type: 'fs', base_path: join(places.filesFolder, 'lmcache') };
