@@ -79,10 +79,11 @@ export async function until(holds: () => boolean | Promise<boolean>, timeoutMs =
   }
 }
 
+/** Whether a process runs. One that has ended counts no more, though where nobody waits for orphans, as in many containers, its number stays. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return true;
+    return !/^State:\s*Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
   } catch {
     return false;
   }

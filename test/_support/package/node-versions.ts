@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 
@@ -33,7 +33,7 @@ function fetched(major: number): NodeVersion {
   const packageName = `node-${process.platform}-${process.arch}`;
   const folder = join(CACHE_FOLDER, String(major));
   const program = join(process.cwd(), folder, 'node_modules', packageName, 'bin/node');
-  if (existsSync(program)) return version(name, program, '');
+  if (existsSync(program)) return version(name, program, problemOf(program));
   // A folder of its own: another file of tests may fetch at the same time.
   const fresh = `${folder}-${process.pid}`;
   try {
@@ -42,13 +42,19 @@ function fetched(major: number): NodeVersion {
     const install = ['install', '--prefix', fresh, ...options, `${packageName}@${major}`];
     execFileSync('npm', install, { timeout: FETCH_TIMEOUT_MS, stdio: 'pipe' });
     if (!existsSync(folder)) renameSync(fresh, folder);
-    return version(name, program, existsSync(program) ? '' : `${packageName} has no bin/node`);
+    return version(name, program, problemOf(program));
   } catch (error) {
-    if (existsSync(program)) return version(name, program, '');
+    if (existsSync(program)) return version(name, program, problemOf(program));
     return version(name, '', `it cannot be fetched: ${(error as Error).message.trim().split('\n').at(-1)}`);
   } finally {
     rmSync(fresh, { recursive: true, force: true });
   }
+}
+
+/** Why a Node does not run on this machine, such as a library that it needs; empty: it does. */
+function problemOf(program: string): string {
+  const { status, stderr, error } = spawnSync(program, ['--version'], { encoding: 'utf8' });
+  return status === 0 ? '' : (stderr?.trim().split('\n').at(-1) ?? error?.message ?? `it ends with status ${status}`);
 }
 
 function version(name: string, program: string, missing: string): NodeVersion {
