@@ -1,15 +1,14 @@
-import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import test from 'ava';
 import { followGuide } from '../_support/docs/guide.js';
 import { type Packed, pack } from '../_support/package/packed.js';
+import { canMakeEnvironments } from '../_support/python.js';
 import { freePort } from '../_support/support.js';
 
 const TIMEOUT_MS = 240_000;
-const hasVenv =
-  spawnSync('python3', ['-c', 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))']).status === 0;
+const hasVenv = canMakeEnvironments();
 
 let root = '';
 let packed: Packed;

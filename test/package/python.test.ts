@@ -5,12 +5,12 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import test, { type ExecutionContext } from 'ava';
 import { createUser, give, type User } from '../_support/package/packed.js';
+import { canMakeEnvironments } from '../_support/python.js';
 import { freePort } from '../_support/support.js';
 
 const TIMEOUT_MS = 240_000;
-const CAN_MAKE_ENVIRONMENTS = 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))';
 
-const hasVenv = spawnSync('python3', ['-c', CAN_MAKE_ENVIRONMENTS]).status === 0;
+const hasVenv = canMakeEnvironments();
 const withVenv = hasVenv ? test.serial : test.serial.skip;
 const why = hasVenv ? '' : ' (skipped: no python3 of 3.10 or newer with venv)';
 /** Puts a program where there is no network, not even loopback. */

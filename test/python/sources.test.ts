@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { runCli } from '../_support/cli/run-cli.js';
-import { PYTHON, PYTHON_TIMEOUT_MS, run, succeeds } from '../_support/python.js';
+import { canMakeEnvironments, PYTHON, PYTHON_TIMEOUT_MS, run, succeeds } from '../_support/python.js';
 
-const hasVenv = succeeds(PYTHON, '-c', 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))');
+const hasVenv = canMakeEnvironments();
 
 const TYPED = [
   'src/python/meshcache',

@@ -54,7 +54,7 @@ function fetched(major: number): NodeVersion {
 /** Why a Node does not run on this machine, such as a library that it needs; empty: it does. */
 function problemOf(program: string): string {
   const { status, stderr, error } = spawnSync(program, ['--version'], { encoding: 'utf8' });
-  return status === 0 ? '' : (stderr?.trim().split('\n').at(-1) ?? error?.message ?? `it ends with status ${status}`);
+  return status === 0 ? '' : stderr?.trim().split('\n').at(-1) || error?.message || `it ends with status ${status}`;
 }
 
 function version(name: string, program: string, missing: string): NodeVersion {

@@ -1,11 +1,11 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { canMakeEnvironments } from '../python.js';
 
 /** Folder that keeps wheels of other projects between test runs, as they are large. */
 const CACHE_FOLDER = 'build/wheels';
 const FETCH_TIMEOUT_MS = 300_000;
-const CAN_MAKE_ENVIRONMENTS = 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))';
 
 /** Wheels from PyPI that a test installs offline, or the reason why they are missing. */
 export interface Wheels {
@@ -26,7 +26,7 @@ export function nodeRequirement(): string {
  */
 export function fetchedWheels(): Wheels {
   const folder = join(process.cwd(), CACHE_FOLDER);
-  if (spawnSync('python3', ['-c', CAN_MAKE_ENVIRONMENTS]).status !== 0) {
+  if (!canMakeEnvironments()) {
     return { folder, missing: 'no python3 of 3.10 or newer with venv' };
   }
   if (existsSync(folder)) return { folder, missing: '' };

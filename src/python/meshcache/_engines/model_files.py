@@ -41,6 +41,12 @@ _NO_WEIGHTS: Final = frozenset(
 _CODE_ENDING: Final = ".py"
 
 
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """A fingerprint of what a file says, wherever it lies. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
 def folder_digest(folder: str | os.PathLike[str]) -> str | None:
     """A fingerprint of the model in this folder: equal for equal files, wherever the folder lies. None: it has no weights.
 

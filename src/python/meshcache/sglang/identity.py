@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 from meshcache import Namespace
 from meshcache._engines.identity import Facts, Unreadable
-from meshcache._engines.model_files import configuration, folder_digest, local_folder
+from meshcache._engines.model_files import configuration, file_digest, folder_digest, local_folder
 
 from . import framework
 from .geometry import draft_layers, kind_of_numbers, named_kind, read_geometry
@@ -245,7 +244,7 @@ def _options() -> Any:
     found = {name: value for name, value in given.items() if value and given.get(_ONLY_WITH.get(name, name))}
     # The same path may have another content on another host.
     if "dllm_algorithm_config" in found:
-        found["dllm_algorithm_config"] = _file_digest(found["dllm_algorithm_config"])
+        found["dllm_algorithm_config"] = file_digest(found["dllm_algorithm_config"])
     if "kt_weight_path" in found:
         digest = folder_digest(found["kt_weight_path"])
         if digest is None:
@@ -256,12 +255,7 @@ def _options() -> Any:
 
 def _kv_scales() -> str:
     path = framework.given("quantization_param_path")
-    return _file_digest(path) if path else _NONE
-
-
-def _file_digest(path: Any) -> str:
-    with open(str(path), "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    return file_digest(path) if path else _NONE
 
 
 def _compute_dtype(pool: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from meshcache._engines.identity import Facts, Unreadable, canonical
-from meshcache._engines.model_files import configuration, folder_digest, local_folder
+from meshcache._engines.model_files import configuration, file_digest, folder_digest, local_folder
 from meshcache._engines.modules import imported
 
 #: The value of a fact that a model, a version or an engine does not have.
@@ -255,8 +255,7 @@ def _encoder_scales(media: Any) -> str | None:
     """The scales of an encoder that computes in fp8; None: it does not."""
     path = _declared(media, "mm_encoder_fp8_scale_path")
     if path:
-        with open(path, "rb") as file:
-            return hashlib.blake2b(file.read(), digest_size=_DIGEST_BYTES).hexdigest()
+        return file_digest(path)
     if _declared(media, "mm_encoder_attn_dtype") == "fp8":
         raise Unreadable("the scales of the encoder are calculated by each engine for itself")
     return None
