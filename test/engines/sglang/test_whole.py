@@ -30,7 +30,8 @@ def prompt(seed: int) -> list[int]:
 class Engine:
     """One server in this process and its children."""
 
-    def __init__(self, socket: str, tag: str, **given: Any) -> None:
+    def __init__(self, socket: str | None, tag: str, **given: Any) -> None:
+        """``socket``: None for an engine that computes everything."""
         extra = {
             "backend_name": "meshcache",
             "module_path": "meshcache.sglang",
@@ -59,6 +60,8 @@ class Engine:
             random_seed=0,
             log_level="info",
             page_size=PAGE_SIZE,
+        )
+        cached: dict[str, Any] = dict(
             enable_hierarchical_cache=True,
             hicache_ratio=1.5,
             hicache_write_policy="write_through",
@@ -68,12 +71,13 @@ class Engine:
             hicache_storage_backend="dynamic",
             hicache_storage_backend_extra_config=json.dumps(extra),
         )
-        self.engine = sglang.Engine(**{**options, **given})
+        use = cached if socket is not None else {"disable_radix_cache": True}
+        self.engine = sglang.Engine(**{**options, **use, **given})
 
-    def answer(self, seed: int) -> tuple[list[int], int]:
+    def answer(self, input_ids: list[int]) -> tuple[list[int], int]:
         """The tokens of an answer, and how many tokens of the prompt were not computed."""
         sampling = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
-        result = self.engine.generate(input_ids=prompt(seed), sampling_params=sampling)
+        result = self.engine.generate(input_ids=input_ids, sampling_params=sampling)
         return list(result["output_ids"]), int(result["meta_info"]["cached_tokens"])
 
     def update(self, folder: str, version: str | None) -> None:
@@ -121,19 +125,19 @@ class WholeEngineTest(unittest.TestCase):
             a, b = (node.client_socket for node in cluster.nodes)
             engine = Engine(a, tag)
             self.addCleanup(engine.engine.shutdown)
-            old, cached = engine.answer(1)
+            old, cached = engine.answer(prompt(1))
             self.assertEqual(cached, 0)
             self.stored(cluster, 1)
-            self.assertEqual(engine.answer(1)[0], old, "from the engine's own cache")
+            self.assertEqual(engine.answer(prompt(1))[0], old, "from the engine's own cache")
             engine.flush()
-            self.assertEqual(engine.answer(1), (old, 0), "after a reset without a reason nothing is read")
+            self.assertEqual(engine.answer(prompt(1)), (old, 0), "after a reset without a reason nothing is read")
             engine.update(folder, "v2")
-            new, cached = engine.answer(1)
+            new, cached = engine.answer(prompt(1))
             self.assertEqual(cached, 0, "pages of the former weights")
             self.assertNotEqual(new, old)
             self.stored(cluster, 3)
             engine.update(MODEL, None)
-            self.assertEqual(engine.answer(1), (old, 0), "a change without a version")
+            self.assertEqual(engine.answer(prompt(1)), (old, 0), "a change without a version")
             self.reads(cluster, engine, folder, new, engines=1)
             # Both live to the end: a shutdown ends all children of this process, the nodes among them.
             other = Engine(b, tag, weight_version="v2")
@@ -147,7 +151,7 @@ class WholeEngineTest(unittest.TestCase):
             # An update drops the engine's own cache.
             engine.update(folder, "v2")
             wait_for("the engine has attached", lambda: totals(cluster)["clients"] == engines)
-            found, cached = engine.answer(1)
+            found, cached = engine.answer(prompt(1))
             self.assertEqual(found, answer)
             return cached >= PROMPT_TOKENS - PAGE_SIZE
 

@@ -53,8 +53,8 @@ class Engine:
         self._process.stdin.flush()
         return self._answer()
 
-    def answer(self, prompt: str, tokens: int = 12, adapter: list[Any] | None = None) -> dict[str, Any]:
-        """What the engine says to a prompt: tokens, their log probabilities, and how many tokens of the prompt were cached."""
+    def answer(self, prompt: Any, tokens: int = 12, adapter: list[Any] | None = None) -> dict[str, Any]:
+        """What the engine says to a prompt, in a form that vLLM takes: tokens, their log probabilities, and how many tokens of the prompt were cached."""
         found: dict[str, Any] = self.ask("answer", prompt, tokens, adapter)
         return found
 
@@ -145,7 +145,7 @@ class _Steps:
         [tier] = self._core.scheduler.connector.connector_scheduler.manager.secondary_tiers
         return tier
 
-    def answer(self, prompt: str, tokens: int, adapter: list[Any] | None) -> dict[str, Any]:
+    def answer(self, prompt: Any, tokens: int, adapter: list[Any] | None) -> dict[str, Any]:
         options = {}
         if adapter is not None:
             from vllm.lora.request import LoRARequest
@@ -169,6 +169,8 @@ class _Steps:
     def idle(self) -> bool:
         """Lets the engine step until no job is under way."""
         scheduler = self._core.scheduler
+        if scheduler.connector is None:
+            return True
         for _ in range(10000):
             if not self._tier.has_pending_work() and not scheduler.connector.has_pending_push_work():
                 return True

