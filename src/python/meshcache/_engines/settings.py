@@ -24,7 +24,7 @@ class Given(TypedDict):
     on_reset: str
 
 
-#: What a reset of the engine's own cache says of the weights, unless the engine itself says more: nothing, or that they are the same.
+#: What a reset of the engine's own cache means for the weights, unless the engine names their version: they may be others, or they are the same.
 ON_RESET: Final = ("unknown_weights", "same_weights")
 
 
@@ -36,7 +36,7 @@ class EngineSettings:
     client_socket: str | None = None
     #: Keeps apart what the engine's keys and namespace do not tell apart, such as two versions of the weights.
     tag: str | None = None
-    #: Identity of the model's weights: engines that state different ones are refused beside each other.
+    #: Identity of the model's weights: engines that state different ones share no pages.
     fingerprint: str | None = field(default=None, kw_only=True)
     #: Seconds that the engine's call or job may last, waiting included.
     timeout: float = 5.0

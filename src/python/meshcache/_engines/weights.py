@@ -14,7 +14,7 @@ _UNKNOWN: Final = "unknown-"
 
 
 def fingerprint_of(version: str) -> str:
-    """A version of the weights as a fingerprint: the text itself where a fingerprint may have it, else a digest of it."""
+    """A version of the weights as a fingerprint: the text itself if it is a valid fingerprint, else a digest of it."""
     if _FINGERPRINT.fullmatch(version) and not version.startswith(_UNKNOWN):
         return version
     return "sha256:" + hashlib.sha256(version.encode()).hexdigest()
@@ -34,7 +34,7 @@ class Weights:
     """
 
     def __init__(self, fingerprint: str | None, *, are_fixed: bool = False) -> None:
-        """``fingerprint`` may be None: the model's name alone says which weights these are. ``are_fixed``: the operator states that no reset changes them."""
+        """``fingerprint``: None if the model's name alone identifies the weights. ``are_fixed``: the operator states that no reset changes them."""
         self._lock = threading.Lock()
         self._fingerprint = fingerprint
         self._are_fixed = are_fixed
@@ -69,7 +69,7 @@ class Weights:
             self._change(nobodys_fingerprint())
 
     def told(self, version: str | None) -> bool:
-        """The engine or the operator tells the version of the weights; None: the model's name alone says it. Returns whether the fingerprint has changed."""
+        """The engine or the operator tells the version of the weights; None: the model's name alone identifies them. Returns whether the fingerprint has changed."""
         with self._lock:
             fingerprint = None if version is None else fingerprint_of(version)
             if fingerprint == self._fingerprint:

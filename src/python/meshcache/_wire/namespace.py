@@ -12,9 +12,9 @@ from typing import Any
 class Namespace:
     """What must be equal for two clients to share pages. None leaves a part out.
 
-    `fingerprint` is the identity of the model's weights, such as a digest: two clients of a node whose namespaces differ in it alone refuse
-    each other. With `is_mla` every tensor-parallel rank has the same pages, and `tp_rank` does not count. `computed` is no part of it: entries that are
-    set without saying otherwise are computed from their keys, so that any content is as good as another, instead of named.
+    `fingerprint` is the identity of the model's weights, such as a digest: clients that state different ones share no pages.
+    With `is_mla` every tensor-parallel rank has the same pages, and `tp_rank` does not count. `computed` is not compared: with it, writes that
+    do not state `named` have keys that are computed from the content, and a content that is there already is kept.
     """
 
     model: str | None = None
@@ -50,7 +50,7 @@ class Namespace:
         if given is None or isinstance(given, cls):
             return given
         if not isinstance(given, Mapping):
-            raise TypeError(f"namespace must be a Namespace, a mapping or None, got {given!r}")
+            raise TypeError(f"namespace must be a meshcache.Namespace, a mapping or None, got {given!r}")
         known = {field.name for field in fields(cls)}
         parts: dict[str, Any] = {}
         for name, value in given.items():
