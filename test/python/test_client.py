@@ -453,7 +453,7 @@ class Mistakes(NodeTest):
                 (TypeError, "buffer protocol", lambda: client.register("text")),
                 (ValueError, "read-only", lambda: client.register(b"text", writable=True)),
                 (ValueError, "at least 1 byte", lambda: client.register(b"")),
-                (ValueError, "no open descriptor", lambda: client.register_fd(10**6, 1)),
+                (ValueError, "not an open descriptor", lambda: client.register_fd(10**6, 1)),
                 (TypeError, "timeout", lambda: client.get("a", timeout="1")),  # type: ignore[arg-type]
                 (ValueError, "timeout", lambda: client.get("a", timeout=-1)),
                 (TypeError, "pool", lambda: client.get("a", pool=None)),  # type: ignore[arg-type]

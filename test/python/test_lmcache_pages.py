@@ -98,8 +98,8 @@ class PagesTest(unittest.TestCase):
             ("no engine has registered it", [], "org/model"),
             ("their elements have one byte", [layout(UINT8)], "org/model"),
             ("their elements have one byte", [layout(FLOAT8)], "org/model"),
-            ("describes them in a way that is not known", [Layout([], [])], "org/model"),
-            ("describes them in a way that is not known", [Layout([(1,)], ["float16"])], "org/model"),  # type: ignore[list-item]
+            ("cannot read LMCache's description of them", [Layout([], [])], "org/model"),
+            ("cannot read LMCache's description of them", [Layout([(1,)], ["float16"])], "org/model"),  # type: ignore[list-item]
             ("does not see that folder", [layout()], "/nowhere/model"),
         ]
         for text, layouts, model in cases:

@@ -91,7 +91,7 @@ class Backings(unittest.TestCase):
         owner.append(1)
 
     def test_what_is_no_memory_is_refused(self) -> None:
-        with self.assertRaisesRegex(TypeError, "buffer protocol, str has not"):
+        with self.assertRaisesRegex(TypeError, "buffer protocol, .*got str"):
             Memory("text")
         with self.assertRaisesRegex(ValueError, "contiguous"):
             Memory(memoryview(bytearray(8))[::2])

@@ -104,7 +104,7 @@ class OfAFakeNode(NodeTest):
         with self.assertRaises(TypeError):
             client.page_events(pools="kv")
         for pools in ([], [str(number) for number in range(9)]):
-            with self.assertRaisesRegex(ValueError, "1 to 8 are allowed"):
+            with self.assertRaisesRegex(ValueError, "must name 1 to 8 pools"):
                 client.page_events(pools=pools)
 
     def test_a_child_process_goes_on_with_a_connection_of_its_own(self) -> None:

@@ -41,14 +41,14 @@ class SettingsTest(unittest.TestCase):
             ({"timeout": None}, "got None"),
             ({"mode": "fast"}, "mode must be one of auto, direct, staged, bytes, got 'fast'"),
             ({"required": "perhaps"}, "required must be true, false, 1 or 0"),
-            ({"client_socket": ""}, "client_socket must be a text that is not empty"),
-            ({"tag": 3}, "tag must be a text"),
+            ({"client_socket": ""}, "client_socket must be a non-empty string"),
+            ({"tag": 3}, "tag must be a non-empty string"),
             ({"socket_path": "/x"}, 'did you mean "client_socket"?'),
             ({"time_out": 3}, 'did you mean "timeout"?'),
             ({"root_dir": "/x"}, "unknown key 'root_dir'"),
             ({"locality": "NEAR"}, "locality must be one of LOCAL, REMOTE"),
             ({"on_reset": "perhaps"}, "on_reset must be one of unknown_weights, same_weights"),
-            ({"facts": ["x"]}, "facts must be a mapping of names to texts"),
+            ({"facts": ["x"]}, "facts must map names to non-empty strings or numbers"),
         ]:
             with self.subTest(params=params), self.assertRaises(ValueError) as caught:
                 MeshCacheTier(support.newer_spec(), memoryview(bytearray(8)), "MeshCacheTier", **params)

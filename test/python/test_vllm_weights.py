@@ -217,7 +217,7 @@ class ResetTest(Case):
         engine = self.engine()
         self.assertEqual(engine.core.collective_rpc(hooks.TELL, args=("v7",)), [None])
         self.assertEqual((engine.fingerprint, engine.core.calls), ("v7", []))
-        with self.assertRaisesRegex(ValueError, "takes one text or None"):
+        with self.assertRaisesRegex(ValueError, "takes one string"):
             engine.core.collective_rpc(hooks.TELL, args=(7,))
 
 

@@ -64,7 +64,7 @@ def flat_view(data: object) -> memoryview:
     try:
         view = memoryview(cast(Any, data))
     except TypeError:
-        raise TypeError(f"a page must have the buffer protocol, {type(data).__name__} has not") from None
+        raise TypeError(f"a page must support the buffer protocol, as bytes do; got {type(data).__name__}") from None
     if not view.c_contiguous:
         raise ValueError("a page must be contiguous, in C order")
     # An empty view of several dimensions cannot be cast.

@@ -178,9 +178,9 @@ class Attachment:
         if self._settings.mode in ("staged", "bytes"):
             return f"mode is {self._settings.mode}"
         if self.process is None:
-            return "the node's process is out of sight"
+            return "the node's process cannot be seen from here, as from another PID namespace"
         if not self.hello.capabilities & (protocol.CAN_TAKE_DESCRIPTORS | protocol.CAN_OPEN_FILES):
-            return "the node does not take memory of clients"
+            return "the node cannot map or open memory of clients"
         if not self.may_go_direct:
             return "the node could not be ended if it froze"
         if not self.hello.capabilities & protocol.CAN_TAKE_DESCRIPTORS:

@@ -86,7 +86,7 @@ class Client:
         end_frozen_node  in direct mode, end the process of a node that has not let go of memory `fence_timeout` seconds after
                          the deadline. Without this, "auto" does not go direct, and mode "direct" blocks until the node ends
         on_fingerprint   called, in a thread of its own, when somebody tells this client the fingerprint of its weights (`meshcache
-                         fingerprint`); None: the client goes over to it by itself, as with `set_fingerprint`
+                         fingerprint`); None: the client switches to it by itself, as with `set_fingerprint`
         """
         self._closed = True
         self._settings = Settings(
@@ -123,10 +123,10 @@ class Client:
     # Whose pages these are
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
-        """Goes over to the pages of other weights: from now on the namespace has this fingerprint. None: it has none.
+        """Switches to the pages of other weights: from now on the namespace has this fingerprint. None: it has none.
 
-        Calls under way end as misses; further ones are misses until the node is attached again: some milliseconds, more beside busy threads. Raises ValueError for a
-        text that is no fingerprint, and for a client whose namespace is that of the node's configuration.
+        Calls under way end as misses. Later ones are misses until the client is attached again, which takes some milliseconds, more beside busy threads. Raises ValueError for a
+        text that is not a valid fingerprint, and for a client that uses the namespace in the node's configuration.
         """
         self._check_open()
         # Two threads may tell it at once: the client and its link must end up with the same fingerprint.
@@ -134,7 +134,7 @@ class Client:
             namespace = self._settings.namespace
             if namespace is None:
                 raise ValueError(
-                    "this client has the namespace of the node's configuration: make it with a namespace of its own"
+                    "set_fingerprint: this client uses the namespace in the node's configuration; make it with a namespace of its own"
                 )
             if fingerprint == namespace.fingerprint:
                 return
@@ -170,11 +170,11 @@ class Client:
         self._check_open()
         if isinstance(memory, tuple):
             if len(memory) != 2 or length is not None or not all(isinstance(part, int) for part in memory):
-                raise TypeError(f"a descriptor is registered as (fd, length), got {memory!r}")
+                raise TypeError(f"a descriptor must be given as (fd, length), two integers; got {memory!r}")
             memory, length = memory
         if isinstance(memory, int):
             if length is None:
-                raise TypeError("a descriptor is registered with its length: register(fd, length=...)")
+                raise TypeError("a descriptor needs a length: register(fd, length=...)")
             return self.register_fd(
                 memory, length, writable=is_writable(memory) if writable is None else writable, name=name
             )
@@ -203,7 +203,7 @@ class Client:
         try:
             state = os.fstat(fd)
         except OSError as error:
-            raise ValueError(f"{fd} is no open descriptor: {error}") from None
+            raise ValueError(f"{fd} is not an open descriptor: {error}") from None
         if not stat_module.S_ISREG(state.st_mode):
             raise ValueError(f"descriptor {fd} is not that of a regular file or memfd")
         if not 0 < length <= state.st_size:
@@ -224,7 +224,7 @@ class Client:
     def unregister(self, region: Region) -> None:
         """Lets go of a region. Returns when the node has, or its time is over; no call may be using the region."""
         if not isinstance(region, Region):
-            raise TypeError(f"a Region is needed, got {region!r}")
+            raise TypeError(f"unregister takes a Region that register has returned, got {region!r}")
         if region.client_id != self._id or region is self._process_memory:
             raise RegionError(f"{region!r} is not registered with this client")
         self._link.remove_region(region, self._deadline(None))
@@ -437,7 +437,9 @@ class Client:
         For programs that look up one request in several calls, which they then make with `counted=False`.
         """
         if not 0 <= found <= asked < 1 << 53:
-            raise ValueError(f"a lookup finds 0 to all of its pages, got {found!r} of {asked!r}")
+            raise ValueError(
+                f"found must be from 0 to asked, and asked below 2^53; got found={found!r}, asked={asked!r}"
+            )
         attachment = self._attachment()
         self._counters.add_lookup(asked, found, is_told=False)
         self._tell_lookups(attachment)
@@ -565,7 +567,7 @@ class Client:
             checked_text(after, "after")
         names = list(dict.fromkeys(checked_text(pool, "pool") or "kv" for pool in checked_keys(pools, "pools")))
         if not 1 <= len(names) <= MAX_POOLS:
-            raise ValueError(f"events of {len(names)} pools; 1 to {MAX_POOLS} are allowed")
+            raise ValueError(f"pools must name 1 to {MAX_POOLS} pools, got {len(names)}")
         stream = PageEventStream(self._settings, after, names, [bytes_pool(name) for name in names])
         self._streams.add(stream)
         return stream

@@ -16,4 +16,4 @@ class ClosedError(Error):
 
 
 class RegionError(Error, ValueError):
-    """A piece lies outside of its region, overlaps another one, or its region cannot be used for this."""
+    """A piece lies outside its region or overlaps another piece, or its region is unknown to the client or cannot be written."""

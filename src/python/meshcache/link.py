@@ -178,12 +178,13 @@ class Link:
         process, log = attachment.process, self._settings.logger
         if process is not None and attachment.may_end_node and self._settings.end_frozen_node:
             log.error(
-                "node %s (process %d) is frozen: ending it, so that it does not write late", *self._names(attachment)
+                "node %s (process %d) is frozen: killing it, so that it cannot write into memory that is used again",
+                *self._names(attachment),
             )
             self._counters.add("nodes_ended")
             process.end()
         else:
-            log.error("node %s (process %d) is frozen: calls are blocked until it ends", *self._names(attachment))
+            log.error("node %s (process %d) is frozen: calls in progress wait until it ends", *self._names(attachment))
 
     @staticmethod
     def _names(attachment: Attachment) -> tuple[str, int]:
@@ -196,7 +197,7 @@ class Link:
             try:
                 attachment = self._attach()
             except Exception:
-                self._settings.logger.exception("attaching has failed")
+                self._settings.logger.exception("attaching to the node at %s has failed", self._settings.socket)
                 attachment = None
             self._tried.set()
             if attachment is not None:
@@ -293,9 +294,9 @@ class Link:
         log, hello = self._settings.logger, attachment.hello
         restarted = self._boot_token not in (b"", hello.boot_token)
         what = "attached again" if self._boot_token else "attached"
-        also = ", which was started anew" if restarted else ""
+        also = " (the node has restarted)" if restarted else ""
         # How pages go is said of each region when it is registered: without regions it is not known.
-        log.info("%s to node %s%s at %s", what, hello.node_id, also, self._settings.socket)
+        log.info("%s to node %s at %s%s", what, hello.node_id, self._settings.socket, also)
         if self._boot_token:
             self._counters.add("reconnects")
         self._boot_token = hello.boot_token
@@ -360,7 +361,9 @@ class Link:
                 try:
                     self._on_fingerprint(fingerprint)
                 except Exception:
-                    self._settings.logger.exception("a fingerprint was told, and going over to it has failed")
+                    self._settings.logger.exception(
+                        "the client was told a fingerprint, and switching to its pages has failed"
+                    )
 
     def _lose(self, attachment: Attachment) -> None:
         connection = attachment.connection

@@ -79,7 +79,7 @@ class WholeTest(unittest.TestCase):
             engine.ask("version", "step-2")
         second = self.computed(one, "second")
         self.assertTrue(is_same(second, self.read(other, "second")))
-        self.assertIn("until the weights are told", one.log())
+        self.assertIn("until this engine is told the version of its weights", one.log())
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ class Options:
             raise ValueError(f"{self._where}: unknown key {name!r}; {hint}meshcache's own keys are {keys}")
 
     def text(self, name: str) -> str | None:
-        """A text that is not empty, or None."""
+        """A non-empty string, or None."""
         value = self._given.get(name)
         if value is None or (isinstance(value, str) and value != ""):
             return value
-        raise ValueError(f"{self._where}: {name} must be a text that is not empty, got {value!r}")
+        raise ValueError(f"{self._where}: {name} must be a non-empty string, got {value!r}")
 
     def texts(self, name: str) -> dict[str, str]:
         """A mapping of texts to texts. Numbers and booleans are taken as their text in JSON."""
@@ -48,7 +48,7 @@ class Options:
         if not isinstance(value, Mapping) or not all(
             isinstance(key, str) and isinstance(part, (str, int, float)) and part != "" for key, part in value.items()
         ):
-            raise ValueError(f"{self._where}: {name} must be a mapping of names to texts, got {value!r}")
+            raise ValueError(f"{self._where}: {name} must map names to non-empty strings or numbers, got {value!r}")
         return {key: part if isinstance(part, str) else json.dumps(part) for key, part in value.items()}
 
     def one_of(self, name: str, default: str, allowed: Sequence[str]) -> str:

@@ -46,7 +46,9 @@ class Memory:
         try:
             _get_buffer(owner, ctypes.byref(self._buffer), 0)
         except TypeError:
-            raise TypeError(f"memory must have the buffer protocol, {type(owner).__name__} has not") from None
+            raise TypeError(
+                f"memory must support the buffer protocol, as bytearray does; got {type(owner).__name__}"
+            ) from None
         except (BufferError, ValueError) as error:
             raise ValueError(f"memory must be contiguous, in C order: {error}") from None
         self._held = True

@@ -146,7 +146,7 @@ class PageEventStream:
         if call is None or not connection.wait(call, deadline + _SILENCE_SECONDS):
             return None
         if call.status == protocol.BAD_REQUEST:
-            raise ValueError(f"the node refuses: {call.body.decode(errors='replace')}")
+            raise ValueError(f"the node refuses this stream of page events: {call.body.decode(errors='replace')}")
         if call.status != protocol.DONE:
             return None
         try:

@@ -28,9 +28,9 @@ _alive: Final[weakref.WeakSet[MeshCacheConnector]] = weakref.WeakSet()
 
 
 def set_fingerprint(fingerprint: str | None) -> bool:
-    """Tells all plug-ins of this process which weights their engines have now. Returns whether there is one that had others.
+    """Tells all plug-ins of this process which weights their engines have now. Returns whether any plug-in had others.
 
-    LMCache's own memory must have been cleared before: it still has pages of the weights before. None: the model's name alone says the weights.
+    Clear LMCache's own memory first: it still has pages of the former weights. None: the model's name alone identifies the weights.
     """
     return any([connector.set_fingerprint(fingerprint) for connector in list(_alive)])
 
@@ -129,14 +129,17 @@ class MeshCacheConnector:
     def set_fingerprint(self, fingerprint: str | None) -> bool:
         """The engines have these weights now. Returns whether they had others: then nothing from before is shared, and operations under way are misses.
 
-        LMCache's own memory must have been cleared before. None: the model's name alone says the weights. May wait for as long as an operation lasts.
+        Clear LMCache's own memory first. None: the model's name alone identifies the weights. May wait for as long as an operation lasts.
         """
         try:
             has_changed = self._epochs.told(fingerprint)
         except ClosedError:
             return False
         if has_changed:
-            logger.info("pages are those of the weights %s from now on", self._weights.fingerprint)
+            logger.info(
+                "the weights have the fingerprint %s: from now on, only pages of these weights are read and stored",
+                self._weights.fingerprint,
+            )
         return has_changed
 
     def _follow(self, fingerprint: str | None) -> None:
@@ -153,9 +156,9 @@ class MeshCacheConnector:
             return
         if has_changed:
             logger.warning(
-                "LMCache's memory was cleared, and the reason is not known: nothing from before is shared until the weights are told: "
-                "meshcache.lmcache.set_fingerprint in this process, or restart the server; "
-                'if the weights never change while it runs, state "on_reset": "same_weights" in adapter_params'
+                "LMCache's memory was cleared, and the reason is not known: nothing from before is shared until this server is told the version of "
+                'its weights; run "meshcache fingerprint lmcache VERSION" on this host, call meshcache.lmcache.set_fingerprint in this process, or '
+                'restart the server; if the weights never change while it runs, set "on_reset": "same_weights" in adapter_params'
             )
 
     def stats(self) -> dict[str, Any]:
@@ -182,7 +185,7 @@ class MeshCacheConnector:
         except Exception as error:
             refusal = str(error) or type(error).__name__
         if refusal and not self._is_closed:
-            self._complaints.log(f"refused {operation}", f"{operation} is not done: {refusal}")
+            self._complaints.log(f"refused {operation}", f"{operation} was refused: {refusal}")
         if job is None:
             self._completions.add((future_id, False, f"{operation}: {refusal}", [False] * _count(keys)))
         elif refusal:
@@ -252,7 +255,9 @@ class MeshCacheConnector:
     def _watch(self) -> None:
         while overdue := self._jobs.take_overdue():
             self._complaints.log(
-                "overdue", f"operations are too many or too slow: {len(overdue)} were not begun in time"
+                "overdue",
+                f"{len(overdue)} operations were not begun in time: there are too many, or the node is slow; "
+                'with more "workers" in adapter_params, more of them run at once',
             )
             for job in overdue:
                 self._fail(job, "not begun in time")

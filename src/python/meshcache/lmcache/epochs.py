@@ -12,14 +12,14 @@ class Epochs:
     """Lets work be done in the epoch in which it was submitted, or not at all. Threads may share it."""
 
     def __init__(self, weights: Weights, use: Callable[[str | None], None]) -> None:
-        """``use`` has the client go over to the pages of a fingerprint."""
+        """``use`` switches the client to the pages of a fingerprint."""
         self._weights = weights
         self._use = use
         self._changing = threading.Lock()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._under_way = 0
-        #: The epoch whose work may begin; None while the client goes over.
+        #: The epoch whose work may begin; None while the client switches to another one.
         self._open: int | None = weights.epoch
 
     @property

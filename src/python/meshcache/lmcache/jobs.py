@@ -77,7 +77,7 @@ class Jobs:
             if self._is_closed:
                 return "the plug-in is closed"
             if self._count() >= self._max_pending:
-                return f"{self._max_pending} operations wait already (max_pending)"
+                return f"{self._max_pending} operations are waiting already, and max_pending allows no more"
             self._queues[lane].append(job)
             self._ready[lane].notify()
             if job.deadline < self._looks_at:

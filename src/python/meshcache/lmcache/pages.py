@@ -93,8 +93,8 @@ class PageKeys:
             return f"{self._private}{_SEPARATOR}{key}"
         if length is not None and length != form.length and SERDE not in self._stated:
             raise ValueError(
-                f"a page of {length:,} bytes, and engines have registered {form.length:,}: pages that LMCache has converted are stored only when "
-                f'adapter_params say how: "facts": {{"{SERDE}": "..."}}'
+                f"a page has {length:,} bytes, but engines have registered pages of {form.length:,} bytes; if LMCache converts pages, state how in "
+                f'adapter_params: "facts": {{"{SERDE}": "..."}}'
             )
         return f"{digest_of(form, '' if are_weights_told else known.files)}{_SEPARATOR}{key}"
 
@@ -105,15 +105,15 @@ class PageKeys:
     def _is_private(self, registration: Registration, where: str) -> bool:
         if registration.problem or not registration.forms:
             self._logger.warning(
-                "pages of %s are shared with no other server: LMCache describes them in a way that is not known (%s)",
+                "pages of %s are shared with no other server: this version of meshcache cannot read LMCache's description of them (%s)",
                 where,
                 registration.problem or "no object groups",
             )
             return True
         if any(form.is_opaque for form in registration.forms.values()) and KV_CACHE_DTYPE not in self._stated:
             self._logger.warning(
-                "pages of %s are shared with no other server: their elements have one byte, and its meaning is unknown; state it in adapter_params: "
-                '"facts": {"%s": "fp8_e4m3"} or the like, with where the scales are from, equal on all servers that may share',
+                "pages of %s are shared with no other server: their elements have one byte, and its meaning is unknown; state the kind of fp8 and the "
+                'source of its scales in adapter_params: "facts": {"%s": "fp8_e4m3, scales of the checkpoint"}, equal on all servers that may share',
                 where,
                 KV_CACHE_DTYPE,
             )
@@ -151,7 +151,8 @@ class PageKeys:
                 error,
             )
             files, is_private = "", True
-        self._logger.info("pages of %s: weights %s", where, files or "by the model's name")
+        else:
+            self._logger.info("pages of %s: the weights are identified by %s", where, files or "the model's name")
         with self._lock:
             name = registration.model, registration.world_size
             known = self._models.get(name)
@@ -175,7 +176,7 @@ def digest_of(form: PageForm, files: str) -> str:
 
 
 def parts_of(key: str) -> tuple[str, int, int]:
-    """Model, world size and object group in a key of LMCache: ``model@rank@group@hash[@salt]``, numbers in hexadecimal. What is none has a world size of 0."""
+    """Model, world size and object group in a key of LMCache: ``model@rank@group@hash[@salt]``, numbers in hexadecimal. A text of another form has a world size of 0."""
     parts = key.split(_SEPARATOR)
     try:
         model, rank, group = parts[0], int(parts[1], 16), int(parts[2], 16)

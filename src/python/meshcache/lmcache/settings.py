@@ -41,8 +41,8 @@ class Settings(EngineSettings):
         common = settings_in(options, TIMEOUT_BELOW_SECONDS)
         for name in common["facts"]:
             if not _FACT_NAME.fullmatch(name):
-                allowed = "names in lower case, such as engine, and not private"
-                raise ValueError(f"adapter_params: facts must have {allowed}, got {name!r}")
+                allowed = 'a letter, then letters, digits and _, all in lower case, and not "private"'
+                raise ValueError(f"adapter_params: the name of a fact must be {allowed}; got {name!r}")
         return Settings(
             **common,
             workers=options.whole("workers", defaults.workers, 1, MAX_WORKERS),

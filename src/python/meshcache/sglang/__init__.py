@@ -14,6 +14,6 @@ __all__ = ["MeshCacheStorage", "Settings", "set_fingerprint"]
 
 
 def set_fingerprint(fingerprint: str | None) -> None:
-    """Tells all engines of this process which weights they compute with from now on; flush their caches first. None: the model's name alone says it."""
+    """Tells all engines of this process which weights they compute with from now on; flush their caches first. None: the model's name alone identifies the weights."""
     for changes in live():
         changes.tell(fingerprint)

@@ -34,7 +34,7 @@ class WeightChanges:
         logger: logging.Logger,
         owner: object = None,
     ) -> None:
-        """``read_version``: what the engine calls its weights now. ``use`` goes over to the pages of a fingerprint. ``owner``: the engine's storage."""
+        """``read_version``: what the engine calls its weights now. ``use`` switches to the pages of a fingerprint. ``owner``: the engine's storage."""
         self._owner = None if owner is None else weakref.ref(owner)
         self.weights = weights
         self._read_version = read_version
@@ -91,7 +91,7 @@ class WeightChanges:
                 self._is_mixed = True
                 self._forget()
                 self._logger.info(
-                    "the weights change: nothing is read or stored until the engine has dropped its cache"
+                    "the weights are changing: nothing is read or stored until the engine has flushed its cache"
                 )
             self._was_dropped = False
 
@@ -126,7 +126,10 @@ class WeightChanges:
                 self._tell(version)
             elif self.weights.reset():
                 self._use(self.weights.fingerprint)
-                self._warn("the engine's cache was reset, and the reason is not known")
+                self._warn(
+                    "the engine's cache was reset, and the reason is not known",
+                    '; if resets never change the weights, set "on_reset": "same_weights" in the extra config',
+                )
 
     def tell(self, version: str | None) -> None:
         """The engine or the operator names the weights. Pages in the engine's cache must be of these, or the cache must be dropped next."""
@@ -154,15 +157,16 @@ class WeightChanges:
         before = self.weights.fingerprint
         if self.weights.told(version):
             self._use(self.weights.fingerprint)
-            self._logger.info("weights told: %s (before: %s)", self.weights.fingerprint, before)
+            self._logger.info("the weights have the fingerprint %s (before: %s)", self.weights.fingerprint, before)
 
     def _forget(self) -> None:
         self.weights.forget()
         self._use(self.weights.fingerprint)
 
-    def _warn(self, why: str) -> None:
+    def _warn(self, why: str, more: str = "") -> None:
         self._logger.warning(
-            "%s: pages from before are not used, and none are shared until the weights are told: give weight_version with the update, "
-            'call /update_weight_version or meshcache.sglang.set_fingerprint, or set "on_reset": "same_weights" in the extra config',
+            "%s: until this engine is told the version of its weights, it reads no pages from before, and shares none; give weight_version with the "
+            'update, call /update_weight_version or meshcache.sglang.set_fingerprint, or run "meshcache fingerprint" for each rank%s',
             why,
+            more,
         )

@@ -92,7 +92,9 @@ def _server_arguments() -> Any:
     if read is None:
         read = getattr(imported("sglang.srt.server_args"), "get_global_server_args", None)
     if read is None:
-        raise Unreadable("this version of SGLang keeps its arguments where the adapter does not know them")
+        raise Unreadable(
+            "this version of SGLang keeps its arguments where this version of meshcache does not find them"
+        )
     arguments = read()
     if arguments is None:
         raise Unreadable("SGLang has not set its arguments in this process")

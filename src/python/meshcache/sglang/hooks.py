@@ -40,7 +40,7 @@ _lock = threading.Lock()
 
 
 def install() -> str | None:
-    """From now on, all engines of this process are told what happens. May be called again. Returns why that cannot be had; None: it can."""
+    """From now on, all engines of this process are told what happens. May be called again. Returns why this is not possible; None: it is."""
     with _lock:
         controller = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
         if not _wrap(controller, "reset", _reset):
@@ -61,7 +61,7 @@ def _follow_updates() -> str | None:
         _wrap(kind, "end_weight_update", _session_ends)
     missing = {"update_weights_from_disk", "update_weights_from_tensor", "update_weights_from_ipc"} - found
     if missing:
-        return f"this version of SGLang changes weights elsewhere than in {', '.join(sorted(missing))}"
+        return f"this version of SGLang does not have {', '.join(sorted(missing))} where meshcache looks for them"
     return None
 
 

@@ -90,7 +90,9 @@ def refuse(pool: Any, parts: Sequence[str], settings: Settings) -> None:
         raise ValueError(f"the pool {type(pool).__name__} cannot tell where its pages are (get_page_buffer_meta)")
     heads = attribute(pool, "head_num")
     if len(parts) > 1 and heads is not None and int(heads) % len(parts) != 0:
-        raise ValueError(f"{heads} heads of a rank cannot be split into {len(parts)}: choose a smaller tp_lcm_size")
+        raise ValueError(
+            f"the {heads} KV heads of a rank cannot be split into {len(parts)} equal parts: choose a tp_lcm_size that divides the number of KV heads"
+        )
 
 
 def engine_facts(config: Any, pool: Any, parts: Sequence[str], settings: Settings) -> Facts:
@@ -143,7 +145,7 @@ def namespace(config: Any, pool: Any, parts: Sequence[str], facts: Facts, tag: s
 def initial_fingerprint(settings: Settings) -> str | None:
     """The weights that the engine starts with: stated, else by the version that SGLang names, else by their files.
 
-    None: the model's name alone says it. Raises OSError.
+    None: the model's name alone identifies the weights. Raises OSError.
     """
     version = settings.fingerprint or framework.weight_version()
     if version is not None or not framework.IS_INSTALLED:

@@ -69,7 +69,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 'start it with --served-model-name or set "tag" in the extra config'
             )
         if not self._settings.interface_v1:
-            logger.warning('pages are copied: the extra config has no "interface_v1": 1')
+            logger.warning('SGLang copies each page twice: set "interface_v1": 1 in the extra config')
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._memory: Memory | None = None
@@ -110,7 +110,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         except Exception as error:
             # Nothing may be read or stored under the former weights.
             self._client = None
-            logger.warning("the node cannot be told other weights, everything is a miss: %s", error)
+            logger.warning("switching to the pages of other weights has failed, everything is a miss: %s", error)
             client.close()
 
     def _ready(self) -> Client | None:
@@ -122,7 +122,8 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         if deadline.left() > 0:
             return
         self.complaints.log(
-            f"timeout {what}", f"{what}: the node has not answered in time, everything is a miss until it answers"
+            f"timeout {what}",
+            f"{what}: the node has not answered in time: until it answers, all pages are misses, and none is stored",
         )
         self._silence.begin(client)
 
@@ -162,7 +163,9 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 memory = Memory(client)
                 kv = HostPool(mem_pool_host, KV, memory, key_pool=KV, parts=parts)
                 if memory.regions == 0 and not kv.holds_nothing:
-                    raise ValueError(f"the pool {type(mem_pool_host).__name__} has no host memory that can be found")
+                    raise ValueError(
+                        f"no host memory was found in the pool {type(mem_pool_host).__name__}; update meshcache"
+                    )
             except BaseException:
                 client.close()
                 raise
@@ -220,8 +223,8 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 rank = ""
             elif name != "mamba":
                 logger.warning(
-                    "pool %s differs by tensor-parallel rank, and SGLang saves it on rank 0 only: "
-                    "prefixes that need it are not found",
+                    "pages of the pool %s differ by tensor-parallel rank, and SGLang stores those of rank 0 only: "
+                    "prefixes that need this pool are misses",
                     name,
                 )
         facts = side_pool_facts(pool, name, rank, self._settings)
@@ -359,7 +362,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     def _move(self, name: str, keys: Sequence[Any], indices: Any, deadline: Deadline, *, write: bool) -> list[bool]:
         client, pool, count = self._ready(), self._pools.get(name), len(keys)
         if self._client is None or pool is None:
-            self.complaints.log(f"unregistered {name}", f"pages of a pool that is not registered pool={name}")
+            self.complaints.log(f"unregistered {name}", f"pages cannot be moved: the pool {name} is not registered")
             return [False] * count
         if client is None:
             return [False] * count

@@ -91,7 +91,9 @@ class Adapters:
         if known is None or (known.name, known.path) != (name, path):
             known = self._known[number] = _read(name, path)
             if known.digest is None:
-                self._complain(known, "its files cannot be read")
+                self._complain(
+                    known, "its files cannot be read here; make them readable, then remove it and load it again"
+                )
         return known
 
     def _check(self, adapter: _Adapter) -> None:
@@ -102,7 +104,10 @@ class Adapters:
         if _digest(adapter.folder) != adapter.digest:
             adapter.digest = None
             self.changes += 1
-            self._complain(adapter, "its files have changed since the engine loaded it; load it anew")
+            self._complain(
+                adapter,
+                "its files have changed since the engine loaded it; remove it and load it again, or load it in place",
+            )
 
     def _complain(self, adapter: _Adapter, why: str) -> None:
         self._complaints.log(

@@ -203,7 +203,7 @@ def _arguments_of(timeout: Any = None, args: Any = (), kwargs: Any = None) -> tu
 
 def _tell(tiers: list[Any], fingerprint: Any = None, *more: Any) -> None:
     if more or not (fingerprint is None or isinstance(fingerprint, str)):
-        raise ValueError(f"{TELL} takes one text or None, got {(fingerprint, *more)!r}")
+        raise ValueError(f"{TELL} takes one string, the version of the weights, or None; got {(fingerprint, *more)!r}")
     for tier in tiers:
         tier.set_fingerprint(fingerprint)
 

@@ -148,7 +148,7 @@ class Jobs:
                 pass
             except Exception as error:
                 what = "load" if job.is_load else "store"
-                self._complaints.log(f"{what} {type(error).__name__}", f"a {what} has failed: {error}", error)
+                self._complaints.log(f"{what} {type(error).__name__}", f"a {what} of chunks has failed: {error}", error)
             finally:
                 job.end()
                 self._finished.put(job)

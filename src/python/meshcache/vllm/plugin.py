@@ -22,7 +22,7 @@ def register() -> None:
             install_config_hook()
     except Exception as error:
         # vLLM must start also where nobody uses the tier.
-        logger.warning("the tier of meshcache could not be registered: %s", error)
+        logger.warning("the meshcache tier could not be registered with vLLM: %s", error)
 
 
 def _register(factory: Any) -> None:

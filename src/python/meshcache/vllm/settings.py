@@ -25,7 +25,7 @@ class Settings(EngineSettings):
 
     #: Whether vLLM's KV events tell which chunks the tier has stored. They are published only when vLLM's own events are on.
     enable_kv_events: bool = field(default=False, kw_only=True)
-    #: What requests that choose tiers by their place call this one: "LOCAL", "REMOTE", or None, which every choice takes.
+    #: The place of this tier for requests that choose tiers by place: "LOCAL", "REMOTE", or None, which matches every choice.
     locality: str | None = field(default=None, kw_only=True)
 
     @staticmethod

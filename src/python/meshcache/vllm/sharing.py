@@ -27,8 +27,8 @@ _GRACE_SECONDS: Final = 1.0
 _ATTACH_SECONDS: Final = 1.0
 _ATTACH_POLL_SECONDS: Final = 0.002
 _HOW_TO_TELL: Final = (
-    "tell it the version of its weights: meshcache.vllm.set_fingerprint(version) in the engine's process, "
-    f'LLM.collective_rpc("{TELL}", args=(version,)), or vLLM\'s own set_weight_version; or state "on_reset": "same_weights" for weights that never change'
+    'tell it with "meshcache fingerprint vllm VERSION" on this host, meshcache.vllm.set_fingerprint(VERSION) in the engine\'s process, '
+    f'LLM.collective_rpc("{TELL}", args=(VERSION,)), or vLLM\'s own set_weight_version; if the weights never change, set "on_reset": "same_weights" in the tier\'s entry'
 )
 
 
@@ -154,8 +154,8 @@ class Sharing:
         if not self._epochs.is_told and self.weights.reset():
             self._change()
             logger.warning(
-                "vLLM's cache was reset, and the reason is not known: nothing from before is shared, and no other engine has these chunks, until the weights "
-                "are told; %s",
+                "vLLM's cache was reset, and the reason is not known: until this engine is told the version of its weights, it reads no chunks from before "
+                "the reset, and shares none; %s",
                 _HOW_TO_TELL,
             )
         return True
@@ -170,19 +170,22 @@ class Sharing:
         self._epochs.is_told = False
         self._epochs.is_stale = self._epochs.is_stale or self._epochs.is_used
         logger.warning(
-            "%s may have changed the weights: nothing from before is shared, and no other engine has these chunks, until the weights are told%s; %s",
+            "the call %s may have changed the weights: until this engine is told the version of its weights%s, it reads no chunks from before the call, "
+            "and shares none; %s",
             how,
-            " and vLLM's cache is reset" if self._epochs.is_stale else "",
+            ", and vLLM's cache is reset" if self._epochs.is_stale else "",
             _HOW_TO_TELL,
         )
 
     def told(self, version: str | None) -> None:
-        """The version of the weights is told; None: the model's name alone says it. Threads may call it."""
+        """The version of the weights is told; None: the model's name alone identifies them. Threads may call it."""
         if self.weights.told(version):
             self._change()
         self._epochs.is_told = True
         stale = (
-            ", from the next reset of vLLM's cache on: it may hold KV of other weights" if self._epochs.is_stale else ""
+            " after the next reset of vLLM's cache, which may still hold KV of other weights"
+            if self._epochs.is_stale
+            else ""
         )
         logger.info("the weights have the fingerprint %s: their chunks are shared%s", self.weights.fingerprint, stale)
 
@@ -194,7 +197,7 @@ class Sharing:
                 self._client.set_fingerprint(nobodys_fingerprint())
                 if not self._epochs.wait(self._settings.timeout + self._settings.fence_seconds + _GRACE_SECONDS):
                     logger.error(
-                        "a frozen node holds up a job of earlier weights: nothing is shared until the weights change again"
+                        "the node is frozen, and a job of the former weights has not ended: nothing is shared until the weights change again"
                     )
                     return
             self._attaching_until = time.monotonic() + _ATTACH_SECONDS

@@ -177,13 +177,15 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
             self._sharing.close()
         seconds = self._settings.timeout + _GRACE_SECONDS
         if not self._jobs.join(seconds):
-            logger.error("a frozen node has not let go of the primary pool")
+            logger.error(
+                "the node is frozen, and may still write into vLLM's pool in host memory after the tier has shut down"
+            )
         self._asker.join(seconds)
 
     # How the weights change: what the hooks and the operator call
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
-        """Tells the version of the weights: engines that are told the same one share chunks. None: the model's name alone says it.
+        """Tells the version of the weights: engines that are told the same one share chunks. None: the model's name alone identifies the weights.
 
         Threads may call it.
         """
@@ -267,7 +269,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
 
 
 def set_fingerprint(fingerprint: str | None) -> None:
-    """Tells all tiers of this process the version of their engine's weights. None: the model's name alone says it."""
+    """Tells all tiers of this process the version of their engine's weights. None: the model's name alone identifies the weights."""
     for tier in hooks.listeners():
         tier.set_fingerprint(fingerprint)
 
