@@ -61,8 +61,8 @@ export function benchCommand(context: CommandContext): Command {
     .addOption(new Option('--engine <name>', 'with `engine`: the engine').choices(ENGINES))
     .option('--environment <folder>', 'with `engine`: virtual environment that has the engine')
     .option('--model <folder>', 'with `engine`: folder of the model')
-    .option('--prompts <count>', 'with `engine`: prompts of a round (default: 2)', wholeNumber(1, 1000))
-    .option('--tokens <count>', 'with `engine`: tokens of a prompt, about (default: 1500)', wholeNumber(100, 100_000))
+    .option('--prompts <count>', 'with `engine`: prompts in each round (default: 2)', wholeNumber(1, 1000))
+    .option('--tokens <count>', 'with `engine`: tokens of a prompt, roughly (default: 1500)', wholeNumber(100, 100_000))
     .addOption(jsonOption())
     .addHelpText(
       'after',

@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { systemRandom } from '../../system/system-random.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
-import { AnswerTimes } from './answer-times.js';
+import { AnswerTimes, LOGPROB_TOLERANCE } from './answer-times.js';
 import { EngineDriver } from './engine-driver.js';
 import { ENGINE_PLANS, ENGINES, type EngineName, type EnginePlan, type Reader } from './engine-plans.js';
 import { LmcacheServer } from './lmcache-server.js';
@@ -34,7 +34,9 @@ export async function engineBench(options: BenchOptions): Promise<BenchReport> {
   const { engine = 'vllm', environment, model, prompts = 2 } = options.engine ?? {};
   if (!isEngine(engine)) throw new Error(`--engine must be one of ${ENGINES.join(', ')}, got ${engine}`);
   if (environment === undefined || model === undefined) {
-    throw new Error('bench engine needs --environment, a virtual environment with the engine, and --model, a folder');
+    throw new Error(
+      'bench engine needs --environment (the folder of a virtual environment with the engine) and --model (the folder of a model); in a checkout, `npm run test:engines -- --install` makes both',
+    );
   }
   const tokens = options.quick ? QUICK_TOKENS : (options.engine?.tokens ?? FULL_TOKENS);
   options.progress('starting three nodes');
@@ -45,8 +47,8 @@ export async function engineBench(options: BenchOptions): Promise<BenchReport> {
       title: `engine: first token of ${engine} on the CPU, a prompt of about ${tokens} tokens`,
       rows: times.rows(),
       notes: [
-        `${prompts} prompts in each of ${options.rounds} rounds; medians. The engines that read are interleaved; cold, own cache and host pool are of the engine that has computed the prompts.`,
-        `texts_equal: answers of ${ANSWER_TOKENS} tokens that are equal to the computed ones. logprob_difference: the largest of any token.`,
+        `${prompts} prompts in each of ${options.rounds} rounds; medians. The engines that read take turns. The rows cold, engine's own cache and host pool are of the engine that computed the prompts.`,
+        `texts_equal: answers whose ${ANSWER_TOKENS} tokens are the computed ones, with log probabilities that differ by at most ${LOGPROB_TOLERANCE}. logprob_difference: the largest difference of any token.`,
         await bench.readsOfNodes(),
       ],
     };
@@ -227,7 +229,7 @@ class EngineBench {
   async readsOfNodes(): Promise<string> {
     const nodes = (await this.#statuses()).flatMap((status) => status.nodes);
     const reads = nodes.map(({ node_id, reads: { local, remote, disk } }) => `${node_id} ${local}/${remote}/${disk}`);
-    return `Pages read by engines of each node, own pool/other node/disk: ${reads.join(', ')}.`;
+    return `Pages that each node's engines read, from its own pool/another node/its disk: ${reads.join(', ')}.`;
   }
 
   async close(): Promise<void> {
