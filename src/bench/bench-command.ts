@@ -1,5 +1,6 @@
 import { Argument, Command, Option } from 'commander';
 import { type CommandContext, printResult, untilInterrupted } from '../command/context.js';
+import { EXIT_FAILURE } from '../command/failure.js';
 import { jsonOption, wholeNumber } from '../command/options.js';
 import { formatTable } from '../command/table.js';
 import { ENGINES } from './engine/engine-plans.js';
@@ -78,6 +79,9 @@ Examples:
     .action(async (what: string, options: BenchCommandOptions) => {
       const report = await runBench(what, options, context);
       printResult(context, report, { json: options.json, asText: formatReport });
+      if (report.failure === undefined) return;
+      context.warn(report.failure);
+      context.setExitStatus(EXIT_FAILURE);
     });
 }
 

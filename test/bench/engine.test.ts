@@ -43,6 +43,7 @@ test('engine bench: the read that only warms an engine is compared, and its time
   times.checkOnly('own node', 0, { ...COMPUTED, first_token_s: 9, tokens: [5, 7] });
   times.add('own node', 1, { ...COMPUTED, first_token_s: 0.1 });
   t.like(times.rows()[1], { first_token_ms: 100, texts_equal: '1 of 2' });
+  t.is(times.different, 1);
 });
 
 test('engine bench: prompts are the same each time, and differ from their beginning on', (t) => {

@@ -20,7 +20,7 @@ def main() -> int:
     if not (ROOT / "build" / "dist" / "cli.js").exists():
         print("build/dist is missing: run npm run build", file=sys.stderr)
         return 2
-    missing = [name for name, environment in ENVIRONMENTS.items() if not is_installed(environment)]
+    missing = [name for name in wanted(options.only) if not is_installed(ENVIRONMENTS[name])]
     problem = registry_problem() if missing else None
     if problem:
         print(f"SKIPPED: tests with real engines; {', '.join(missing)} cannot be installed: {problem}")
@@ -42,6 +42,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--install", action="store_true", help="install environments and model, and print their paths")
     parser.add_argument("--resolve", choices=list(ENVIRONMENTS), help="make the list of an environment's packages anew")
     return parser.parse_args()
+
+
+def wanted(only: list[str]) -> list[str]:
+    """The environments that these engines and environments mean; all, if none is named."""
+    if not only:
+        return list(ENVIRONMENTS)
+    of_engines = {name for engine in only for name in OF_ENGINE.get(engine, ())}
+    return [name for name in ENVIRONMENTS if name in of_engines or name in only]
 
 
 def install_all() -> list[Step]:

@@ -73,6 +73,11 @@ class FactsTest(NodeTest):
         self.assertEqual(facts_of({**self.GIVEN, "dtype": "float16"}, stated).layout.count("float16"), 1)
         self.assertEqual(facts_of({**self.GIVEN, "dtype": fail}, stated).missing, ())
 
+    def test_a_stated_name_that_is_no_fact_is_named_beside_the_missing_one(self) -> None:
+        self.lines.clear()
+        facts_of({**self.GIVEN, "dtype": fail}, {"heads": "8", "dtyp": "bfloat16"}).warn(self.log, "the extra config")
+        self.assertIn('; the facts there have "dtyp", which is no fact of these pages', self.lines[0])
+
     def test_a_name_is_given_once(self) -> None:
         facts = facts_of({"a": 1})
         for name in ("a", "private", "A", "a b", ""):

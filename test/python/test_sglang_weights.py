@@ -182,6 +182,14 @@ class WeightsTest(unittest.TestCase):
             updater.handle_update_weight_version(SimpleNamespace(new_version="v2"))
             self.assertEqual(self.fingerprint(engine), "v2", "a version that SGLang has named before")
 
+    def test_during_a_change_it_may_be_told_that_the_name_alone_identifies_the_weights(self) -> None:
+        with scheduler() as updater:
+            engine = self.engine()
+            updater.update_weights_from_tensor(self.request())
+            engine.storage.set_fingerprint(None)
+            engine.controller.reset()
+            self.assertIsNone(self.fingerprint(engine))
+
     def test_a_change_that_failed_is_of_no_version(self) -> None:
         with scheduler() as updater:
             engine = self.engine()

@@ -272,6 +272,19 @@ class UnderWayTest(Case):
         self.assertNotIn(("v2", b"a"), MemoryClient.chunks)
         self.assertFalse(engine.finds(b"a"))
 
+    def test_a_version_that_came_while_the_node_was_frozen_is_told_again(self) -> None:
+        engine, other = self.engine(), self.engine()
+        with mock.patch.object(Epochs, "advance", return_value=False), mock.patch.object(
+            Epochs, "wait", return_value=False
+        ):
+            with self.assertLogs("vllm.meshcache") as log:
+                engine.tier.set_fingerprint("v2")
+        self.assertEqual([record.levelname for record in log.records], ["ERROR"])
+        self.assertRegex(str(engine.fingerprint), "^unknown-")
+        for each in (engine, other):
+            each.tier.set_fingerprint("v2")
+        self.assertTrue(engine.stores(b"a") and other.finds(b"a"))
+
     def test_the_first_lookup_after_a_change_waits_for_the_client_to_attach(self) -> None:
         engine = self.engine(fingerprint="v1")
         engine.stores(b"a")

@@ -52,6 +52,11 @@ export class AnswerTimes {
     return counted;
   }
 
+  /** Answers that are not the computed ones. */
+  get different(): number {
+    return [...this.#counted.values()].reduce((sum, { answers, equal }) => sum + answers - equal, 0);
+  }
+
   rows(): BenchReport['rows'] {
     const coldS = median(this.#counted.get('cold')?.firstTokensS ?? [0]);
     return [...this.#counted].map(([from, counted]) => {

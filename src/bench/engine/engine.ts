@@ -51,6 +51,7 @@ export async function engineBench(options: BenchOptions): Promise<BenchReport> {
         `texts_equal: answers whose ${ANSWER_TOKENS} tokens are the computed ones, with log probabilities that differ by at most ${LOGPROB_TOLERANCE}. logprob_difference: the largest difference of any token.`,
         await bench.readsOfNodes(),
       ],
+      ...(times.different === 0 ? {} : { failure: `${times.different} answers are not the computed ones` }),
     };
   } finally {
     await bench.close();

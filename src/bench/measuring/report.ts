@@ -4,6 +4,8 @@ export interface BenchReport {
   readonly rows: readonly Readonly<Record<string, string | number>>[];
   /** Notes of one sentence each: what the figures were measured on, what was skipped, and why. */
   readonly notes: readonly string[];
+  /** What was found to be wrong while measuring: the command then ends with status 1. */
+  readonly failure?: string;
 }
 
 /** Options of the cluster benchmark. It has a default for each. */

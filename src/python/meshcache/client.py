@@ -560,7 +560,8 @@ class Client:
                     print(key, tier or "gone")
 
         The iterator waits while nothing happens, and has a connection of its own. It outlives the node: after a restart it goes on with
-        a new list. `PageEvent` explains each kind of event. At most 8 pools.
+        a new list. `PageEvent` explains each kind of event. At most 8 pools. It stays with the namespace that the client has now: after
+        `set_fingerprint`, make another one.
         """
         self._check_open()
         if after is not None:

@@ -92,15 +92,18 @@ class Facts:
 
     def warn(self, logger: logging.Logger, where_set: str) -> None:
         """Logs a warning for each missing fact. ``where_set`` says where the operator's settings are, such as ``the extra config``."""
+        known = {*self._values, *(fact.name for fact in self._missing)}
+        strange = ", ".join(f'"{name}"' for name in sorted(set(self._stated) - known))
         for fact in self._missing:
             logger.warning(
                 "this engine shares pages with no other engine: its %s is unknown (%s: %s); "
-                'state it in %s: "facts": {"%s": "..."}, equal on all engines that may share',
+                'state it in %s: "facts": {"%s": "..."}, equal on all engines that may share%s',
                 fact.name,
                 fact.where,
                 fact.why,
                 where_set,
                 fact.name,
+                f"; the facts there have {strange}, which is no fact of these pages" if strange else "",
             )
 
 

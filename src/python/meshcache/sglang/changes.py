@@ -49,9 +49,9 @@ class WeightChanges:
         self._is_mixed = False
         # It was dropped since the last update began, while others go on.
         self._was_dropped = False
-        # The version that was named when the weights began to change, and what has been told since.
+        # The version that was named when the weights began to change, and what has been told since, if anything: None may be told, too.
         self._version_before: str | None = None
-        self._told: str | None = None
+        self._told: tuple[str | None] | None = None
         _live.add(self)
 
     @property
@@ -100,7 +100,7 @@ class WeightChanges:
         with self._lock:
             self._updates -= 1
             if has_told:
-                self._told = version
+                self._told = None if version is None else (version,)
                 if version is None:
                     self._version_before = self._read_version()
             if self._updates == 0 and self._was_dropped:
@@ -135,7 +135,7 @@ class WeightChanges:
         """The engine or the operator names the weights. Pages in the engine's cache must be of these, or the cache must be dropped next."""
         with self._lock:
             if self._is_mixed:
-                self._told = version
+                self._told = (version,)
             else:
                 self._tell(version)
 
@@ -146,12 +146,13 @@ class WeightChanges:
         self._is_mixed = self._was_dropped = False
         named = self._read_version()
         self._seen = named
-        told = self._told or (named if named != self._version_before else None)
-        if told is None:
+        if self._told is not None:
+            self._tell(*self._told)
+        elif named is not None and named != self._version_before:
+            self._tell(named)
+        else:
             self._forget()
             self._warn("the weights have changed")
-        else:
-            self._tell(told)
 
     def _tell(self, version: str | None) -> None:
         before = self.weights.fingerprint

@@ -179,8 +179,8 @@ class Sharing:
 
     def told(self, version: str | None) -> None:
         """The version of the weights is told; None: the model's name alone identifies them. Threads may call it."""
-        if self.weights.told(version):
-            self._change()
+        if self.weights.told(version) and not self._change():
+            return
         self._epochs.is_told = True
         stale = (
             " after the next reset of vLLM's cache, which may still hold KV of other weights"
@@ -189,28 +189,35 @@ class Sharing:
         )
         logger.info("the weights have the fingerprint %s: their chunks are shared%s", self.weights.fingerprint, stale)
 
-    def _change(self) -> None:
-        """Goes over to the fingerprint that the weights have now. When this returns, nothing that was begun before is read or written any more."""
+    def _change(self) -> bool:
+        """Switches to the fingerprint that the weights have now. When this returns, nothing that was begun before is read or written any more.
+
+        False: a job of the former weights has not ended, and so the weights are unknown.
+        """
         with self._lock:
             if not self._epochs.advance():
                 # Calls under way end as misses. One that has not yet begun reaches nobody's chunks.
                 self._client.set_fingerprint(nobodys_fingerprint())
                 if not self._epochs.wait(self._settings.timeout + self._settings.fence_seconds + _GRACE_SECONDS):
+                    self.weights.forget()
                     logger.error(
-                        "the node is frozen, and a job of the former weights has not ended: nothing is shared until the weights change again"
+                        "the node is frozen, and a job of the former weights has not ended: until this engine is told the version of its weights "
+                        "again, it shares nothing; %s",
+                        _HOW_TO_TELL,
                     )
-                    return
+                    return False
             self._attaching_until = time.monotonic() + _ATTACH_SECONDS
             self._client.set_fingerprint(self.weights.fingerprint)
             self._lookups.forget()
+            return True
 
     def describe(self, tier_type: str) -> None:
         """Logs what the tier does."""
         logger.info(
-            "tier %s: %d slots of %d bytes, chunks go %s, namespace %s",
+            "tier %s: %d slots of %d bytes, %s, namespace %s",
             tier_type,
             self._pool.count,
             self._pool.slot_bytes,
-            self.mode,
+            "no node yet" if self.mode == "none" else f"chunks go {self.mode}",
             self.namespace,
         )
