@@ -147,6 +147,56 @@ class PagesTest(unittest.TestCase):
             self.assertEqual(key_in(first), key_in(first))
             self.assertEqual(key_in(first, fingerprint="w"), key_in(second, fingerprint="w"))
 
+    def test_files_that_were_replaced_before_an_engine_started_anew_bring_no_pages_of_before(self) -> None:
+        server = LMCacheServer()
+        keys = self.keys(server)
+        with tempfile.TemporaryDirectory() as folder:
+            name = KEY.replace("org/model", folder)
+
+            def write(weights: bytes) -> None:
+                with open(os.path.join(folder, "model.safetensors.new"), "wb") as file:
+                    file.write(weights)
+                os.replace(file.name, os.path.join(folder, "model.safetensors"))
+
+            def key(are_weights_told: bool = False) -> str | None:
+                return keys.key_of(name, length=None, are_weights_told=are_weights_told)
+
+            def start() -> None:
+                server.register(folder, 2, layout(), {1: layout()})
+
+            write(b"one")
+            start()
+            first = wait_for("the files are read", key)
+            start()
+            self.assertEqual(key(), first, "a further engine of the same files")
+            write(b"one")
+            start()
+            self.assertEqual(wait_for("the files are read again", key), first, "the same files, written anew")
+            write(b"two")
+            with self.assertLogs(logger, "WARNING") as logs:
+                start()
+                wait_for("the change is seen", lambda: logs.output)
+            self.assertIn("have changed since its engines registered first", logs.output[0])
+            self.assertIsNone(key())
+            self.assertIsNotNone(key(are_weights_told=True))
+            start()
+            self.assertIsNone(key(), "LMCache still has pages of the former files")
+            server.cleared()
+            second = wait_for("the files are read again", key)
+            self.assertNotEqual(second, first)
+
+    def test_a_folder_without_weights_says_nothing_of_them(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, self.assertLogs(logger, "WARNING") as logs:
+            found = []
+            for _ in range(2):
+                server = LMCacheServer()
+                keys = self.keys(server)
+                server.register(folder, 2, layout(), {1: layout()})
+                name = KEY.replace("org/model", folder)
+                found.append(wait_for("it is read", lambda: keys.key_of(name, length=None, are_weights_told=False)))
+            self.assertNotEqual(*found)
+            self.assertIn("it has no files of weights", logs.output[0])
+
 
 class FactsTest(unittest.TestCase):
     def layout(self, facts: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .._engines import model_files
@@ -25,16 +25,19 @@ class Model:
     """Pages of one model name and world size, as far as they are known."""
 
     registration: Registration
-    #: What identifies the model's files; an empty text: the name does. None: it is not known yet.
+    #: What identifies the model's files; an empty text: the name does. None: it is not known yet, or LMCache may have pages of other files.
     files: str | None
     #: Pages of this model are shared with no other server.
     is_private: bool = False
+    #: Where the files are, and what the folder looked like when they were read.
+    state: tuple[str, object] | None = None
 
 
 class PageKeys:
     """Gives pages their keys in the cluster, or None for a page that must be a miss. Threads may share it.
 
-    It hears of each registration, and reads the files of a model in a thread of its own: until they are read, its pages are misses.
+    It hears of each registration, and reads the files of a model in a thread of its own: until they are read, its pages are misses. An engine that starts
+    anew may have other files in the same place, and LMCache still has pages of the former ones: then all are misses until its memory is cleared.
     """
 
     def __init__(self, settings: Settings, server: LMCacheServer | None, logger: logging.Logger) -> None:
@@ -50,11 +53,19 @@ class PageKeys:
             server.add(self)
 
     def cleared(self) -> None:
-        """Keys do not change when LMCache clears its memory."""
+        """LMCache has cleared its memory: what it holds from now on is of the files that are there."""
+        with self._lock:
+            models = [model for model in self._models.values() if model.files is None and model.state is not None]
+        for model in models:
+            self._read(model, former=None)
 
     def registered(self, registration: Registration) -> None:
         """An engine has registered: says in the log what its pages are, and whether they are shared."""
-        where = f'model "{registration.model}" on {registration.world_size} ranks'
+        where = _name_of(registration)
+        known = self._models.get((registration.model, registration.world_size))
+        if known is not None and known.registration == registration:
+            self._look_again(known)
+            return
         if registration.is_mixed:
             self._logger.warning(
                 "engines of %s have registered different pages with this server, and LMCache gives them the same keys: none of them is stored or "
@@ -69,11 +80,7 @@ class PageKeys:
             is_private = self._has_hidden_files(registration.model, where) or is_private
             self._put(Model(registration, "", is_private))
         else:
-            self._put(Model(registration, None, is_private))
-            reader = threading.Thread(
-                target=self._read_files, args=(registration, folder, is_private), name="meshcache-files", daemon=True
-            )
-            reader.start()
+            self._read(Model(registration, None, is_private, (folder, None)), former=None)
         forms = "; ".join(f"group {group}: {form.text}" for group, form in sorted(registration.forms.items()))
         self._logger.info("pages of %s: %s", where, forms)
 
@@ -87,7 +94,7 @@ class PageKeys:
             self._note_unknown(model)
             return f"{self._private}{_SEPARATOR}{key}"
         form = known.registration.forms.get(group)
-        if known.registration.is_mixed or known.files is None:
+        if known.registration.is_mixed or (known.files is None and not are_weights_told):
             return None
         if form is None or known.is_private:
             return f"{self._private}{_SEPARATOR}{key}"
@@ -96,7 +103,7 @@ class PageKeys:
                 f"a page has {length:,} bytes, but engines have registered pages of {form.length:,} bytes; if LMCache converts pages, state how in "
                 f'adapter_params: "facts": {{"{SERDE}": "..."}}'
             )
-        return f"{digest_of(form, '' if are_weights_told else known.files)}{_SEPARATOR}{key}"
+        return f"{digest_of(form, '' if are_weights_told else known.files or '')}{_SEPARATOR}{key}"
 
     def _put(self, model: Model) -> None:
         with self._lock:
@@ -138,10 +145,34 @@ class PageKeys:
         )
         return True
 
-    def _read_files(self, registration: Registration, folder: str, is_private: bool) -> None:
-        where = f'model "{registration.model}" on {registration.world_size} ranks'
+    def _look_again(self, known: Model) -> None:
+        """An engine of a known model has started, for the first time or anew."""
+        if known.state is None or known.files is None:
+            return
+        folder = self._folder_of(known.registration.model)
         try:
-            files = model_files.folder_digest(folder) or ""
+            state = None if folder is None else (folder, model_files.folder_state(folder))
+        except OSError:
+            state = None
+        if state != known.state:
+            self._read(replace(known, files=None, state=state or known.state), former=known.files)
+
+    def _read(self, model: Model, former: str | None) -> None:
+        """Reads the files of a model; until then its pages are misses. ``former``: what its pages in LMCache's memory were computed with, if it has any."""
+        self._put(model)
+        threading.Thread(target=self._read_files, args=(model, former), name="meshcache-files", daemon=True).start()
+
+    def _read_files(self, model: Model, former: str | None) -> None:
+        assert model.state is not None
+        registration, is_private, folder = model.registration, model.is_private, model.state[0]
+        where = _name_of(registration)
+        files: str | None
+        state: tuple[str, object] | None = None
+        try:
+            state = folder, model_files.folder_state(folder)
+            files = model_files.folder_digest(folder)
+            if files is None:
+                raise FileNotFoundError("it has no files of weights")
         except OSError as error:
             self._logger.warning(
                 "pages of %s are shared with no other server: the weights in %s cannot be read (%s); state them in adapter_params: "
@@ -152,12 +183,21 @@ class PageKeys:
             )
             files, is_private = "", True
         else:
-            self._logger.info("pages of %s: the weights are identified by %s", where, files or "the model's name")
+            if former is None or former == files:
+                self._logger.info("pages of %s: the weights are identified by %s", where, files)
+            else:
+                self._logger.warning(
+                    "the files of %s have changed since its engines registered first, and LMCache's memory may have pages of the former ones: none of its "
+                    "pages is stored or loaded until that memory is cleared; clear it, or restart the server",
+                    where,
+                )
+                files = None
         with self._lock:
-            name = registration.model, registration.world_size
-            known = self._models.get(name)
-            if known is not None and not known.registration.is_mixed:
-                self._models[name] = Model(known.registration, files, is_private)
+            # Another engine may have registered meanwhile, in another form or after other files had come.
+            if self._models.get((registration.model, registration.world_size)) is model:
+                self._models[registration.model, registration.world_size] = Model(
+                    registration, files, is_private, state
+                )
 
     def _note_unknown(self, model: str) -> None:
         with self._lock:
@@ -168,6 +208,10 @@ class PageKeys:
             'pages of model "%s" are shared with no other server: no engine has registered it since the plug-in was loaded',
             model,
         )
+
+
+def _name_of(registration: Registration) -> str:
+    return f'model "{registration.model}" on {registration.world_size} ranks'
 
 
 def digest_of(form: PageForm, files: str) -> str:

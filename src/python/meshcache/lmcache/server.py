@@ -68,7 +68,7 @@ class Observer(Protocol):
     """What hears of engines."""
 
     def registered(self, registration: Registration) -> None:
-        """Engines of a model have registered first, or in another form than before."""
+        """An engine of a model has registered: these are the pages of all of them now."""
 
     def cleared(self) -> None:
         """LMCache has cleared its memory."""
@@ -103,8 +103,6 @@ class LMCacheServer:
             now = Registration(model, world_size, forms, problem=problem)
             if before is not None and (before.is_mixed or before.forms != forms):
                 now = Registration(model, world_size, forms, is_mixed=True, problem=problem)
-            if now == before:
-                return
             self._registrations[model, world_size] = now
         self._tell(lambda observer: observer.registered(now))
 
