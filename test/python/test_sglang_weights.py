@@ -33,19 +33,28 @@ class Scheduler:
 
     update_weights_from_tensor = update_weights_from_ipc = update_weights_from_disk
 
-    def begin_weight_update(self) -> None:
-        pass
+    is_updating = False
 
-    end_weight_update = begin_weight_update
+    def begin_weight_update(self) -> SimpleNamespace:
+        return self._switch(True)
+
+    def end_weight_update(self) -> SimpleNamespace:
+        return self._switch(False)
+
+    def _switch(self, begins: bool) -> SimpleNamespace:
+        succeeds = self.is_updating != begins
+        self.is_updating = begins
+        return SimpleNamespace(success=succeeds)
 
     def handle_update_weight_version(self, request: Any) -> None:
         support.server_args.get_global_server_args().weight_version = request.new_version
 
 
 @contextlib.contextmanager
-def scheduler() -> Iterator[Scheduler]:
+def scheduler(base: type[Scheduler] = Scheduler) -> Iterator[Scheduler]:
     """A process that serves requests: SGLang's scheduler is loaded, with classes that nobody has followed yet."""
-    kind: Any = type("Scheduler", (), {k: v for k, v in vars(Scheduler).items() if not k.startswith("__")})
+    methods = {**vars(Scheduler), **vars(base)}
+    kind: Any = type("Scheduler", (), {k: v for k, v in methods.items() if not k.startswith("__")})
     modules: dict[str, Any] = {
         "sglang.srt.managers.scheduler": SimpleNamespace(Scheduler=kind),
         "sglang.srt.managers.tp_worker": SimpleNamespace(BaseTpWorker=kind),
@@ -208,6 +217,45 @@ class WeightsTest(unittest.TestCase):
             updater.end_weight_update()
             self.assertTrue(self.store(engine, "a"))
             self.assertEqual(self.fingerprint(engine), "v2")
+
+    def test_calls_that_the_engine_rejects_neither_open_nor_end_an_update(self) -> None:
+        with scheduler() as updater:
+            engine = self.engine()
+            self.assertFalse(updater.end_weight_update().success)
+            self.assertTrue(self.store(engine, "a"))
+            self.assertTrue(updater.begin_weight_update().success)
+            self.assertFalse(updater.begin_weight_update().success)
+            updater.update_weights_from_tensor(self.request("v2"))
+            self.assertTrue(updater.end_weight_update().success)
+            self.assertFalse(updater.end_weight_update().success)
+            self.assertFalse(self.store(engine, "a"), "the cache has not been flushed")
+            engine.controller.reset()
+            self.assertTrue(self.store(engine, "a"))
+            self.assertEqual(self.fingerprint(engine), "v2")
+
+    def test_a_flush_while_an_update_is_open_is_warned_of_once(self) -> None:
+        with scheduler() as updater:
+            engine = self.engine()
+            updater.begin_weight_update()
+            with self.assertLogs("meshcache.sglang", "WARNING") as log:
+                engine.controller.reset()
+                engine.controller.reset()
+            self.assertEqual(len(log.output), 1)
+            self.assertIn("until /end_weight_update has succeeded", log.output[0])
+
+    def test_an_update_that_fails_to_open_leaves_unknown_weights(self) -> None:
+        class Failing(Scheduler):
+            def begin_weight_update(self) -> SimpleNamespace:
+                raise RuntimeError("out of memory")
+
+        with scheduler(Failing) as updater:
+            engine = self.engine()
+            with self.assertRaises(RuntimeError):
+                updater.begin_weight_update()
+            self.assertFalse(self.store(engine, "a"))
+            engine.controller.reset()
+            self.assertTrue(self.store(engine, "a"))
+            self.assertRegex(str(self.fingerprint(engine)), "^unknown-")
 
     def test_what_was_begun_with_other_weights_is_not_finished(self) -> None:
         engine = self.engine()

@@ -42,9 +42,12 @@ class WeightChanges:
         self._logger = logger
         self._lock = threading.RLock()
         self._seen = read_version()
-        # Updates that have begun and not ended, and resets under way.
+        # Updates under way, the places where an update is open that takes several calls, and resets under way.
         self._updates = 0
+        self._open: set[int] = set()
         self._resets = 0
+        # Has the log said that the cache was flushed while an update is open?
+        self._has_warned = False
         # The engine's own cache may have pages of the former weights.
         self._is_mixed = False
         # It was dropped since the last update began, while others go on.
@@ -86,14 +89,7 @@ class WeightChanges:
         """Weights are about to change in place."""
         with self._lock:
             self._updates += 1
-            if not self._is_mixed:
-                self._version_before, self._told = self._read_version(), None
-                self._is_mixed = True
-                self._forget()
-                self._logger.info(
-                    "the weights are changing: nothing is read or stored until the engine has flushed its cache"
-                )
-            self._was_dropped = False
+            self._mix()
 
     def update_ends(self, version: str | None, *, has_told: bool) -> None:
         """A change of weights has ended. ``has_told``: the caller could have named the version, and None says that it did not."""
@@ -103,8 +99,20 @@ class WeightChanges:
                 self._told = None if version is None else (version,)
                 if version is None:
                     self._version_before = self._read_version()
-            if self._updates == 0 and self._was_dropped:
-                self._settle()
+            self._settle_if_dropped()
+
+    def opened(self, place: int) -> None:
+        """An update of several calls is open in this place. SGLang has several such places, which open and close together."""
+        with self._lock:
+            self._open.add(place)
+            self._mix()
+
+    def closed(self, place: int) -> None:
+        """The update in this place has ended. One that is not open there changes nothing."""
+        with self._lock:
+            if place in self._open:
+                self._open.remove(place)
+                self._settle_if_dropped()
 
     def reset_begins(self) -> None:
         """The engine drops its own cache, with all pages that are under way."""
@@ -117,8 +125,13 @@ class WeightChanges:
             self._resets -= 1
             if self._is_mixed:
                 self._was_dropped = True
-                if self._updates == 0:
-                    self._settle()
+                self._settle_if_dropped()
+                if self._open and not self._updates and not self._has_warned:
+                    self._has_warned = True
+                    self._logger.warning(
+                        "the engine has flushed its cache while an update of its weights is open: "
+                        "nothing is read or stored until /end_weight_update has succeeded"
+                    )
                 return
             version = self._read_version()
             if version is not None and version != self._seen:
@@ -140,6 +153,20 @@ class WeightChanges:
                 self._tell(version)
 
     # What follows
+
+    def _mix(self) -> None:
+        if not self._is_mixed:
+            self._version_before, self._told = self._read_version(), None
+            self._is_mixed = True
+            self._forget()
+            self._logger.info(
+                "the weights are changing: nothing is read or stored until the engine has flushed its cache"
+            )
+        self._was_dropped = self._has_warned = False
+
+    def _settle_if_dropped(self) -> None:
+        if self._was_dropped and not self._updates and not self._open:
+            self._settle()
 
     def _settle(self) -> None:
         """All weights are new, and all pages in the engine's cache will be of these."""

@@ -127,26 +127,30 @@ def _update(original: Any) -> Any:
 
 def _session_begins(original: Any) -> Any:
     def begin(self: Any, *arguments: Any, **named: Any) -> Any:
-        followers = live()
-        for changes in followers:
-            changes.update_begins()
         try:
-            return original(self, *arguments, **named)
+            result = original(self, *arguments, **named)
         except BaseException:
-            for changes in followers:
+            # Some weights may have been changed, and no update is open that could end.
+            for changes in live():
+                changes.update_begins()
                 changes.update_ends(None, has_told=False)
             raise
+        # SGLang rejects an update while another one is open, and then changes nothing.
+        if _succeeded(result):
+            for changes in live():
+                changes.opened(id(self))
+        return result
 
     return begin
 
 
 def _session_ends(original: Any) -> Any:
     def end(self: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            return original(self, *arguments, **named)
-        finally:
+        result = original(self, *arguments, **named)
+        if _succeeded(result):
             for changes in live():
-                changes.update_ends(None, has_told=False)
+                changes.closed(id(self))
+        return result
 
     return end
 
