@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 for _path in (os.path.join(ROOT, "src", "python"), os.path.join(ROOT, "test", "python", "doubles")):
@@ -248,6 +249,15 @@ def arguments(**given: Any) -> Iterator[server_args.ServerArgs]:
         yield made
     finally:
         server_args.set_global_server_args_for_scheduler(before)
+
+
+@contextmanager
+def environment(**switches: Any) -> Iterator[None]:
+    """A release of SGLang that has these variables of the environment, with the values that it makes of them."""
+    made = {name: SimpleNamespace(get=lambda value=value: value) for name, value in switches.items()}
+    module: Any = SimpleNamespace(envs=SimpleNamespace(**made))
+    with mock.patch.dict(sys.modules, {"sglang.srt.environ": module}):
+        yield
 
 
 def storage_config(extra: dict[str, Any] | None = None, **changes: Any) -> HiCacheStorageConfig:

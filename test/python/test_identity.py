@@ -41,7 +41,7 @@ class FactsTest(NodeTest):
     def test_equal_facts_have_one_layout_in_any_order(self) -> None:
         layout = facts_of(self.GIVEN).layout
         self.assertEqual(layout, facts_of(dict(reversed(list(self.GIVEN.items())))).layout)
-        self.assertRegex(layout, r"^engine/1 dtype=bfloat16 heads=8 kind=ONE layers=~[0-9a-f]{32} scaled=false$")
+        self.assertRegex(layout, r"^engine/2 dtype=bfloat16 heads=8 kind=ONE layers=~[0-9a-f]{32} scaled=false$")
         self.assertEqual(facts_of(self.GIVEN).missing, ())
 
     def test_each_fact_counts(self) -> None:

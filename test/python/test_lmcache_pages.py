@@ -203,7 +203,7 @@ class FactsTest(unittest.TestCase):
         return facts_of(settings(facts=facts))[0].layout
 
     def test_engines_must_be_stated(self) -> None:
-        self.assertEqual(self.layout({"engine": "vllm"}), "lmcache/1 engine=vllm page=none")
+        self.assertEqual(self.layout({"engine": "vllm"}), "lmcache/2 engine=vllm page=none")
         self.assertNotEqual(self.layout({}), self.layout({}))
         found, _ = facts_of(settings(facts={}))
         with self.assertLogs(logger, "WARNING") as logs:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import unittest
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -85,6 +89,87 @@ class NamespaceTest(unittest.TestCase):
             self.assertNotIn("private", namespace.layout)
             self.assertNotIn(namespace, seen, f"{given} and {seen.get(namespace)}")
             seen[namespace] = str(given)
+
+    def test_orders_of_bytes_never_share(self) -> None:
+        def pool(layout: str | None) -> Any:
+            made = support.MHATokenToKVPoolHost(4, 64)
+            if layout is not None:
+                # As in SGLang 0.5.23, and before that.
+                kind = SimpleNamespace(value=layout)
+                made._buffer_infos = (SimpleNamespace(buffers=SimpleNamespace(layout=kind)),)
+            return made
+
+        def older(layout: str) -> Any:
+            made = support.MHATokenToKVPoolHost(4, 64)
+            made.device_pool.kv_cache_layout = layout
+            return made
+
+        usual = self.namespace()
+        for same in (pool("nhd"), pool("paged_nhd"), older("nhd")):
+            self.assertEqual(self.namespace(same), usual)
+        self.assertEqual(self.namespace(pool("hnd")), self.namespace(older("hnd")))
+        self.assertEqual(len({usual, self.namespace(pool("hnd")), self.namespace(pool("vectorized_5d"))}), 3)
+
+    def test_an_order_of_bytes_that_the_pool_does_not_tell(self) -> None:
+        usual = self.namespace()
+        with support.environment(SGLANG_USE_HND_KVCACHE=False, SGLANG_AITER_KV_CACHE_LAYOUT="nhd"):
+            self.assertEqual(self.namespace(), usual)
+        for switch in ({"SGLANG_USE_HND_KVCACHE": True}, {"SGLANG_AITER_KV_CACHE_LAYOUT": "vectorized_5d"}):
+            with support.environment(**switch), self.assertLogs("meshcache.sglang", "WARNING") as log:
+                self.assertNotEqual(self.namespace(), self.namespace())
+            self.assertIn('"facts": {"axes": "..."}', log.output[0])
+
+    def test_encodings_of_compressed_pages_never_share(self) -> None:
+        class DeepSeekV4PagedHostPool(support.MLATokenToKVPoolHost):
+            item_bytes, slot_page_size, pool_name = 64, 4, "c4"
+
+        def pools(layout: str, option: str | None) -> Any:
+            chosen = (SimpleNamespace(value=layout), option)
+            return mock.patch.dict(
+                sys.modules,
+                {"sglang.srt.mem_cache.deepseek_v4_memory_pool": SimpleNamespace(select_dsv4_kv_layout=lambda: chosen)},
+            )
+
+        older = self.namespace(DeepSeekV4PagedHostPool(4, (64,)))
+        found = {}
+        for layout, option in (("v4", None), ("v4", "fp8"), ("v41", "auto"), ("v41_new", "auto"), ("v41", "fp4")):
+            with support.environment(SGLANG_DSV4_KV_LAYOUT=layout), pools(layout, option):
+                found[layout, option] = self.namespace(DeepSeekV4PagedHostPool(4, (64,)))
+        self.assertEqual(found["v4", None], older)
+        self.assertEqual(found["v4", "fp8"], older)
+        self.assertEqual(len(set(found.values())), 4)
+
+    def test_quantization_by_the_environment(self) -> None:
+        usual = self.namespace()
+        off = {"SGLANG_FP8_IGNORED_LAYERS": "", "SGLANG_HUMMING_ONLINE_QUANT_CONFIG": None}
+        with support.environment(**off):
+            self.assertEqual(self.namespace(), usual)
+        seen = {usual}
+        for name, value in (
+            ("SGLANG_FP8_IGNORED_LAYERS", "a"),
+            ("SGLANG_FP8_IGNORED_LAYERS", "b"),
+            ("SGLANG_FP4_IGNORED_LAYERS", "a"),
+            ("SGLANG_HUMMING_ONLINE_QUANT_CONFIG", {"dtype": "int4"}),
+        ):
+            with support.environment(**{name: value}):
+                namespace = self.namespace()
+            self.assertNotIn("private", namespace.layout)
+            self.assertNotIn(namespace, seen)
+            seen.add(namespace)
+
+    def test_weights_that_arguments_name_count_by_their_content(self) -> None:
+        for name in ("modelopt_checkpoint_restore_path", "uno_lora_path"):
+            made = []
+            for content in (b"x", b"x", b"y"):
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder, "weights.pt")
+                    path.write_bytes(content)
+                    with support.arguments(**{name: str(path)}):
+                        made.append(self.namespace())
+            self.assertEqual(made[0], made[1])
+            self.assertEqual(len({self.namespace(), *made}), 3)
+            with support.arguments(**{name: "/nowhere"}), self.assertLogs("meshcache.sglang", "WARNING"):
+                self.assertNotEqual(self.namespace(), self.namespace())
 
     def test_equal_forms_of_arguments_share(self) -> None:
         with support.arguments(json_model_override_args='{"a": 1, "b": 2}', revision="v1"):
@@ -211,6 +296,22 @@ class NamespaceTest(unittest.TestCase):
             storage.register_mem_host_pool_v2(pool, PoolName.MAMBA)
             storage.batch_set_v2([PoolTransfer(PoolName.MAMBA, pool.indices([0]), keys=["a"])])
         self.assertEqual(len(FakeClient.pages), 2)
+
+    def test_drafts_with_a_kind_of_numbers_of_their_own(self) -> None:
+        names = set()
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"kv_cache_dtype": "fp8_e4m3"}, "draft"),
+            ({"kv_cache_dtype": "fp8_e4m3", "speculative_draft_kv_cache_dtype": "fp8_e5m2"}, "draft"),
+            ({"kv_cache_dtype": "fp8_e5m2", "speculative_draft_kv_cache_dtype": "fp8_e4m3"}, "draft"),
+        ]
+        for given, name in cases:
+            with support.arguments(dtype="bfloat16", **given):
+                storage = MeshCacheStorage(support.storage_config(), {})
+                storage.register_mem_pool_host(support.MHATokenToKVPoolHost(4, 64))
+                pool = support.MHATokenToKVPoolHost(4, 8, dtype="torch.uint8")
+                storage.register_mem_host_pool_v2(pool, name)
+                names.add(storage._pools[name].key_pool)
+        self.assertEqual(len(names), 2)
 
     def test_side_pools_of_other_geometry_are_apart(self) -> None:
         names = set()

@@ -102,7 +102,7 @@ class RefusalTest(unittest.TestCase):
 
     def test_heads_that_cannot_be_split(self) -> None:
         pool = support.MHATokenToKVPoolHost(2, 64, heads=3, layout="page_head")
-        self.refused("3 heads of a rank cannot be split into 2", pool, tp_lcm_size=2)
+        self.refused("3 KV heads of a rank cannot be split into 2", pool, tp_lcm_size=2)
 
     def test_heads_of_different_sizes_without_pointers(self) -> None:
         pool = support.AsymmetricMHATokenToKVPoolHost(2, (64, 32))

@@ -12,7 +12,9 @@ from typing import Any
 from unittest import mock
 
 import lab
+import sglang.srt.environ as environ
 from harness.nodes import Cluster
+from meshcache.sglang import geometry
 
 PAGES = 4
 CONFIG = {
@@ -31,7 +33,7 @@ LOGGER = "meshcache.sglang"
 
 #: The identity of the same pages in every release of SGLang that is tested.
 SAME_TEXT = (
-    "sglang/1 adapters=none compute=bfloat16 config=name:dummy context=none cp=0/1 dcp=0/1 draft=none dtype=bfloat16 first_layer=0 format=none "
+    "sglang/2 adapters=none axes=nhd compute=bfloat16 config=name:dummy context=none cp=0/1 dcp=0/1 draft=none dtype=bfloat16 first_layer=0 format=none "
     "head_dim=32 heads=4 kind=heads kv_scales=none layers=4 load=auto options=none overrides=none page=16 pieces=2x16384 quantization=none revision=none "
     "storage=page_first"
 )
@@ -138,6 +140,38 @@ class IdentityTest(unittest.TestCase):
         self.assertIn('state it in the extra config: "facts": {"dtype"', "".join(log.output))
         stated = {**unknown, "extra": {"facts": {"dtype": "float8_e4m3fn", "compute": "bfloat16"}}}
         self.assertEqual(self.shares(stated, stated), PAGES)
+
+    def test_switches_of_the_environment(self) -> None:
+        """Releases that do not have a switch share with engines that have not set it."""
+        switches = {"SGLANG_USE_HND_KVCACHE": "1", "SGLANG_FP8_IGNORED_LAYERS": "lm_head"}
+        switches["SGLANG_HUMMING_ONLINE_QUANT_CONFIG"] = '{"dtype": "int4"}'
+        for name, value in switches.items():
+            has_it = hasattr(environ.envs, name)
+            with self.subTest(name), mock.patch.dict(os.environ):
+                os.environ.pop(name, None)
+                writer = self.engine()
+                self.assertEqual(writer.store(self.keys), PAGES)
+                os.environ[name] = value
+                engine = self.engine()
+                self.assertNotIn("private", engine.layout)
+                self.assertEqual(engine.found(self.keys), 0 if has_it else PAGES)
+
+    def test_encodings_of_compressed_pages(self) -> None:
+        """The pools themselves need a GPU that this machine may not have; SGLang's choice of their encoding does not."""
+        with mock.patch.dict(os.environ):
+            os.environ.pop("SGLANG_DSV4_KV_LAYOUT", None)
+            self.engine()
+            self.assertEqual(geometry._encoding(), "v4")
+            if not hasattr(environ.envs, "SGLANG_DSV4_KV_LAYOUT"):
+                return
+            found = [geometry._encoding()]
+            with mock.patch("torch.cuda.is_available", return_value=True), mock.patch(
+                "torch.cuda.get_device_capability", return_value=(10, 0)
+            ), mock.patch("torch.version.cuda", "13.0"):
+                for mode in ("v41", "v41_new"):
+                    os.environ["SGLANG_DSV4_KV_LAYOUT"] = mode
+                    found.append(geometry._encoding())
+            self.assertEqual([one[0] for one in found], ["v", "v41", "v41_new"])
 
     def test_mla_pages_are_those_of_all_sizes(self) -> None:
         self.assertEqual(

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 #: The version of all lists of facts. It counts up when a fact is added or removed, or its text changes: engines of different versions share nothing.
-LIST_VERSION: Final = 1
+LIST_VERSION: Final = 2
 
 #: What stands in a layout as it is. Anything else stands there as a digest, which begins with a character that no plain value has.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/@+,-]{1,64}")

@@ -47,6 +47,16 @@ def file_digest(path: str | os.PathLike[str]) -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
+def weights_digest(path: str | os.PathLike[str]) -> str:
+    """A fingerprint of one file of weights, wherever it lies and whatever its name: of all of it, or of samples of a large one. Raises OSError."""
+    size = os.stat(path).st_size
+    digest = hashlib.blake2b(f"{size}\n".encode(), digest_size=16)
+    with open(path, "rb") as file:
+        for part in _whole(file) if size <= WHOLE_MAX_BYTES else _samples(file, size, os.fspath(path)):
+            digest.update(part)
+    return "file:" + digest.hexdigest()
+
+
 def folder_digest(folder: str | os.PathLike[str]) -> str | None:
     """A fingerprint of the model in this folder: equal for equal files, wherever the folder lies. None: it has no weights.
 

@@ -52,9 +52,7 @@ def storage_metrics_class() -> Any:
 def given(name: str) -> Any:
     """A server argument as the operator has given it; None for one that this version of SGLang does not have. Raises ``Unreadable``."""
     arguments = _server_arguments()
-    declared = {part for kind in type(arguments).__mro__ for part in getattr(kind, "__annotations__", {})}
-    declared.update(getattr(type(arguments), "__struct_fields__", ()))
-    return getattr(arguments, name) if name in declared else None
+    return getattr(arguments, name) if name in _declared(arguments) else None
 
 
 def in_effect(name: str) -> Any:
@@ -68,6 +66,17 @@ def in_effect(name: str) -> Any:
         if name in settings:
             return getattr(settings, name)
     raise Unreadable(f"SGLang has no setting {name}")
+
+
+def in_effect_if_any(name: str) -> Any:
+    """A server argument as SGLang uses it now; None for one that this version of SGLang does not have. Raises ``Unreadable``."""
+    return in_effect(name) if name in _declared(_server_arguments()) else None
+
+
+def switch(name: str) -> Any:
+    """What SGLang makes of a variable of the environment; None for one that this version of SGLang does not have."""
+    variable = getattr(getattr(imported("sglang.srt.environ"), "envs", None), name, None)
+    return None if variable is None else variable.get()
 
 
 def weight_version() -> str | None:
@@ -84,6 +93,11 @@ def weight_version() -> str | None:
 def hashes_have_namespaces() -> bool:
     """Do the keys of pages depend on the adapter of the request? They do not before SGLang 0.5.20."""
     return hasattr(imported("sglang.srt.mem_cache.utils"), "storage_namespace_seed")
+
+
+def _declared(arguments: Any) -> set[str]:
+    declared = {part for kind in type(arguments).__mro__ for part in getattr(kind, "__annotations__", {})}
+    return declared | set(getattr(type(arguments), "__struct_fields__", ()))
 
 
 def _server_arguments() -> Any:

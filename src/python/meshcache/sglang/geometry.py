@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from meshcache._engines.identity import Facts, Unreadable, value_text
+from meshcache._engines.modules import imported
 
 from . import framework
 from .memory import attribute
 from .sizes import piece_sizes
 
-_Reader = Callable[[Facts, Any], None]
+_Reader = Callable[[Facts, Any, bool], None]
 
 #: What SGLang stores as bytes without a kind: 8-bit floats of either kind, and packed formats.
 _KINDLESS: Final = frozenset({"uint8", "int8"})
@@ -33,8 +34,11 @@ def real_pool(pool: Any) -> Any:
     return pool if inner is None else inner
 
 
-def kind_of_numbers(pool: Any) -> str:
-    """What the numbers of a pool are, such as ``float8_e5m2``. Raises ``Unreadable`` when they are stored as bytes and nothing says what these mean."""
+def kind_of_numbers(pool: Any, *, is_draft: bool = False) -> str:
+    """What the numbers of a pool are, such as ``float8_e5m2``. Raises ``Unreadable`` when they are stored as bytes and nothing says what these mean.
+
+    ``is_draft``: the pool has the pages of a draft model only, which may have a kind of its own.
+    """
     stored = value_text(pool.dtype).removeprefix("torch.")
     if stored not in _KINDLESS:
         return stored
@@ -44,7 +48,7 @@ def kind_of_numbers(pool: Any) -> str:
         meant = value_text(device).removeprefix("torch.")
         if meant not in _KINDLESS:
             return meant
-    setting = str(framework.in_effect("kv_cache_dtype"))
+    setting = _kind_setting(is_draft)
     if setting == "auto":
         raise Unreadable(f"the pool stores {stored}, and --kv-cache-dtype is auto")
     if attribute(attribute(sys.modules.get("torch"), "version"), "hip") and setting.startswith("fp8"):
@@ -52,13 +56,21 @@ def kind_of_numbers(pool: Any) -> str:
     return _KINDS_BY_SETTING.get(setting, setting)
 
 
+def _kind_setting(is_draft: bool) -> str:
+    own = framework.in_effect_if_any("speculative_draft_kv_cache_dtype") if is_draft else None
+    return str(own or framework.in_effect("kv_cache_dtype"))
+
+
 def named_kind(setting: str) -> str:
     """The name that torch has for a setting of a dtype."""
     return _KINDS_BY_SETTING.get(setting, setting)
 
 
-def read_geometry(facts: Facts, pool: Any, parts: int = 0) -> None:
-    """Adds the facts of a host pool. ``parts``: into how many parts the heads of each page are split; 0: they are not."""
+def read_geometry(facts: Facts, pool: Any, parts: int = 0, *, is_draft: bool = False) -> None:
+    """Adds the facts of a host pool.
+
+    ``parts``: into how many parts the heads of each page are split; 0: they are not. ``is_draft``: the pages are those of a draft model only.
+    """
     name = type(pool).__name__
     reader = _KINDS.get(name)
     if reader is None and not framework.IS_INSTALLED:
@@ -70,7 +82,7 @@ def read_geometry(facts: Facts, pool: Any, parts: int = 0) -> None:
     elif parts:
         _split(facts, pool, parts)
     else:
-        reader(facts, pool)
+        reader(facts, pool, is_draft)
 
 
 def draft_layers(pool: Any) -> int:
@@ -107,8 +119,29 @@ def _read_all(facts: Facts, pool: Any, kind: str, names: dict[str, str]) -> None
         facts.read(fact, lambda name=name: getattr(pool, name), where=f"{label}.{name}")  # type: ignore[misc]
 
 
-def _read_numbers(facts: Facts, pool: Any) -> None:
-    facts.read("dtype", lambda: kind_of_numbers(pool), where="--kv-cache-dtype")
+def _read_numbers(facts: Facts, pool: Any, is_draft: bool = False) -> None:
+    where = "--speculative-draft-kv-cache-dtype or --kv-cache-dtype" if is_draft else "--kv-cache-dtype"
+    facts.read("dtype", lambda: kind_of_numbers(pool, is_draft=is_draft), where=where)
+
+
+def _read_axes(facts: Facts, pool: Any) -> None:
+    facts.read("axes", lambda: _axes(pool), where=" or ".join(_AXES_SWITCHES))
+
+
+def _axes(pool: Any) -> str:
+    """In which order the bytes of keys and values are: ``nhd`` (token, head, dimension) unless a variable of the environment asks for another one."""
+    # Host pools know their buffers, or before SGLang 0.5.22 their device pool.
+    described = [attribute(attribute(info, "buffers"), "layout") for info in attribute(pool, "_buffer_infos") or ()]
+    device = attribute(attribute(pool, "device_pool"), "kv_cache_layout")
+    found = {str(attribute(layout, "value") or layout) for layout in described or [device] if layout is not None}
+    if found:
+        # Pages of tokens have the bytes of tokens one after the other.
+        return "+".join(sorted({_SAME_AXES.get(name, name) for name in found}))
+    for name, usual in _AXES_SWITCHES.items():
+        value = framework.switch(name)
+        if value not in (None, usual):
+            raise Unreadable(f"{name} is {value}, and the pool does not say whether it follows that")
+    return "nhd"
 
 
 def _read_format(facts: Facts, pool: Any) -> None:
@@ -116,14 +149,20 @@ def _read_format(facts: Facts, pool: Any) -> None:
     facts.read("format", lambda: getattr(pool, "storage_format_tag", None) or "none", where="storage_format_tag")
 
 
+#: Variables of SGLang's environment that order the bytes of keys and values, and what they are for the usual order.
+_AXES_SWITCHES: Final = {"SGLANG_USE_HND_KVCACHE": False, "SGLANG_AITER_KV_CACHE_LAYOUT": "nhd"}
+_SAME_AXES: Final = {"paged_nhd": "nhd", "page_major": "nhd"}
 _LAYERS: Final = {"layers": "layer_num", "first_layer": "start_layer"}
 
 
 def _heads(kind: str) -> _Reader:
-    def read(facts: Facts, pool: Any) -> None:
+    def read(facts: Facts, pool: Any, is_draft: bool) -> None:
         _read_all(facts, pool, kind, {**_LAYERS, "heads": "head_num", "head_dim": "head_dim"})
         facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
-        _read_numbers(facts, pool)
+        # Pools of keys only have one order.
+        if kind != "keys":
+            _read_axes(facts, pool)
+        _read_numbers(facts, pool, is_draft)
         _read_format(facts, pool)
 
     return read
@@ -134,18 +173,19 @@ def _split(facts: Facts, pool: Any, parts: int) -> None:
     _read_all(facts, pool, "heads", {**_LAYERS, "head_dim": "head_dim"})
     facts.read("heads", lambda: int(pool.head_num) // parts, where="head_num")
     facts.read("pieces", lambda: _pieces(pool, parts), where="get_page_buffer_meta")
+    _read_axes(facts, pool)
     _read_numbers(facts, pool)
     _read_format(facts, pool)
 
 
-def _latent(facts: Facts, pool: Any) -> None:
+def _latent(facts: Facts, pool: Any, is_draft: bool) -> None:
     names = {"rank": "kv_lora_rank", "rope_dim": "qk_rope_head_dim", "token_bytes": "size_per_token"}
     _read_all(facts, pool, "latent", {**_LAYERS, **names})
     if attribute(pool, "layout") == "page_first_kv_split":
         facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
     if attribute(pool, "_layer_shard_enabled"):
         facts.read("layer_shard", lambda: _unknown_shard(pool), where="--enable-dsa-cache-layer-split")
-    _read_numbers(facts, pool)
+    _read_numbers(facts, pool, is_draft)
     _read_format(facts, pool)
 
 
@@ -153,7 +193,7 @@ def _unknown_shard(pool: Any) -> str:
     raise Unreadable(f"each rank keeps other layers of a {type(pool).__name__}")
 
 
-def _states(facts: Facts, pool: Any) -> None:
+def _states(facts: Facts, pool: Any, is_draft: bool) -> None:
     names = {"layers": "num_mamba_layers", "conv_dtype": "conv_dtype", "temporal_dtype": "temporal_dtype"}
     _read_all(facts, pool, "states", names)
     facts.read("conv", lambda: [list(shape) for shape in pool.conv_state_shapes], where="conv_state_shapes")
@@ -161,49 +201,59 @@ def _states(facts: Facts, pool: Any) -> None:
     facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
 
 
-def _indexer(facts: Facts, pool: Any) -> None:
+def _indexer(facts: Facts, pool: Any, is_draft: bool) -> None:
     names = {"stride": "indexer_page_stride_size", "dtype": "indexer_dtype"}
     _read_all(facts, pool, "indexer", {**_LAYERS, **names})
 
 
-def _compressed(facts: Facts, pool: Any) -> None:
+def _compressed(facts: Facts, pool: Any, is_draft: bool) -> None:
     """Pools of DeepSeek V4, which packs 8-bit floats of one kind with their scales."""
     names = {"layers": "layer_num", "item_bytes": "item_bytes", "slots": "slot_page_size", "pool": "pool_name"}
     _read_all(facts, pool, "compressed", names)
-    facts.read("dtype", _compressed_kind, where="--kv-cache-dtype")
+    facts.read("dtype", lambda: _compressed_kind(is_draft), where="--kv-cache-dtype")
+    facts.read("encoding", _encoding, where="SGLANG_DSV4_KV_LAYOUT and --dsv4-attn-backend")
 
 
-def _compressed_kind() -> str:
-    setting = str(framework.in_effect("kv_cache_dtype"))
+def _compressed_kind(is_draft: bool) -> str:
+    setting = _kind_setting(is_draft)
     return named_kind("fp8_e4m3" if setting == "auto" else setting)
 
 
-def _compressed_keys(facts: Facts, pool: Any) -> None:
+def _encoding() -> Any:
+    """How numbers and scales lie in a page: two of the encodings differ in nothing but their order. Releases without a choice have the first one."""
+    if framework.switch("SGLANG_DSV4_KV_LAYOUT") is None:
+        return "v4"
+    pools = imported("sglang.srt.mem_cache.deepseek_v4_memory_pool")
+    layout, option = pools.select_dsv4_kv_layout()
+    return "v4" if layout.value == "v4" else [layout.value, option or "auto"]
+
+
+def _compressed_keys(facts: Facts, pool: Any, is_draft: bool) -> None:
     names = {"layers": "layer_num", "item_bytes": "item_bytes", "slots": "slot_page_size"}
     _read_all(facts, pool, "compressed-keys", names)
     facts.read("dtype", lambda: pool.device_pool.qsa_compressed_k_buffer_pool[0].dtype, where="device_pool")
 
 
-def _compressed_states(facts: Facts, pool: Any) -> None:
+def _compressed_states(facts: Facts, pool: Any, is_draft: bool) -> None:
     names = {"layers": "layer_num", "page_bytes": "state_page_bytes", "ring": "ring_size", "pool": "pool_name"}
     _read_all(facts, pool, "compressed-states", names)
 
 
-def _envelope(facts: Facts, pool: Any) -> None:
+def _envelope(facts: Facts, pool: Any, is_draft: bool) -> None:
     """One piece a page, in the order of the device's own pages."""
     _read_all(facts, pool, "envelope", {"first_layer": "start_layer", "item_bytes": "item_bytes"})
     for fact, name in {"heads": "head_num", "head_dim": "head_dim", "layers": "layer_num"}.items():
         facts.read(fact, lambda name=name: getattr(pool.device_pool, name), where=f"device_pool.{name}")  # type: ignore[misc]
-    _read_numbers(facts, pool)
+    _read_numbers(facts, pool, is_draft)
     _read_format(facts, pool)
 
 
-def _logical(facts: Facts, pool: Any) -> None:
+def _logical(facts: Facts, pool: Any, is_draft: bool) -> None:
     """Indices without bytes: the pages lie in other pools."""
     facts.read("kind", lambda: "logical", where=type(pool).__name__)
 
 
-def _stand_in(facts: Facts, pool: Any) -> None:
+def _stand_in(facts: Facts, pool: Any, is_draft: bool) -> None:
     """A pool of a program that plays an engine."""
     facts.read("kind", lambda: "stand-in", where=type(pool).__name__)
     facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from meshcache import Namespace
 from meshcache._engines.identity import Facts, Unreadable
-from meshcache._engines.model_files import configuration, file_digest, folder_digest, local_folder
+from meshcache._engines.model_files import configuration, file_digest, folder_digest, local_folder, weights_digest
 
 from . import framework
 from .geometry import draft_layers, kind_of_numbers, named_kind, read_geometry
@@ -24,8 +24,24 @@ EXTRA_CONFIG: Final = "the extra config"
 _NONE: Final = "none"
 
 #: Arguments that change what weights compute with beside the way they are loaded. Those that are not given are left out.
-_QUANTIZATION: Final = ("quantization", "torchao_config", "modelopt_quant", "quantize_and_serve", "rl_quant_profile")
-
+_QUANTIZATION: Final = (
+    "modelopt_checkpoint_restore_path",
+    "modelopt_quant",
+    "quantization",
+    "quantize_and_serve",
+    "rl_quant_profile",
+    "torchao_config",
+)
+#: Variables of SGLang's environment that do the same. Those that are off are left out.
+_QUANTIZATION_SWITCHES: Final = (
+    "SGLANG_CPU_QUANTIZATION",
+    "SGLANG_DSV4_FP4_DEQUANT",
+    "SGLANG_FP4_IGNORED_LAYERS",
+    "SGLANG_FP8_IGNORED_LAYERS",
+    "SGLANG_HUMMING_INPUT_QUANT_CONFIG",
+    "SGLANG_HUMMING_ONLINE_QUANT_CONFIG",
+    "SGLANG_QUANT_ALLOW_DOWNCASTING",
+)
 
 #: Arguments that change what is computed from the same weights and tokens. Those that are not given are left out.
 _COMPUTING: Final = (
@@ -37,6 +53,7 @@ _COMPUTING: Final = (
     "kt_method",
     "kt_num_gpu_experts",
     "kt_weight_path",
+    "uno_lora_path",
 )
 #: Arguments that count only with another one: they have defaults of their own.
 _ONLY_WITH: Final = {"kt_method": "kt_weight_path"}
@@ -112,7 +129,7 @@ def engine_facts(config: Any, pool: Any, parts: Sequence[str], settings: Setting
 def side_pool_facts(pool: Any, name: str, rank: str, settings: Settings) -> Facts:
     """All facts of a side pool beside those of its engine. ``rank``: of the engine where each rank has other pages; "": all have the same."""
     facts = Facts(name, settings.facts)
-    read_geometry(facts, pool)
+    read_geometry(facts, pool, is_draft=name.startswith("draft"))
     facts.read("tp", lambda: rank or _NONE, where="tp_rank")
     if name.startswith("draft") or draft_layers(pool):
         facts.read("draft", draft_model, where="--speculative-draft-model-path")
@@ -178,7 +195,7 @@ def _read_model(facts: Facts, pool: Any) -> None:
         "overrides": (_overrides, "--json-model-override-args"),
         "context": (_context, "--context-length"),
         "load": (_load, "--load-format"),
-        "quantization": (_quantization, "--quantization"),
+        "quantization": (_quantization, "--quantization, the options of ModelOpt, and the environment"),
         "kv_scales": (_kv_scales, "--quantization-param-path"),
         "compute": (lambda: _compute_dtype(pool), "--dtype"),
         "options": (_options, ", ".join(f"--{name.replace('_', '-')}" for name in _COMPUTING)),
@@ -237,7 +254,10 @@ def _load() -> Any:
 
 def _quantization() -> Any:
     given = {name: framework.given(name) for name in _QUANTIZATION}
+    given.update({name: framework.switch(name) for name in _QUANTIZATION_SWITCHES})
     given = {name: value for name, value in given.items() if value}
+    if "modelopt_checkpoint_restore_path" in given:
+        given["modelopt_checkpoint_restore_path"] = _weights_at(given["modelopt_checkpoint_restore_path"])
     return given.pop("quantization") if list(given) == ["quantization"] else given or _NONE
 
 
@@ -247,12 +267,21 @@ def _options() -> Any:
     # The same path may have another content on another host.
     if "dllm_algorithm_config" in found:
         found["dllm_algorithm_config"] = file_digest(found["dllm_algorithm_config"])
-    if "kt_weight_path" in found:
-        digest = folder_digest(found["kt_weight_path"])
-        if digest is None:
-            raise Unreadable(f"there are no weights in {found['kt_weight_path']}")
-        found["kt_weight_path"] = digest
+    for name in ("kt_weight_path", "uno_lora_path"):
+        if name in found:
+            found[name] = _weights_at(found[name])
     return found or _NONE
+
+
+def _weights_at(path: str) -> str:
+    """A digest of the weights at a path: those in a folder, or one file of them. A name is that of a download from the hub."""
+    if os.path.isfile(path):
+        return weights_digest(path)
+    folder = local_folder(path)
+    digest = None if folder is None else folder_digest(folder)
+    if digest is None:
+        raise Unreadable(f"there are no weights at {path}")
+    return digest
 
 
 def _kv_scales() -> str:
@@ -282,11 +311,7 @@ def _adapters() -> Any:
         name, path = _adapter_of(given)
         if name is None or path is None:
             raise Unreadable(f"the adapter {given!r} has no name or no path")
-        folder = local_folder(str(path))
-        digest = None if folder is None else folder_digest(folder)
-        if digest is None:
-            raise Unreadable(f"the adapter {name} has no files at {path}")
-        adapters[str(name)] = f"{path} {digest}"
+        adapters[str(name)] = f"{path} {_weights_at(str(path))}"
     return adapters or _NONE
 
 

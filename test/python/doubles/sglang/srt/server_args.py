@@ -26,6 +26,9 @@ class ServerArgs:
     speculative_draft_model_revision: Optional[str] = None
     speculative_draft_load_format: Optional[str] = None
     speculative_draft_model_quantization: Optional[str] = None
+    speculative_draft_kv_cache_dtype: Optional[str] = None
+    uno_lora_path: Optional[str] = None
+    modelopt_checkpoint_restore_path: Optional[str] = None
 
 
 _arguments: Optional[ServerArgs] = ServerArgs()
