@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import tempfile
 import threading
 import types
 import unittest
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -300,6 +302,115 @@ class WeightsTest(unittest.TestCase):
         self.assertTrue(self.store(one, "b"))
         self.assertTrue(one.storage.clear())
         self.assertFalse(self.finds(other, "a"), "pages of the same identity and weights")
+
+    def started(self, extra: Any = None) -> Any:
+        """An engine with a controller that has made its storage at the start."""
+        made = SimpleNamespace(controller=HiCacheController(make=lambda: self.made(extra)))
+        made.storage = made.controller.storage_backend
+        return made
+
+    def made(self, extra: Any) -> MeshCacheStorage:
+        storage = MeshCacheStorage(support.storage_config(extra), {})
+        storage.register_mem_pool_host(support.MHATokenToKVPoolHost(4, 64))
+        return storage
+
+    def attach_again(self, engine: Any, extra: Any = None) -> None:
+        engine.controller.attach_storage_backend(lambda: self.made(extra))
+        engine.storage = engine.controller.storage_backend
+
+    def test_a_storage_that_is_attached_again_has_the_weights_of_its_engine(self) -> None:
+        with scheduler() as updater:
+            engine = self.started()
+            self.assertTrue(self.store(engine, "old"))
+            engine.controller.detach_storage_backend()
+            self.attach_again(engine)
+            self.assertTrue(self.finds(engine, "old"), "nothing has changed")
+            engine.controller.detach_storage_backend()
+            updater.update_weights_from_disk(self.request())
+            engine.controller.reset()
+            self.attach_again(engine)
+            self.assertFalse(self.finds(engine, "old"))
+            self.assertRegex(str(self.fingerprint(engine)), "^unknown-")
+            engine.controller.detach_storage_backend()
+            updater.update_weights_from_disk(self.request("v2"))
+            engine.controller.reset()
+            self.attach_again(engine)
+            self.assertEqual(self.fingerprint(engine), "v2")
+
+    def test_a_storage_that_is_attached_while_weights_change_is_shut(self) -> None:
+        with scheduler() as updater:
+            engine = self.started()
+            engine.controller.detach_storage_backend()
+            updater.begin_weight_update()
+            self.attach_again(engine)
+            self.assertFalse(self.store(engine, "mixed"))
+            updater.end_weight_update()
+            self.assertFalse(self.store(engine, "mixed"))
+            engine.controller.reset()
+            self.assertTrue(self.store(engine, "new"))
+
+    def test_a_fingerprint_of_the_start_says_nothing_of_later_weights(self) -> None:
+        with scheduler() as updater:
+            engine = self.started({"fingerprint": "mine"})
+            self.assertEqual(self.fingerprint(engine), "mine")
+            engine.controller.detach_storage_backend()
+            support.server_args.get_global_server_args().weight_version = "v2"
+            self.attach_again(engine, {"fingerprint": "mine"})
+            self.assertEqual(self.fingerprint(engine), "v2")
+            engine.controller.detach_storage_backend()
+            updater.update_weights_from_disk(self.request())
+            engine.controller.reset()
+            self.attach_again(engine, {"fingerprint": "mine"})
+            self.assertRegex(str(self.fingerprint(engine)), "^unknown-")
+            engine.controller.detach_storage_backend()
+            self.attach_again(engine, {"fingerprint": "new"})
+            self.assertEqual(self.fingerprint(engine), "new")
+
+    def test_the_weights_of_an_engine_that_nobody_has_followed_are_unknown(self) -> None:
+        for extra, expected in ((None, "^unknown-"), ({"fingerprint": "mine"}, "^mine$")):
+            with scheduler(), mock.patch("meshcache.sglang.changes._last", []):
+                engine = SimpleNamespace(controller=HiCacheController())
+                self.attach_again(engine, extra)
+                self.assertRegex(str(self.fingerprint(engine)), expected)
+                engine.storage.set_fingerprint("v1")
+                self.assertEqual(self.fingerprint(engine), "v1")
+
+    def test_the_weights_of_a_storage_that_is_gone_do_not_keep_it_alive(self) -> None:
+        engine = self.started()
+        gone = weakref.ref(engine.storage)
+        del engine
+        FakeClient.reset()
+        gc.collect()
+        self.assertIsNone(gone())
+
+    def test_weights_from_elsewhere_than_the_files_are_unknown(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as empty:
+            Path(folder, "config.json").write_text("{}")
+            Path(folder, "model.safetensors").write_bytes(b"one")
+            Path(empty, "config.json").write_text("{}")
+            cases: list[dict[str, Any]] = [
+                {"model_path": folder, "load_format": "remote_instance"},
+                {"model_path": folder, "load_format": "private"},
+                {"model_path": folder, "weight_cache_mode": "client"},
+                {"model_path": empty},
+                {"model_path": f"{folder}/gone"},
+                {"model_path": "../gone"},
+                {"model_path": "s3://bucket/model"},
+                {"model_path": "owner/gone", "delete_ckpt_after_loading": True},
+            ]
+            for given in cases:
+                with self.subTest(given), support.arguments(**given):
+                    with self.assertLogs("meshcache.sglang", "WARNING") as log:
+                        engine = self.engine()
+                    self.assertRegex(str(self.fingerprint(engine)), "^unknown-")
+                    self.assertIn('state "fingerprint" in the extra config', log.output[0])
+                    self.assertEqual(self.fingerprint(self.engine({"fingerprint": "mine"})), "mine")
+                with support.arguments(**given, weight_version="v1"):
+                    self.assertEqual(self.fingerprint(self.engine()), "v1")
+            with support.arguments(model_path=empty, load_format="dummy"):
+                self.assertIsNone(self.fingerprint(self.engine()), "they follow from the configuration")
+            with support.arguments(model_path="owner/name"):
+                self.assertIsNone(self.fingerprint(self.engine()), "the name says it")
 
     def test_the_files_of_a_model_are_its_first_fingerprint(self) -> None:
         made: list[str | None] = []

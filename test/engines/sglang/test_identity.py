@@ -14,7 +14,7 @@ from unittest import mock
 import lab
 import sglang.srt.environ as environ
 from harness.nodes import Cluster
-from meshcache.sglang import geometry
+from meshcache.sglang import changes, geometry
 
 PAGES = 4
 CONFIG = {
@@ -108,6 +108,7 @@ class IdentityTest(unittest.TestCase):
             {"kind": "mla"},
             {"revision": "other"},
             {"load_format": "dummy"},
+            {"load_format": "private"},
             {"json_model_override_args": '{"rope_theta": 5}'},
             {"context_length": 1 << 20},
             {"quantization": "fp8"},
@@ -198,6 +199,32 @@ class IdentityTest(unittest.TestCase):
         configured, trained = self.model("x", 2, b"weights"), self.model("y", 1, b"others")
         for other in (configured, trained):
             self.assertEqual(self.shares({"model_path": one}, {"model_path": other}), 0)
+
+    def test_storage_that_is_attached_again(self) -> None:
+        """Weights that have changed meanwhile are those of the new storage."""
+        writer = self.engine()
+        self.assertEqual(writer.store(self.keys), PAGES)
+        self.attach_again(writer)
+        self.assertEqual(writer.found(self.keys), PAGES, "nothing has changed")
+        writer.tree.detach_storage_backend()
+        weights: Any = changes.of_running_engine()
+        weights.update_begins()
+        weights.update_ends(None, has_told=True)
+        writer.controller.reset()
+        self.attach_again(writer)
+        self.assertEqual(writer.found(self.keys), 0)
+        self.assertEqual(self.engine().found(self.keys), PAGES, "an engine that starts")
+
+    def attach_again(self, engine: lab.Engine) -> None:
+        if engine.controller.storage_backend is not None:
+            self.assertEqual(engine.tree.detach_storage_backend()[0], True)
+        done = engine.tree.attach_storage_backend(
+            storage_backend="dynamic",
+            storage_backend_extra_config_json=json.dumps(engine.extra),
+            served_model_name=engine.arguments.served_model_name,
+        )
+        self.assertEqual(done[0], True, done[1])
+        engine.storage = engine.controller.storage_backend
 
     def test_experts_on_the_cpu(self) -> None:
         """Their weights are others than those of the model."""

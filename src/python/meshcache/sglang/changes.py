@@ -12,10 +12,18 @@ from meshcache._engines.weights import Weights
 
 _live: weakref.WeakSet[WeightChanges] = weakref.WeakSet()
 
+#: The weights of the engine that has started last in this process. They outlive its storage, which may be detached and attached again.
+_last: list[WeightChanges] = []
+
 
 def live() -> list[WeightChanges]:
     """The weights of all engines of this process."""
     return list(_live)
+
+
+def of_running_engine() -> WeightChanges | None:
+    """The weights of the engine that has started last in this process; None: nobody has followed them."""
+    return _last[0] if _last else None
 
 
 class WeightChanges:
@@ -34,7 +42,10 @@ class WeightChanges:
         logger: logging.Logger,
         owner: object = None,
     ) -> None:
-        """``read_version``: what the engine calls its weights now. ``use`` switches to the pages of a fingerprint. ``owner``: the engine's storage."""
+        """``read_version``: what the engine calls its weights now. ``use`` switches to the pages of a fingerprint. ``owner``: the engine's storage.
+
+        ``use`` must not keep the storage alive: its engine's weights are followed for as long as the process lasts.
+        """
         self._owner = None if owner is None else weakref.ref(owner)
         self.weights = weights
         self._read_version = read_version
@@ -55,7 +66,27 @@ class WeightChanges:
         # The version that was named when the weights began to change, and what has been told since, if anything: None may be told, too.
         self._version_before: str | None = None
         self._told: tuple[str | None] | None = None
+        # What the operator has stated for the storage that was made last.
+        self._stated: str | None = None
         _live.add(self)
+        _last[:] = [self]
+
+    def begin(self, stated: str | None) -> None:
+        """The first storage is made. ``stated``: the fingerprint that the operator states for it."""
+        self._stated = stated
+
+    def pass_on(self, owner: object, use: Callable[[str | None], None], stated: str | None) -> None:
+        """The engine gets another storage. What has happened to its weights meanwhile counts for that one.
+
+        The same fingerprint stated again says nothing of changes that came after the first statement; another one does.
+        """
+        with self._lock:
+            self._owner, self._use = weakref.ref(owner), use
+            if not (self._is_mixed or self._resets):
+                self._follow(self._read_version())
+            if stated is not None and stated != self._stated:
+                self._stated = stated
+                self.tell(stated)
 
     @property
     def is_open(self) -> bool:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from meshcache._engines.modules import imported
@@ -33,6 +33,9 @@ _UPDATERS: Final = (
     ("sglang.srt.model_executor.model_runner", "ModelRunner"),
 )
 
+#: The controller's method that makes a storage, at the start and later.
+_ATTACH: Final = "attach_storage_backend"
+
 #: Where requests are served. Without this module, nothing in this process changes weights.
 _SCHEDULER: Final = "sglang.srt.managers.scheduler"
 
@@ -45,6 +48,8 @@ def install() -> str | None:
         controller = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
         if not _wrap(controller, "reset", _reset):
             return "HiCacheController has no reset"
+        if not callable(getattr(controller, _ATTACH, None)):
+            return f"HiCacheController has no {_ATTACH}"
         scheduler = sys.modules.get(_SCHEDULER)
         if scheduler is None:
             return None
@@ -97,13 +102,33 @@ def _reset(original: Any) -> Any:
 
 def _is_being_made(controller: Any) -> bool:
     """Is this the reset at the end of the constructor of the controller's own tree? That one drops nothing."""
+    return any(
+        name == "__init__" and attribute(owner, "cache_controller") is controller for name, owner in _calls_under_way()
+    )
+
+
+def is_attached_later() -> bool:
+    """Is a storage being made for an engine that runs already? An engine that starts makes it in the constructor of its controller."""
+    controller = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
+    if controller is None:
+        return False
+    names = {name for name, owner in _calls_under_way() if isinstance(owner, controller)}
+    return _ATTACH in names and "__init__" not in names
+
+
+def weights_can_change() -> bool:
+    """Has this process what changes the weights of an engine?"""
+    return _SCHEDULER in sys.modules
+
+
+def _calls_under_way() -> Iterator[tuple[str, Any]]:
+    """The methods that are being called in this thread, innermost first: their names, and their objects."""
     frame = inspect.currentframe()
     while frame is not None:
-        owner = frame.f_locals.get("self") if frame.f_code.co_name == "__init__" else None
-        if owner is not None and attribute(owner, "cache_controller") is controller:
-            return True
+        owner = frame.f_locals.get("self")
+        if owner is not None:
+            yield frame.f_code.co_name, owner
         frame = frame.f_back
-    return False
 
 
 def _update(original: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -55,6 +56,11 @@ _COMPUTING: Final = (
     "kt_weight_path",
     "uno_lora_path",
 )
+#: Values of ``--load-format`` with which weights come from another engine, from a pack, or from an unknown place.
+_OTHER_SOURCES: Final = ("expert_pack", "ipc_cache", "private", "remote_instance")
+#: What may be the name of a model of a hub: a name, or an owner and a name.
+_HUB_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
 #: Arguments that count only with another one: they have defaults of their own.
 _ONLY_WITH: Final = {"kt_method": "kt_weight_path"}
 
@@ -162,7 +168,7 @@ def namespace(config: Any, pool: Any, parts: Sequence[str], facts: Facts, tag: s
 def initial_fingerprint(settings: Settings) -> str | None:
     """The weights that the engine starts with: stated, else by the version that SGLang names, else by their files.
 
-    None: the model's name alone identifies the weights. Raises OSError.
+    None: the model's name alone identifies the weights. Raises OSError, and ``Unreadable`` where the engine has them from elsewhere.
     """
     version = settings.fingerprint or framework.weight_version()
     if version is not None or not framework.IS_INSTALLED:
@@ -172,13 +178,38 @@ def initial_fingerprint(settings: Settings) -> str | None:
     except Exception:
         # The configuration is a fact that cannot be read either: the engine shares with nobody.
         return None
+    return _digest_of(path, revision, framework.given("load_format"))
+
+
+def _digest_of(path: str, revision: str | None, load_format: Any) -> str | None:
+    """A digest of the files from which SGLang loads a model; None: the name of the model alone says which they are.
+
+    Raises ``Unreadable`` where it has the weights from elsewhere, or the files are gone.
+    """
+    form = attribute(load_format, "value") or load_format
+    if form == "dummy":
+        # They follow from the configuration.
+        return None
+    if not isinstance(form, str) or form in _OTHER_SOURCES:
+        raise Unreadable(f"with --load-format {form} they do not come from the model's files")
+    if framework.given("weight_cache_mode") == "client":
+        raise Unreadable("with --weight-cache-mode client they come from a daemon that has loaded them before")
     folder = _folder(path, revision, framework.given("download_dir"))
-    return None if folder is None else folder_digest(folder)
+    digest = None if folder is None else folder_digest(folder)
+    if digest is None and (folder is not None or framework.given("delete_ckpt_after_loading")):
+        raise Unreadable(f"there are no weights in {folder or path}")
+    return digest
 
 
 def _folder(path: str, revision: str | None, cache: str | None = None) -> str | None:
-    """The folder of a model on this machine. ``cache``: where SGLang was told to keep downloads."""
-    return local_folder(path, revision, cache, is_of_other_hub=_is_of_other_hub())
+    """The folder of a model on this machine; None: the model is only named. ``cache``: where SGLang was told to keep downloads.
+
+    Raises ``Unreadable`` for a path, or an address, at which no folder is: what was there may be other files on another host.
+    """
+    folder = local_folder(path, revision, cache, is_of_other_hub=_is_of_other_hub())
+    if folder is None and (os.path.exists(path) or not _HUB_NAME.fullmatch(path)):
+        raise Unreadable(f"{path} is no folder on this machine")
+    return folder
 
 
 def _is_of_other_hub() -> bool:
@@ -212,8 +243,6 @@ def _config() -> Any:
     config = _config_of(path, framework.given("revision"))
     if config is not None:
         return config
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise Unreadable(f"the model is the single file {path}")
     return f"modelscope:{path}" if _is_of_other_hub() else f"name:{path}"
 
 
@@ -333,9 +362,8 @@ def draft_model() -> list[str]:
     if not path:
         return [*parts, "target"]
     revision = framework.given("speculative_draft_model_revision")
-    folder = _folder(str(path), revision, framework.given("download_dir"))
-    digest = None if folder is None else folder_digest(folder)
-    return [*parts, digest or f"name:{path}", str(revision)]
+    form = framework.given("speculative_draft_load_format") or framework.given("load_format")
+    return [*parts, _digest_of(str(path), revision, form) or f"name:{path}", str(revision)]
 
 
 def _shown_dtype(pool: Any) -> str | None:

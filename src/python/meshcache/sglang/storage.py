@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,10 +14,10 @@ from meshcache import Client
 from meshcache._engines.complaints import Complaints
 from meshcache._engines.identity import Facts, Unreadable
 from meshcache._engines.silence import Silence
-from meshcache._engines.weights import Weights
+from meshcache._engines.weights import Weights, nobodys_fingerprint
 
 from . import framework, hits, hooks
-from .changes import WeightChanges
+from .changes import WeightChanges, of_running_engine
 from .framework import HiCacheStorage, pool_transfer_result
 from .geometry import real_pool
 from .guard import LOOKUP_SECONDS, Deadline, guarded, length, logger, misses, none_found
@@ -78,8 +79,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         self._pools_before_anchor: dict[str, Any] = {}
         self._stats = TransferStats(bool(getattr(storage_config, "enable_storage_metrics", False)))
         self._silence = Silence()
-        self._weights_problem: str | None = None
-        self._changes = WeightChanges(self._weights(), framework.weight_version, self._use, logger, self)
+        self._changes = self._followed_weights()
         self._reset_problem = hooks.install() if framework.IS_INSTALLED else None
         # The epoch of the weights in which this engine has last stored a page.
         self._stored_epoch = -1
@@ -93,13 +93,39 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         """
         self._changes.tell(fingerprint)
 
-    def _weights(self) -> Weights:
+    def _followed_weights(self) -> WeightChanges:
+        """The weights of the engine. One that runs already may have changed them since its start."""
+        storage, stated = weakref.ref(self), self._settings.fingerprint
+
+        def use(fingerprint: str | None) -> None:
+            owner = storage()
+            if owner is not None:
+                owner._use(fingerprint)
+
+        is_later = framework.IS_INSTALLED and hooks.is_attached_later()
+        changes = of_running_engine() if is_later else None
+        if changes is not None:
+            changes.pass_on(self, use, stated)
+            return changes
+        weights = self._weights(is_later and hooks.weights_can_change())
+        changes = WeightChanges(weights, framework.weight_version, use, logger, self)
+        changes.begin(stated)
+        return changes
+
+    def _weights(self, may_have_changed: bool) -> Weights:
         are_fixed = self._settings.on_reset == "same_weights"
         try:
+            if may_have_changed and self._settings.fingerprint is None:
+                raise Unreadable("the storage was attached to a running engine, whose weights may have been changed")
             return Weights(initial_fingerprint(self._settings), are_fixed=are_fixed)
-        except OSError as error:
-            self._weights_problem = str(error)
-            return Weights(None, are_fixed=are_fixed)
+        except (OSError, Unreadable) as error:
+            logger.warning(
+                "this engine shares pages with no other engine: its weights are unknown (%s); "
+                'state "fingerprint" in the extra config, or name the version of the weights now: call /update_weight_version or '
+                "meshcache.sglang.set_fingerprint; it must be equal on all engines with the same weights",
+                error,
+            )
+            return Weights(nobodys_fingerprint(), are_fixed=are_fixed)
 
     def _use(self, fingerprint: str | None) -> None:
         client = self._client
@@ -186,12 +212,9 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     def _facts(self, pool: Any, parts: Sequence[str]) -> Facts:
         facts = engine_facts(self._config, pool, parts, self._settings)
-        for name, problem, where in (
-            ("resets", self._reset_problem, "resets of the engine's cache and changes of its weights"),
-            ("weights", self._weights_problem, "the model's files"),
-        ):
-            if problem is not None:
-                facts.read(name, _unreadable(problem), where=where)
+        if self._reset_problem is not None:
+            where = "resets of the engine's cache and changes of its weights"
+            facts.read("resets", _unreadable(self._reset_problem), where=where)
         facts.warn(logger, EXTRA_CONFIG)
         return facts
 

@@ -27,6 +27,8 @@ class ServerArgs:
     speculative_draft_load_format: Optional[str] = None
     speculative_draft_model_quantization: Optional[str] = None
     speculative_draft_kv_cache_dtype: Optional[str] = None
+    weight_cache_mode: str = "off"
+    delete_ckpt_after_loading: bool = False
     uno_lora_path: Optional[str] = None
     modelopt_checkpoint_restore_path: Optional[str] = None
 
