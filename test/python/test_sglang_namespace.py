@@ -35,6 +35,12 @@ class NamespaceTest(unittest.TestCase):
         self.assertEqual(self.namespace(), self.namespace(dp_rank=1, dp_size=2), "data-parallel ranks")
         self.assertEqual(self.namespace(), self.namespace(extra={"timeout": 1, "mode": "bytes"}))
 
+    def test_the_log_has_the_whole_namespace(self) -> None:
+        with self.assertLogs("meshcache.sglang", "INFO") as log:
+            namespace = self.namespace(extra={"tag": "v2"}, tp_rank=1, tp_size=2)
+        line = next(line for line in log.output if "pool registered" in line)
+        self.assertTrue(line.endswith(f"namespace: {namespace}"), line)
+
     def test_different_configurations_never_share(self) -> None:
         seen = {self.namespace(): "the usual"}
         configurations: list[dict[str, Any]] = [

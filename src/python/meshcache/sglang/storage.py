@@ -171,12 +171,10 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             }
             self._detach()
             self.mem_pool_host = mem_pool_host
+            identity = namespace(self._config, mem_pool_host, parts, facts, self._settings.tag)
             client = Client(
                 self._settings.client_socket,
-                namespace=replace(
-                    namespace(self._config, mem_pool_host, parts, facts, self._settings.tag),
-                    fingerprint=self._changes.weights.fingerprint,
-                ),
+                namespace=replace(identity, fingerprint=self._changes.weights.fingerprint),
                 name=f"sglang-tp{self._tp_rank}of{self._tp_size}",
                 mode=self._settings.mode,
                 timeout=self._settings.timeout,
@@ -200,12 +198,11 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         # The weights may have changed meanwhile.
         self._use(self._changes.weights.fingerprint)
         logger.info(
-            "pool registered pool=%s page_size=%d regions=%d weights=%s identity: %s",
+            "pool registered pool=%s page_size=%d regions=%d namespace: %s",
             KV,
             kv.page_size,
             memory.regions,
-            self._changes.weights.fingerprint,
-            facts.layout,
+            replace(identity, fingerprint=self._changes.weights.fingerprint),
         )
         for name, pool in waiting.items():
             self.register_mem_host_pool_v2(pool, name)
