@@ -158,9 +158,40 @@ class ResetTest(Case):
         engine = self.engine(on_reset="same_weights")
         engine.stores(b"a")
         engine.scheduler.reset_prefix_cache()
-        engine.core.collective_rpc("reload_weights")
+        for method in ("sleep", "wake_up", "check_health"):
+            engine.core.collective_rpc(method)
         self.assertEqual(engine.scheduler.resets, ["cache"])
         self.assertTrue(engine.finds(b"a"))
+
+    def test_a_statement_on_resets_does_not_concern_updates(self) -> None:
+        for method in ("reload_weights", "update_weights", lambda worker: None):
+            engine = self.engine(on_reset="same_weights", fingerprint="v1")
+            self.assertTrue(engine.stores(b"a"))
+            engine.core.collective_rpc(method)
+            self.assertFalse(engine.finds(b"a") or engine.stores(b"b"))
+            engine.core.set_weight_version("v2")
+            # vLLM's pool in host memory still has KV of the former weights.
+            self.assertFalse(engine.stores(b"b"))
+            engine.scheduler.reset_prefix_cache()
+            self.assertEqual(engine.scheduler.resets, ["cache", "connector"])
+            engine.core.set_weight_version("v2")
+            self.assertTrue(engine.stores(b"b"))
+            engine.scheduler.reset_prefix_cache()
+            self.assertEqual((engine.fingerprint, engine.scheduler.resets[2:]), ("v2", ["cache"]))
+
+    def test_a_reset_leaves_the_pools_of_other_connectors_alone(self) -> None:
+        """Of a ``MultiConnector``: one that stores pages on a server of its own would drop those of all engines."""
+        engine, resets = self.engine(), []
+        own = engine.scheduler.connector
+        own.reset_cache = lambda: resets.append("own")
+        other = SimpleNamespace(reset_cache=lambda: resets.append("other"))
+        engine.scheduler.connector = SimpleNamespace(_connectors=[other, own])
+        engine.context()
+        self.assertTrue(engine.scheduler.reset_prefix_cache())
+        self.assertEqual((resets, engine.scheduler.resets), (["own"], ["cache"]))
+        own.reset_cache = lambda: False
+        self.assertTrue(engine.scheduler.reset_prefix_cache())
+        self.assertFalse(engine.stores(b"a"))
 
     def test_the_same_version_told_again_brings_the_chunks_back(self) -> None:
         engine = self.engine(fingerprint="v1")
@@ -338,6 +369,8 @@ class ConfigurationTest(Case):
             fixed = self.engine(on_reset="same_weights").tier.namespace.layout
         self.assertIn("private=", layout)
         self.assertNotIn("private=", fixed)
+        with mock.patch.object(hooks, "install", lambda: ["weight_changes"]):
+            self.assertIn("private=", self.engine(on_reset="same_weights").tier.namespace.layout)
 
 
 class AdapterTest(Case):

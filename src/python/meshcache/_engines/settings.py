@@ -48,7 +48,7 @@ class EngineSettings:
     end_frozen_node: bool = True
     #: Facts of the engine's identity, by name, that the adapter cannot read from the engine; read ones count first.
     facts: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    #: "unknown_weights": after a reset the engine shares with nobody until it is told its weights. "same_weights": resets change nothing.
+    #: "unknown_weights": after a reset the engine shares with nobody until it is told its weights. "same_weights": resets change nothing; updates of the weights do.
     on_reset: str = field(default=ON_RESET[0], kw_only=True)
 
 

@@ -25,6 +25,8 @@ _HARMLESS: Final = re.compile(
     r"(get|is|has|list|check|compute|report|describe|profile|start_profile|stop_profile|save|synchronize|execute_dummy|measure|determine|"
     r"init_weight_transfer|shutdown_weight_transfer)(_.*)?|pin_lora|reset_mm_cache|reset_encoder_cache"
 )
+#: Methods of workers that free the memory of weights and get it back.
+_SLEEP: Final = frozenset({"sleep", "wake_up"})
 _MARK: Final = "_meshcache_hook"
 
 
@@ -40,8 +42,8 @@ class Listener(Protocol):
     def reset_ended(self, *, is_clear: bool, is_busy: bool) -> None:
         """vLLM's caches have been dropped, unless that failed. ``is_busy``: there are requests, which go on."""
 
-    def weights_change(self, how: str) -> None:
-        """The weights may be about to change."""
+    def weights_change(self, how: str, *, is_sleep: bool = False) -> None:
+        """The weights may be about to change. ``is_sleep``: the call frees memory or gets it back, and reads no new weights itself."""
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
         """The version of the weights was told."""
@@ -127,11 +129,18 @@ def _tiers_of(scheduler: Any) -> list[Any]:
     connector = getattr(scheduler, "connector", None)
     if connector is None or not living:
         return []
-    found = []
-    for part in getattr(connector, "_connectors", None) or [connector]:
-        manager = getattr(getattr(part, "connector_scheduler", None), "manager", None)
-        found += [tier for tier in getattr(manager, "secondary_tiers", ()) if any(tier is own for own in living)]
+    found = [tier for part in _parts_of(connector) for tier in _tiers_in(part, living)]
     return found or living
+
+
+def _parts_of(connector: Any) -> list[Any]:
+    """The connectors of a ``MultiConnector``; a connector by itself otherwise."""
+    return list(getattr(connector, "_connectors", None) or [connector])
+
+
+def _tiers_in(connector: Any, living: list[Any]) -> list[Any]:
+    manager = getattr(getattr(connector, "connector_scheduler", None), "manager", None)
+    return [tier for tier in getattr(manager, "secondary_tiers", ()) if any(tier is own for own in living)]
 
 
 def _building_connector(init: Any) -> Any:
@@ -165,7 +174,7 @@ def _resetting(reset: Any) -> Any:
         try:
             result = reset(self, reset_running_requests, reset_connector)
             # The pool in host memory has what the GPU's cache had, of the same weights.
-            is_clear = bool(result) and (reset_connector or _reset_connector(self))
+            is_clear = bool(result) and (reset_connector or _reset_pools(self))
         finally:
             for tier in tiers:
                 tier.reset_ended(is_clear=is_clear, is_busy=bool(self.has_unfinished_requests()))
@@ -174,9 +183,14 @@ def _resetting(reset: Any) -> Any:
     return reset_prefix_cache
 
 
-def _reset_connector(scheduler: Any) -> bool:
+def _reset_pools(scheduler: Any) -> bool:
+    """Drops the pools in host memory that tiers of meshcache are below. Other connectors keep what they have: some of them share it with other engines."""
+    parts, living = _parts_of(scheduler.connector), listeners()
+    own = [part for part in parts if _tiers_in(part, living)]
     try:
-        return bool(scheduler.reset_connector_cache())
+        if not own or len(own) == len(parts):
+            return bool(scheduler.reset_connector_cache())
+        return all([part.reset_cache() is not False for part in own])
     except Exception:
         logger.exception("vLLM's pool in host memory could not be cleared: nothing is shared until a reset succeeds")
         return False
@@ -191,7 +205,7 @@ def _calling_workers(call: Any) -> Any:
         name = method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
         if not isinstance(method, str) or not _HARMLESS.fullmatch(method):
             for tier in tiers:
-                tier.weights_change(name)
+                tier.weights_change(name, is_sleep=isinstance(method, str) and method in _SLEEP)
         return call(self, method, *arguments, **options)
 
     return collective_rpc

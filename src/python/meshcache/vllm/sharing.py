@@ -28,7 +28,7 @@ _ATTACH_SECONDS: Final = 1.0
 _ATTACH_POLL_SECONDS: Final = 0.002
 _HOW_TO_TELL: Final = (
     'tell it with "meshcache fingerprint vllm VERSION" on this host, meshcache.vllm.set_fingerprint(VERSION) in the engine\'s process, '
-    f'LLM.collective_rpc("{TELL}", args=(VERSION,)), or vLLM\'s own set_weight_version; if the weights never change, set "on_reset": "same_weights" in the tier\'s entry'
+    f'LLM.collective_rpc("{TELL}", args=(VERSION,)), or vLLM\'s own set_weight_version'
 )
 
 
@@ -149,23 +149,24 @@ class Sharing:
 
     def reset(self) -> bool:
         """vLLM drops its cache, and does not say why. Whether that may mean other weights."""
-        if self._settings.on_reset == "same_weights":
+        if self._settings.on_reset == "same_weights" and not self._epochs.is_stale:
             return False
         if not self._epochs.is_told and self.weights.reset():
             self._change()
             logger.warning(
                 "vLLM's cache was reset, and the reason is not known: until this engine is told the version of its weights, it reads no chunks from before "
-                "the reset, and shares none; %s",
+                'the reset, and shares none; %s; if resets never mean other weights, set "on_reset": "same_weights" in the tier\'s entry',
                 _HOW_TO_TELL,
             )
         return True
 
-    def change(self, how: str) -> None:
-        """The weights may be about to change."""
+    def change(self, how: str, *, is_sleep: bool) -> None:
+        """A call may change the weights. ``is_sleep``: only if the engine comes back with others, of which the operator's statement on resets tells."""
+        if is_sleep and self._settings.on_reset == "same_weights":
+            return
         if not self.weights.are_known and not self._epochs.is_used:
             return
-        if not self.weights.reset():
-            return
+        self.weights.forget()
         self._change()
         self._epochs.is_told = False
         self._epochs.is_stale = self._epochs.is_stale or self._epochs.is_used

@@ -205,10 +205,10 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
             self._epochs.is_stale = True
             logger.warning("vLLM could not reset its cache: nothing is shared until a reset succeeds")
 
-    def weights_change(self, how: str) -> None:
-        """The weights may be about to change."""
+    def weights_change(self, how: str, *, is_sleep: bool = False) -> None:
+        """The weights may be about to change. ``is_sleep``: the call frees memory or gets it back, and reads no new weights itself."""
         if self._sharing is not None and not self._closed:
-            self._sharing.change(how)
+            self._sharing.change(how, is_sleep=is_sleep)
 
     # What the threads call
 
@@ -236,7 +236,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         """Whether this engine must hear of what cannot be followed."""
         if hook == "adapters":
             return getattr(vllm_config, "lora_config", None) is not None
-        return self._settings.on_reset != "same_weights"
+        return hook == "weight_changes" or self._settings.on_reset != "same_weights"
 
     def _submit(self, transfer: Any, *, is_load: bool) -> None:
         deadline = time.monotonic() + self._settings.timeout
