@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import tempfile
 import unittest
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import vllm_support as support
 
 import vllm
+from vllm import envs
 
 from meshcache import Namespace
 from meshcache.vllm import Settings
@@ -84,7 +87,7 @@ class IdentityTest(unittest.TestCase):
             {"model__code_revision": "v2"},
             {"model__quantization": "fp8"},
             {"model__quantization_config": {"linear": "int8"}},
-            {"load__load_format": "dummy"},
+            {"load__load_format": "safetensors"},
             {"load__model_loader_extra_config": {"tensorizer_uri": "s3://other"}},
             {"cache__kv_cache_dtype_skip_layers": ["0"]},
             {"attention__backend": "FLASHINFER"},
@@ -143,6 +146,92 @@ class IdentityTest(unittest.TestCase):
         self.assertEqual(space(2048), space(4096))
         self.assertEqual(space(8192), space(16384))
         self.assertNotEqual(space(4096), space(8192))
+
+    def test_the_length_counts_where_attention_is_scaled_by_it(self) -> None:
+        """As Llama 4 does, unless its configuration for generation says otherwise."""
+
+        def space(length: int, generation: Any = None, override: Any = None) -> Namespace:
+            return self.shared(
+                newer(
+                    model__hf_text_config=SimpleNamespace(attn_temperature_tuning=True),
+                    model__max_model_len=length,
+                    model__try_get_generation_config=lambda: generation or {},
+                    model__override_generation_config=override or {},
+                )
+            )
+
+        is_on, is_off = {"attn_temperature_tuning": True}, {"attn_temperature_tuning": False}
+        self.assertEqual(space(4096), space(32768))
+        self.assertEqual(space(32769), space(4096, is_on))
+        self.assertEqual(space(4096), space(65536, is_on, is_off))
+        self.assertNotEqual(space(32768), space(32769))
+
+    def test_the_length_counts_where_the_base_of_rope_follows_from_it(self) -> None:
+        rope = {"rope_type": "dynamic", "max_trained_positions": 2048}
+        for parameters, is_same in ((rope, False), ({"rope_type": "dynamic"}, True)):
+            hf_config = SimpleNamespace(rope_parameters=parameters)
+            one, other = (self.shared(newer(model__hf_config=hf_config, model__max_model_len=n)) for n in (4096, 8192))
+            self.assertEqual(one == other, is_same)
+
+    def test_states_count_by_how_they_lie_in_a_page(self) -> None:
+        """Pages are padded, so that the size of a chunk does not tell."""
+
+        def space(layout: str = "SD", *, is_uniform: bool = False, has_groups: bool = True, **changes: Any) -> Identity:
+            usual = {"shapes": ((3, 8), (4, 4)), "dtypes": ("bfloat16", "float32"), "mamba_type": "mamba2"}
+            state = SimpleNamespace(**{**usual, "mamba_cache_mode": "align", **changes})
+            spec = SimpleNamespace(kv_cache_specs={"layer.1": state}) if is_uniform else state
+            groups = [SimpleNamespace(kv_cache_spec=part) for part in (SimpleNamespace(), spec)]
+            made = support.newer_spec()
+            config = support.vllm_config(made, model__has_inner_state=True)
+            layouts = SimpleNamespace(get_conv_state_layout=lambda: layout)
+            name = "vllm.model_executor.layers.mamba.mamba_utils"
+            parents = {name.rsplit(".", count)[0]: ModuleType("parent") for count in range(1, 4)}
+            with mock.patch.dict(sys.modules, {**parents, name: layouts}):
+                return identify(
+                    made,
+                    config,
+                    4096,
+                    Settings(),
+                    kv_cache_config=SimpleNamespace(kv_cache_groups=groups) if has_groups else None,
+                )
+
+        self.assertEqual(self.shared(space()), self.shared(space(num_speculative_blocks=3)))
+        spaces = [
+            space(),
+            space("DS"),
+            space(is_uniform=True),
+            space(shapes=((4, 8), (4, 4))),
+            space(dtypes=("bfloat16", "bfloat16")),
+            space(mamba_cache_mode="all"),
+        ]
+        self.assertEqual(len({self.shared(identity) for identity in spaces}), len(spaces))
+        self.assertEqual([missing.name for missing in space(has_groups=False).facts.missing], ["states"])
+
+    def test_variables_of_the_environment(self) -> None:
+        spaces = [self.shared(newer())]
+        for name, value in (("VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", True), ("VLLM_MARLIN_INPUT_DTYPE", "fp8")):
+            with mock.patch.object(envs, name, value, create=True):
+                spaces.append(self.shared(newer()))
+        self.assertEqual(len(set(spaces)), 3)
+        with mock.patch.object(envs, "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", False, create=True):
+            self.assertEqual(self.shared(newer()), spaces[0])
+
+    def test_what_the_draft_model_keeps(self) -> None:
+        def space(dtype: str | None = None, layers: Any = None) -> Namespace:
+            hf_config = SimpleNamespace(eagle_aux_hidden_state_layer_ids=layers)
+            own = SimpleNamespace(
+                model="draft", revision=None, quantization=None, model_weights="", hf_config=hf_config
+            )
+            made = support.newer_spec()
+            config = support.vllm_config(made)
+            config.speculative_config = SimpleNamespace(
+                method="extract_hidden_states", draft_model_config=own, kv_cache_dtype=dtype
+            )
+            return self.shared(identify(made, config, 4096, Settings()))
+
+        self.assertEqual(space(), space("auto"))
+        spaces = [space(), space("fp8"), space(layers=[1, 2]), space(layers=[1, 3])]
+        self.assertEqual(len(set(spaces)), 4)
 
     def test_chunks_that_are_the_same_for_all_numbers_of_workers_are_shared(self) -> None:
         canonical = {"canonical_layout": True, "is_parallelism_agnostic": True}
@@ -224,7 +313,7 @@ class UnreadableTest(unittest.TestCase):
     def test_a_configuration_that_cannot_be_found(self) -> None:
         spec = support.newer_spec()
         one, other = (identify(spec, None, 4096, Settings()) for _ in range(2))
-        for name in set(MODEL_FACTS) - {"device"}:
+        for name in set(MODEL_FACTS) - {"device", "environment"}:
             self.private(name, one, other)
 
     def test_a_stated_fact_is_as_good(self) -> None:
@@ -243,6 +332,22 @@ class UnreadableTest(unittest.TestCase):
     def test_files_that_cannot_be_read(self) -> None:
         with mock.patch("meshcache.vllm.identity.files_digest", side_effect=PermissionError("no")):
             self.private("files", newer(), newer())
+
+    def test_weights_that_are_not_in_the_files_are_unknown(self) -> None:
+        """Until the operator states them, or the engine is told."""
+        with tempfile.TemporaryDirectory() as folder:
+            for config, why in (
+                ({"model__model_weights": "s3://bucket/model"}, "the weights are in s3://bucket/model"),
+                ({"load__load_format": "dummy"}, "the load format dummy"),
+                ({"load__load_format": "mine"}, "the load format mine"),
+                ({"model__model": folder}, f"{folder} has no files of weights"),
+                ({"model__model": f"{folder}/none"}, f"{folder}/none is not on this host"),
+            ):
+                self.assertIn(why, str(newer(**config).unknown_weights))
+                made = support.newer_spec()
+                stated = identify(made, support.vllm_config(made, **config), 4096, Settings(fingerprint="v1"))
+                self.assertIsNone(stated.unknown_weights)
+        self.assertIsNone(newer().unknown_weights)
 
     def test_a_model_without_a_name_needs_a_tag(self) -> None:
         spec = support.newer_spec(name="")

@@ -20,6 +20,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 
 import meshcache.vllm
+from meshcache._engines.identity import Unreadable
 from meshcache.vllm import hooks
 from meshcache.vllm.epochs import Epochs
 from meshcache.vllm.jobs import Job, Jobs
@@ -178,6 +179,17 @@ class ResetTest(Case):
             self.assertTrue(engine.stores(b"b"))
             engine.scheduler.reset_prefix_cache()
             self.assertEqual((engine.fingerprint, engine.scheduler.resets[2:]), ("v2", ["cache"]))
+
+    def test_weights_that_are_unknown_at_the_start(self) -> None:
+        with mock.patch("meshcache.vllm.identity.files_digest", side_effect=Unreadable("the weights are in s3://x")):
+            with self.assertLogs("vllm.meshcache", "WARNING") as logs:
+                one, other = self.engine(on_reset="same_weights"), self.engine()
+        self.assertTrue(any('are in s3://x; set "fingerprint" in the tier\'s entry' in line for line in logs.output))
+        self.assertTrue(one.stores(b"a"))
+        self.assertFalse(other.finds(b"a"))
+        for engine in (one, other):
+            engine.tier.set_fingerprint("v1")
+        self.assertTrue(one.stores(b"a") and other.finds(b"a"))
 
     def test_a_reset_leaves_the_pools_of_other_connectors_alone(self) -> None:
         """Of a ``MultiConnector``: one that stores pages on a server of its own would drop those of all engines."""

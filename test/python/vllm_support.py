@@ -99,7 +99,10 @@ def model_facts(**changes: Any) -> dict[str, Any]:
             "model_class_overrides": {},
             "max_model_len": 4096,
             "multimodal_config": None,
-            "is_hybrid": False,
+            "has_inner_state": False,
+            "model_weights": "",
+            "override_generation_config": {},
+            "try_get_generation_config": dict,
         },
         "load": {"load_format": "auto", "model_loader_extra_config": {}, "download_dir": None, "ignore_patterns": []},
         "cache": {

@@ -20,6 +20,7 @@ import torch
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.layers.mamba.mamba_utils import get_conv_state_layout
 from vllm.v1 import kv_cache_interface as kv
 from vllm.v1.attention.backends import utils
 from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
@@ -59,6 +60,12 @@ def attention(heads: int = 2, dtype: Any = torch.float32, block_size: int = 32) 
 
 def latent(block_size: int = 32) -> Any:
     return kv.MLAAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=576, dtype=torch.float32)
+
+
+def states(rows: int = 3, dtype: Any = torch.bfloat16, block_size: int = 32) -> Any:
+    return kv.MambaSpec(
+        block_size=block_size, shapes=((rows, 64), (8, 16)), dtypes=(dtype, torch.float32), page_size_padded=1 << 15
+    )
 
 
 def kv_cache_config(spec: Any, *, layers: int = LAYERS, tp_size: int = 1) -> Any:
@@ -135,6 +142,7 @@ def tier_of(case: Case, folder: str, *, seed: str | None = "0") -> Iterator[Any]
         forget = getattr(getattr(utils, "get_kv_cache_layout", None), "cache_clear", None)
         if forget is not None:
             forget()
+        get_conv_state_layout.cache_clear()
         config = vllm_config(case, folder)
         spec = case.spec or attention(max(1, 2 // case.tp_size))
         groups = kv_cache_config(spec, layers=case.layers, tp_size=case.tp_size)

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from configurations import HAS_LAYOUT, Case, attention, latent, model_folder, namespace, tier_of, tier_types
+from configurations import HAS_LAYOUT, Case, attention, latent, model_folder, namespace, states, tier_of, tier_types
 from vllm.config import AttentionConfig, ModelConfig, MultiModalConfig
 
 #: What this version can be told of images, sounds and videos.
@@ -57,6 +57,25 @@ def _encoder_scales(content: bytes | None) -> Callable[[Any], None]:
     return change
 
 
+def _llama4(length: int) -> Callable[[Any], None]:
+    """An engine of this length, whose model has what Llama 4 has."""
+
+    def change(config: Any) -> None:
+        config.model_config.max_model_len = length
+        config.model_config.hf_config.attn_temperature_tuning = True
+
+    return change
+
+
+def _hidden_states(layers: list[int]) -> dict[str, Any]:
+    """Options of an engine that keeps the hidden states of these layers."""
+    return {
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
+        "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}},
+    }
+
+
 #: Engines that differ from the usual one in one fact.
 APART = {
     "compute_dtype": Case({"dtype": "bfloat16"}, spec=attention(dtype=torch.bfloat16)),
@@ -68,7 +87,7 @@ APART = {
     "epsilon": Case({"hf_overrides": {"rms_norm_eps": 0.001}}),
     "revision": Case(change=lambda config: setattr(config.model_config, "revision", "v2")),
     "quantization": Case(change=lambda config: setattr(config.model_config, "quantization", "fp8")),
-    "load": Case({"load_format": "dummy"}),
+    "load": Case({"load_format": "safetensors"}),
     "layers": Case(layers=3),
     "heads": Case(spec=attention(heads=4)),
     "block": Case({"block_size": 64}, spec=attention(block_size=64)),
@@ -81,6 +100,12 @@ APART = {
     "files left out": Case(change=lambda config: setattr(config.load_config, "ignore_patterns", ["model-2*"])),
     "plug-in": Case(change=lambda config: setattr(config, "additional_config", {"order": "nz"})),
     "pruning": Case(change=_pruning("evs")),
+    "order of bytes on ROCm": Case(environment={"VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": "1"}),
+    "inputs of Marlin": Case(environment={"VLLM_MARLIN_INPUT_DTYPE": "fp8"}),
+    "scaled by positions": Case(change=_llama4(65536)),
+    "not scaled by positions": Case(change=_llama4(2048)),
+    "hidden states": Case({"speculative_config": _hidden_states([1, 2])}),
+    "other hidden states": Case({"speculative_config": _hidden_states([1, 3])}),
 }
 if HAS_LAYOUT:
     APART |= {
@@ -177,6 +202,27 @@ class IdentityTest(unittest.TestCase):
         self.assertEqual(space(512), space(1024))
         self.assertEqual(space(2048), space(4096))
         self.assertNotEqual(space(1024), space(2048))
+
+    def test_states_in_padded_pages(self) -> None:
+        """Pages of states are as large as those of attention, whatever is in them."""
+        cases = [
+            Case(spec=states()),
+            Case(spec=states(rows=4)),
+            Case(spec=states(dtype=torch.float16)),
+            # Set late: vLLM chooses the layout itself on some CPUs.
+            Case(spec=states(), change=lambda config: os.environ.update(VLLM_SSM_CONV_STATE_LAYOUT="DS")),
+        ]
+        with mock.patch.object(ModelConfig, "has_inner_state", True):
+            made = [namespace(case, self.folder) for case in cases]
+            self.assertEqual(namespace(Case(spec=states()), self.folder), made[0])
+        self.assertEqual(len(set(made)), len(cases))
+        self.assertFalse([space for space in made if "private=" in space.layout])
+
+    def test_weights_that_are_not_in_the_files(self) -> None:
+        with self.assertLogs("vllm.meshcache", logging.WARNING) as logs:
+            one, other = (namespace(Case({"load_format": "dummy"}), self.folder) for _ in range(2))
+        self.assertNotEqual(one.fingerprint, other.fingerprint)
+        self.assertTrue(any('set "fingerprint"' in line for line in logs.output), logs.output)
 
     def test_latent_pages_and_numbers_of_workers(self) -> None:
         """As vLLM's own FileMapper has it."""

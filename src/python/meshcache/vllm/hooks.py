@@ -33,8 +33,8 @@ _MARK: Final = "_meshcache_hook"
 class Listener(Protocol):
     """A tier, as the hooks see it."""
 
-    def bind(self, vllm_config: Any) -> None:
-        """The engine's configuration is known."""
+    def bind(self, vllm_config: Any, kv_cache_config: Any = None) -> None:
+        """The engine's configuration is known, and how its caches are laid out."""
 
     def reset_begins(self) -> bool:
         """vLLM's cache is about to be dropped. Whether the pool in host memory must be dropped as well."""
@@ -52,8 +52,8 @@ class Listener(Protocol):
 #: The adapters of this process, which has one engine.
 adapters: Final = Adapters()
 _listeners: weakref.WeakSet[Any] = weakref.WeakSet()
-#: The configurations with which connectors are being made, the innermost last.
-_building: list[Any] = []
+#: The ``VllmConfig`` and the ``KVCacheConfig`` with which connectors are being made, the innermost last.
+_building: list[tuple[Any, Any]] = []
 
 
 def listen(listener: Listener) -> None:
@@ -102,13 +102,18 @@ def config_of(spec: Any) -> Any:
     if own is not None:
         return own
     current = getattr(imported("vllm.config"), "get_current_vllm_config_or_none", None)
-    candidates = [*reversed(_building), current() if current is not None else None]
+    candidates = [*(config for config, _ in reversed(_building)), current() if current is not None else None]
     extra_config = getattr(spec, "extra_config", None)
     for config in candidates:
         transfer = getattr(config, "kv_transfer_config", None)
         if transfer is not None and transfer.kv_connector_extra_config == extra_config:
             return config
     return None
+
+
+def kv_cache_config_of(vllm_config: Any) -> Any:
+    """The ``KVCacheConfig`` of the connector that is being made with this configuration; None: it cannot be found now."""
+    return next((own for config, own in reversed(_building) if config is vllm_config), None)
 
 
 def _wrap(owner: Any, name: str, hook: Callable[[Any], Any]) -> bool:
@@ -145,7 +150,8 @@ def _tiers_in(connector: Any, living: list[Any]) -> list[Any]:
 
 def _building_connector(init: Any) -> Any:
     def __init__(self: Any, vllm_config: Any, *arguments: Any, **options: Any) -> None:
-        _building.append(vllm_config)
+        # Newer versions: role, KVCacheConfig.
+        _building.append((vllm_config, options.get("kv_cache_config", arguments[1] if len(arguments) > 1 else None)))
         try:
             init(self, vllm_config, *arguments, **options)
         finally:
@@ -159,7 +165,7 @@ def _binding(method: Any) -> Any:
 
     def bound(self: Any, *arguments: Any, **options: Any) -> Any:
         for tier in _tiers_of(self):
-            tier.bind(self.vllm_config)
+            tier.bind(self.vllm_config, getattr(self, "kv_cache_config", None))
         return method(self, *arguments, **options)
 
     return bound

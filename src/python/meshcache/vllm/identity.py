@@ -27,6 +27,8 @@ class Identity:
     facts: Facts
     #: The fingerprint of the model's files; None: they are not on this host.
     files: str | None
+    #: Why the weights are unknown, although all facts are there; None: they are known.
+    unknown_weights: str | None = None
 
     def warn(self) -> None:
         """Logs which facts are unknown."""
@@ -168,9 +170,15 @@ class _Shape:
 
 
 def identify(
-    spec: Any, config: Any, chunk_bytes: int, settings: Settings, *, missing_hooks: Sequence[str] = ()
+    spec: Any,
+    config: Any,
+    chunk_bytes: int,
+    settings: Settings,
+    *,
+    kv_cache_config: Any = None,
+    missing_hooks: Sequence[str] = (),
 ) -> Identity:
-    """The identity of an engine. ``config``: the ``VllmConfig`` of the engine, None where it could not be found.
+    """The identity of an engine. ``config``: the ``VllmConfig`` of the engine, None where it could not be found; so with ``kv_cache_config``.
 
     A fact that cannot be read is missing: the engine then shares with nobody. Raises ``ValueError`` for a model without a name and a tag.
     """
@@ -183,14 +191,14 @@ def identify(
     facts.read("replicas", lambda: shape.replicas, where="OffloadingConfig.replicated_layout")
     if framework.IS_INSTALLED:
         facts.read("page_format", lambda: shape.page_format, where="OffloadingConfig.kv_cache_layout")
-        add_model_facts(facts, config)
+        add_model_facts(facts, config, kv_cache_config or getattr(spec, "kv_cache_config", None))
     else:
         for name in ("page_format", *MODEL_FACTS):
             facts.read(name, lambda: NONE, where="vLLM, which is not installed")
     for name in missing_hooks:
         facts.read(name, _raise_no_hook, where="a method of vLLM that this version does not have")
     model = _model_name(facts, shape, settings.tag)
-    files = _files(facts, config)
+    files, unknown_weights = (None, None) if settings.fingerprint else _files(facts, config)
     is_any, sizes = _sizes(shape)
     return Identity(
         Namespace(
@@ -204,6 +212,7 @@ def identify(
         ),
         facts,
         files,
+        unknown_weights,
     )
 
 
@@ -220,16 +229,18 @@ def _model_name(facts: Facts, shape: _Shape, tag: str | None) -> str | None:
     return name or None
 
 
-def _files(facts: Facts, config: Any) -> str | None:
-    """The fingerprint of the model's files. Files that cannot be read are a missing fact."""
+def _files(facts: Facts, config: Any) -> tuple[str | None, str | None]:
+    """The fingerprint of the model's files, and why the weights are unknown. Files that cannot be read are a missing fact."""
     if config is None:
-        return None
+        return None, None
     try:
-        return files_digest(config)
+        return files_digest(config), None
+    except Unreadable as error:
+        return None, str(error)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         facts.read("files", lambda: _raise(text), where="the files of ModelConfig.model")
-        return None
+        return None, None
 
 
 def _sizes(shape: _Shape) -> tuple[bool, tuple[int, int, int, int]]:

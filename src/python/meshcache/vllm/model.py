@@ -27,11 +27,55 @@ _NOT_LOADED: Final = ["original/**/*"]
 _LENGTH_ROPES: Final = frozenset({"longrope", "su"})
 #: Ways of drafting that keep no KV.
 _DRAFTS_WITHOUT_KV: Final = frozenset({"ngram", "ngram_gpu", "suffix"})
+#: The length above which Llama 4 scales attention by positions, unless its configuration for generation says otherwise.
+_LLAMA4_LENGTH: Final = 32768
+#: Formats of loading that take the weights from the model's own files, which have a digest or are named by the hub.
+_FROM_FILES: Final = frozenset(
+    {
+        "auto",
+        "bitsandbytes",
+        "fastsafetensors",
+        "gguf",
+        "hf",
+        "instanttensor",
+        "mistral",
+        "npcache",
+        "pt",
+        "runai_streamer",
+    }
+    | {"runai_streamer_sharded", "safetensors", "sharded_state"}
+)
+#: Variables of the environment that change the bytes of KV or their order, with their defaults. Other facts have those that vLLM puts into its configuration.
+_ENVIRONMENT: Final[Mapping[str, Any]] = {
+    "VLLM_B12X_MOE_FP4_FORCE_A16": False,
+    "VLLM_CPU_INT4_W4A8": True,
+    "VLLM_DEEPEPLL_NVFP4_DISPATCH": False,
+    "VLLM_FLASHINFER_MOE_A2A_LOW_PRECISION_COMBINE": False,
+    "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
+    "VLLM_HUMMING_INPUT_QUANT_CONFIG": None,
+    "VLLM_HUMMING_ONLINE_QUANT_CONFIG": None,
+    "VLLM_HUMMING_USE_F16_ACCUM": False,
+    "VLLM_MARLIN_INPUT_DTYPE": None,
+    "VLLM_MLA_DISABLE": False,
+    "VLLM_MOE_ROUTING_SIMULATION_STRATEGY": "",
+    "VLLM_ROCM_FP8_MFMA_PAGE_ATTN": False,
+    "VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16": True,
+    "VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "NONE",
+    "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": False,
+    "VLLM_ROCM_USE_AITER_FP4BMM": True,
+    "VLLM_ROCM_USE_AITER_FP8BMM": True,
+    "VLLM_TEST_FORCE_FP8_MARLIN": False,
+    "VLLM_USE_DEEP_GEMM_E8M0": True,
+    "VLLM_XPU_INC_WNA16_BACKEND": "auto",
+}
 _FP8: Final = {"fp8": "fp8_e4m3"}
 
 
-def add_model_facts(facts: Facts, config: Any) -> None:
-    """Adds all facts that the ``VllmConfig`` has; None: it could not be found, so that they all are missing."""
+def add_model_facts(facts: Facts, config: Any, kv_cache_config: Any) -> None:
+    """Adds all facts that the ``VllmConfig`` has; None: it could not be found, so that they all are missing.
+
+    ``kv_cache_config``: vLLM's ``KVCacheConfig``, which has the layout of states; None: it could not be found.
+    """
     facts.read("compute_dtype", lambda: _compute_dtype(config.model_config), where="ModelConfig.dtype")
     facts.read("config", lambda: _config_digest(config.model_config), where="config.json of ModelConfig.model")
     facts.read("overrides", lambda: _overrides(config.model_config), where="ModelConfig.hf_overrides")
@@ -40,8 +84,10 @@ def add_model_facts(facts: Facts, config: Any) -> None:
     facts.read("load", lambda: _load(config.load_config), where="LoadConfig.load_format")
     facts.read("kv_scales", lambda: _kv_scales(config.cache_config), where="CacheConfig.calculate_kv_scales")
     facts.read("kv_exempt", lambda: _kv_exempt(config.cache_config), where="CacheConfig.kv_cache_dtype_skip_layers")
-    facts.read("states", lambda: _states(config), where="CacheConfig.mamba_cache_dtype")
+    facts.read("states", lambda: _states(config, kv_cache_config), where="MambaSpec of KVCacheConfig")
     facts.read("rope_length", lambda: _rope_length(config.model_config), where="ModelConfig.max_model_len")
+    facts.read("temperature", lambda: _temperature(config.model_config), where="generation_config.json of the model")
+    facts.read("environment", _environment, where="vllm.envs")
     facts.read("draft", lambda: _draft(config), where="VllmConfig.speculative_config")
     facts.read("media", lambda: _media(config.model_config), where="ModelConfig.multimodal_config")
     facts.read("attention", lambda: _attention(config.attention_config), where="AttentionConfig.backend")
@@ -55,6 +101,7 @@ MODEL_FACTS: Final = (
     "config",
     "device",
     "draft",
+    "environment",
     "kv_exempt",
     "kv_scales",
     "load",
@@ -64,13 +111,37 @@ MODEL_FACTS: Final = (
     "revision",
     "rope_length",
     "states",
+    "temperature",
 )
 
 
 def files_digest(config: Any) -> str | None:
-    """A fingerprint of the model's files; None: they are not on this host. Raises OSError for files that cannot be read."""
-    folder = _folder(config.model_config.model, config.model_config.revision, config.load_config.download_dir)
-    return None if folder is None else folder_digest(folder)
+    """A fingerprint of the model's files; None: they are not on this host, and the hub's name and revision identify them.
+
+    Raises ``Unreadable`` for weights that are not in these files, and OSError for files that cannot be read.
+    """
+    model_config, kind = config.model_config, canonical(config.load_config.load_format)
+    elsewhere = _weights_elsewhere(model_config)
+    if elsewhere is not None:
+        raise Unreadable(f"the weights are in {elsewhere}")
+    if kind not in _FROM_FILES:
+        raise Unreadable(f"the load format {kind} does not take the weights from the model's files")
+    model = model_config.model
+    folder = _folder(model, model_config.revision, config.load_config.download_dir)
+    if folder is None:
+        if os.path.isabs(model):
+            raise Unreadable(f"{model} is not on this host")
+        return None
+    digest = folder_digest(folder)
+    if digest is None and os.path.isdir(model):
+        raise Unreadable(f"{model} has no files of weights")
+    return digest
+
+
+def _weights_elsewhere(model_config: Any) -> str | None:
+    """The object storage that has the weights, while ``model`` is a local folder with the configuration alone; None: there is none."""
+    weights: str | None = _declared(model_config, "model_weights")
+    return weights if weights and weights != model_config.model else None
 
 
 def kv_dtype(dtype: Any, config: Any) -> str:
@@ -187,12 +258,48 @@ def _kv_exempt(cache_config: Any) -> Any:
     return list(_declared(cache_config, "kv_cache_dtype_skip_layers") or ()) or NONE
 
 
-def _states(config: Any) -> Any:
-    """How states of layers without attention are kept."""
-    if not config.model_config.is_hybrid:
+def _states(config: Any, kv_cache_config: Any) -> Any:
+    """How states of layers without attention lie in their pages, which are padded to the size of other pages."""
+    if not config.model_config.has_inner_state:
         return NONE
-    cache = config.cache_config
-    return [cache.mamba_cache_dtype, cache.mamba_ssm_cache_dtype, cache.mamba_cache_mode]
+    if kv_cache_config is None:
+        raise Unreadable("the connector's KVCacheConfig was not found")
+    groups = [list(_states_of(group.kv_cache_spec)) for group in kv_cache_config.kv_cache_groups]
+    if not any(groups):
+        raise Unreadable("no group of KVCacheConfig has shapes of states")
+    layouts = imported("vllm.model_executor.layers.mamba.mamba_utils")
+    if layouts is None:
+        raise Unreadable("there is no get_conv_state_layout")
+    return [layouts.get_conv_state_layout(), groups]
+
+
+def _states_of(spec: Any) -> Iterator[Any]:
+    """The states of a group's layers, once where they are alike."""
+    parts = getattr(spec, "kv_cache_specs", None)
+    if isinstance(parts, Mapping):
+        for name, part in sorted(parts.items()):
+            for state in _states_of(part):
+                yield [name, state]
+    elif hasattr(spec, "shapes"):
+        yield [spec.shapes, spec.dtypes, spec.mamba_type, spec.mamba_cache_mode]
+
+
+def _temperature(model_config: Any) -> Any:
+    """Whether Llama 4 scales attention by positions, as its class decides when it is made."""
+    parts = (model_config.hf_config, model_config.hf_text_config)
+    if not any(hasattr(part, "attn_temperature_tuning") for part in parts):
+        return NONE
+    given = {**model_config.try_get_generation_config(), **model_config.override_generation_config}
+    return given.get("attn_temperature_tuning", model_config.max_model_len > _LLAMA4_LENGTH)
+
+
+def _environment() -> Any:
+    """The variables of the environment that are not as they are by default."""
+    module = imported("vllm.envs")
+    if module is None:
+        raise Unreadable("there is no module vllm.envs")
+    values = {name: getattr(module, name, default) for name, default in _ENVIRONMENT.items()}
+    return {name: value for name, value in values.items() if value != _ENVIRONMENT[name]} or NONE
 
 
 def _rope_length(model_config: Any) -> Any:
@@ -203,6 +310,10 @@ def _rope_length(model_config: Any) -> Any:
     own.append(getattr(model_config.hf_text_config, "rope_scaling", None))
     trees = [part for part in [*own, _json_of(model_config), model_config.hf_overrides] if isinstance(part, Mapping)]
     ropes = {value for tree in trees for value in _values(tree, ("rope_type", "type"))}
+    trained = any(True for tree in trees for _ in _values(tree, ("max_trained_positions",)))
+    if trained and "dynamic" in ropes:
+        # The base follows from how much longer the engine's length is.
+        return model_config.max_model_len
     if not ropes & _LENGTH_ROPES:
         return NONE
     lengths = {value for tree in trees for value in _values(tree, ("original_max_position_embeddings",))}
@@ -230,9 +341,23 @@ def _draft(config: Any) -> Any:
     if speculative_config is None or speculative_config.method in _DRAFTS_WITHOUT_KV:
         return NONE
     own = speculative_config.draft_model_config
+    elsewhere = _weights_elsewhere(own)
+    if elsewhere is not None:
+        raise Unreadable(f"the weights of the draft model are in {elsewhere}")
     folder = _folder(own.model, own.revision, config.load_config.download_dir)
     files = NONE if folder is None else folder_digest(folder) or NONE
-    return [speculative_config.method, own.model, own.revision or "main", own.quantization or NONE, files]
+    value = [speculative_config.method, own.model, own.revision or "main", own.quantization or NONE, files]
+    more = {"dtype": _declared(speculative_config, "kv_cache_dtype"), "layers": _hidden_layers(own.hf_config)}
+    if more["dtype"] == config.cache_config.cache_dtype:
+        more["dtype"] = None
+    given = {name: part for name, part in more.items() if part is not None}
+    return [*value, given] if given else value
+
+
+def _hidden_layers(hf_config: Any) -> Any:
+    """The layers whose hidden states a drafting model has; None: its files say which, or it has none."""
+    own = getattr(hf_config, "eagle_aux_hidden_state_layer_ids", None)
+    return None if own is None else list(own)
 
 
 def _media(model_config: Any) -> Any:

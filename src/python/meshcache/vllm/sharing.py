@@ -53,7 +53,8 @@ class Sharing:
         self._lock = threading.Lock()
         self._attaching_until = 0.0
         self._adapter_changes = adapters.changes
-        self.weights = Weights(settings.fingerprint or identity.files, are_fixed=settings.on_reset == "same_weights")
+        fingerprint = nobodys_fingerprint() if identity.unknown_weights else settings.fingerprint or identity.files
+        self.weights = Weights(fingerprint, are_fixed=settings.on_reset == "same_weights")
         self._identity = identity
         self._client = Client(
             settings.client_socket,
@@ -222,3 +223,10 @@ class Sharing:
             "no node yet" if self.mode == "none" else f"chunks go {self.mode}",
             self.namespace,
         )
+        if self._identity.unknown_weights:
+            logger.warning(
+                "this engine shares chunks with no other engine until it is told the version of its weights: %s; "
+                'set "fingerprint" in the tier\'s entry, or %s',
+                self._identity.unknown_weights,
+                _HOW_TO_TELL,
+            )

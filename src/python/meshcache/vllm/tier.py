@@ -67,18 +67,25 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._missing_hooks = hooks.install() if IS_INSTALLED else []
         config = hooks.config_of(offloading_spec)
         if config is not None or not IS_INSTALLED:
-            self.bind(config)
+            self.bind(config, hooks.kv_cache_config_of(config))
         # Otherwise the configuration is found when the engine is complete, or the first request comes.
         self._asker = Asker(self._lookups, self._exists, self._tell)
         self._jobs = Jobs(self._load, self._store, settings.fence_seconds, self._epochs)
         hooks.listen(self)
 
-    def bind(self, vllm_config: Any) -> None:
-        """Attaches to the node under the identity of this engine, once. ``vllm_config``: its whole configuration, None where it cannot be found."""
+    def bind(self, vllm_config: Any, kv_cache_config: Any = None) -> None:
+        """Attaches to the node under the identity of this engine, once. The arguments are vLLM's own, None where they cannot be found."""
         if self._sharing is not None or self._closed:
             return
         missing = [name for name in self._missing_hooks if self._needs(name, vllm_config)]
-        identity = identify(self._spec, vllm_config, self._pool.slot_bytes, self._settings, missing_hooks=missing)
+        identity = identify(
+            self._spec,
+            vllm_config,
+            self._pool.slot_bytes,
+            self._settings,
+            kv_cache_config=kv_cache_config,
+            missing_hooks=missing,
+        )
         self._sharing = Sharing(self._settings, identity, self._pool, self._view, self._lookups, self._epochs)
         self._sharing.describe(self.tier_type)
         identity.warn()
