@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import shutil
 import tempfile
 import threading
 import unittest
@@ -22,6 +23,7 @@ from vllm.v1.engine.core import EngineCore
 import meshcache.vllm
 from meshcache._engines.identity import Unreadable
 from meshcache.vllm import hooks
+from meshcache.vllm.adapters import Adapters
 from meshcache.vllm.epochs import Epochs
 from meshcache.vllm.jobs import Job, Jobs
 
@@ -459,6 +461,79 @@ class AdapterTest(Case):
         self.write(b"two")
         self.keys(self.number + 1)
         self.assertTrue(engine.stores(b"a"))
+
+    def test_an_adapter_that_is_downloaded_when_it_is_loaded(self) -> None:
+        engine = self.engine()
+        folder, name = self.path, f"org/adapter-{self.number}"
+        expected = self.keys()[0][-1]
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, {"HF_HUB_CACHE": cache}):
+            self.path = name
+            request = self.request(self.number + 1).lora_request
+
+            def download(core: Any, lora_request: Any) -> bool:
+                snapshot = os.path.join(cache, f"models--{name.replace('/', '--')}", "snapshots", "main")
+                shutil.copytree(folder, snapshot)
+                return True
+
+            hooks._loading(download)(engine.core, request)
+            self.assertEqual(self.keys(self.number + 1)[0][-1], expected)
+            # When vLLM loads it for a request, it may download other files first.
+            self.assertNotEqual(self.keys(self.number + 2)[0][-1], expected)
+            with mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
+                self.assertEqual(self.keys(self.number + 3)[0][-1], expected)
+
+    def test_an_adapter_below_the_home_folder(self) -> None:
+        self.engine()
+        expected = self.keys()[0][-1]
+        home, self.path = os.path.split(self.path)
+        self.path = f"~/{self.path}"
+        with mock.patch.dict(os.environ, {"HOME": home}):
+            self.assertEqual(self.keys(self.number + 1)[0][-1], expected)
+
+    def test_an_adapter_that_cannot_be_read_has_one_mark_as_long_as_it_is_loaded(self) -> None:
+        """vLLM's own prefix cache goes on finding what the adapter has computed."""
+        engine = self.engine()
+        self.path = "/nowhere"
+        with self.assertLogs("vllm.meshcache", "WARNING") as logs:
+            first = self.keys()
+        self.assertIn("its files cannot be read here", logs.output[0])
+        self.assertEqual(self.keys(), first)
+        self.assertNotEqual(self.keys(self.number + 1), first)
+        engine.core.remove_lora(self.number)
+        self.assertNotEqual(self.keys(), first)
+
+    def test_options_of_vllm_that_decide_what_of_an_adapter_is_applied(self) -> None:
+        usual = {"lora_dtype": "auto", "target_modules": None, "max_cpu_loras": 4}
+        cases: list[dict[str, Any]] = [
+            {},
+            {"target_modules": ["q_proj"]},
+            {"enable_tower_connector_lora": True},
+            {"lora_dtype": "float16"},
+            {"enable_moe_shared_loras": True},
+        ]
+        marks = [self.mark(SimpleNamespace(**{**usual, **case})) for case in cases]
+        self.assertEqual(len(set(marks)), len(cases))
+        self.assertEqual(self.mark(SimpleNamespace(**{**usual, "max_cpu_loras": 9, "lora_dtype": "bf16"})), marks[0])
+        for unknown in (object(), SimpleNamespace(**{**usual, "lora_dtype": object()})):
+            with self.assertLogs("vllm.meshcache", "WARNING") as logs:
+                self.assertNotEqual(self.mark(unknown), self.mark(unknown))
+            self.assertIn("options for adapters are unknown", logs.output[0])
+
+    def mark(self, lora_config: Any) -> str:
+        adapters = Adapters()
+        adapters.configure(SimpleNamespace(lora_config=lora_config, model_config=SimpleNamespace(dtype="bf16")))
+        return adapters.mark(self.request())
+
+    def test_a_request_looks_at_its_own_adapter_alone(self) -> None:
+        adapters, names = Adapters(), []
+        with mock.patch.object(Adapters, "_check", lambda self, adapter: names.append(adapter.name)):
+            for number in range(1, 2000):
+                lora = SimpleNamespace(lora_int_id=number, lora_name=str(number), lora_path=f"/nowhere/{number}")
+                adapters.mark(SimpleNamespaceRequest(lora))
+            self.assertEqual(names, [str(number) for number in range(1, 2000)])
+            names.clear()
+            adapters.look()
+        self.assertEqual(names, [str(number) for number in range(2000 - 1024, 2000)])
 
     def test_requests_without_an_adapter_are_as_ever(self) -> None:
         self.engine()

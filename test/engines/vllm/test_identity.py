@@ -8,12 +8,26 @@ import shutil
 import tempfile
 import unittest
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
-from configurations import HAS_LAYOUT, Case, attention, latent, model_folder, namespace, states, tier_of, tier_types
+from configurations import (
+    HAS_LAYOUT,
+    Case,
+    attention,
+    latent,
+    model_folder,
+    namespace,
+    states,
+    tier_of,
+    tier_types,
+    vllm_config,
+)
 from vllm.config import AttentionConfig, ModelConfig, MultiModalConfig
+
+from meshcache.vllm.adapters import Adapters
 
 #: What this version can be told of images, sounds and videos.
 OF_MEDIA = MultiModalConfig.__dataclass_fields__
@@ -256,6 +270,26 @@ class IdentityTest(unittest.TestCase):
         one, other = namespace(overrides, self.folder), namespace(overrides, self.folder)
         self.assertEqual(one, other)
         self.assertNotEqual(one, self.usual)
+
+
+class AdapterOptionsTest(unittest.TestCase):
+    def test_options_that_decide_what_of_an_adapter_is_applied(self) -> None:
+        folder = model_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        request = SimpleNamespace(lora_int_id=1, lora_name="adapter", lora_path=folder)
+        marks = []
+        for options in (
+            {},
+            {"lora_dtype": "auto", "max_lora_rank": 32},
+            {"lora_dtype": "float16"},
+            {"lora_target_modules": ["q_proj"]},
+            {"enable_tower_connector_lora": True},
+        ):
+            adapters = Adapters()
+            adapters.configure(vllm_config(Case({"enable_lora": True, **options}), folder))
+            marks.append(adapters.mark(mock.Mock(lora_request=request)))
+        self.assertEqual(marks[0], marks[1])
+        self.assertEqual(len(set(marks)), 4)
 
 
 class PluginTest(unittest.TestCase):

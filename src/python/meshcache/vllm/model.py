@@ -173,10 +173,10 @@ def _folder(model: str, revision: str | None, cache: str | None = None) -> str |
     """The folder in which a model's files lie, also when the model is one file. ``cache``: where vLLM was told to keep downloads."""
     if os.path.isfile(model):
         return os.path.dirname(os.path.abspath(model))
-    return local_folder(model, revision, cache, is_of_other_hub=_is_of_other_hub())
+    return local_folder(model, revision, cache, is_of_other_hub=is_of_other_hub())
 
 
-def _is_of_other_hub() -> bool:
+def is_of_other_hub() -> bool:
     """Whether vLLM takes models by name from ModelScope."""
     return bool(getattr(imported("vllm.envs"), "VLLM_USE_MODELSCOPE", False))
 
@@ -199,7 +199,7 @@ def _config_digest(model_config: Any) -> str:
     value = _json_of(model_config)
     if value is None:
         # The hub, the name and the revision say which configuration it is.
-        return "named-modelscope" if _is_of_other_hub() else "named"
+        return "named-modelscope" if is_of_other_hub() else "named"
     text = json.dumps(value, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
 

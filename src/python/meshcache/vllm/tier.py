@@ -90,6 +90,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._sharing.describe(self.tier_type)
         identity.warn()
         warn_of_random_seed(vllm_config)
+        hooks.adapters.configure(vllm_config)
         _warn_of_unknown_options(self._spec)
 
     @property
