@@ -171,6 +171,7 @@ class ResetTest(Case):
             engine = self.engine(on_reset="same_weights", fingerprint="v1")
             self.assertTrue(engine.stores(b"a"))
             engine.core.collective_rpc(method)
+            self.assertRegex(str(engine.fingerprint), "^unknown-")
             self.assertFalse(engine.finds(b"a") or engine.stores(b"b"))
             engine.core.set_weight_version("v2")
             # vLLM's pool in host memory still has KV of the former weights.
