@@ -338,7 +338,7 @@ class UnreadableTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for config, why in (
                 ({"model__model_weights": "s3://bucket/model"}, "the weights are in s3://bucket/model"),
-                ({"load__load_format": "dummy"}, "the load format dummy"),
+                ({"load__load_format": "ipc_cache"}, "the load format ipc_cache"),
                 ({"load__load_format": "mine"}, "the load format mine"),
                 ({"model__model": folder}, f"{folder} has no files of weights"),
                 ({"model__model": f"{folder}/none"}, f"{folder}/none is not on this host"),
@@ -348,6 +348,7 @@ class UnreadableTest(unittest.TestCase):
                 stated = identify(made, support.vllm_config(made, **config), 4096, Settings(fingerprint="v1"))
                 self.assertIsNone(stated.unknown_weights)
         self.assertIsNone(newer().unknown_weights)
+        self.assertIsNone(newer(load__load_format="dummy").unknown_weights, "drawn alike by all engines")
 
     def test_a_model_without_a_name_needs_a_tag(self) -> None:
         spec = support.newer_spec(name="")

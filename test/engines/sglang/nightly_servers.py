@@ -15,6 +15,8 @@ def server_arguments(port: int, client_socket: str | None) -> list[str]:
     arguments += ["--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--page-size", "64"]
     arguments += ["--disable-overlap-schedule", "--disable-cuda-graph", "--mem-fraction-static", "0.3"]
     arguments += ["--context-length", "4096", "--max-total-tokens", "8192", "--enable-cache-report"]
+    # An idle server that polls would take the processor from the one that is asked.
+    arguments += ["--sleep-on-idle"]
     if client_socket is None:
         return arguments
     backend = {"backend_name": "meshcache", "module_path": "meshcache.sglang", "class_name": "MeshCacheStorage"}

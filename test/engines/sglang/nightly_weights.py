@@ -21,7 +21,9 @@ class SglangWeights(ChangingWeights):
         other_weights(folder)
         with Cluster(2, pool="1gb") as cluster:
             one, other, plain = (
-                Engine(socket, tag) for socket in (*(node.client_socket for node in cluster.nodes), None)
+                # An idle scheduler that polls would take the processor from the engine that is asked.
+                Engine(socket, tag, sleep_on_idle=True)
+                for socket in (*(node.client_socket for node in cluster.nodes), None)
             )
             engines = (one, other, plain)
             # They live to the end: a shutdown ends all children of this process, the nodes among them.

@@ -234,9 +234,12 @@ class IdentityTest(unittest.TestCase):
 
     def test_weights_that_are_not_in_the_files(self) -> None:
         with self.assertLogs("vllm.meshcache", logging.WARNING) as logs:
-            one, other = (namespace(Case({"load_format": "dummy"}), self.folder) for _ in range(2))
+            one, other = (namespace(Case({"load_format": "ipc_cache"}), self.folder) for _ in range(2))
         self.assertNotEqual(one.fingerprint, other.fingerprint)
         self.assertTrue(any('set "fingerprint"' in line for line in logs.output), logs.output)
+        drawn, again = (namespace(Case({"load_format": "dummy"}), self.folder) for _ in range(2))
+        self.assertEqual(drawn, again)
+        self.assertNotEqual(drawn, namespace(Case(), self.folder))
 
     def test_latent_pages_and_numbers_of_workers(self) -> None:
         """As vLLM's own FileMapper has it."""

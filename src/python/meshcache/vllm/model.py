@@ -116,11 +116,14 @@ MODEL_FACTS: Final = (
 
 
 def files_digest(config: Any) -> str | None:
-    """A fingerprint of the model's files; None: they are not on this host, and the hub's name and revision identify them.
+    """A fingerprint of the model's files; None: its name and configuration identify the weights, which are not in files on this host.
 
     Raises ``Unreadable`` for weights that are not in these files, and OSError for files that cannot be read.
     """
     model_config, kind = config.model_config, canonical(config.load_config.load_format)
+    if kind == "dummy":
+        # They are drawn with a fixed seed, and so they follow from the configuration.
+        return None
     elsewhere = _weights_elsewhere(model_config)
     if elsewhere is not None:
         raise Unreadable(f"the weights are in {elsewhere}")
