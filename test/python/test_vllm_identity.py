@@ -329,6 +329,19 @@ class UnreadableTest(unittest.TestCase):
         )
         self.private("resets", one, other)
 
+    def test_a_length_that_vllm_chooses_after_it_has_made_the_model_is_unknown(self) -> None:
+        tuned, rope = SimpleNamespace(attn_temperature_tuning=True), {
+            "rope_type": "dynamic",
+            "max_trained_positions": 2,
+        }
+        for name, config in (
+            ("temperature", {"model__hf_text_config": tuned}),
+            ("rope_length", {"model__hf_config": SimpleNamespace(rope_parameters=rope)}),
+        ):
+            one, other = (newer(model__original_max_model_len=-1, **config) for _ in range(2))
+            self.private(name, one, other)
+        self.assertEqual(newer().facts.layout, newer(model__original_max_model_len=-1).facts.layout)
+
     def test_files_that_cannot_be_read(self) -> None:
         with mock.patch("meshcache.vllm.identity.files_digest", side_effect=PermissionError("no")):
             self.private("files", newer(), newer())

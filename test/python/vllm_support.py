@@ -98,6 +98,7 @@ def model_facts(**changes: Any) -> dict[str, Any]:
             "quantization_config": None,
             "model_class_overrides": {},
             "max_model_len": 4096,
+            "original_max_model_len": 4096,
             "multimodal_config": None,
             "has_inner_state": False,
             "model_weights": "",

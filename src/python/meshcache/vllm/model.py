@@ -269,7 +269,8 @@ def _states(config: Any, kv_cache_config: Any) -> Any:
         raise Unreadable("the connector's KVCacheConfig was not found")
     groups = [list(_states_of(group.kv_cache_spec)) for group in kv_cache_config.kv_cache_groups]
     if not any(groups):
-        raise Unreadable("no group of KVCacheConfig has shapes of states")
+        # A model of a class that may have states, and has none.
+        return NONE
     layouts = imported("vllm.model_executor.layers.mamba.mamba_utils")
     if layouts is None:
         raise Unreadable("there is no get_conv_state_layout")
@@ -293,7 +294,9 @@ def _temperature(model_config: Any) -> Any:
     if not any(hasattr(part, "attn_temperature_tuning") for part in parts):
         return NONE
     given = {**model_config.try_get_generation_config(), **model_config.override_generation_config}
-    return given.get("attn_temperature_tuning", model_config.max_model_len > _LLAMA4_LENGTH)
+    if "attn_temperature_tuning" in given:
+        return given["attn_temperature_tuning"]
+    return _length(model_config) > _LLAMA4_LENGTH
 
 
 def _environment() -> Any:
@@ -303,6 +306,13 @@ def _environment() -> Any:
         raise Unreadable("there is no module vllm.envs")
     values = {name: getattr(module, name, default) for name, default in _ENVIRONMENT.items()}
     return {name: value for name, value in values.items() if value != _ENVIRONMENT[name]} or NONE
+
+
+def _length(model_config: Any) -> int:
+    """The length with which the model was made."""
+    if getattr(model_config, "original_max_model_len", None) == -1:
+        raise Unreadable("vLLM has made the model before it chose the length: give --max-model-len a number")
+    return int(model_config.max_model_len)
 
 
 def _rope_length(model_config: Any) -> Any:
@@ -316,7 +326,7 @@ def _rope_length(model_config: Any) -> Any:
     trained = any(True for tree in trees for _ in _values(tree, ("max_trained_positions",)))
     if trained and "dynamic" in ropes:
         # The base follows from how much longer the engine's length is.
-        return model_config.max_model_len
+        return _length(model_config)
     if not ropes & _LENGTH_ROPES:
         return NONE
     lengths = {value for tree in trees for value in _values(tree, ("original_max_position_embeddings",))}
@@ -325,8 +335,8 @@ def _rope_length(model_config: Any) -> Any:
     }
     lengths -= {None}
     if len(lengths) != 1:
-        return model_config.max_model_len
-    return "long" if model_config.max_model_len > next(iter(lengths)) else "short"
+        return _length(model_config)
+    return "long" if _length(model_config) > next(iter(lengths)) else "short"
 
 
 def _values(tree: Any, names: tuple[str, ...]) -> Iterator[Any]:
