@@ -16,6 +16,7 @@ from unittest import mock
 import lmcache_support as support
 from lmcache_support import wait_for
 
+from meshcache._engines import model_files
 from meshcache._engines.silence import Silence
 from meshcache._engines.weights import Weights
 from meshcache.lmcache import Settings, hooks
@@ -175,7 +176,7 @@ class PagesTest(unittest.TestCase):
             write(b"two")
             with self.assertLogs(logger, "WARNING") as logs:
                 start()
-                wait_for("the change is seen", lambda: logs.output)
+                wait_for("the change is seen", lambda: logs.output or None)
             self.assertIn("have changed since its engines registered first", logs.output[0])
             self.assertIsNone(key())
             self.assertIsNotNone(key(are_weights_told=True))
@@ -196,6 +197,36 @@ class PagesTest(unittest.TestCase):
                 found.append(wait_for("it is read", lambda: keys.key_of(name, length=None, are_weights_told=False)))
             self.assertNotEqual(*found)
             self.assertIn("it has no files of weights", logs.output[0])
+
+    def test_a_clear_while_files_are_read_again_counts(self) -> None:
+        server = LMCacheServer()
+        keys = self.keys(server)
+        with tempfile.TemporaryDirectory() as folder:
+            name = KEY.replace("org/model", folder)
+            path, goes_on = os.path.join(folder, "model.safetensors"), threading.Event()
+            os.symlink("nowhere", os.path.join(folder, "README.md"))
+            digest = model_files.folder_digest
+
+            def slowly(folder: str) -> str | None:
+                found = digest(folder)
+                goes_on.wait()
+                return found
+
+            def key() -> str | None:
+                return keys.key_of(name, length=None, are_weights_told=False)
+
+            for weights in (b"one", b"other"):
+                with open(path, "wb") as file:
+                    file.write(weights)
+                with mock.patch.object(model_files, "folder_digest", slowly if weights == b"other" else digest):
+                    server.register(folder, 2, layout(), {1: layout()})
+                    if weights == b"one":
+                        first = wait_for("the files are read", key)
+                        continue
+                    self.assertIsNone(key())
+                    server.cleared()
+                    goes_on.set()
+                    self.assertNotEqual(wait_for("the files are read again", key), first)
 
 
 class FactsTest(unittest.TestCase):

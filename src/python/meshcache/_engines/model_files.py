@@ -85,9 +85,15 @@ def folder_digest(folder: str | os.PathLike[str]) -> str | None:
 
 def folder_state(folder: str | os.PathLike[str]) -> tuple[tuple[str, int, int], ...]:
     """Names, sizes and times of the files in a folder: quick to read, and another one whenever files were written or replaced. Raises OSError."""
-    with os.scandir(folder) as entries:
-        found = [(entry.name, entry.stat()) for entry in entries]
-    return tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in found))
+    found = []
+    for name in sorted(os.listdir(folder)):
+        try:
+            status = os.stat(os.path.join(folder, name))
+        except FileNotFoundError:
+            # A link to nothing, or a file that is gone by now.
+            continue
+        found.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(found)
 
 
 def _unknown_files(folder: str | os.PathLike[str]) -> list[str]:

@@ -57,7 +57,8 @@ class PageKeys:
         with self._lock:
             models = [model for model in self._models.values() if model.files is None and model.state is not None]
         for model in models:
-            self._read(model, former=None)
+            # As another object: what is being read just now was begun before, and is not taken.
+            self._read(replace(model), former=None)
 
     def registered(self, registration: Registration) -> None:
         """An engine has registered: says in the log what its pages are, and whether they are shared."""
@@ -164,15 +165,16 @@ class PageKeys:
 
     def _read_files(self, model: Model, former: str | None) -> None:
         assert model.state is not None
-        registration, is_private, folder = model.registration, model.is_private, model.state[0]
+        registration, state, folder = model.registration, model.state, model.state[0]
         where = _name_of(registration)
         files: str | None
-        state: tuple[str, object] | None = None
         try:
             state = folder, model_files.folder_state(folder)
-            files = model_files.folder_digest(folder)
-            if files is None:
+            files = model_files.folder_digest(folder) or ""
+            if not files and os.path.isdir(registration.model):
                 raise FileNotFoundError("it has no files of weights")
+            if model_files.folder_state(folder) != state[1]:
+                raise OSError("they are being written")
         except OSError as error:
             self._logger.warning(
                 "pages of %s are shared with no other server: the weights in %s cannot be read (%s); state them in adapter_params: "
@@ -181,23 +183,22 @@ class PageKeys:
                 folder,
                 error,
             )
-            files, is_private = "", True
+            # No other server has this text.
+            files = self._private
         else:
             if former is None or former == files:
-                self._logger.info("pages of %s: the weights are identified by %s", where, files)
+                self._logger.info("pages of %s: the weights are identified by %s", where, files or "the model's name")
             else:
                 self._logger.warning(
                     "the files of %s have changed since its engines registered first, and LMCache's memory may have pages of the former ones: none of its "
-                    "pages is stored or loaded until that memory is cleared; clear it, or restart the server",
+                    "pages is stored or loaded until that memory is cleared; start all of its engines anew, then clear it, or restart the server",
                     where,
                 )
                 files = None
         with self._lock:
             # Another engine may have registered meanwhile, in another form or after other files had come.
             if self._models.get((registration.model, registration.world_size)) is model:
-                self._models[registration.model, registration.world_size] = Model(
-                    registration, files, is_private, state
-                )
+                self._models[registration.model, registration.world_size] = replace(model, files=files, state=state)
 
     def _note_unknown(self, model: str) -> None:
         with self._lock:
