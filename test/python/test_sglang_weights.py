@@ -368,12 +368,37 @@ class WeightsTest(unittest.TestCase):
 
     def test_the_weights_of_an_engine_that_nobody_has_followed_are_unknown(self) -> None:
         for extra, expected in ((None, "^unknown-"), ({"fingerprint": "mine"}, "^mine$")):
-            with scheduler(), mock.patch("meshcache.sglang.changes._last", []):
+            with scheduler():
                 engine = SimpleNamespace(controller=HiCacheController())
                 self.attach_again(engine, extra)
                 self.assertRegex(str(self.fingerprint(engine)), expected)
                 engine.storage.set_fingerprint("v1")
                 self.assertEqual(self.fingerprint(engine), "v1")
+
+    def test_each_engine_of_a_process_gets_its_own_weights_back(self) -> None:
+        one, other = self.started(), self.started()
+        self.assertTrue(self.store(one, "a"))
+        other.controller.reset()
+        unknown = self.fingerprint(other)
+        one.controller.detach_storage_backend()
+        self.attach_again(one)
+        self.assertTrue(self.finds(one, "a"))
+        self.assertEqual(self.fingerprint(other), unknown)
+
+    def test_what_is_stated_of_resets_holds_from_the_attach_on(self) -> None:
+        engine = self.started()
+        engine.controller.reset()
+        engine.controller.detach_storage_backend()
+        with self.assertLogs("meshcache.sglang", "WARNING") as log:
+            self.attach_again(engine, {"on_reset": "same_weights"})
+        self.assertIn("the weights of the running engine are not known", log.output[0])
+        engine.storage.set_fingerprint("v1")
+        engine.controller.reset()
+        self.assertEqual(self.fingerprint(engine), "v1")
+        engine.controller.detach_storage_backend()
+        self.attach_again(engine)
+        engine.controller.reset()
+        self.assertRegex(str(self.fingerprint(engine)), "^unknown-")
 
     def test_the_weights_of_a_storage_that_is_gone_do_not_keep_it_alive(self) -> None:
         engine = self.started()

@@ -207,7 +207,7 @@ class IdentityTest(unittest.TestCase):
         self.attach_again(writer)
         self.assertEqual(writer.found(self.keys), PAGES, "nothing has changed")
         writer.tree.detach_storage_backend()
-        weights: Any = changes.of_running_engine()
+        weights: Any = changes.of_engine(writer.controller)
         weights.update_begins()
         weights.update_ends(None, has_told=True)
         writer.controller.reset()

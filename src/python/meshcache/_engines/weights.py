@@ -37,7 +37,8 @@ class Weights:
         """``fingerprint``: None if the model's name alone identifies the weights. ``are_fixed``: the operator states that no reset changes them."""
         self._lock = threading.Lock()
         self._fingerprint = fingerprint
-        self._are_fixed = are_fixed
+        #: Whether the operator states that no reset changes the weights.
+        self.are_fixed = are_fixed
         self._epoch = 0
 
     @property
@@ -58,7 +59,7 @@ class Weights:
     def reset(self) -> bool:
         """The engine has dropped its own cache, and the reason is not known. Returns whether the fingerprint has changed."""
         with self._lock:
-            if self._are_fixed:
+            if self.are_fixed:
                 return False
             self._change(nobodys_fingerprint())
             return True

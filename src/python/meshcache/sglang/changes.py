@@ -12,8 +12,8 @@ from meshcache._engines.weights import Weights
 
 _live: weakref.WeakSet[WeightChanges] = weakref.WeakSet()
 
-#: The weights of the engine that has started last in this process. They outlive its storage, which may be detached and attached again.
-_last: list[WeightChanges] = []
+#: The weights of each engine, by its controller. They outlive its storage, which may be detached and attached again.
+_of_engines: weakref.WeakKeyDictionary[object, WeightChanges] = weakref.WeakKeyDictionary()
 
 
 def live() -> list[WeightChanges]:
@@ -21,9 +21,14 @@ def live() -> list[WeightChanges]:
     return list(_live)
 
 
-def of_running_engine() -> WeightChanges | None:
-    """The weights of the engine that has started last in this process; None: nobody has followed them."""
-    return _last[0] if _last else None
+def of_engine(controller: object) -> WeightChanges | None:
+    """The weights of the engine that has this controller; None: nobody has followed them."""
+    return _of_engines.get(controller)
+
+
+def remember(controller: object, changes: WeightChanges) -> None:
+    """From now on these are followed for as long as the engine lives."""
+    _of_engines[controller] = changes
 
 
 class WeightChanges:
@@ -41,10 +46,12 @@ class WeightChanges:
         use: Callable[[str | None], None],
         logger: logging.Logger,
         owner: object = None,
+        stated: str | None = None,
     ) -> None:
         """``read_version``: what the engine calls its weights now. ``use`` switches to the pages of a fingerprint. ``owner``: the engine's storage.
+        ``stated``: the fingerprint that the operator states for it.
 
-        ``use`` must not keep the storage alive: its engine's weights are followed for as long as the process lasts.
+        ``use`` must not keep the storage alive: its engine's weights are followed for as long as the engine lives.
         """
         self._owner = None if owner is None else weakref.ref(owner)
         self.weights = weights
@@ -67,26 +74,25 @@ class WeightChanges:
         self._version_before: str | None = None
         self._told: tuple[str | None] | None = None
         # What the operator has stated for the storage that was made last.
-        self._stated: str | None = None
-        _live.add(self)
-        _last[:] = [self]
-
-    def begin(self, stated: str | None) -> None:
-        """The first storage is made. ``stated``: the fingerprint that the operator states for it."""
         self._stated = stated
+        _live.add(self)
 
-    def pass_on(self, owner: object, use: Callable[[str | None], None], stated: str | None) -> None:
+    def pass_on(self, owner: object, use: Callable[[str | None], None], stated: str | None, *, are_fixed: bool) -> None:
         """The engine gets another storage. What has happened to its weights meanwhile counts for that one.
 
-        The same fingerprint stated again says nothing of changes that came after the first statement; another one does.
+        The same fingerprint stated again says nothing of changes that came after the first statement; another one does. ``are_fixed``: from now on, the
+        operator states that no reset changes the weights.
         """
         with self._lock:
             self._owner, self._use = weakref.ref(owner), use
+            self.weights.are_fixed = are_fixed
             if not (self._is_mixed or self._resets):
                 self._follow(self._read_version())
             if stated is not None and stated != self._stated:
                 self._stated = stated
                 self.tell(stated)
+            if not self.weights.are_known:
+                self._warn("the weights of the running engine are not known")
 
     @property
     def is_open(self) -> bool:

@@ -33,8 +33,8 @@ _UPDATERS: Final = (
     ("sglang.srt.model_executor.model_runner", "ModelRunner"),
 )
 
-#: The controller's method that makes a storage, at the start and later.
-_ATTACH: Final = "attach_storage_backend"
+#: The controller's methods in which a storage is made. Releases without the second one make it at the start only.
+_START, _ATTACH = "__init__", "attach_storage_backend"
 
 #: Where requests are served. Without this module, nothing in this process changes weights.
 _SCHEDULER: Final = "sglang.srt.managers.scheduler"
@@ -48,8 +48,6 @@ def install() -> str | None:
         controller = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
         if not _wrap(controller, "reset", _reset):
             return "HiCacheController has no reset"
-        if not callable(getattr(controller, _ATTACH, None)):
-            return f"HiCacheController has no {_ATTACH}"
         scheduler = sys.modules.get(_SCHEDULER)
         if scheduler is None:
             return None
@@ -102,18 +100,14 @@ def _reset(original: Any) -> Any:
 
 def _is_being_made(controller: Any) -> bool:
     """Is this the reset at the end of the constructor of the controller's own tree? That one drops nothing."""
-    return any(
-        name == "__init__" and attribute(owner, "cache_controller") is controller for name, owner in _calls_under_way()
-    )
+    return any(attribute(owner, "cache_controller") is controller for _, owner in _calls_under_way("__init__"))
 
 
-def is_attached_later() -> bool:
-    """Is a storage being made for an engine that runs already? An engine that starts makes it in the constructor of its controller."""
-    controller = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
-    if controller is None:
-        return False
-    names = {name for name, owner in _calls_under_way() if isinstance(owner, controller)}
-    return _ATTACH in names and "__init__" not in names
+def attaching_controller() -> tuple[Any, bool]:
+    """The controller that is making a storage in this thread, if any, and whether its engine runs already: one that starts makes it in its constructor."""
+    kind = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
+    calls = [] if kind is None else [call for call in _calls_under_way(_START, _ATTACH) if isinstance(call[1], kind)]
+    return (calls[0][1] if calls else None), bool(calls) and _START not in (name for name, _ in calls)
 
 
 def weights_can_change() -> bool:
@@ -121,13 +115,15 @@ def weights_can_change() -> bool:
     return _SCHEDULER in sys.modules
 
 
-def _calls_under_way() -> Iterator[tuple[str, Any]]:
-    """The methods that are being called in this thread, innermost first: their names, and their objects."""
+def _calls_under_way(*names: str) -> Iterator[tuple[str, Any]]:
+    """The methods of these names that are being called in this thread, innermost first: their names, and their objects."""
     frame = inspect.currentframe()
     while frame is not None:
-        owner = frame.f_locals.get("self")
+        name = frame.f_code.co_name
+        # Looking at the variables of other frames could keep what they hold alive.
+        owner = frame.f_locals.get("self") if name in names else None
         if owner is not None:
-            yield frame.f_code.co_name, owner
+            yield name, owner
         frame = frame.f_back
 
 

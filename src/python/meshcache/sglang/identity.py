@@ -362,6 +362,8 @@ def draft_model() -> list[str]:
     if not path:
         return [*parts, "target"]
     revision = framework.given("speculative_draft_model_revision")
+    if os.path.isfile(path):
+        return [*parts, _weights_at(path)]
     form = framework.given("speculative_draft_load_format") or framework.given("load_format")
     return [*parts, _digest_of(str(path), revision, form) or f"name:{path}", str(revision)]
 

@@ -17,7 +17,7 @@ from meshcache._engines.silence import Silence
 from meshcache._engines.weights import Weights, nobodys_fingerprint
 
 from . import framework, hits, hooks
-from .changes import WeightChanges, of_running_engine
+from .changes import WeightChanges, of_engine, remember
 from .framework import HiCacheStorage, pool_transfer_result
 from .geometry import real_pool
 from .guard import LOOKUP_SECONDS, Deadline, guarded, length, logger, misses, none_found
@@ -102,14 +102,15 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             if owner is not None:
                 owner._use(fingerprint)
 
-        is_later = framework.IS_INSTALLED and hooks.is_attached_later()
-        changes = of_running_engine() if is_later else None
+        controller, is_later = hooks.attaching_controller() if framework.IS_INSTALLED else (None, False)
+        changes = of_engine(controller) if is_later else None
         if changes is not None:
-            changes.pass_on(self, use, stated)
+            changes.pass_on(self, use, stated, are_fixed=self._settings.on_reset == "same_weights")
             return changes
         weights = self._weights(is_later and hooks.weights_can_change())
-        changes = WeightChanges(weights, framework.weight_version, use, logger, self)
-        changes.begin(stated)
+        changes = WeightChanges(weights, framework.weight_version, use, logger, self, stated)
+        if controller is not None:
+            remember(controller, changes)
         return changes
 
     def _weights(self, may_have_changed: bool) -> Weights:
