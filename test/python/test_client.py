@@ -84,7 +84,7 @@ class Pages(NodeTest):
     def test_the_log_says_how_pages_of_a_region_go(self) -> None:
         for mode, capabilities, line in (
             ("auto", 3, "INFO region pool: pages go direct"),
-            ("auto", 0, "INFO region pool: pages go bytes: the node does not take memory of clients"),
+            ("auto", 0, "INFO region pool: pages go bytes: the node cannot map or open memory of clients"),
             (
                 "staged",
                 4,
@@ -93,7 +93,7 @@ class Pages(NodeTest):
             (
                 "direct",
                 2,
-                "WARNING region pool: pages go staged, and not direct as asked for: the node does not take memory of clients",
+                "WARNING region pool: pages go staged, and not direct as asked for: the node cannot map or open memory of clients",
             ),
         ):
             with self.subTest(mode=mode, capabilities=capabilities):
