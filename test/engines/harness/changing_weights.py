@@ -7,7 +7,7 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
-from harness.long_runs import PROMPTS, SEED
+from harness.long_runs import PROMPTS, SEED, common_lengths
 
 #: Tokens of a prompt: longer than what SGLang asks its storage for at the least.
 PROMPT_TOKENS = 448
@@ -21,10 +21,10 @@ Ask = Callable[[list[int]], Answer]
 def prompts_of_all_prefixes(chance: random.Random, count: int) -> list[list[int]]:
     """Prompts in any order that begin alike: with no token in common, with all, and with all lengths between."""
     tokens = [chance.randrange(FIRST_TOKEN, END_TOKEN) for _ in range(PROMPT_TOKENS)]
-    prompts = []
-    for number in range(count):
-        common = round(number / max(1, count - 1) * PROMPT_TOKENS)
-        prompts.append(tokens[:common] + [chance.randrange(FIRST_TOKEN, END_TOKEN) for _ in tokens[common:]])
+    prompts = [
+        tokens[:common] + [chance.randrange(FIRST_TOKEN, END_TOKEN) for _ in tokens[common:]]
+        for common in common_lengths(count, PROMPT_TOKENS)
+    ]
     chance.shuffle(prompts)
     return prompts
 

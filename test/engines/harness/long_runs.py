@@ -71,8 +71,7 @@ class LongRuns(unittest.TestCase):
 
     def test_prompts_with_common_prefixes_of_all_lengths(self) -> None:
         notes = _notes(SEED, SENTENCES).split(". ")
-        for number in range(PROMPTS):
-            common = round(number / max(1, PROMPTS - 1) * SENTENCES)
+        for number, common in enumerate(common_lengths(PROMPTS, SENTENCES)):
             own = _notes(SEED + 1 + number, SENTENCES - common) if common < SENTENCES else ""
             text = ". ".join([*notes[:common], own])
             messages = [{"role": "user", "content": f"{text} Which words come most often?"}]
@@ -93,6 +92,11 @@ class LongRuns(unittest.TestCase):
         computed = self.plain.chat(messages, ANSWER_TOKENS)
         self.assertEqual(answer.text, computed.text, f"seed {SEED}, of {answer.cached_tokens} cached tokens")
         return answer
+
+
+def common_lengths(count: int, whole: int) -> list[int]:
+    """How much of so many prompts is the same as in the first one: from nothing to all of it."""
+    return [round(number / max(1, count - 1) * whole) for number in range(count)]
 
 
 def _disturb(node: Node, how: str) -> None:

@@ -31,15 +31,14 @@ class SglangWeights(ChangingWeights):
                 self.addCleanup(engine.engine.shutdown)
             cached, computed = [one.answer, other.answer], plain.answer
             self.ask_part("as loaded", cached, computed)
-            for engine in engines:
-                engine.update(folder, None)
-            self.ask_part("changed, and the engines were told no version", cached, computed)
-            for engine in engines:
-                engine.update(MODEL, "v3")
-            self.ask_part("changed back, and the engines were told a version", cached, computed)
-            for engine in engines:
-                engine.update(folder, "v4")
-            self.ask_part("changed, and the engines were told a version", cached, computed)
+            for state, weights, version in (
+                ("changed, and the engines were told no version", folder, None),
+                ("changed back, and the engines were told a version", MODEL, "v3"),
+                ("changed, and the engines were told a version", folder, "v4"),
+            ):
+                for engine in engines:
+                    engine.update(weights, version)
+                self.ask_part(state, cached, computed)
 
 
 del ChangingWeights

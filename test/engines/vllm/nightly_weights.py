@@ -28,23 +28,18 @@ class VllmWeights(ChangingWeights):
             self.addCleanup(engine.close)
         cached, computed = [asker(one), asker(other)], asker(plain)
         self.ask_part("as loaded", cached, computed)
-        for engine in engines:
-            engine.ask("change", 0.5)
-        for engine in (one, other):
-            self.assertTrue(engine.ask("reset", False))
-        self.ask_part("changed, and the engines were told nothing", cached, computed)
-        for engine in engines:
-            engine.ask("change", 0.5)
-        for engine in (one, other):
-            self.assertTrue(engine.ask("reset", False))
-            engine.ask("version", "step-2")
-        self.ask_part("changed, and the engines were told a version", cached, computed)
-        for engine in engines:
-            engine.ask("change", 4.0)
-        for engine in (one, other):
-            self.assertTrue(engine.ask("reset", True))
-            engine.ask("version", "step-0")
-        self.ask_part("changed back, and the engines were told a version", cached, computed)
+        for state, factor, with_connector, version in (
+            ("changed, and the engines were told nothing", 0.5, False, None),
+            ("changed, and the engines were told a version", 0.5, False, "step-2"),
+            ("changed back, and the engines were told a version", 4.0, True, "step-0"),
+        ):
+            for engine in engines:
+                engine.ask("change", factor)
+            for engine in (one, other):
+                self.assertTrue(engine.ask("reset", with_connector))
+                if version is not None:
+                    engine.ask("version", version)
+            self.ask_part(state, cached, computed)
 
     def is_same(self, one: Any, other: Any) -> bool:
         return is_same(one, other)

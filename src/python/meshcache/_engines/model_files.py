@@ -180,6 +180,11 @@ def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]] | None:
     return heads + sorted(span for span in spans if span[0] < span[1])
 
 
+def is_path(model: str) -> bool:
+    """Whether a model is given as a place in a file system, and cannot be the name of one on a hub."""
+    return os.path.isabs(model) or model.startswith((".", "~"))
+
+
 def local_folder(
     model: str, revision: str | None = None, cache: str | None = None, *, is_of_other_hub: bool = False
 ) -> str | None:

@@ -137,7 +137,7 @@ class PageKeys:
 
     def _has_hidden_files(self, model: str, where: str) -> bool:
         """Whether the model is named by a path of the engine that this process does not see."""
-        if self._has_fingerprint or not (os.path.isabs(model) or model.startswith((".", "~"))):
+        if self._has_fingerprint or not model_files.is_path(model):
             return False
         self._logger.warning(
             "pages of %s are shared with no other server: this process does not see that folder, so that its weights are unknown; "

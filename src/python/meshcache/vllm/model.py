@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from meshcache._engines.identity import Facts, Unreadable, canonical
-from meshcache._engines.model_files import configuration, file_digest, folder_digest, local_folder
+from meshcache._engines.model_files import configuration, file_digest, folder_digest, is_path, local_folder
 from meshcache._engines.modules import imported
 
 #: The value of a fact that a model, a version or an engine does not have.
@@ -132,7 +132,7 @@ def files_digest(config: Any) -> str | None:
     model = model_config.model
     folder = _folder(model, model_config.revision, config.load_config.download_dir)
     if folder is None:
-        if os.path.isabs(model):
+        if is_path(model):
             raise Unreadable(f"{model} is not on this host")
         return None
     digest = folder_digest(folder)
