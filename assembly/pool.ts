@@ -83,7 +83,7 @@ export class Pool {
   evicted: usize;
   evictedCount: u32;
   private evictedCapacity: u32;
-  /** Of no use but that reads which nobody needs are not left out: see `warming.ts`. */
+  /** What `warming.ts` has read. It is kept only so that the compiler does not leave out those reads. */
   warmed: u32;
 
   constructor(capacityBytes: u64, segmentBytes: u64, alignmentBytes: u64, policyKind: u32) {

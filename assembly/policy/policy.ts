@@ -52,7 +52,7 @@ export class Policy {
     if (this.kind == POLICY_YIELD) this.yields.end();
   }
 
-  /** Of a page or a ghost that is about to be published anew: what to tell `insert`. */
+  /** What is known of a page or a ghost that is about to be published anew; for `insert`. */
   recall(slot: u32): u32 {
     return this.kind == POLICY_YIELD && this.isNormal(slot) ? this.yields.recall(slot) : 0;
   }

@@ -59,7 +59,7 @@ export const CLIENT_REGIONS_MAX_COUNT = 64;
 /** Staging memory of one client, and of all clients together. */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
-/** Times of a client in TypeScript: a call, attaching, the slack of an answer after its deadline, and pauses before it attaches again. */
+/** Times of a client in TypeScript: for a call, for attaching, for an answer beyond the deadline of its call, and the shortest and longest pause before it attaches again. */
 export const CLIENT_TIMEOUT_MS = 5_000;
 export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
 export const CLIENT_ANSWER_GRACE_MS = 100;

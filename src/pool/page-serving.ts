@@ -51,7 +51,7 @@ class Served implements ServedPage {
 
 /**
  * Pages of one pool that are being sent to somebody. Each is held: it is not evicted, and if it is removed its range stays untouched, but
- * no other page can be placed under its key. So who sets the key claims it and waits: senders are told to hurry, and no further one begins.
+ * no other page can be placed under its key. A set of the key therefore claims it and waits: running sends are told to hurry, and no new one begins.
  *
  * Accounting: each page that is served is one hold of its key in the index; `#heldBytes` is the sum of their lengths.
  */

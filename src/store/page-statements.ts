@@ -14,7 +14,7 @@ import type { DataLocation, Tier } from '../types.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { absentOf, type KeyedLocations, OwnLocations, presentOf } from './own-locations.js';
 
-/** A set whose pages are published later than this has waited. */
+/** If pages are published later than this after their set began, the set counts as one that has waited. */
 const WAITED_MS = 5;
 
 export interface PageStatementsParts {

@@ -48,7 +48,7 @@ export class NodeDirectory {
   readonly owed = new Signal<[ownerId: string, keys: readonly string[], withCopies: boolean]>();
   /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
-  /** Other nodes have, or may have, dropped this one as a member; told before its pages are announced to them again. */
+  /** Other nodes have dropped this one as a member, or may have; sent before its pages are announced to them again. */
   readonly away = new Signal<[]>();
   /** Nodes that have become members, told before pages are announced to them. `isEarlier`: one may have removed this node's pages without knowing it. */
   readonly met = new Signal<[nodeIds: readonly string[], isEarlier: boolean]>();

@@ -33,8 +33,8 @@ export interface SettledStartParts {
 }
 
 /**
- * The start of this node that has last known all its pages to be good, because directory owners have accepted them, and no removal can have passed
- * it by since. After the node was away, owners are told which start that was: if they have forgotten what was removed since it was lost, they refuse
+ * The last start of this node in which all its pages were known to be good: directory owners had accepted them, and the node cannot have missed a
+ * removal since. After the node was away, it tells owners which start that was. If they have forgotten what was removed since then, they refuse
  * the page.
  */
 export class SettledStart {

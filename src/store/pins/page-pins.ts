@@ -189,7 +189,7 @@ export class PagePins {
     return new Set([...admitted].slice(0, before[fitting]));
   }
 
-  /** The number of pages, from the first on, that can be pinned in addition so that the longest page still finds room. */
+  /** How many of these pages, counted from the first, can be pinned too so that the longest page of the pool still finds room. */
   #countLeavingGap(added: readonly PublishedPage[]): number {
     const { pool, segmentBytes } = this.#parts;
     const shape = { capacity: pool.capacity, segmentBytes };

@@ -15,7 +15,7 @@ export interface PlacementClearsParts {
   readonly nodeId: string;
   /** The live storage nodes, without this one. */
   readonly storageNodes: () => readonly StorageNode[];
-  /** Has a storage node drop what this node has placed there; false: it has not answered. */
+  /** Asks a storage node to drop what this node has placed there. False: it has not answered. */
   readonly ask: (nodeId: string, request: ClearRequest) => Promise<boolean>;
   /** The next version of this node. */
   readonly nextVersion: () => number;
