@@ -8,6 +8,7 @@ import {
   CLIENT_SENT_MAX_COUNT,
   CLIENT_SMALL_BODY_BYTES,
 } from '../base/limits.js';
+import { distrustOf, ownRuntimeFolder } from '../clients/socket-path.js';
 import { decodeFingerprintNotice } from '../clients/wire/fingerprint-messages.js';
 import { FrameReceiver } from '../clients/wire/frame-receiver.js';
 import {
@@ -78,7 +79,7 @@ export class NodeLink {
 
   /** Connects and says hello. Rejects with an `Error` that gives the reason. */
   static async open(parts: NodeLinkParts): Promise<NodeLink> {
-    const socket = parts.env.network.connect({ path: parts.path });
+    const socket = connectTo(parts);
     const waiting = new Map<number, Waiting>();
     let link: NodeLink | undefined;
     let failure = '';
@@ -274,6 +275,13 @@ export class NodeLink {
 }
 
 /** The node's process id according to the kernel; in different PID namespaces it differs from the node's own. */
+/** Throws an `Error` for a path at which another user may listen. */
+function connectTo({ path, env }: NodeLinkParts): Connection {
+  const distrust = distrustOf(path, ownRuntimeFolder());
+  if (distrust !== '') throw new Error(`${distrust}; remove it, or name the socket of a node that you trust`);
+  return env.network.connect({ path });
+}
+
 function peerPidOf(socket: Connection): number | undefined {
   const pid = credentialsOf(socket)?.pid ?? 0;
   return pid > 0 ? pid : undefined;

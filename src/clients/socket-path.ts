@@ -1,4 +1,5 @@
-import { join } from 'node:path';
+import { lstatSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 
 /** The facts that decide where the socket is. */
 export interface RuntimeFolderParts {
@@ -22,4 +23,28 @@ export function defaultClientSocket({ runtimeFolder, uid }: RuntimeFolderParts, 
 /** The facts for this process. */
 export function ownRuntimeFolder(): RuntimeFolderParts {
   return { runtimeFolder: process.env.XDG_RUNTIME_DIR, uid: process.geteuid?.() ?? 0 };
+}
+
+const WRITABLE_BY_OTHERS = 0o022;
+const ROOT_UID = 0;
+
+/**
+ * Why a socket at `path` may have been put there by another user, who could answer with pages of their own; an empty string if it cannot, and for a
+ * path that is not in the default folder: whoever names a path vouches for it.
+ *
+ * In /tmp anybody can make the folder of a user who has none yet. So where others may write into its parent, it must belong to the user or to root,
+ * and be closed to others. A folder that is so cannot be replaced by others: /tmp is sticky.
+ */
+export function distrustOf(path: string, parts: RuntimeFolderParts): string {
+  const folder = dirname(path);
+  if (folder !== dirname(defaultClientSocket(parts))) return '';
+  const isOwn = (uid: number): boolean => uid === parts.uid || uid === ROOT_UID;
+  const parent = statSync(dirname(folder), { throwIfNoEntry: false });
+  const found = lstatSync(folder, { throwIfNoEntry: false });
+  if (parent === undefined || found === undefined) return '';
+  if (isOwn(parent.uid) && (parent.mode & WRITABLE_BY_OTHERS) === 0) return '';
+  if (!found.isDirectory()) return `${folder} is not a folder`;
+  if (!isOwn(found.uid)) return `${folder} belongs to user ${found.uid}, not to user ${parts.uid}`;
+  if ((found.mode & WRITABLE_BY_OTHERS) !== 0) return `other users may write into ${folder}; it must have mode 0700`;
+  return '';
 }

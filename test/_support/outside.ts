@@ -79,7 +79,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/clients/requests/client-files.ts': { ways: ['node:fs'], because: ATTACHED },
   'src/clients/client-memory.ts': { ways: ['node:fs', 'process'], because: ATTACHED },
   'src/clients/client-server.ts': { ways: ['process'], because: ATTACHED },
-  'src/clients/socket-path.ts': { ways: ['process'], because: ATTACHED },
+  'src/clients/socket-path.ts': { ways: ['node:fs', 'process'], because: ATTACHED },
   'src/objects/object-client.ts': { ways: ['Date'], because: 'computes: the time of the clock as text' },
   'src/core/binding/core.ts': { ways: ['collector', 'fetch', 'globalThis'], because: OWN_CODE },
   'src/core/binding/host-types.ts': { ways: ['globalThis'], because: 'types only' },

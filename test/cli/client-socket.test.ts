@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -80,8 +80,12 @@ test.serial(
     const folder = folderFor(t);
     const file = join(folder, 'a-file');
     writeFileSync(file, '');
+    const shared = join(folder, 'shared');
+    mkdirSync(join(shared, 'meshcache'), { recursive: true });
+    for (const path of [shared, join(shared, 'meshcache')]) chmodSync(path, 0o1777);
     for (const [where, reason] of [
       [file, /warning: there is no client socket: .*; --client-socket says where/],
+      [shared, /warning: there is no client socket: other users may write into .*meshcache; .*; --client-socket says/],
       [
         join(folder, 'x'.repeat(100)),
         /warning: there is no client socket: .* is longer than 100 bytes; --client-socket/,

@@ -172,4 +172,9 @@ test('doctor, clients: the command looks at the socket that a node with the same
   const long = await findings('--client-socket', `/${'x'.repeat(101)}`);
   t.regex(long.get('configuration')?.detail ?? '', /client_socket.*at most 100 bytes/);
   t.false(existsSync(join(folder, 'meshcache')));
+  mkdirSync(join(folder, 'meshcache'));
+  for (const at of [folder, join(folder, 'meshcache')]) chmodSync(at, 0o1777);
+  const shared = (await findings()).get('client socket');
+  t.is(shared?.state, 'warning');
+  t.regex(shared?.detail ?? '', /^other users may write into .*meshcache; it must have mode 0700$/);
 });

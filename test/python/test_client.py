@@ -12,6 +12,7 @@ import sys
 import threading
 import unittest
 from typing import Any
+from unittest import mock
 
 from support import PATIENCE_SECONDS, ROOT, NodeTest, shared_memory, wait_for
 from meshcache import Client, ClosedError, Error, Namespace, NotAvailable, Region, RegionError
@@ -513,6 +514,35 @@ class Life(NodeTest):
         self.assertEqual(client.set_from(["a"], [[(pool, 0, 1)]]), [True])
         problems = [line for line in self.lines if "no node at" in line]
         self.assertTrue(0 < len(problems) == len(set(problems)), problems)
+
+    def test_a_socket_at_the_default_path_that_another_user_may_have_made_is_none(self) -> None:
+        place = os.path.dirname(self.path)
+        folder = os.path.join(place, "meshcache")
+        os.mkdir(folder, 0o700)
+        self.path = os.path.join(folder, "node.sock")
+        self.node()
+        use = {"timeout": PATIENCE_SECONDS, "connect_timeout": PATIENCE_SECONDS, "logger": self.log}
+        with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": place, "MESHCACHE_SOCKET": ""}):
+            os.chmod(place, 0o1777)
+            with Client(required=True, **use) as client:
+                self.assertTrue(client.is_connected)
+            for mode in (0o777, 0o1777, 0o720, 0o702):
+                os.chmod(folder, mode)
+                with self.assertRaisesRegex(NotAvailable, "node.sock: other users may write into .*/meshcache; "):
+                    Client(required=True, **use)
+            os.chmod(folder, 0o755)
+            if os.geteuid() == 0:
+                os.chown(folder, 54_321, 54_321)
+                with self.assertRaisesRegex(NotAvailable, "meshcache belongs to user 54321, not to user 0; "):
+                    Client(required=True, **use)
+                os.chown(folder, 0, 0)
+            os.rename(folder, f"{folder}-moved")
+            os.symlink(f"{folder}-moved", folder)
+            with self.assertRaisesRegex(NotAvailable, "meshcache is not a folder; remove it, or name the socket"):
+                Client(required=True, **use)
+            # Nobody else may write into its place: whatever is there is the user's own.
+            os.chmod(place, 0o755)
+            Client(required=True, **use).close()
 
     def test_a_node_that_refuses_is_none(self) -> None:
         self.node(refuse_hello=True)

@@ -3,7 +3,7 @@ import { dirname, resolve } from 'node:path';
 import { ConfigError } from '../../base/errors.js';
 import { CLIENT_REGIONS_MAX_COUNT, CLIENT_SOCKET_PATH_MAX_BYTES, CLIENTS_MAX_COUNT } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
-import { defaultClientSocket, ownRuntimeFolder } from '../../clients/socket-path.js';
+import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../../clients/socket-path.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { NativeLoad } from '../../native/addon/loader.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
@@ -70,6 +70,12 @@ async function checkPath(path: string, isDefault: boolean): Promise<Finding> {
   const subject = 'client socket';
   let found: Stats | undefined;
   try {
+    const distrust = isDefault ? distrustOf(path, ownRuntimeFolder()) : '';
+    if (distrust !== '') {
+      const advice =
+        'remove the folder, or choose a path: --client-socket or client_socket; a node has no client socket there';
+      return { subject, state: 'warning', detail: distrust, advice };
+    }
     found = lstatSync(path, { throwIfNoEntry: false });
   } catch (error) {
     return { subject, state: 'problem', detail: (error as Error).message, advice: 'choose another path' };

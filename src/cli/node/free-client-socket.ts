@@ -1,7 +1,7 @@
 import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Environment } from '../../base/environment/environment.js';
-import { defaultClientSocket, ownRuntimeFolder } from '../../clients/socket-path.js';
+import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../../clients/socket-path.js';
 import { isAnswering } from '../../net/local-socket.js';
 
 /** Number of default sockets: as many nodes of one user can run on one host without a configured socket. */
@@ -16,6 +16,8 @@ export async function freeClientSocket(
     const path = defaultClientSocket(parts, nth);
     try {
       mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      const reason = distrustOf(path, parts);
+      if (reason !== '') return { path: undefined, reason };
       accessSync(dirname(path), constants.W_OK);
       if (lstatSync(path, { throwIfNoEntry: false }) === undefined || !(await isAnswering(path, env))) return { path };
     } catch (error) {

@@ -15,7 +15,7 @@ from ._wire import protocol
 from ._wire.connection import Connection
 from ._wire.node_process import NodeProcess
 from ._wire.protocol import Hello, Violation
-from .settings import Settings
+from .settings import Settings, distrust_of
 
 
 #: Instead of a status: nobody is at the socket of descriptors; whoever is has not answered in time.
@@ -59,6 +59,9 @@ class Attachment:
     def connect(cls, settings: Settings, notify: Callable[[], None]) -> Attachment:
         """Connects to the node, and says HELLO. Raises AttachError."""
         deadline = monotonic() + settings.connect_timeout
+        distrust = distrust_of(settings.socket)
+        if distrust:
+            raise AttachError(f"{distrust}; remove it, or name the socket of a node that you trust")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(settings.connect_timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,6 +17,8 @@ DEFAULT_STAGING_BYTES: Final = 64 << 20
 
 #: A socket's path: the kernel has 108 bytes for it, with its terminating zero and the ".fds" of the second socket beside it.
 MAX_SOCKET_PATH_BYTES: Final = 103
+
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._\-:@/]{1,64}")
 
@@ -62,8 +65,39 @@ def default_socket() -> str:
     named = os.environ.get("MESHCACHE_SOCKET")
     if named:
         return named
+    return os.path.join(_default_folder(), "node.sock")
+
+
+def distrust_of(path: str) -> str:
+    """Why a socket at `path` may have been put there by another user, who could answer with pages of their own. An empty string: it cannot, or the path
+    is not in the default folder, and whoever has named it vouches for it.
+
+    In /tmp anybody can make the folder of a user who has none yet. So where others may write into its parent, it must belong to the user or to root, and
+    be closed to others. A folder that is so cannot be replaced by others: /tmp is sticky.
+    """
+    folder = os.path.dirname(path)
+    if folder != _default_folder():
+        return ""
+    try:
+        parent, found = os.stat(os.path.dirname(folder)), os.lstat(folder)
+    except FileNotFoundError:
+        return ""
+    user = os.geteuid()
+    own = (user, 0)
+    if parent.st_uid in own and not parent.st_mode & _WRITABLE_BY_OTHERS:
+        return ""
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is not a folder"
+    if found.st_uid not in own:
+        return f"{folder} belongs to user {found.st_uid}, not to user {user}"
+    if found.st_mode & _WRITABLE_BY_OTHERS:
+        return f"other users may write into {folder}; it must have mode 0700"
+    return ""
+
+
+def _default_folder() -> str:
     folder = os.environ.get("XDG_RUNTIME_DIR")
     if folder:
-        return os.path.join(folder, "meshcache", "node.sock")
+        return os.path.join(folder, "meshcache")
     user = os.geteuid()
-    return "/run/meshcache/node.sock" if user == 0 else f"/tmp/meshcache-{user}/node.sock"
+    return "/run/meshcache" if user == 0 else f"/tmp/meshcache-{user}"
