@@ -12,6 +12,7 @@ import {
   type RespCommand,
   type RespFacts,
   type RespSession,
+  wordOf,
 } from './commands/command.js';
 import { commandOf } from './commands/command-table.js';
 import { NO_AUTH } from './commands/connection-commands.js';
@@ -41,6 +42,12 @@ export interface RespConnectionParts {
   /** Called once, when the connection has ended and nothing of it is in progress. */
   readonly onEnded: (connection: RespConnection) => void;
 }
+
+/**
+ * Words that every HTTP request begins with or has in a line of its own, before its body: a page in somebody's browser must not have the commands in
+ * there carried out.
+ */
+const HTTP_WORDS: ReadonlySet<string> = new Set(['post', 'host:']);
 
 /** One Redis client: receives its commands, carries them out one after the other, and answers in their order. */
 export class RespConnection {
@@ -174,6 +181,7 @@ export class RespConnection {
     const bytes = WaitingCommands.bytesOf(args, this.#grantedBytes);
     this.#grants = [];
     this.#grantedBytes = 0;
+    if (HTTP_WORDS.has(wordOf(args[0]))) throw new ProtocolError('this is a port for Redis clients, and this is HTTP');
     const spec = commandOf(args);
     const command = typeof spec === 'string' ? spec : { spec, args: args.slice(1) };
     const giveBack = (): void => {

@@ -47,6 +47,27 @@ async function startDoor(t: ExecutionContext, limits: Partial<RespLimits> = {}, 
   return { server, store, clock, env, connect };
 }
 
+test('resp limits: what a browser sends as HTTP has no command of it carried out', async (t) => {
+  const { connect, store } = await startDoor(t);
+  const commands = 'SET planted by-a-page\r\nDEL key\r\nFLUSHALL\r\n';
+  for (const [first, answers] of [
+    ['POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n', 0],
+    ['post / HTTP/1.1\r\n', 0],
+    // The first line is a command with wrong arguments, or none at all.
+    ['GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n', 1],
+    ['PUT / HTTP/1.1\r\nHOST: 127.0.0.1\r\n', 1],
+    ['OPTIONS / HTTP/1.1\r\nhost: 127.0.0.1\r\n', 1],
+    ['*2\r\n$4\r\nPOST\r\n$1\r\n/\r\n', 0],
+  ] as const) {
+    const client = await connect();
+    client.send(`${first}Content-Length: ${commands.length}\r\n\r\n${commands}`);
+    const lines = (await client.rest()).toString().split('\r\n');
+    t.is(lines.length, answers + 2, lines.join());
+    t.is(lines[answers], '-ERR this is a port for Redis clients, and this is HTTP');
+  }
+  t.is(store.calls.length, 0);
+});
+
 test('resp limits: a connection beyond the limit is told and ended, and one that ends makes room', async (t) => {
   const { connect, server, env } = await startDoor(t, { connectionsMaxCount: 2 });
   const [first] = [await connect(), await connect()];
