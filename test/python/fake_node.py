@@ -5,6 +5,7 @@ It keeps pages in a dictionary. The first key of a request says what goes wrong 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -36,6 +37,7 @@ OPTIONS: dict[str, Any] = {
     "max_in_flight": 256,
     "max_page_bytes": 1 << 25,
     "max_staging_bytes": 1 << 26,
+    "seal_staging": True,
     "boot_token": None,
     "process_id": None,
 }
@@ -531,8 +533,10 @@ class FakeNode:
             sock.sendall(struct.pack("<IIQ", 0, 0, length))
         else:
             length = min(length, self.options["max_staging_bytes"])
-            peer.staging = os.memfd_create("staging")
+            peer.staging = os.memfd_create("staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(peer.staging, length)
+            if self.options["seal_staging"]:
+                fcntl.fcntl(peer.staging, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
             socket.send_fds(sock, [struct.pack("<IIQ", 0, 0, length)], [peer.staging])
         sock.close()
 

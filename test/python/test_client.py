@@ -82,6 +82,14 @@ class Pages(NodeTest):
                 Client(self.path, namespace=namespace)  # type: ignore[arg-type]
         self.assertEqual(Namespace.of({"model_name": "m", "is_mla_model": True}), Namespace(model="m", is_mla=True))
 
+    def test_staging_memory_that_can_be_cut_short_is_not_touched(self) -> None:
+        self.node(capabilities=2, seal_staging=False)
+        client = self.client()
+        region = client.register(shared_memory(PAGE))
+        self.assertEqual((region.mode, client.mode), ("bytes", "bytes"))
+        self.assertTrue(client.set("a", b"x" * 100))
+        self.assertEqual(client.get("a"), b"x" * 100)
+
     def test_the_log_says_how_pages_of_a_region_go(self) -> None:
         for mode, capabilities, line in (
             ("auto", 3, "INFO region pool: pages go direct"),

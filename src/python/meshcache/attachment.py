@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import os
 import socket
 from collections.abc import Callable
@@ -167,7 +168,7 @@ class Attachment:
             if descriptor is None:
                 return False
             try:
-                if status == protocol.DONE and 0 < length <= wanted and os.fstat(descriptor).st_size >= length:
+                if status == protocol.DONE and 0 < length <= wanted and _stays(descriptor, length):
                     self.staging = Staging(descriptor, length)
                     return True
             except (OSError, ValueError):
@@ -240,6 +241,14 @@ class Attachment:
             return failure, 0, None
         status, _, length = protocol.RECORD_ANSWER.unpack(answer)
         return status, length, kept
+
+
+def _stays(descriptor: int, length: int) -> bool:
+    """Whether the file has so many bytes, and nobody can cut it short: touching what is gone would end this process."""
+    return (
+        bool(fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+        and os.fstat(descriptor).st_size >= length
+    )
 
 
 def _receive(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
