@@ -28,6 +28,7 @@ import {
 /** Unit of `blocks` in a file's status, whatever the block size of the file system is. */
 const STAT_BLOCK_BYTES = 512;
 const PERMISSION_BITS = 0o7777;
+const FOLDER_MODE = 0o700;
 /** Flag for direct I/O; undefined on systems without it. */
 const O_DIRECT = constants.O_DIRECT as number | undefined;
 
@@ -48,7 +49,7 @@ export const systemFiles: Files = {
   },
   readdir: (path, options) => readdir(path, { recursive: options?.recursive ?? false }),
   async mkdir(path, options) {
-    await mkdir(path, options);
+    await mkdir(path, { recursive: options?.recursive ?? false, mode: FOLDER_MODE });
   },
   rename: (from, to) => rename(from, to),
   rm: (path, options) => (options?.recursive ? rm(path, options) : removeOne(path, options?.force ?? false)),

@@ -302,6 +302,26 @@ serialWithAddon(`pool path: a folder in use, on a disk, of others or without roo
   t.false(existsSync(join(full, 'pages')));
 });
 
+/** Alone while it runs: the mask is that of the process. */
+serialWithAddon(
+  `pool path: a folder that the node has made is never one that others may write to${suffix}`,
+  async (t) => {
+    const port = await freePort();
+    const before = process.umask();
+    try {
+      for (const umask of [0o000, 0o002, 0o007]) {
+        process.umask(umask);
+        const path = memoryFolder(t);
+        const store = await keptStore(t, port, { pool_path: join(path, 'deeper') });
+        t.is(statSync(path).mode & 0o777, 0o700);
+        await store.close();
+      }
+    } finally {
+      process.umask(before);
+    }
+  },
+);
+
 // Cause: the present was asked for, which belongs to a runtime that was not open yet.
 serialWithAddon(
   `pool path: pages that are on a disk too, some of which expire, stay the newest ones${suffix}`,

@@ -75,7 +75,7 @@ export interface Files {
   freeBytes(path: string): Promise<number>;
   /** Names of the directory's entries; with `recursive`, paths of all entries below it. */
   readdir(path: string, options?: { readonly recursive?: boolean }): Promise<string[]>;
-  /** Creates a directory. With `recursive` it also creates missing parents, and the directory may exist. */
+  /** Creates a directory that only this user may enter. With `recursive` it also creates missing parents, and the directory may exist. */
   mkdir(path: string, options?: { readonly recursive?: boolean }): Promise<void>;
   /** Renames a file and atomically replaces one at `to`. A renamed socket goes on listening at its new path. */
   rename(from: string, to: string): Promise<void>;
