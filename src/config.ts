@@ -266,8 +266,8 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   fingerprint: text(FINGERPRINT_ALLOWED, undefined, FINGERPRINT),
 };
 
-/** Never shown, in no message. */
-const SECRET_KEYS: ReadonlySet<string> = new Set([
+/** Never shown, in no message, and not taken from a command line. */
+export const SECRET_KEYS: ReadonlySet<string> = new Set([
   ...['cluster_secret', 'metrics_token', 'resp_password', 'etcd_password'],
   ...['object_store_access_key_id', 'object_store_secret_access_key', 'object_store_session_token'],
 ]);

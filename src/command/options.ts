@@ -7,7 +7,7 @@ import {
   parseDiscoveryAddress,
 } from '../base/settings/discovery-address.js';
 import { formatSize, parseSize } from '../base/sizes.js';
-import { DEFAULT_EVICTION_POLICY, EVICTION_POLICIES } from '../config.js';
+import { CONFIG_KEYS, DEFAULT_EVICTION_POLICY, EVICTION_POLICIES, SECRET_KEYS } from '../config.js';
 import { LOG_FORMATS } from '../system/system-log.js';
 import { wrongUsage } from './failure.js';
 
@@ -111,9 +111,11 @@ export function keyValue(text: string, earlier: Readonly<Record<string, string>>
     throw wrongUsage('--option: a value that is not shown is not key=value with a configuration key');
   }
   if (at < 1) throw new InvalidArgumentError('Allowed is key=value with a configuration key.');
-  if (toSnakeCase(text.slice(0, at)) === 'cluster_secret') {
+  const key = toSnakeCase(text.slice(0, at));
+  if (SECRET_KEYS.has(key)) {
+    const file = CONFIG_KEYS.includes(`${key}_file`) ? `${key}_file` : `${key} in the file of --config`;
     throw wrongUsage(
-      '--option cluster_secret: every user of this machine can read a command line; use MESHCACHE_CLUSTER_SECRET or cluster_secret_file',
+      `--option ${key}: every user of this machine can read a command line; use MESHCACHE_${key.toUpperCase()} or ${file}`,
     );
   }
   return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };

@@ -11,9 +11,9 @@ const withEtcd = unless(hasEtcd ? '' : 'no etcd and etcdctl');
 const withTls = unless(hasEtcd ? noCertificates : 'no etcd and etcdctl');
 
 /** What the doctor says of the source. */
-async function doctorOf(addr: string, options: readonly string[] = []): Promise<string> {
-  const given = ['-o', 'protocol=tcp', '-o', 'metrics_enabled=false', '-o', 'local_hostname=127.0.0.1', ...options];
-  const { stdout } = await runCli(['doctor', '--discovery-addr', addr, '--json', ...given]);
+async function doctorOf(addr: string, env: Record<string, string> = {}): Promise<string> {
+  const given = ['-o', 'protocol=tcp', '-o', 'metrics_enabled=false', '-o', 'local_hostname=127.0.0.1'];
+  const { stdout } = await runCli(['doctor', '--discovery-addr', addr, '--json', ...given], { env });
   const { findings } = JSON.parse(stdout) as {
     readonly findings: readonly { subject: string; state: string; detail: string; advice?: string }[];
   };
@@ -49,7 +49,7 @@ withEtcd('doctor: an etcd without masters, one with users, one that is frozen, a
   );
   await etcd.addUser('/meshcache/');
   t.regex(await doctorOf(etcd.addr), /^problem: .*user name is empty.* -> .*set etcd_user and etcd_password/);
-  const user = (password: string) => ['-o', 'etcd_user=node', '-o', `etcd_password=${password}`];
+  const user = (password: string) => ({ MESHCACHE_ETCD_USER: 'node', MESHCACHE_ETCD_PASSWORD: password });
   t.regex(
     await doctorOf(etcd.addr, user('wrong')),
     /^problem: .*invalid user ID.* -> check etcd_user and etcd_password/,

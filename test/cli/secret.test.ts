@@ -68,8 +68,18 @@ for (const command of ['status', 'doctor'] as const) {
 );
 
 test('secret: an option with one is refused, for every user can read a command line', async (t) => {
-  const run = await runCli(['node', '--discovery-addr', '127.0.0.1:1', '-o', `cluster_secret=${SECRET}`]);
-  t.is(run.status, 2);
-  t.regex(run.stderr, /MESHCACHE_CLUSTER_SECRET or cluster_secret_file/);
-  t.false(run.stderr.includes(SECRET));
+  for (const [key, advice] of [
+    ['cluster_secret', /MESHCACHE_CLUSTER_SECRET or cluster_secret_file$/m],
+    ['clusterSecret', /MESHCACHE_CLUSTER_SECRET or cluster_secret_file$/m],
+    ['resp_password', /MESHCACHE_RESP_PASSWORD or resp_password_file$/m],
+    ['metrics_token', /MESHCACHE_METRICS_TOKEN or metrics_token in the file of --config$/m],
+    ['etcd_password', /MESHCACHE_ETCD_PASSWORD or etcd_password in the file of --config$/m],
+    ['object_store_secret_access_key', /MESHCACHE_OBJECT_STORE_SECRET_ACCESS_KEY or object_store_secret_access_key in/],
+    ['object_store_session_token', /MESHCACHE_OBJECT_STORE_SESSION_TOKEN or object_store_session_token in the file/],
+  ] as const) {
+    const run = await runCli(['node', '--discovery-addr', '127.0.0.1:1', '-o', `${key}=${SECRET}`]);
+    t.is(run.status, 2, key);
+    t.regex(run.stderr, advice);
+    t.false(run.stderr.includes(SECRET));
+  }
 });

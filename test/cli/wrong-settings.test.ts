@@ -137,7 +137,7 @@ const CASES: readonly Case[] = [
   },
   {
     name: 'a secret that is refused, which is not shown',
-    keys: () => ({ metrics_token: `${SECRET} with spaces` }),
+    env: { MESHCACHE_METRICS_TOKEN: `${SECRET} with spaces` },
     node: { status: 2, says: [/"metrics_token": got a value that is not shown/] },
     doctor: { subject: 'configuration', says: [/"metrics_token": got a value that is not shown/] },
   },
@@ -280,7 +280,8 @@ const CASES: readonly Case[] = [
   },
   {
     name: 'a host for Redis clients that is another machine',
-    keys: () => ({ resp_port: 0, resp_host: NOBODY, resp_password: 'secret' }),
+    keys: () => ({ resp_port: 0, resp_host: NOBODY }),
+    env: { MESHCACHE_RESP_PASSWORD: 'secret' },
     node: { status: 2, says: [/resp_host.*/] },
     doctor: {
       subject: 'Redis clients',

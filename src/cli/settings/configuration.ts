@@ -75,8 +75,8 @@ export function addConfigurationOptions(command: Command): Command {
 
 export const CONFIGURATION_HELP = `
 Every configuration key is also taken from the environment, as MESHCACHE_DISCOVERY_ADDR, MESHCACHE_GLOBAL_SEGMENT_SIZE and so
-on. Options win over the environment, the environment wins over the file. Secrets (cluster_secret, metrics_token) belong in
-the environment or in the file: a command line can be read by every user of the machine.
+on. Options win over the environment, the environment wins over the file. Secrets are taken from the environment or the
+file only: a command line can be read by every user of the machine.
 MESHCACHE_LOG in the environment (debug, info, warn, error) says from which level on a node writes its log to stderr; warn
 without it. With debug, a command that fails prints its stack too. MESHCACHE_LOG_FORMAT (text, json) is what --log-format says.`;
 
