@@ -53,15 +53,18 @@ function addresses(): HostAddress[] {
 function addressTowards({ host, port }: Endpoint): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = dgram.createSocket(host.includes(':') ? 'udp6' : 'udp4');
-    socket.once('error', (error) => {
+    const fail = (error: Error): void => {
       socket.close();
       reject(error);
-    });
-    socket.connect(port, host, () => {
+    };
+    socket.once('error', fail);
+    socket.connect(port, host, ((error?: Error) => {
+      // Without a route the socket is not connected, and bound to every address.
+      if (error !== undefined) return fail(error);
       const own = socket.address().address;
       socket.close();
       resolve(own);
-    });
+    }) as () => void);
   });
 }
 

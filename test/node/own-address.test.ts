@@ -1,5 +1,6 @@
 import test from 'ava';
 import type { Host, HostAddress } from '../../src/base/environment/host.js';
+import type { Endpoint } from '../../src/base/environment/network.js';
 import { ownAddressTowards } from '../../src/node/runtime/own-address.js';
 import { systemHost } from '../../src/system/system-host.js';
 
@@ -19,15 +20,15 @@ function hostWith(resolved: readonly string[], addresses: readonly HostAddress[]
 
 test('own address: what the host sends from, to the first address of the name', async (t) => {
   const host = hostWith(['10.0.0.1', '10.0.0.2'], [LOOPBACK, LAN]);
-  t.is(await ownAddressTowards({ host: 'head', port: 7 }, host), 'towards 10.0.0.1 7');
+  t.is(await ownAddressTowards([{ host: 'head', port: 7 }], host), 'towards 10.0.0.1 7');
   const loopback = hostWith(['127.0.0.1'], [LOOPBACK, LAN]);
   for (const name of ['127.0.0.1', 'localhost']) {
-    t.is(await ownAddressTowards({ host: name, port: 7 }, loopback), 'towards 127.0.0.1 7', name);
+    t.is(await ownAddressTowards([{ host: name, port: 7 }], loopback), 'towards 127.0.0.1 7', name);
   }
 });
 
 test('own address: a name that is loopback here is one that others reach, IPv4 if there is one', async (t) => {
-  const target = { host: 'me', port: 7 };
+  const target = [{ host: 'me', port: 7 }];
   t.is(await ownAddressTowards(target, hostWith(['127.0.1.1'], [LOOPBACK, LINK_LOCAL, GLOBAL, LAN])), '10.0.0.7');
   t.is(await ownAddressTowards(target, hostWith(['127.0.1.1'], [LOOPBACK, LINK_LOCAL, GLOBAL])), 'fd00::7');
   t.is(await ownAddressTowards(target, hostWith(['127.0.1.1'], [LOOPBACK, LINK_LOCAL])), '127.0.1.1');
@@ -35,12 +36,38 @@ test('own address: a name that is loopback here is one that others reach, IPv4 i
 
 test('own address: a name that nobody knows, and no route, name the key', async (t) => {
   const expected = { code: 'ERR_CONFIG', message: /"head" \(configuration key "discovery_addr"\)/ };
-  await t.throwsAsync(ownAddressTowards({ host: 'head', port: 7 }, hostWith([], [LAN])), expected);
+  await t.throwsAsync(ownAddressTowards([{ host: 'head', port: 7 }], hostWith([], [LAN])), expected);
   const unreachable = {
     ...hostWith(['10.0.0.1'], [LAN]),
     addressTowards: () => Promise.reject(new Error('ENETUNREACH')),
   };
-  await t.throwsAsync(ownAddressTowards({ host: 'head', port: 7 }, unreachable), expected);
+  await t.throwsAsync(ownAddressTowards([{ host: 'head', port: 7 }], unreachable), expected);
+});
+
+test('own address: of several addresses the first one with a route counts', async (t) => {
+  const host: Host = {
+    ...hostWith([], [LAN]),
+    resolve: async (name) => (name === 'unknown' ? [] : [name]),
+    addressTowards: async (target) => {
+      if (target.host === '10.0.0.1') throw new Error('ENETUNREACH');
+      return `towards ${target.host}`;
+    },
+  };
+  const [unknown, without, reached] = ['unknown', '10.0.0.1', '10.0.0.2'].map((name) => ({ host: name, port: 7 })) as [
+    Endpoint,
+    Endpoint,
+    Endpoint,
+  ];
+  t.is(await ownAddressTowards([unknown, without, reached], host), 'towards 10.0.0.2');
+  await t.throwsAsync(ownAddressTowards([unknown, without], host), {
+    code: 'ERR_CONFIG',
+    message: /no route from this host to "unknown" or "10\.0\.0\.1" \(configuration key "discovery_addr"\)/,
+  });
+});
+
+test('own address: where the system has no way to send, there is none', async (t) => {
+  // Without leave to broadcast, a socket is not connected to this address.
+  await t.throwsAsync(systemHost.addressTowards({ host: '255.255.255.255', port: 9 }), { code: 'EACCES' });
 });
 
 test('own address: the system sends to loopback from loopback', async (t) => {

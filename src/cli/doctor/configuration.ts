@@ -68,7 +68,7 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   const subject = 'own address';
   let host: string;
   try {
-    host = config.localHostname ?? (await ownAddressTowards(await discoveryTarget(config), systemHost));
+    host = config.localHostname ?? (await ownAddressTowards(await discoveryTargets(config), systemHost));
   } catch (error) {
     return [{ subject, state: 'problem', detail: (error as Error).message }];
   }
@@ -87,12 +87,12 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   return [{ subject, state: 'ok', detail }, ...findings.flat(), ...(await checkClashes(config))];
 }
 
-/** An address on the way to discovery, as a node chooses it. Throws if a source names none. */
-async function discoveryTarget(config: MeshCacheConfig): Promise<Endpoint> {
+/** The addresses on the way to discovery, as a node chooses its own by them. Throws if a source names none. */
+async function discoveryTargets(config: MeshCacheConfig): Promise<readonly Endpoint[]> {
   const address = config.discoveryAddress();
-  if (address.kind === 'etcd') return address.endpoints[0] as Endpoint;
-  const [first] = await askOnce(config, systemEnvironment());
-  if (first !== undefined) return first;
+  if (address.kind === 'etcd') return address.endpoints.slice(0, 1);
+  const found = await askOnce(config, systemEnvironment());
+  if (found.length > 0) return found;
   throw new Error(
     `${config.discoveryAddr} names no address; set local_hostname to the address that the other nodes reach`,
   );

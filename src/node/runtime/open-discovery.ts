@@ -40,7 +40,7 @@ export async function openDiscovery(
   if (opened === undefined) {
     const listed = config.discoveryEndpoints();
     env.metrics.setGaugeProvider('meshcache_discovery_source_answers', () => 1);
-    const host = localHostname ?? (await ownAddressTowards(listed[0] as Endpoint, env.host));
+    const host = localHostname ?? (await ownAddressTowards(listed, env.host));
     return { listed, rendezvous: undefined, host };
   }
   const { source } = opened;
@@ -48,9 +48,9 @@ export async function openDiscovery(
   stops.push(() => rendezvous.stop());
   const isAddressKnown = localHostname !== undefined || source.server !== undefined;
   const listed = await rendezvous.open(isAddressKnown ? DISCOVERY_START_TIMEOUT_MS : OWN_ADDRESS_TIMEOUT_MS);
-  const target = source.server ?? listed[0];
+  const targets = source.server === undefined ? listed : [source.server];
   if (localHostname !== undefined) return { listed, rendezvous, host: localHostname };
-  if (target !== undefined) return { listed, rendezvous, host: await ownAddressTowards(target, env.host) };
+  if (targets.length > 0) return { listed, rendezvous, host: await ownAddressTowards(targets, env.host) };
   const { failure = 'no answer' } = rendezvous.state();
   throw new ConfigError(
     `configuration key "discovery_addr": got "${source.name}", which has named no address within ${OWN_ADDRESS_TIMEOUT_MS / 1000} s ` +

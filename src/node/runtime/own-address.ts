@@ -3,22 +3,34 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { isLoopbackAddress } from '../../discovery/local-address.js';
 
-/** This host's address on the route to `target`: the source address that the system would use. */
-export async function ownAddressTowards(target: Endpoint, host: Host): Promise<string> {
-  try {
-    const [address] = await host.resolve(target.host);
-    if (address === undefined) throw new Error(`${target.host} resolves to no address`);
-    if (isLoopbackAddress(address) && !isLoopbackAddress(target.host) && target.host !== 'localhost') {
-      return addressBeyondLoopback(host) ?? address;
+/**
+ * This host's address on the route to the first of `targets` that it has a route to: the source address that the system would use. Throws `ConfigError`
+ * if there is none.
+ */
+export async function ownAddressTowards(targets: readonly Endpoint[], host: Host): Promise<string> {
+  let cause: unknown;
+  for (const target of targets) {
+    try {
+      return await addressTowards(target, host);
+    } catch (error) {
+      cause ??= error;
     }
-    return await host.addressTowards({ host: address, port: target.port });
-  } catch (cause) {
-    throw new ConfigError(
-      `no route from this host to "${target.host}" (configuration key "discovery_addr"); ` +
-        'check the name and the network, or set local_hostname to the address that the other nodes reach',
-      { cause },
-    );
   }
+  const names = targets.map((target) => `"${target.host}"`).join(' or ');
+  throw new ConfigError(
+    `no route from this host to ${names} (configuration key "discovery_addr"); ` +
+      'check the name and the network, or set local_hostname to the address that the other nodes reach',
+    { cause },
+  );
+}
+
+async function addressTowards(target: Endpoint, host: Host): Promise<string> {
+  const [address] = await host.resolve(target.host);
+  if (address === undefined) throw new Error(`${target.host} resolves to no address`);
+  if (isLoopbackAddress(address) && !isLoopbackAddress(target.host) && target.host !== 'localhost') {
+    return addressBeyondLoopback(host) ?? address;
+  }
+  return host.addressTowards({ host: address, port: target.port });
 }
 
 /**
