@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { Host, HostAddress } from '../../src/base/environment/host.js';
 import type { Endpoint } from '../../src/base/environment/network.js';
-import { ownAddressTowards } from '../../src/node/runtime/own-address.js';
+import { ownAddressTowards, reachableName } from '../../src/node/runtime/own-address.js';
 import { systemHost } from '../../src/system/system-host.js';
 
 const LOOPBACK: HostAddress = { address: '127.0.0.1', family: 'IPv4', isInternal: true, isLinkLocal: false };
@@ -42,6 +42,17 @@ test('own address: a name that nobody knows, and no route, name the key', async 
     addressTowards: () => Promise.reject(new Error('ENETUNREACH')),
   };
   await t.throwsAsync(ownAddressTowards([{ host: 'head', port: 7 }], unreachable), expected);
+});
+
+test('own address: a configured name that is loopback here is not one that others reach', async (t) => {
+  const alias = (addresses: readonly HostAddress[]) => hostWith(['127.0.1.1'], addresses);
+  t.is(await reachableName('debian', alias([LOOPBACK, LAN])), '10.0.0.7');
+  t.is(await reachableName('debian', alias([LOOPBACK])), 'debian', 'a machine without a network');
+  for (const name of ['127.0.0.1', '127.0.0.9', '::1', 'localhost']) {
+    t.is(await reachableName(name, hostWith(['127.0.0.1'], [LOOPBACK, LAN])), name, 'what was asked for');
+  }
+  t.is(await reachableName('known', hostWith(['127.0.1.1', '10.0.0.7'], [LOOPBACK, LAN])), 'known');
+  t.is(await reachableName('unknown', hostWith([], [LOOPBACK, LAN])), 'unknown');
 });
 
 test('own address: of several addresses the first one with a route counts', async (t) => {

@@ -9,7 +9,7 @@ import { DiscoveryClient } from '../../discovery/client.js';
 import { localAddressOf } from '../../discovery/local-address.js';
 import { askOnce } from '../../discovery/sources/open-source.js';
 import { NodeRuntime } from '../../node/machine/machine-node.js';
-import { ownAddressTowards } from '../../node/runtime/own-address.js';
+import { ownAddressTowards, reachableName } from '../../node/runtime/own-address.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { systemHost } from '../../system/system-host.js';
 import { NodeInfo } from '../../types.js';
@@ -68,7 +68,10 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   const subject = 'own address';
   let host: string;
   try {
-    host = config.localHostname ?? (await ownAddressTowards(await discoveryTargets(config), systemHost));
+    host =
+      config.localHostname === undefined
+        ? await ownAddressTowards(await discoveryTargets(config), systemHost)
+        : await reachableName(config.localHostname, systemHost);
   } catch (error) {
     return [{ subject, state: 'problem', detail: (error as Error).message }];
   }

@@ -5,7 +5,7 @@ import { DISCOVERY_START_TIMEOUT_MS } from '../../base/limits.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { openSource } from '../../discovery/sources/open-source.js';
 import { Rendezvous } from '../../discovery/sources/rendezvous.js';
-import { ownAddressTowards } from './own-address.js';
+import { ownAddressTowards, reachableName } from './own-address.js';
 
 /** Longest time that a node which does not know its own address waits for the first answer of its source. */
 const OWN_ADDRESS_TIMEOUT_MS = 15_000;
@@ -35,7 +35,7 @@ export async function openDiscovery(
   config: MeshCacheConfig,
   { nodeId, env, stops }: OpenDiscoveryOptions,
 ): Promise<OpenDiscovery> {
-  const { localHostname } = config;
+  const localHostname = await ownName(config, env);
   const opened = openSource(config, nodeId, env);
   if (opened === undefined) {
     const listed = config.discoveryEndpoints();
@@ -57,6 +57,21 @@ export async function openDiscovery(
       `(${failure}); check the name and the name server, or set local_hostname to the address that the other nodes reach: then the ` +
       'node starts, and goes on asking',
   );
+}
+
+/** The configured name of this host, as others reach it; undefined: none is configured. */
+async function ownName({ localHostname }: MeshCacheConfig, env: Environment): Promise<string | undefined> {
+  if (localHostname === undefined) return undefined;
+  const host = await reachableName(localHostname, env.host);
+  if (host !== localHostname) {
+    const advice = 'set local_hostname to the address that the other nodes reach';
+    env.log.log('warn', 'local_hostname is loopback on this host', {
+      local_hostname: localHostname,
+      taken: host,
+      advice,
+    });
+  }
+  return host;
 }
 
 /** The port of a master on a host that is not listed: that of the first listed address, or what the configuration says for a source. */

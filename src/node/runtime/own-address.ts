@@ -34,6 +34,17 @@ async function addressTowards(target: Endpoint, host: Host): Promise<string> {
 }
 
 /**
+ * What a node with the configured `local_hostname` is reached at by others: that name, unless it means loopback here (Debian has 127.0.1.1 for a
+ * machine's own name in /etc/hosts), where the node would listen for itself alone. Then an address of this machine, if it has one beyond loopback.
+ */
+export async function reachableName(name: string, host: Host): Promise<string> {
+  if (isLoopbackAddress(name) || name === 'localhost') return name;
+  const addresses = await host.resolve(name);
+  if (addresses.length === 0 || !addresses.every(isLoopbackAddress)) return name;
+  return addressBeyondLoopback(host) ?? name;
+}
+
+/**
  * An address of this machine beyond loopback, which its own name may resolve to here (127.0.1.1 in /etc/hosts) but not on other machines.
  * Undefined when this machine has none.
  */
