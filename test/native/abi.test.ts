@@ -44,3 +44,8 @@ here(`abi: the addon exports what Node looks up and nothing else${note}`, (t) =>
     .map((line) => line.trim().split(/\s+/).at(-1) as string);
   t.deepEqual(exported.sort(), EXPORTS);
 });
+
+here(`abi: the addon ends the process when a stack is overrun, and its linked tables are read-only${note}`, (t) => {
+  t.true(objdump('-T').some((line) => line.includes('__stack_chk_fail')));
+  t.true(objdump('-p').some((line) => /^\s*RELRO\b/.test(line)));
+});
