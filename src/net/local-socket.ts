@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, renameSync, type Stats, unlinkSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import type { Environment } from '../base/environment/environment.js';
@@ -8,6 +8,16 @@ import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../base/limits.js';
 
 /** Milliseconds to wait for a node at its socket before it counts as crashed. */
 const PROBE_TIMEOUT_MS = 1_000;
+
+/** Another node serves at the path of a socket. */
+export class SocketTakenError extends ConfigError {
+  constructor(key: string, path: string, options?: ErrorOptions) {
+    super(
+      `configuration key "${key}": another node serves clients at ${path}; choose another path, or end that node`,
+      options,
+    );
+  }
+}
 
 /** Parts of an environment that a probe of a socket needs. */
 type ProbeEnvironment = Pick<Environment, 'clock' | 'network'>;
@@ -42,7 +52,9 @@ export async function listenLocally(
   await orConfigError(key, path, async () => {
     makeFolder(dirname(path));
     await takePath(key, path, env);
-    await bind(server, path, onError);
+    await bind(server, path, onError).catch((cause: NodeJS.ErrnoException) => {
+      throw cause.code === 'EADDRINUSE' ? new SocketTakenError(key, path, { cause }) : cause;
+    });
     chmodSync(path, mode);
     if (gid !== undefined) chownSync(path, -1, gid);
   });
@@ -66,12 +78,24 @@ async function takePath(key: string, path: string, env: ProbeEnvironment): Promi
   if (!found.isSocket()) {
     throw new ConfigError(`configuration key "${key}": ${path} is there and is no socket; choose another path`);
   }
-  if (await isAnswering(path, env)) {
-    throw new ConfigError(
-      `configuration key "${key}": another node serves clients at ${path}; choose another path, or end that node`,
-    );
+  if (await isAnswering(path, env)) throw new SocketTakenError(key, path);
+  removeOnly(found, path, key);
+}
+
+/** Removes the socket that was `found` at the path, and not one that another node has put there since. */
+function removeOnly(found: Stats, path: string, key: string): void {
+  const aside = `${path}.${process.pid}`;
+  try {
+    renameSync(path, aside);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+    throw error;
   }
-  unlinkSync(path);
+  if (lstatSync(aside).ino !== found.ino) {
+    renameSync(aside, path);
+    throw new SocketTakenError(key, path);
+  }
+  unlinkSync(aside);
 }
 
 function bind(server: Server, path: string, onError: (error: Error) => void): Promise<void> {

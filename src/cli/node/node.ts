@@ -6,6 +6,7 @@ import type { CommandContext } from '../../command/context.js';
 import { CommandFailure, EXIT_WRONG_USAGE, wrongUsage } from '../../command/failure.js';
 import { decimalNumber, jsonOption } from '../../command/options.js';
 import type { MeshCacheConfig } from '../../config.js';
+import { SocketTakenError } from '../../net/local-socket.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { ServiceManager } from '../../processes/service-manager.js';
 import { systemEnvironment } from '../../system/system-environment.js';
@@ -60,7 +61,8 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
   // A closed terminal does not make a node leave the cluster.
   process.on('SIGHUP', () => {});
   context.outliveReader();
-  const configuration = await withClientSocket(await readConfiguration(options), options.clientSocket);
+  const given = await readConfiguration(options);
+  const configuration = await withClientSocket(given, options.clientSocket);
   for (const warning of configuration.warnings) context.warn(warning);
   if (configuration.mapping.discovery_addr === undefined) {
     throw wrongUsage(
@@ -71,7 +73,7 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
   const { waitJoined } = options;
   const joinEndMs =
     typeof waitJoined === 'number' ? context.clock.nowMs() + 1000 * waitJoined : Number.POSITIVE_INFINITY;
-  const starting = createStore(configuration);
+  const starting = createStore(configuration, () => withClientSocket(given, options.clientSocket));
   const manager = new ServiceManager(process.env, defaultLogger());
   const isOver = aborted(context.signal);
   let failure: unknown;
@@ -184,7 +186,8 @@ async function withClientSocket(given: Configuration, option: ClientSocketOption
   };
 }
 
-async function createStore(configuration: Configuration): Promise<MeshCacheStore> {
+/** Creates the store. If another node has taken its client socket meanwhile, `again` says which one is free now. */
+async function createStore(configuration: Configuration, again: () => Promise<Configuration>): Promise<MeshCacheStore> {
   try {
     return await MeshCacheStore.create({
       tpRank: 0,
@@ -198,6 +201,8 @@ async function createStore(configuration: Configuration): Promise<MeshCacheStore
   } catch (error) {
     // A running node goes on without a disk that fails; this one could not be used from the start.
     if (error instanceof DiskError) throw new CommandFailure(error.message, EXIT_WRONG_USAGE, { cause: error });
+    const other = error instanceof SocketTakenError ? await again() : configuration;
+    if (other.mapping.client_socket !== configuration.mapping.client_socket) return createStore(other, again);
     throw withOrigin(withPortKey(error), configuration);
   }
 }
