@@ -12,7 +12,7 @@ import {
   VNODES_DEFAULT_COUNT,
   ZONE_MAX_CHARACTERS,
 } from './base/limits.js';
-import { nearestName, toCamelCase, toSnakeCase } from './base/names.js';
+import { meantName, nearestName, toCamelCase, toSnakeCase } from './base/names.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
 import { ETCD_FIELDS, type EtcdSettings, etcdFault } from './base/settings/etcd-settings.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
@@ -409,7 +409,9 @@ function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string
     const key = toSnakeCase(name);
     if (FRAMEWORK_KEYS.has(key) || value === undefined || value === null) continue;
     if (!Object.hasOwn(SCHEMA, key)) {
-      throw new ConfigError(`unknown configuration key "${name}"; did you mean "${spell(nearestKey(key))}"?`);
+      const near = nearestName(key, CONFIG_KEYS);
+      const meant = meantName(near === undefined ? undefined : spell(near));
+      throw new ConfigError(`unknown configuration key "${name}"${meant || '; docs/configuration.md has all of them'}`);
     }
     if (given.has(key)) throw new ConfigError(`configuration key "${spell(key)}" is given twice`);
     given.set(key, value);
@@ -485,8 +487,4 @@ function checkRedisDoor(config: MeshCacheConfig, spell: Spelling): void {
     `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
       `set ${spell('resp_password')}, ${spell('resp_password_file')} or ${spell('cluster_secret')}, or listen on 127.0.0.1`,
   );
-}
-
-function nearestKey(name: string): string {
-  return nearestName(name, CONFIG_KEYS);
 }

@@ -10,10 +10,26 @@ export function toCamelCase(key: string): string {
   return key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
-/** The one of `names`, at least one, that is the most like `name`. */
-export function nearestName(name: string, names: readonly string[]): string {
-  const distances = names.map((each) => [editDistance(name, each), each] as const);
-  return distances.reduce((best, next) => (next[0] < best[0] ? next : best))[1];
+/** Letters to change, as a share of the longer name, up to which one name is taken for the other, misspelt. */
+const MISSPELT_MAX_SHARE = 0.4;
+/** Letters of a name that is taken for the beginning of another one. */
+const BEGINNING_MIN_LENGTH = 3;
+
+/** The one of `names` that was probably meant by `name`: it begins with that, or is the most like it. Undefined: none is like it. */
+export function nearestName(name: string, names: readonly string[]): string | undefined {
+  const shares = names.map((each) => [shareOf(name, each), each] as const);
+  const [best] = shares.filter(([share]) => share <= MISSPELT_MAX_SHARE).sort(([a], [b]) => a - b);
+  return best?.[1];
+}
+
+function shareOf(name: string, other: string): number {
+  if (name.length >= BEGINNING_MIN_LENGTH && other.startsWith(name)) return 0;
+  return editDistance(name, other) / Math.max(name.length, other.length);
+}
+
+/** What to say to somebody who has given a name that does not exist: the one that was probably meant, or nothing. */
+export function meantName(near: string | undefined): string {
+  return near === undefined ? '' : `; did you mean "${near}"?`;
 }
 
 /** Levenshtein distance: the number of letters to add, drop or replace to turn one word into the other. */

@@ -1,6 +1,6 @@
 import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 import { ArgumentError, ConfigError, MeshCacheError } from '../base/errors.js';
-import { nearestName, toCamelCase, toSnakeCase } from '../base/names.js';
+import { meantName, nearestName, toCamelCase, toSnakeCase } from '../base/names.js';
 import { shown } from '../base/shown.js';
 import { CONFIG_KEYS, type MeshCacheConfigFields, type StorageConfig, spellingOf } from '../config.js';
 
@@ -106,6 +106,7 @@ function checkOption(name: string): void {
       : '';
     throw new ConfigError(`create: option "${name}" is written "${written}" here${inMapping}`);
   }
-  const near = toCamelCase(nearestName(toSnakeCase(name), OPTION_NAMES.map(toSnakeCase)));
-  throw new ConfigError(`create: unknown option "${name}"; did you mean "${near}"?`);
+  const near = nearestName(toSnakeCase(name), OPTION_NAMES.map(toSnakeCase));
+  const meant = meantName(near === undefined ? undefined : toCamelCase(near));
+  throw new ConfigError(`create: unknown option "${name}"${meant || '; docs/configuration.md has all of them'}`);
 }

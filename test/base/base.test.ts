@@ -2,6 +2,7 @@ import test from 'ava';
 import { formatEndpoint, parseEndpoint } from '../../src/base/environment/network.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ClosedError, ConfigError, MeshCacheError } from '../../src/base/errors.js';
+import { nearestName } from '../../src/base/names.js';
 import { formatSize, parseSize } from '../../src/base/sizes.js';
 
 test('errors: every kind has its code, its name and its cause', (t) => {
@@ -55,4 +56,21 @@ test('endpoints: text and back, IPv6 in brackets', (t) => {
 test('random: the same seed gives the same sequence, another seed another one', (t) => {
   t.deepEqual(seededRandom(5).bytes(64), seededRandom(5).bytes(64));
   t.notDeepEqual(seededRandom(5).bytes(64), seededRandom(6).bytes(64));
+});
+
+test('names: a misspelt one and the beginning of one are told, and nothing that is like neither', (t) => {
+  const names = ['vnodes', 'zone', 'socket', 'modelName', 'timeoutMs', 'device_name', 'metrics_token'];
+  for (const [given, meant] of [
+    ['sock', 'socket'],
+    ['sokcet', 'socket'],
+    ['model', 'modelName'],
+    ['timeout', 'timeoutMs'],
+    ['vnode', 'vnodes'],
+    ['metrics_tokn', 'metrics_token'],
+    ['name', undefined],
+    ['path', undefined],
+    ['xy', undefined],
+  ] as const) {
+    t.is(nearestName(given, names), meant, given);
+  }
 });

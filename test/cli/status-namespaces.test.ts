@@ -1,7 +1,9 @@
 import test from 'ava';
 import { type ClusterNamespace, namespaceWarnings } from '../../src/cli/status/namespace-differences.js';
+import { namespaceColumns } from '../../src/cli/status/namespaces-table.js';
 import { nodeRow, statusResult } from '../../src/cli/status/status-report.js';
 import { formatStatus } from '../../src/cli/status/status-text.js';
+import { fitTable } from '../../src/command/table.js';
 import type { NamespaceReport } from '../../src/metrics/node-report.js';
 import { isReportLike } from '../../src/metrics/report-checks.js';
 import { NodeInfo } from '../../src/types.js';
@@ -69,6 +71,8 @@ test('status namespaces: texts without pairs are one fact each', (t) => {
   t.deepEqual(warningsOf(a, b), apart("layout: 'page_first' and 'layer_first'"));
   t.deepEqual(warningsOf({ layout: '' }, b), apart("layout: none and 'layer_first'"));
   t.deepEqual(warningsOf({ layout: 'a b=1' }, { layout: 'a b=1 c' }).length, 0, 'one has pairs, the other none');
+  const pairs = (kind: string) => ({ layout: `kind=${kind} page=64` });
+  t.deepEqual(warningsOf(pairs('a'), pairs('b')), apart("layout kind: 'a' and 'b'"), 'pairs without a framework');
 });
 
 test('status namespaces: ranks of one engine are no difference, nor are frameworks', (t) => {
@@ -144,4 +148,20 @@ test('status namespaces: those of all nodes are in one table, and each once in -
   t.notRegex(formatStatus(result, { columns: 200, isBrief: true }), /^namespace|share no pages/m);
   for (const line of formatStatus(result, { columns: 80 }).split('\n')) t.true(line.length <= 80, line);
   t.false(isReportLike({ clients: { namespaces: [{ ...shared, clients: 'a' }] } }));
+});
+
+test('status namespaces: no column is left out that tells two of one model apart', (t) => {
+  const rows = (first: string, second: string) =>
+    [first, second].map((layout) => ({ namespace: 'digest', model: 'llama', dtype: 'bf16', clients: '1', layout }));
+  t.deepEqual(namespaceColumns(rows('heads=8', 'heads=8')).optional, [
+    'layout',
+    'fingerprint',
+    'tag',
+    'dtype',
+    'ranks',
+  ]);
+  const differing = rows('heads=8x128 page=64', 'heads=4x128 page=64');
+  t.deepEqual(namespaceColumns(differing).optional, ['fingerprint', 'tag', 'dtype', 'ranks']);
+  const text = fitTable(differing, 20, namespaceColumns(differing));
+  for (const { layout } of differing) t.true(text.includes(layout.split(' ')[0] as string), text);
 });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import gc
 import logging
 import mmap
 import os
@@ -82,6 +83,22 @@ class Pages(NodeTest):
                 Client(self.path, namespace=namespace)  # type: ignore[arg-type]
         self.assertEqual(Namespace.of({"model_name": "m", "is_mla_model": True}), Namespace(model="m", is_mla=True))
 
+    def test_a_mode_that_is_not_possible_is_told_also_without_regions(self) -> None:
+        self.node(capabilities=0)
+        client = self.client(mode="staged")
+        self.assertTrue(client.set("a", b"1"))
+        self.assertEqual(client.mode, "bytes")
+        said = "WARNING pages go bytes, and not staged as asked for: the node gives no staging memory, which needs its native addon"
+        self.assertIn(said, self.lines)
+
+    def test_a_client_that_was_not_made_ends_in_silence(self) -> None:
+        said: list[Any] = []
+        with mock.patch.object(sys, "unraisablehook", said.append):
+            with self.assertRaises(TypeError):
+                Client(sock="x")  # type: ignore[call-arg]
+            gc.collect()
+        self.assertEqual(said, [])
+
     def test_staging_memory_that_can_be_cut_short_is_not_touched(self) -> None:
         self.node(capabilities=2, seal_staging=False)
         client = self.client()
@@ -109,10 +126,13 @@ class Pages(NodeTest):
                 self.lines.clear()
                 node = self.node(capabilities=capabilities)
                 client = self.client(mode=mode)
-                # Nothing is registered yet: how pages will go is not known, and not claimed.
-                self.assertEqual(self.lines, [f"INFO attached to node fake-node at {self.path}"])
+                # Nothing is registered yet: how pages will go is not known, and not claimed; only what is not possible.
+                attached, *impossible = self.lines
+                self.assertEqual(attached, f"INFO attached to node fake-node at {self.path}")
+                self.assertEqual(len(impossible), 1 if mode == "staged" else 0)
+                self.lines.clear()
                 client.register(shared_memory(PAGE), name="pool")
-                self.assertEqual(self.lines[1:], [line])
+                self.assertEqual(self.lines, [line])
                 client.close()
                 node.kill()
 

@@ -1,5 +1,5 @@
 import { ArgumentError } from '../errors.js';
-import { nearestName } from '../names.js';
+import { meantName, nearestName } from '../names.js';
 import { shown } from '../shown.js';
 
 /**
@@ -10,8 +10,8 @@ export function checkNames(what: string, given: object, allowed: ReadonlySet<str
   for (const name of Object.keys(given)) {
     if (allowed.has(name)) continue;
     const names = [...allowed];
-    throw new ArgumentError(
-      `${what}: unknown ${kind} ${shown(name)}; did you mean ${shown(nearestName(name, names))}? Allowed are ${names.join(', ')}`,
-    );
+    const meant = meantName(nearestName(name, names));
+    const all = meant === '' ? '; allowed are' : `${meant} Allowed are`;
+    throw new ArgumentError(`${what}: unknown ${kind} ${shown(name)}${all} ${names.join(', ')}`);
   }
 }

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { isLogLevel, LOG_LEVELS } from '../../base/environment/log.js';
 import { ConfigError } from '../../base/errors.js';
-import { editDistance, toSnakeCase } from '../../base/names.js';
+import { nearestName, toSnakeCase } from '../../base/names.js';
 import { wrongUsage } from '../../command/failure.js';
 import { DISCOVERY_ADDR_HELP, discoveryAddr, diskBytes, keyValue, poolBytes } from '../../command/options.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../config.js';
@@ -59,8 +59,6 @@ const SECURITY_KEYS: ReadonlySet<string> = new Set([
 ]);
 /** A placeholder, as a configuration must have an address. */
 const ANY_ADDRESS = '127.0.0.1:1';
-/** Part of a name's letters that may differ from a key's name for it to count as misspelt. */
-const NEAR_SHARE = 0.4;
 
 /** Adds the options that give a command the configuration of a node. */
 export function addConfigurationOptions(command: Command): Command {
@@ -209,7 +207,7 @@ function misspeltVariables(environment: EnvironmentVariables): string[] {
   return Object.keys(environment).flatMap((name) => {
     const rest = name.startsWith(PREFIX) ? name.slice(PREFIX.length) : '';
     if (rest === '' || OTHER_NAMES.test(rest) || CONFIG_KEYS.includes(rest.toLowerCase())) return [];
-    const near = nearestKey(rest.toLowerCase());
+    const near = nearestName(rest.toLowerCase(), CONFIG_KEYS);
     return near === undefined ? [] : [`${name} in the environment is not known; did you mean ${variableOf(near)}?`];
   });
 }
@@ -221,16 +219,6 @@ function wrongLogSettings({ MESHCACHE_LOG: level, MESHCACHE_LOG_FORMAT: format }
   if (level && !isLogLevel(level)) warnings.push(wrong('MESHCACHE_LOG', level, LOG_LEVELS, 'warn'));
   if (format && !isLogFormat(format)) warnings.push(wrong('MESHCACHE_LOG_FORMAT', format, LOG_FORMATS, 'text'));
   return warnings;
-}
-
-function nearestKey(name: string): string | undefined {
-  const [nearest] = CONFIG_KEYS.map((key) => ({
-    key,
-    share: editDistance(name, key) / Math.max(name.length, key.length),
-  }))
-    .filter(({ share }) => share <= NEAR_SHARE)
-    .sort((a, b) => a.share - b.share);
-  return nearest?.key;
 }
 
 function variableOf(key: string): string {

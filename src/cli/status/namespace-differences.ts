@@ -107,7 +107,7 @@ function identityOf({ layout, clients, ...namespace }: ClusterNamespace): Identi
     if (layout !== '') facts.set('layout', layout);
     return { kind: JSON.stringify(kind), facts, clients };
   }
-  const [framework = '', version = ''] = (layout.split(' ')[0] as string).split('/');
+  const [framework = '', version = ''] = frameworkOf(layout).split('/');
   kind.push(framework);
   facts.set('layout version', version);
   for (const [name, value] of pairs) {
@@ -120,9 +120,18 @@ function identityOf({ layout, clients, ...namespace }: ClusterNamespace): Identi
 
 /** The pairs of a layout, such as `sglang/1 cp=0/2 heads=8x128`, by name; undefined: it is a text of another form. */
 function pairsOf(layout: string): Map<string, string> | undefined {
-  const [, ...pairs] = layout.split(' ');
+  const pairs = layout
+    .slice(frameworkOf(layout).length)
+    .split(' ')
+    .filter((pair) => pair !== '');
   if (pairs.length === 0 || pairs.some((pair) => pair.indexOf('=') < 1)) return undefined;
   return new Map(pairs.map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]));
+}
+
+/** The first word of a layout if it is no pair: a framework, and the version of its list of facts. */
+function frameworkOf(layout: string): string {
+  const [first = ''] = layout.split(' ');
+  return first.includes('=') ? '' : first;
 }
 
 /** Clients by name and node, each once. */

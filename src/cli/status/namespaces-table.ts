@@ -9,11 +9,8 @@ interface NamespacesOfNode {
   readonly clients?: Pick<ClientsReport, 'namespaces'> | undefined;
 }
 
-/** Columns that a narrow terminal does without, the first to go first. */
-export const NAMESPACE_COLUMNS: FittedTable = {
-  optional: ['layout', 'fingerprint', 'tag', 'dtype', 'ranks'],
-  rightColumns: new Set(['clients']),
-};
+/** Columns that a narrow terminal may do without, the first to go first. */
+const OPTIONAL_COLUMNS = ['layout', 'fingerprint', 'tag', 'dtype', 'ranks'];
 /** Characters of a digest that are shown; --json has all. */
 const SHOWN_DIGEST_CHARACTERS = 8;
 
@@ -35,6 +32,14 @@ export function clusterNamespaces(nodes: readonly NamespacesOfNode[]): ClusterNa
   return [...byDigest.values()].sort(
     (a, b) => compareNames(a.model_name, b.model_name) || compareNames(a.digest, b.digest),
   );
+}
+
+/** How the table of these rows is fitted: no column is left out that tells two namespaces of one model apart. */
+export function namespaceColumns(rows: readonly Readonly<Record<string, string>>[]): FittedTable {
+  const firstOf = new Map<string | undefined, Readonly<Record<string, string>>>();
+  for (const row of rows) if (!firstOf.has(row.model)) firstOf.set(row.model, row);
+  const isAlike = (name: string): boolean => rows.every((row) => row[name] === firstOf.get(row.model)?.[name]);
+  return { optional: OPTIONAL_COLUMNS.filter(isAlike), rightColumns: new Set(['clients']) };
 }
 
 /** Rows of a table of the namespaces. */

@@ -14,7 +14,7 @@ import {
 import { type Paint, plainPaint, type Tone } from '../../command/terminal.js';
 import type { DepartedNode, DiscoveryReport } from '../../metrics/node-report.js';
 import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
-import { NAMESPACE_COLUMNS, namespaceRows } from './namespaces-table.js';
+import { namespaceColumns, namespaceRows } from './namespaces-table.js';
 import { QUOTA_COLUMNS, quotaRows } from './quotas-table.js';
 import { differenceText } from './setting-differences.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
@@ -82,7 +82,7 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   const clients = isBrief ? [] : clientRows(nodes);
   if (clients.length > 0) parts.push(fitTable(clients, columns, CLIENT_COLUMNS));
   const namespaces = isBrief ? [] : namespaceRows(result.namespaces);
-  if (namespaces.length > 0) parts.push(fitTable(namespaces, columns, NAMESPACE_COLUMNS));
+  if (namespaces.length > 0) parts.push(fitTable(namespaces, columns, namespaceColumns(namespaces)));
   const namesOf = (nodeIds: readonly string[]): string =>
     nodeIds.length === nodes.length && nodes.length > 1 ? 'all nodes' : nodeIds.join(', ');
   const notes = [...remarks(nodes)].map(([text, nodeIds]) => `${namesOf(nodeIds)}: ${text}`);

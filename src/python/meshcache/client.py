@@ -57,6 +57,9 @@ class Client:
     ValueError and subclasses of `meshcache.Error`. A node that is not there, freezes or restarts is no such mistake.
     """
 
+    #: Also for one that was not made, because its arguments were wrong.
+    _closed = True
+
     def __init__(
         self,
         socket: str | os.PathLike[str] | None = None,
@@ -88,7 +91,6 @@ class Client:
         on_fingerprint   called, in a thread of its own, when somebody tells this client the fingerprint of its weights (`meshcache
                          fingerprint`); None: the client switches to it by itself, as with `set_fingerprint`
         """
-        self._closed = True
         self._settings = Settings(
             socket=default_socket() if socket is None else os.fspath(socket),
             namespace=Namespace.of(namespace),

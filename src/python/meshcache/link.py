@@ -297,6 +297,10 @@ class Link:
         also = " (the node has restarted)" if restarted else ""
         # How pages go is said of each region when it is registered: without regions it is not known.
         log.info("%s to node %s at %s%s", what, hello.node_id, self._settings.socket, also)
+        if self._settings.mode == "staged" and not attachment.may_stage:
+            log.warning(
+                "pages go bytes, and not staged as asked for: the node gives no staging memory, which needs its native addon"
+            )
         if self._boot_token:
             self._counters.add("reconnects")
         self._boot_token = hello.boot_token

@@ -32,9 +32,9 @@ class LateCalls:
         if seconds < _SHARE * allowed:
             return
         of = "" if keys is None else f" of {keys} key{'' if keys == 1 else 's'}"
+        rest = "the rest are not set" if name.startswith("set") else "the rest are misses"
         self._complaints.log(
-            name,
-            f"{name}{of} has taken {seconds:.2f} s and ran into its deadline of {allowed:g} s: the rest are misses",
+            name, f"{name}{of} has taken {seconds:.2f} s and ran into its deadline of {allowed:g} s: {rest}"
         )
 
 
