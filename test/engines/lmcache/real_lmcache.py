@@ -38,6 +38,28 @@ _request_ids = itertools.count(1)
 _instance_ids = itertools.count(os.getpid() << 16)
 
 
+def end_events_first() -> None:
+    """Has a client of LMCache end the events of its socket before it closes what listens for them.
+
+    LMCache 0.5.6 closes the listener first. If the server ends before the socket is closed, too, the thread that does ZeroMQ's input and output waits for
+    ever to tell the listener, and no socket of the process works any more.
+    """
+    try:
+        from lmcache.v1.multiprocess.transport.zmq_impl import mq
+    except ModuleNotFoundError:
+        return
+    unregister = mq.ClientPollingLoop.unregister
+
+    def unregister_and_end(loop: Any, client: Any) -> None:
+        unregister(loop, client)
+        client.socket.disable_monitor()
+
+    mq.ClientPollingLoop.unregister = unregister_and_end
+
+
+end_events_first()
+
+
 def version() -> tuple[int, ...]:
     """The release of LMCache."""
     from importlib.metadata import version as version_of
