@@ -568,6 +568,9 @@ class Life(NodeTest):
             os.symlink(f"{folder}-moved", folder)
             with self.assertRaisesRegex(NotAvailable, "meshcache is not a folder; remove it, or name the socket"):
                 Client(required=True, **use)
+            with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": os.path.join(self.path, "no folder")}):
+                with self.assertRaisesRegex(NotAvailable, "Not a directory"):
+                    Client(required=True, **use)
             # Nobody else may write into its place: whatever is there is the user's own.
             os.chmod(place, 0o755)
             Client(required=True, **use).close()

@@ -80,7 +80,8 @@ def distrust_of(path: str) -> str:
         return ""
     try:
         parent, found = os.stat(os.path.dirname(folder)), os.lstat(folder)
-    except FileNotFoundError:
+    except OSError:
+        # Nor can a socket there be connected to, which says why.
         return ""
     user = os.geteuid()
     own = (user, 0)
