@@ -278,7 +278,7 @@ export class NodeLink {
 /** Throws an `Error` for a path at which another user may listen. */
 function connectTo({ path, env }: NodeLinkParts): Connection {
   const distrust = distrustOf(path, ownRuntimeFolder());
-  if (distrust !== '') throw new Error(`${distrust}; remove it, or name the socket of a node that you trust`);
+  if (distrust !== '') throw new Error(`${distrust}; remove it, or name a socket in another folder`);
   return env.network.connect({ path });
 }
 

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, renameSync, type Stats, unlinkSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import type { Environment } from '../base/environment/environment.js';
@@ -79,23 +79,7 @@ async function takePath(key: string, path: string, env: ProbeEnvironment): Promi
     throw new ConfigError(`configuration key "${key}": ${path} is there and is no socket; choose another path`);
   }
   if (await isAnswering(path, env)) throw new SocketTakenError(key, path);
-  removeOnly(found, path, key);
-}
-
-/** Removes the socket that was `found` at the path, and not one that another node has put there since. */
-function removeOnly(found: Stats, path: string, key: string): void {
-  const aside = `${path}.${process.pid}`;
-  try {
-    renameSync(path, aside);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
-    throw error;
-  }
-  if (lstatSync(aside).ino !== found.ino) {
-    renameSync(aside, path);
-    throw new SocketTakenError(key, path);
-  }
-  unlinkSync(aside);
+  unlinkSync(path);
 }
 
 function bind(server: Server, path: string, onError: (error: Error) => void): Promise<void> {

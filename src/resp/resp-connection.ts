@@ -177,11 +177,11 @@ export class RespConnection {
   #onCommand(args: RespArgument[]): void {
     this.#cancelCommandTimer?.();
     this.#cancelCommandTimer = undefined;
+    if (HTTP_WORDS.has(wordOf(args[0]))) throw new ProtocolError('this is a port for Redis clients, and this is HTTP');
     const grants = this.#grants;
     const bytes = WaitingCommands.bytesOf(args, this.#grantedBytes);
     this.#grants = [];
     this.#grantedBytes = 0;
-    if (HTTP_WORDS.has(wordOf(args[0]))) throw new ProtocolError('this is a port for Redis clients, and this is HTTP');
     const spec = commandOf(args);
     const command = typeof spec === 'string' ? spec : { spec, args: args.slice(1) };
     const giveBack = (): void => {

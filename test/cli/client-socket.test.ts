@@ -58,26 +58,23 @@ test.serial('client socket: nodes of one run-time folder have one each, and leav
   for (const path of paths) t.false(existsSync(path) || existsSync(`${path}.fds`), path);
 });
 
-test.serial(
-  'client socket: nodes that start at one instant have one each, also where one that was killed had its own',
-  async (t) => {
-    const folder = folderFor(t);
-    const env = { XDG_RUNTIME_DIR: folder };
-    const killed = await startNode(t, [], env);
-    await killed.end('SIGKILL');
-    const nodes = await Promise.all(Array.from({ length: 5 }, () => startNode(t, [], env)));
-    const paths = nodes.map(({ ready }) => ready.client_socket);
-    const expected = ['node.sock', 'node-2.sock', 'node-3.sock', 'node-4.sock', 'node-5.sock'];
-    t.deepEqual([...paths].sort(), expected.map((name) => join(folder, 'meshcache', name)).sort());
-    for (const [i, path] of paths.entries()) {
-      const client = await AttachedClient.attach(path, 'engine');
-      t.teardown(() => client.close());
-      t.deepEqual(await client.set({ [`page ${i}`]: content(i, 1000) }), [true]);
-    }
-    for (const node of nodes) t.is((await node.end('SIGTERM')).status, 0);
-    t.deepEqual(readdirSync(join(folder, 'meshcache')), []);
-  },
-);
+test.serial('client socket: nodes that start at one instant have one each', async (t) => {
+  const folder = folderFor(t);
+  const env = { XDG_RUNTIME_DIR: folder };
+  const killed = await startNode(t, [], env);
+  await killed.end('SIGKILL');
+  const nodes = await Promise.all(Array.from({ length: 5 }, () => startNode(t, [], env)));
+  const paths = nodes.map(({ ready }) => ready.client_socket);
+  const expected = ['node.sock', 'node-2.sock', 'node-3.sock', 'node-4.sock', 'node-5.sock'];
+  t.deepEqual([...paths].sort(), expected.map((name) => join(folder, 'meshcache', name)).sort());
+  for (const [i, path] of paths.entries()) {
+    const client = await AttachedClient.attach(path, 'engine');
+    t.teardown(() => client.close());
+    t.deepEqual(await client.set({ [`page ${i}`]: content(i, 1000) }), [true]);
+  }
+  for (const node of nodes) t.is((await node.end('SIGTERM')).status, 0);
+  t.deepEqual(readdirSync(join(folder, 'meshcache')), []);
+});
 
 test.serial('client socket: the option, the configuration or nobody says where it is', async (t) => {
   const folder = folderFor(t);

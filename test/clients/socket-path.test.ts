@@ -76,7 +76,7 @@ test.serial(
       t.true(trusted.isConnected);
       chmodSync(own, 0o777);
       await t.throwsAsync(MeshCacheClient.connect({ required: true }), {
-        message: /other users may write into .*\/meshcache; .* remove it, or name the socket of a node that you trust/,
+        message: /other users may write into .*\/meshcache; .* remove it, or name a socket in another folder/,
       });
       if (isRoot) {
         chmodSync(own, 0o755);

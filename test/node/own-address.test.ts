@@ -45,14 +45,17 @@ test('own address: a name that nobody knows, and no route, name the key', async 
 });
 
 test('own address: a configured name that is loopback here is not one that others reach', async (t) => {
-  const alias = (addresses: readonly HostAddress[]) => hostWith(['127.0.1.1'], addresses);
+  const alias = (addresses: readonly HostAddress[]) => ({ ...hostWith(['127.0.1.1'], addresses), name: 'debian' });
   t.is(await reachableName('debian', alias([LOOPBACK, LAN])), '10.0.0.7');
   t.is(await reachableName('debian', alias([LOOPBACK])), 'debian', 'a machine without a network');
-  for (const name of ['127.0.0.1', '127.0.0.9', '::1', 'localhost']) {
-    t.is(await reachableName(name, hostWith(['127.0.0.1'], [LOOPBACK, LAN])), name, 'what was asked for');
+  t.is(await reachableName('debian.example', alias([LOOPBACK, LAN])), '10.0.0.7');
+  for (const name of ['127.0.0.1', '::1', 'localhost', 'ip6-localhost', 'a.localhost', 'private']) {
+    t.is(await reachableName(name, alias([LOOPBACK, LAN])), name, 'what was asked for');
   }
-  t.is(await reachableName('known', hostWith(['127.0.1.1', '10.0.0.7'], [LOOPBACK, LAN])), 'known');
-  t.is(await reachableName('unknown', hostWith([], [LOOPBACK, LAN])), 'unknown');
+  const own = (resolved: readonly string[]) => ({ ...hostWith(resolved, [LOOPBACK, LAN]), name: 'own.example' });
+  t.is(await reachableName('own', own(['127.0.1.1', '10.0.0.7'])), 'own');
+  t.is(await reachableName('own', own(['127.0.1.1'])), '10.0.0.7');
+  t.is(await reachableName('own', own([])), 'own');
 });
 
 test('own address: of several addresses the first one with a route counts', async (t) => {

@@ -566,7 +566,9 @@ class Life(NodeTest):
                 os.chown(folder, 0, 0)
             os.rename(folder, f"{folder}-moved")
             os.symlink(f"{folder}-moved", folder)
-            with self.assertRaisesRegex(NotAvailable, "meshcache is not a folder; remove it, or name the socket"):
+            with self.assertRaisesRegex(
+                NotAvailable, "meshcache is not a folder; remove it, or name a socket in another folder"
+            ):
                 Client(required=True, **use)
             with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": os.path.join(self.path, "no folder")}):
                 with self.assertRaisesRegex(NotAvailable, "Not a directory"):

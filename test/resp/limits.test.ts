@@ -68,6 +68,17 @@ test('resp limits: what a browser sends as HTTP has no command of it carried out
   t.is(store.calls.length, 0);
 });
 
+test('resp limits: HTTP with a large argument gives its memory back', async (t) => {
+  const large = 2 ** 20;
+  const { connect } = await startDoor(t, { argumentsBudgetBytes: large });
+  const head = Buffer.from(`*2\r\n$4\r\nPOST\r\n$${large}\r\n`);
+  for (let i = 0; i < 3; i++) {
+    const client = await connect();
+    client.send(Buffer.concat([head, Buffer.alloc(large), Buffer.from('\r\n')]));
+    t.true((await client.rest()).toString().startsWith('-ERR this is a port for Redis clients'));
+  }
+});
+
 test('resp limits: a connection beyond the limit is told and ended, and one that ends makes room', async (t) => {
   const { connect, server, env } = await startDoor(t, { connectionsMaxCount: 2 });
   const [first] = [await connect(), await connect()];

@@ -82,12 +82,21 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
     return [{ subject, state: 'problem', detail, advice }];
   }
   const detail = config.localHostname === undefined ? `${host}, which is on the route to discovery` : host;
+  const own: Finding =
+    config.localHostname === undefined || config.localHostname === host
+      ? { subject, state: 'ok', detail }
+      : {
+          subject,
+          state: 'warning',
+          detail: `local_hostname ${JSON.stringify(config.localHostname)} is loopback on this host; ${host} is taken`,
+          advice: 'set local_hostname to the address that the other nodes reach',
+        };
   const ports = [
     ['control_port', config.controlPort],
     ['tcp_port', config.tcpPort],
   ] as const;
   const findings = await Promise.all(ports.map(([key, port]) => checkPort(key, { host, port })));
-  return [{ subject, state: 'ok', detail }, ...findings.flat(), ...(await checkClashes(config))];
+  return [own, ...findings.flat(), ...(await checkClashes(config))];
 }
 
 /** The addresses on the way to discovery, as a node chooses its own by them. Throws if a source names none. */

@@ -73,7 +73,12 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
   const { waitJoined } = options;
   const joinEndMs =
     typeof waitJoined === 'number' ? context.clock.nowMs() + 1000 * waitJoined : Number.POSITIVE_INFINITY;
-  const starting = createStore(configuration, () => withClientSocket(given, options.clientSocket));
+  const starting = createStore(configuration, async () => {
+    if (context.signal.aborted) return configuration;
+    const other = await withClientSocket(given, options.clientSocket);
+    for (const warning of other.warnings.slice(configuration.warnings.length)) context.warn(warning);
+    return other;
+  });
   const manager = new ServiceManager(process.env, defaultLogger());
   const isOver = aborted(context.signal);
   let failure: unknown;

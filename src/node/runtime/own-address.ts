@@ -34,13 +34,13 @@ async function addressTowards(target: Endpoint, host: Host): Promise<string> {
 }
 
 /**
- * What a node with the configured `local_hostname` is reached at by others: that name, unless it means loopback here (Debian has 127.0.1.1 for a
- * machine's own name in /etc/hosts), where the node would listen for itself alone. Then an address of this machine, if it has one beyond loopback.
+ * What a node with the configured `local_hostname` is reached at by others: that name, unless it is the machine's own and means loopback here (Debian
+ * has 127.0.1.1 for it in /etc/hosts), where the node would listen for itself alone. Then an address of this machine, if it has one beyond loopback.
  */
 export async function reachableName(name: string, host: Host): Promise<string> {
-  if (isLoopbackAddress(name) || name === 'localhost') return name;
+  if (name !== host.name && !host.name.startsWith(`${name}.`) && !name.startsWith(`${host.name}.`)) return name;
   const addresses = await host.resolve(name);
-  if (addresses.length === 0 || !addresses.every(isLoopbackAddress)) return name;
+  if (name === 'localhost' || addresses.length === 0 || !addresses.every(isLoopbackAddress)) return name;
   return addressBeyondLoopback(host) ?? name;
 }
 

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from time import monotonic
+from typing import Final
 
 from ._memory.region import Region
 from ._memory.staging import Staging
@@ -18,6 +19,10 @@ from ._wire.node_process import NodeProcess
 from ._wire.protocol import Hello, Violation
 from .settings import Settings, distrust_of
 
+
+#: Of Linux; an interpreter that was built for an old libc does not name them.
+_F_GET_SEALS: Final = 1034
+_F_SEAL_SHRINK: Final = 2
 
 #: Instead of a status: nobody is at the socket of descriptors; whoever is has not answered in time.
 UNREACHABLE, LATE = -1, -2
@@ -62,7 +67,7 @@ class Attachment:
         deadline = monotonic() + settings.connect_timeout
         distrust = distrust_of(settings.socket)
         if distrust:
-            raise AttachError(f"{distrust}; remove it, or name the socket of a node that you trust")
+            raise AttachError(f"{distrust}; remove it, or name a socket in another folder")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(settings.connect_timeout)
@@ -167,13 +172,15 @@ class Attachment:
             self._is_staging_refused = status not in (protocol.DONE, LATE)
             if descriptor is None:
                 return False
-            try:
-                if status == protocol.DONE and 0 < length <= wanted and _stays(descriptor, length):
+            if status == protocol.DONE and 0 < length <= wanted and _stays(descriptor, length):
+                try:
                     self.staging = Staging(descriptor, length)
-                    return True
-            except (OSError, ValueError):
-                return False
+                except (OSError, ValueError):
+                    return False
+                return True
             os.close(descriptor)
+            # The node would give the same again.
+            self._is_staging_refused = True
         return self.staging is not None
 
     def _add_direct(self, region: Region, deadline: float) -> str:
@@ -245,10 +252,11 @@ class Attachment:
 
 def _stays(descriptor: int, length: int) -> bool:
     """Whether the file has so many bytes, and nobody can cut it short: touching what is gone would end this process."""
-    return (
-        bool(fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
-        and os.fstat(descriptor).st_size >= length
-    )
+    try:
+        is_sealed = bool(fcntl.fcntl(descriptor, _F_GET_SEALS) & _F_SEAL_SHRINK)
+    except OSError:
+        return False
+    return is_sealed and os.fstat(descriptor).st_size >= length
 
 
 def _receive(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
