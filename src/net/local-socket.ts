@@ -9,6 +9,9 @@ import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../base/limits.js';
 /** Milliseconds to wait for a node at its socket before it counts as crashed. */
 const PROBE_TIMEOUT_MS = 1_000;
 
+/** Milliseconds between two probes of a socket that nobody listens at. */
+const PROBE_PAUSE_MS = 250;
+
 /** Another node serves at the path of a socket. */
 export class SocketTakenError extends ConfigError {
   constructor(key: string, path: string, options?: ErrorOptions) {
@@ -106,8 +109,17 @@ function makeFolder(path: string): void {
   }
 }
 
-/** Whether somebody accepts connections at a socket. A socket that does not answer at all counts as well. */
-export function isAnswering(path: string, { network, clock }: ProbeEnvironment): Promise<boolean> {
+/**
+ * Whether somebody accepts connections at a socket. One that does not answer at all counts as well. A node that has made its socket listens only a moment
+ * later: whether nobody is there is asked twice.
+ */
+export async function isAnswering(path: string, env: ProbeEnvironment): Promise<boolean> {
+  if (await accepts(path, env)) return true;
+  await new Promise<void>((resolve) => env.clock.after(PROBE_PAUSE_MS, resolve, { keepAlive: true }));
+  return accepts(path, env);
+}
+
+function accepts(path: string, { network, clock }: ProbeEnvironment): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = network.connect({ path });
     const end = (isThere: boolean): void => {
