@@ -33,7 +33,7 @@ export function meantName(near: string | undefined): string {
 }
 
 /** Levenshtein distance: the number of letters to add, drop or replace to turn one word into the other. */
-export function editDistance(a: string, b: string): number {
+function editDistance(a: string, b: string): number {
   let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {
     const row = [i];

@@ -38,9 +38,10 @@ async function addressTowards(target: Endpoint, host: Host): Promise<string> {
  * has 127.0.1.1 for it in /etc/hosts), where the node would listen for itself alone. Then an address of this machine, if it has one beyond loopback.
  */
 export async function reachableName(name: string, host: Host): Promise<string> {
-  if (name !== host.name && !host.name.startsWith(`${name}.`) && !name.startsWith(`${host.name}.`)) return name;
+  const isOwn = name === host.name || host.name.startsWith(`${name}.`) || name.startsWith(`${host.name}.`);
+  if (!isOwn || name === 'localhost') return name;
   const addresses = await host.resolve(name);
-  if (name === 'localhost' || addresses.length === 0 || !addresses.every(isLoopbackAddress)) return name;
+  if (addresses.length === 0 || !addresses.every(isLoopbackAddress)) return name;
   return addressBeyondLoopback(host) ?? name;
 }
 
