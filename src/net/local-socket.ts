@@ -1,4 +1,14 @@
-import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
+import {
+  type BigIntStats,
+  chmodSync,
+  chownSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  renameSync,
+  unlinkSync,
+} from 'node:fs';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import type { Environment } from '../base/environment/environment.js';
@@ -76,13 +86,37 @@ export async function orConfigError(key: string, path: string, step: () => Promi
 
 /** Removes the socket of a node that crashed; that of a running node is not touched. */
 async function takePath(key: string, path: string, env: ProbeEnvironment): Promise<void> {
-  const found = lstatSync(path, { throwIfNoEntry: false });
+  const found = statusOf(path);
   if (found === undefined) return;
   if (!found.isSocket()) {
     throw new ConfigError(`configuration key "${key}": ${path} is there and is no socket; choose another path`);
   }
-  if (await isAnswering(path, env)) throw new SocketTakenError(key, path);
-  unlinkSync(path);
+  if ((await isAnswering(path, env)) || !removeDead(path, found)) throw new SocketTakenError(key, path);
+}
+
+/**
+ * Removes the socket at a path if it is still the one that was found; false: another node has taken the path meanwhile. Nobody else can have it
+ * between the look and the act: it is moved first, looked at once more, and put back if it is another one.
+ */
+function removeDead(path: string, found: BigIntStats): boolean {
+  const present = statusOf(path);
+  if (present === undefined) return true;
+  if (!isSame(present, found)) return false;
+  const moved = `${path}.${process.pid}`;
+  renameSync(path, moved);
+  const isDead = isSame(lstatSync(moved, { bigint: true }), found);
+  if (!isDead) linkSync(moved, path);
+  unlinkSync(moved);
+  return isDead;
+}
+
+function statusOf(path: string): BigIntStats | undefined {
+  return lstatSync(path, { bigint: true, throwIfNoEntry: false });
+}
+
+/** File systems give the number of a removed file to the next one. A socket that got it meanwhile is younger, by the pause between two probes. */
+function isSame(one: BigIntStats, other: BigIntStats): boolean {
+  return one.ino === other.ino && one.dev === other.dev && one.mtimeNs === other.mtimeNs;
 }
 
 function bind(server: Server, path: string, onError: (error: Error) => void): Promise<void> {
