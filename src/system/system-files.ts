@@ -29,6 +29,8 @@ import {
 const STAT_BLOCK_BYTES = 512;
 const PERMISSION_BITS = 0o7777;
 const FOLDER_MODE = 0o700;
+const ROOT_UID = 0;
+const REPLACE = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW;
 /** Flag for direct I/O; undefined on systems without it. */
 const O_DIRECT = constants.O_DIRECT as number | undefined;
 
@@ -39,7 +41,7 @@ export const systemFiles: Files = {
   },
   readFile: (path) => readFile(path),
   readFileSync: (path) => readFileSync(path),
-  writeFile: (path, bytes) => writeFile(path, bytes),
+  writeFile: (path, bytes) => writeFile(path, bytes, { flag: REPLACE }),
   status: async (path) => statusOf(await stat(path)),
   statusSync: (path) => statusOf(statSync(path)),
   async freeBytes(path) {
@@ -110,7 +112,8 @@ class SystemFile implements OpenFile {
 }
 
 function flagsOf(path: string, options: OpenOptions): number {
-  let flags = options.write ? constants.O_RDWR : constants.O_RDONLY;
+  // Somebody who may write to the folder could have put a link there, to a file that only this user may write.
+  let flags = options.write ? constants.O_RDWR | constants.O_NOFOLLOW : constants.O_RDONLY;
   if (options.create) flags |= constants.O_CREAT;
   if (options.exclusive) flags |= constants.O_EXCL;
   if (options.truncate) flags |= constants.O_TRUNC;
@@ -127,7 +130,7 @@ function statusOf(stats: Stats): FileStatus {
     mode: stats.mode & PERMISSION_BITS,
     isFile: stats.isFile(),
     isDirectory: stats.isDirectory(),
-    isOwn: process.geteuid === undefined ? undefined : stats.uid === process.geteuid(),
+    isForeign: stats.uid !== ROOT_UID && stats.uid !== process.geteuid?.(),
   };
 }
 

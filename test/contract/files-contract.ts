@@ -200,6 +200,10 @@ export function filesContract(test: TestFn, name: string, begin: (t: ExecutionCo
     await files.symlink(file, link);
     t.true((await files.status(link)).isFile);
     t.is((await files.readFile(link)).toString(), 'file');
+    // Whoever may write to a folder could have put a link there, to a file that only this user may write.
+    await fails(t, 'ELOOP', () => files.writeFile(link, 'other'));
+    await fails(t, 'ELOOP', () => files.open(link, { write: true }));
+    await fails(t, 'ELOOP', () => files.open(link, { write: true, create: true }));
     await files.rm(link);
     t.is((await files.readFile(file)).toString(), 'file');
 

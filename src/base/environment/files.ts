@@ -1,4 +1,4 @@
-/** How to open a file. Without options it is opened for reading and must exist. */
+/** How to open a file. Without options it is opened for reading and must exist. A file that is opened for writing is never the target of a link: ELOOP. */
 export interface OpenOptions {
   /** Opens the file for reading and writing. */
   readonly write?: boolean;
@@ -24,8 +24,8 @@ export interface FileStatus {
   readonly mode: number;
   readonly isFile: boolean;
   readonly isDirectory: boolean;
-  /** Whether it belongs to the user of this process; undefined: unknown. */
-  readonly isOwn?: boolean | undefined;
+  /** Whether it belongs to a user other than root and that of this process. */
+  readonly isForeign: boolean;
 }
 
 /**
@@ -67,7 +67,7 @@ export interface Files {
   readFileSync(path: string): Buffer;
   /** The status of a path, synchronously. */
   statusSync(path: string): FileStatus;
-  /** Replaces the content of the file, or creates it. */
+  /** Replaces the content of the file, or creates it. ELOOP for a symbolic link. */
   writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
   /** The status of a path; symbolic links are followed. */
   status(path: string): Promise<FileStatus>;

@@ -17,6 +17,7 @@ import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOpt
 import { alignedUp } from '../page-file/alignment.js';
 import { PageFile } from '../page-file/page-file.js';
 import { DirectoryLock, LOCK_FOLDER } from './directory-lock.js';
+import { distrustOfFolder } from './own-folder.js';
 import { StartFile } from './start-file.js';
 
 const FORMAT = 1;
@@ -83,14 +84,13 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
     );
   }
   const made: string[] = [];
-  await makeFolder(path, env.files, made).catch((cause: unknown) => {
-    throw new DiskError(
-      `disk tier: ${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`,
-      {
-        cause,
-      },
-    );
-  });
+  const distrust = await makeFolder(path, env.files, made)
+    .then(async () => distrustOfFolder(path, await env.files.status(path)))
+    .catch((cause: unknown) => {
+      const reason = `${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`;
+      throw new DiskError(`disk tier: ${reason}`, { cause });
+    });
+  if (distrust !== '') throw new DiskError(`disk tier: ${distrust}`);
   let lock: DirectoryLock | undefined;
   try {
     lock = await DirectoryLock.acquire(path, { nodeId, env });
@@ -113,7 +113,7 @@ async function makeFolder(path: string, files: Files, made: string[]): Promise<v
     made.push(path);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === 'EEXIST' && (await files.status(path)).isDirectory) return;
+    if (code === 'EEXIST') return;
     if (code !== 'ENOENT' || dirname(path) === path) throw error;
     await makeFolder(dirname(path), files, made);
     await files.mkdir(path);
@@ -269,6 +269,11 @@ function ifMissing(error: unknown): null {
 /** Whether the file exists. Throws `JournalDamage` if something else has its name. */
 async function hasFile(path: string, name: string, files: Files): Promise<boolean> {
   const found = await files.status(join(path, name)).catch(ifMissing);
+  if (found?.isForeign) {
+    throw new DiskError(
+      `${join(path, name)} belongs to another user; choose an empty folder of this user, or remove it`,
+    );
+  }
   if (found !== null && !found.isFile) throw new JournalDamage(`${name} is not a file`);
   return found !== null;
 }

@@ -4,6 +4,7 @@ import type { FileStatus, Files, OpenFile } from '../../base/environment/files.j
 import { ConfigError, DiskError } from '../../base/errors.js';
 import { formatSize } from '../../base/sizes.js';
 import { DirectoryLock } from '../../disk/folder/directory-lock.js';
+import { distrustOfFolder } from '../../disk/folder/own-folder.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { loadNative } from '../../native/addon/loader.js';
 import { Cells, type CellsState, poolIndexBytes, readState } from '../../pool/kept/cells.js';
@@ -12,7 +13,6 @@ export const PAGES_FILE = 'pages';
 export const INDEX_FILE = 'index';
 /** Only the user of the node may read or write the files. */
 const FILE_MODE = 0o600;
-const WRITABLE_BY_OTHERS = 0o022;
 /** Least size of a huge page: sizes of the index are multiples of it, so that it may be on hugetlbfs. */
 const INDEX_UNIT_BYTES = 2 * 2 ** 20;
 /** Bytes of an index that are read before it is mapped. */
@@ -79,13 +79,8 @@ async function makeFolder(path: string, files: Files): Promise<void> {
   await files.mkdir(path, { recursive: true }).catch((cause: Error) => {
     throw refusal(`${path} cannot be made: ${cause.message}; choose a folder that this user may write`, cause);
   });
-  const { isDirectory, isOwn, mode } = await files.status(path);
-  if (!isDirectory) throw refusal(`${path} is no folder; give the path of one, which may be missing`);
-  if (isOwn === false || (mode & WRITABLE_BY_OTHERS) !== 0) {
-    throw refusal(
-      `${path} belongs to another user, or others may write to it; give a folder of this user, such as ${join(path, 'pool')}`,
-    );
-  }
+  const distrust = distrustOfFolder(path, await files.status(path));
+  if (distrust !== '') throw refusal(distrust);
 }
 
 async function openFiles(options: PoolFolderOptions, closing: (() => void)[]): Promise<Omit<PoolFolder, 'close'>> {
@@ -176,7 +171,7 @@ async function refuseForeign(
     [INDEX_FILE, index],
     [PAGES_FILE, pages],
   ] as const) {
-    if (status === null || (status.isFile && status.isOwn !== false)) continue;
+    if (status === null || (status.isFile && !status.isForeign)) continue;
     throw refusal(`${join(path, name)} is no file of this user; remove it, or choose another folder`);
   }
   const state = index === null ? 'empty' : readState(await firstBytes(join(path, INDEX_FILE), env.files));

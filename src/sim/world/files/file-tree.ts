@@ -159,12 +159,12 @@ export function statusOf(inode: Inode): FileStatus {
       ? [inode.content.sizeBytes, inode.content.allocatedBytes]
       : [kind === 'directory' ? DIRECTORY_BYTES : 0, 0];
   const mode = kind === 'file' || kind === 'directory' ? inode.mode : DIRECTORY_MODE;
-  const kinds = { isFile: kind === 'file', isDirectory: kind === 'directory' };
+  const kinds = { isFile: kind === 'file', isDirectory: kind === 'directory', isForeign: false };
   return { sizeBytes, allocatedBytes, mode, ...kinds };
 }
 
 function emptyDirectory(): DirectoryInode {
-  return { kind: 'directory', mode: 0o777, entries: new Map() };
+  return { kind: 'directory', mode: 0o755, entries: new Map() };
 }
 
 /** The names of a path, without empty ones and `.`. */

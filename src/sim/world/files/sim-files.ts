@@ -229,7 +229,8 @@ export class SimFiles implements Files {
     const { write = false, create = false, exclusive = false, truncate = false, directory = false } = options;
     const { tree, nowMs } = this.disk;
     if (create && exclusive && tree.place(path, 'open').inode !== undefined) throw fileError('EEXIST', 'open', path);
-    const place = tree.place(path, 'open', { follows: true });
+    const place = tree.place(path, 'open', { follows: !write });
+    if (place.inode?.kind === 'link') throw fileError('ELOOP', 'open', path);
     const inode = place.inode ?? (create ? this.#makeFile(place, path, options.mode) : undefined);
     if (inode === undefined) throw fileError('ENOENT', 'open', path);
     if (inode.kind === 'directory') {
