@@ -22,6 +22,9 @@ const entries = {
   'bench-peer': 'src/bench/peer.ts',
 };
 
+/** Packages whose code is part of the bundles, because they would bring others that run programs when they are installed. */
+const bundled = ['msgpackr/pack', 'msgpackr/unpack'];
+
 /** Packages that benchmarks compare with where a user has installed them. */
 const contenders = ['hashring', 'ioredis', 'lmdb'];
 
@@ -31,6 +34,8 @@ const common = {
   platform: 'node',
   target: 'node20.19',
   packages: 'external',
+  // What begins with a dot is no package.
+  alias: Object.fromEntries(bundled.map((name) => [name, `./node_modules/${name}.js`])),
   splitting: true,
   sourcemap: true,
   chunkNames: 'chunk-[hash]',
@@ -120,10 +125,12 @@ async function commandWithPackages(folder) {
     entryPoints: programs,
     outdir: folder,
   });
-  // A package may lie below another one that needs it in a version of its own.
-  const folders = Object.keys(metafile.inputs).map(
-    (path) => /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0],
-  );
+  return packagesIn(metafile);
+}
+
+/** Folders of the packages whose code is in a bundle. One may lie below another one that needs it in a version of its own. */
+function packagesIn({ inputs }) {
+  const folders = Object.keys(inputs).map((path) => /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]);
   return [...new Set(folders.filter((folder) => folder !== undefined))].sort();
 }
 
@@ -174,8 +181,9 @@ const steps = {
     // What was built before stays when this fails.
     await build({ ...options, write: false });
     rmSync('build/dist', { recursive: true, force: true });
-    await build(options);
+    const { metafile } = await build({ ...options, metafile: true });
     await compactCore();
+    writeFileSync('build/dist/LICENSE-packages.txt', notices(packagesIn(metafile)));
     writeFileSync('build/dist/dashboard.html', await dashboardPage());
     pythonPackage();
   },

@@ -20,6 +20,10 @@ interface Manifest {
   readonly scripts: Record<string, string>;
 }
 
+interface Lock {
+  readonly packages: Record<string, { readonly dev?: boolean; readonly hasInstallScript?: boolean }>;
+}
+
 let user: User;
 let root: string;
 
@@ -52,11 +56,17 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   t.true(size <= PACKED_MAX_BYTES, `${size} bytes packed`);
   const paths = files.map(({ path }) => path);
   const asked = ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md', 'SECURITY.md', 'build/wasm/meshcache.wasm'];
-  for (const path of [...asked, 'build/dist/cli.js', 'build/dist/dashboard.html', 'build/python/meshcache/_version.py'])
+  for (const path of [
+    ...asked,
+    'build/dist/cli.js',
+    'build/dist/LICENSE-packages.txt',
+    'build/dist/dashboard.html',
+    'build/python/meshcache/_version.py',
+  ])
     t.true(paths.includes(path), path);
   const allowed = [
     /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|CONTRIBUTING\.md|SECURITY\.md)$/,
-    /^build\/dist\/[\w-]+\.(js|html)$/,
+    /^build\/dist\/([\w-]+\.(js|html)|LICENSE-packages\.txt)$/,
     /^build\/types\/(base|client|clients|core|directory|discovery|disk|exports|memory|metrics|native|net|node|objects|pool|resp|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
@@ -135,6 +145,13 @@ test('package: the core is below 108 kB with its module, and loads nothing else'
 test('package: nothing runs when it is installed, and all that it imports is a dependency', async (t) => {
   const { dependencies, scripts } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as Manifest;
   for (const name of ['preinstall', 'install', 'postinstall', 'prepare']) t.false(name in scripts, name);
+  const lock = JSON.parse(await readFile('package-lock.json', 'utf8')) as Lock;
+  const brought = Object.entries(lock.packages).filter(([path, { dev }]) => path !== '' && dev !== true);
+  t.true(brought.length > 0);
+  t.deepEqual(
+    brought.filter(([, { hasInstallScript }]) => hasInstallScript).map(([path]) => path),
+    [],
+  );
   const dist = join(root, 'build/dist');
   // Contenders of benchmarks, which say so when they are not there.
   const optional = ['hashring', 'ioredis', 'lmdb'];
