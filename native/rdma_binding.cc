@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "arguments.h"
 #include "bindings.h"
@@ -96,6 +97,12 @@ Token token_of(const Napi::Value& value) {
   return token;
 }
 
+std::vector<Token> tokens_of(const Napi::Array& array) {
+  std::vector<Token> tokens;
+  for (uint32_t i = 0; i < array.Length(); i++) tokens.push_back(token_of(array.Get(i)));
+  return tokens;
+}
+
 EngineOptions engine_options(const Napi::Value& value) {
   if (!value.IsObject()) wrong_argument(value.Env(), "options must be an object");
   const Napi::Object object = value.As<Napi::Object>();
@@ -103,8 +110,7 @@ EngineOptions engine_options(const Napi::Value& value) {
   const Napi::Array rails = array_of(object, "rails");
   if (rails.Length() == 0 || rails.Length() > kMaxRails) wrong_argument(value.Env(), "rails must be 1 to 8");
   for (uint32_t i = 0; i < rails.Length(); i++) options.rails.push_back(rail_options(rails.Get(i)));
-  const Napi::Array tokens = array_of(object, "tokens");
-  for (uint32_t i = 0; i < tokens.Length(); i++) options.tokens.push_back(token_of(tokens.Get(i)));
+  options.tokens = tokens_of(array_of(object, "tokens"));
   options.queue_pairs_per_peer = uint32_of(object, "queuePairsPerPeer");
   options.queue_depth = uint32_of(object, "queueDepth");
   options.read_max_bytes = uint32_of(object, "readMaxBytes");
@@ -141,6 +147,10 @@ Napi::Value create(const Napi::CallbackInfo& info) {
   engine.Set("deregisterMr", Napi::Function::New(env, [session](Info call) { return session->deregister_mr(call); }));
   engine.Set("peer", Napi::Function::New(env, [session](Info call) { return session->peer(call); }));
   engine.Set("submit", Napi::Function::New(env, [session](Info call) { session->submit(call); }));
+  engine.Set("setTokens", Napi::Function::New(env, [session](Info call) {
+    if (!call[0].IsArray()) wrong_argument(call.Env(), "tokens must be an array");
+    session->set_tokens(call.Env(), tokens_of(call[0].As<Napi::Array>()));
+  }));
   engine.Set("stats", Napi::Function::New(env, [session](Info call) { return session->stats(call); }));
   engine.Set("close", Napi::Function::New(env, [session](Info) { session->close(); }));
   return engine;

@@ -212,6 +212,10 @@ void RdmaSession::submit(const Napi::CallbackInfo& info) {
   engine.submit(std::move(batch));
 }
 
+void RdmaSession::set_tokens(Napi::Env env, std::vector<Token> tokens) {
+  live(env, "setTokens").set_tokens(std::move(tokens));
+}
+
 Napi::Value RdmaSession::stats(const Napi::CallbackInfo& info) const {
   const EngineStats s = engine_ != nullptr ? engine_->stats() : last_stats_;
   const uint64_t values[] = {s.read_ops,       s.read_bytes,          s.failed_ops,      s.checksum_failures,

@@ -36,6 +36,7 @@ class RdmaSession : public std::enable_shared_from_this<RdmaSession> {
   Napi::Value deregister_mr(const Napi::CallbackInfo& info);
   Napi::Value peer(const Napi::CallbackInfo& info);
   void submit(const Napi::CallbackInfo& info);
+  void set_tokens(Napi::Env env, std::vector<Token> tokens);
   Napi::Value stats(const Napi::CallbackInfo& info) const;
   void close();
 

@@ -178,6 +178,10 @@ export interface MeshCacheConfigFields extends EtcdSettings, ObjectStoreSettings
   readonly tlsCertFile: string | undefined;
   readonly tlsKeyFile: string | undefined;
   readonly tlsCaFile: string | undefined;
+  /** PEM file of the certificates that the authority has revoked. */
+  readonly tlsCrlFile: string | undefined;
+  /** Names of which a peer's certificate must have one; empty: the authority's signature is enough. */
+  readonly tlsNames: readonly string[];
   /** Shares of the pool and of the disk tier by namespace tag; empty: no quotas. */
   readonly namespaceQuotas: NamespaceQuotas;
   /** Parts of the key space that the host framework does not know by itself. */
@@ -260,6 +264,8 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   tls_cert_file: text('the path of a PEM file', undefined),
   tls_key_file: text('the path of a PEM file', undefined),
   tls_ca_file: text('the path of a PEM file', undefined),
+  tls_crl_file: text('the path of a PEM file', undefined),
+  tls_names: names(),
   namespace: freeText(''),
   dtype: freeText(''),
   layout: freeText(''),
@@ -356,6 +362,8 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly tlsCertFile: string | undefined;
   declare readonly tlsKeyFile: string | undefined;
   declare readonly tlsCaFile: string | undefined;
+  declare readonly tlsCrlFile: string | undefined;
+  declare readonly tlsNames: readonly string[];
   declare readonly namespace: string;
   declare readonly dtype: string;
   declare readonly layout: string;

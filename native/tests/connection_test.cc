@@ -93,6 +93,36 @@ TEST(tokens, "tokens: who has another or none is rejected before there is a queu
   }
 }
 
+TEST(other_tokens, "tokens: others count for connections that are made from then on") {
+  const Token former = token_of(1);
+  const Token later = token_of(100);
+  Fabric fabric(seed);
+  for (int i = 1; i <= 4; i++) fabric.add_device({"d" + std::to_string(i), "10.0.0." + std::to_string(i)});
+  Served served(seed, kBytes);
+  Node owner(fabric, {"10.0.0.1"}, 0, with_tokens({former}));
+  owner.serve(served, 3);
+  const auto read_as = [&](const std::string& address, const Token& token) {
+    Target target(kBytes);
+    Node reader(fabric, {address}, 0, with_tokens({token}));
+    reader.accept(target);
+    const OpStatus status = reader.read_one(whole(reader, owner, served, target));
+    reader.close();
+    return status;
+  };
+  Target kept(kBytes);
+  Node old_reader(fabric, {"10.0.0.2"}, 0, with_tokens({former}));
+  old_reader.accept(kept);
+  CHECK_EQ(old_reader.read_one(whole(old_reader, owner, served, kept)), OpStatus::kOk);
+  CHECK_EQ(read_as("10.0.0.3", later), OpStatus::kRejected);
+  owner.engine->set_tokens({later});
+  CHECK_EQ(read_as("10.0.0.3", later), OpStatus::kOk);
+  CHECK_EQ(read_as("10.0.0.4", former), OpStatus::kRejected);
+  kept.clear();
+  CHECK_EQ(old_reader.read_one(whole(old_reader, owner, served, kept)), OpStatus::kOk);
+  old_reader.close();
+  owner.close();
+}
+
 TEST(accepted_limit, "limits: no more connections are accepted than accepted_max_count, and room is given back") {
   Fabric fabric(seed);
   for (int i = 1; i <= 5; i++) fabric.add_device({"d" + std::to_string(i), "10.0.0." + std::to_string(i)});

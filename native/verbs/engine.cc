@@ -21,6 +21,8 @@ uint32_t Engine::peer(const std::string& host, uint16_t port) { return impl_->pe
 
 void Engine::submit(ReadBatch batch) { impl_->submit(std::move(batch)); }
 
+void Engine::set_tokens(std::vector<Token> tokens) { impl_->set_tokens(std::move(tokens)); }
+
 Report Engine::take_report() { return impl_->take_report(); }
 
 EngineStats Engine::stats() const { return impl_->stats(); }

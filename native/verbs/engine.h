@@ -194,6 +194,7 @@ class Engine {
   bool deregister_mr(uint32_t handle);
   uint32_t peer(const std::string& host, uint16_t port);
   void submit(ReadBatch batch);
+  void set_tokens(std::vector<Token> tokens);  // for connections that are made from then on
   Report take_report();
   EngineStats stats() const;
   void close();

@@ -131,6 +131,10 @@ EngineStats Engine::Impl::stats() const {
           c.stale_ops};
 }
 
+void Engine::Impl::set_tokens(std::vector<Token> tokens) {
+  post([this, tokens = std::move(tokens)] { options_.tokens = tokens; });
+}
+
 void Engine::Impl::close() {
   post([this] { begin_close(); });
 }

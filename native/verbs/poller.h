@@ -33,6 +33,7 @@ class Engine::Impl : public PeerLinks {
   bool deregister_mr(uint32_t handle);
   uint32_t peer(const std::string& host, uint16_t port);
   void submit(ReadBatch batch);
+  void set_tokens(std::vector<Token> tokens);
   Report take_report() { return reporter_.take(); }
   EngineStats stats() const;
   void close();
@@ -114,7 +115,7 @@ class Engine::Impl : public PeerLinks {
   static constexpr int kProbeScratch = kScratchCount;
 
   const VerbsApi& api_;
-  const EngineOptions options_;
+  EngineOptions options_;  // tokens may change, on the poller's thread
   Reporter reporter_;
   const uint64_t engine_id_;
   uint64_t now_ = 0;  // nanoseconds, monotonic; of this turn

@@ -12,7 +12,7 @@ export function readSecretsFile(
   path: string,
   files: Files,
 ): { readonly secrets: ClusterSecrets; readonly isReadableByOthers: boolean } {
-  const subject = `configuration key "cluster_secret_file": ${path}`;
+  const subject = subjectOf(path);
   let bytes: Buffer;
   let mode: number;
   try {
@@ -24,6 +24,12 @@ export function readSecretsFile(
       cause,
     });
   }
+  return { secrets: secretsIn(path, bytes), isReadableByOthers: (mode & READABLE_BY_OTHERS) !== 0 };
+}
+
+/** The secrets in the bytes of the file at `path`. Throws {@link ConfigError} as {@link readSecretsFile} does. */
+export function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
+  const subject = subjectOf(path);
   // Replacement characters would turn different bytes into the same secret.
   if (!isUtf8(bytes))
     throw new ConfigError(`${subject} is no text; allowed is UTF-8, such as the output of openssl rand -hex 32`);
@@ -36,5 +42,9 @@ export function readSecretsFile(
     const allowed = `1 or ${SECRETS_MAX_COUNT} lines of 1 to ${SECRET_MAX_CHARACTERS} characters`;
     throw new ConfigError(`${subject} has ${lines.length} lines that are not empty, allowed are ${allowed}`);
   }
-  return { secrets, isReadableByOthers: (mode & READABLE_BY_OTHERS) !== 0 };
+  return secrets;
+}
+
+function subjectOf(path: string): string {
+  return `configuration key "cluster_secret_file": ${path}`;
 }

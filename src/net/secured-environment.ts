@@ -5,7 +5,7 @@ import { ConfigError } from '../base/errors.js';
 import { SECRET_ADVISED_CHARACTERS } from '../base/limits.js';
 import { AuthFailures } from './auth-failures.js';
 import { readSecretsFile } from './secrets-file.js';
-import { readTlsIdentity } from './tls-files.js';
+import { readTlsIdentity, type TlsFiles } from './tls-files.js';
 
 /** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {
@@ -15,6 +15,8 @@ export interface SecurityConfig {
   readonly tlsCertFile?: string | undefined;
   readonly tlsKeyFile?: string | undefined;
   readonly tlsCaFile?: string | undefined;
+  readonly tlsCrlFile?: string | undefined;
+  readonly tlsNames?: readonly string[];
 }
 
 /**
@@ -39,7 +41,8 @@ export function checkSecurity(config: SecurityConfig): void {
   }
   const files = { tls_cert_file: config.tlsCertFile, tls_key_file: config.tlsKeyFile, tls_ca_file: config.tlsCaFile };
   const missing = Object.entries(files).filter(([, path]) => path === undefined);
-  if (missing.length === 0 || missing.length === Object.keys(files).length) return;
+  const hasMore = config.tlsCrlFile !== undefined || (config.tlsNames ?? []).length > 0;
+  if (missing.length === 0 || (missing.length === Object.keys(files).length && !hasMore)) return;
   const names = missing.map(([key]) => `"${key}"`).join(', ');
   throw new ConfigError(`TLS needs all of ${Object.keys(files).join(', ')}: configuration keys missing: ${names}`);
 }
@@ -75,8 +78,14 @@ function parsedSecrets(given: SecurityConfig['clusterSecret']): ClusterSecrets |
   );
 }
 
-function tlsOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: SecurityConfig, env: Environment): TlsIdentity | undefined {
+function tlsOf(config: SecurityConfig, env: Environment): TlsIdentity | undefined {
+  const paths = tlsFilesOf(config);
+  if (paths === undefined) return undefined;
+  return readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs(), names: config.tlsNames ?? [] });
+}
+
+/** The paths of a configuration that asks for TLS; undefined: it does not. */
+export function tlsFilesOf({ tlsCertFile, tlsKeyFile, tlsCaFile, tlsCrlFile }: SecurityConfig): TlsFiles | undefined {
   if (tlsCertFile === undefined || tlsKeyFile === undefined || tlsCaFile === undefined) return undefined;
-  const paths = { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile };
-  return readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs() });
+  return { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile, crlFile: tlsCrlFile };
 }

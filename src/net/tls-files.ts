@@ -1,29 +1,52 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Files } from '../base/environment/files.js';
-import { TlsIdentity } from '../base/environment/tls-identity.js';
+import { TlsIdentity, type TlsTexts } from '../base/environment/tls-identity.js';
 import { ConfigError } from '../base/errors.js';
+
+const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
 
 /** Paths of PEM files. */
 export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
   readonly caFile: string;
+  readonly crlFile?: string | undefined;
 }
 
 /**
- * Reads the files at `paths` once; new certificates take effect with the next start. `wallMs` is the present time. Throws
- * {@link ConfigError}, which names the key of a file that cannot be read, is no certificate, is not valid now, or does not fit.
+ * Reads the files at `paths`. `wallMs` is the present time; `names` are for the identity. Throws {@link ConfigError}, which names the key of a file that cannot be read, is no
+ * certificate, is not valid now, or does not fit.
  */
 export function readTlsIdentity(
   paths: TlsFiles,
-  { files, wallMs }: { readonly files: Files; readonly wallMs: number },
+  { files, wallMs, names = [] }: { readonly files: Files; readonly wallMs: number; readonly names?: readonly string[] },
 ): TlsIdentity {
-  const cert = readText('tls_cert_file', paths.certFile, files);
-  const key = readText('tls_key_file', paths.keyFile, files);
-  const ca = readText('tls_ca_file', paths.caFile, files);
+  const texts = {
+    cert: readText('tls_cert_file', paths.certFile, files),
+    key: readText('tls_key_file', paths.keyFile, files),
+    ca: readText('tls_ca_file', paths.caFile, files),
+    crl: paths.crlFile === undefined ? undefined : readText('tls_crl_file', paths.crlFile, files),
+    names,
+  };
+  checkTlsTexts(paths, texts, wallMs);
+  return new TlsIdentity(texts);
+}
+
+/** Reads the files at `paths` again, and checks nothing. Rejects with the error of the system. */
+export async function readTlsTexts(paths: TlsFiles, files: Files): Promise<Omit<TlsTexts, 'names'>> {
+  const [cert, key, ca, crl] = await Promise.all(
+    [paths.certFile, paths.keyFile, paths.caFile, paths.crlFile].map(async (path) =>
+      path === undefined ? undefined : (await files.readFile(path)).toString(),
+    ),
+  );
+  return { cert: cert as string, key: key as string, ca: ca as string, crl };
+}
+
+/** Throws {@link ConfigError} as {@link readTlsIdentity} does unless a node can use these texts, which came from the files at `paths`. */
+export function checkTlsTexts(paths: TlsFiles, { cert, key, ca, crl }: TlsTexts, wallMs: number): void {
   const certificate = validCertificate('tls_cert_file', paths.certFile, cert, wallMs);
-  validCertificate('tls_ca_file', paths.caFile, ca, wallMs);
+  for (const each of certificatesIn(ca)) validCertificate('tls_ca_file', paths.caFile, each, wallMs);
   const fits = checked('tls_key_file', paths.keyFile, 'is no private key without a passphrase', () =>
     certificate.checkPrivateKey(createPrivateKey(key)),
   );
@@ -31,7 +54,21 @@ export function readTlsIdentity(
   checked('tls_cert_file', paths.certFile, 'is refused by OpenSSL, with its key and authority', () =>
     createSecureContext({ cert, key, ca, minVersion: 'TLSv1.3' }),
   );
-  return new TlsIdentity({ cert, key, ca });
+  if (crl === undefined) return;
+  checked('tls_crl_file', paths.crlFile ?? '', 'has no list of revoked certificates in PEM format', () =>
+    createSecureContext({ ca, crl }),
+  );
+}
+
+/** When the first of the certificates in these texts ends, in milliseconds of the wall clock. */
+export function expiryMsOf({ cert, ca }: TlsTexts): number {
+  const ends = [...certificatesIn(cert), ...certificatesIn(ca)].map((text) => new X509Certificate(text).validTo);
+  return Math.min(...ends.map((end) => Date.parse(end)));
+}
+
+/** The certificates of a PEM text, one by one; a text without any is itself the only one, for whoever says what is wrong with it. */
+function certificatesIn(text: string): readonly string[] {
+  return text.match(CERTIFICATES) ?? [text];
 }
 
 function readText(key: string, path: string, files: Files): string {

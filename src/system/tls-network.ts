@@ -1,22 +1,24 @@
 import type net from 'node:net';
 import tls from 'node:tls';
-import type { Connection, ListenOptions, Network } from '../base/environment/network.js';
-import type { TlsIdentity } from '../base/environment/tls-identity.js';
+import type { ListenOptions, Network } from '../base/environment/network.js';
+import type { TlsIdentity, TlsTexts } from '../base/environment/tls-identity.js';
 import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
 import { PendingConnections } from '../net/pending-connections.js';
 
-/** A network of TLS 1.3 sockets that accepts only peers with a certificate of the authority; `refused` gets the addresses of the others. */
+/** A network of TLS 1.3 sockets that accepts only peers with a certificate of the authority, and with one of the names if there are any; `refused` gets the addresses of the others. */
 export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => void): Network {
-  const credentials = { ...identity.reveal(), minVersion: 'TLSv1.3' } as const;
-  const secureContext = tls.createSecureContext(credentials);
+  let secureContext = tls.createSecureContext(credentialsOf(identity.reveal()));
+  identity.onRenewed((texts) => {
+    secureContext = tls.createSecureContext(credentialsOf(texts));
+  });
   return {
     connect(options) {
       const socket = tls.connect({
         ...options,
         secureContext,
         rejectUnauthorized: true,
-        // Names are not checked, because addresses of nodes change: every holder of a certificate of the cluster's own authority is a node.
-        checkServerIdentity: () => undefined,
+        // The address is no part of it, because addresses of nodes change.
+        checkServerIdentity: (_, certificate) => strangeness(certificate, identity.reveal()),
       });
       // A TLS socket ignores these options of plain sockets.
       const { noDelay, keepAlive, keepAliveInitialDelay } = options;
@@ -24,15 +26,41 @@ export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => 
       if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
       return socket;
     },
-    createServer: ({ admit, ...options }, onConnection) =>
-      new TlsServer({ ...options, ...credentials }, { onConnection, refused, admit }),
+    createServer({ admit, ...options }, onConnection) {
+      const accepted = (socket: tls.TLSSocket): void => {
+        if (strangeness(socket.getPeerCertificate(), identity.reveal()) === undefined) {
+          onConnection(socket);
+          return;
+        }
+        refused(socket.remoteAddress ?? 'a peer that has gone');
+        socket.destroy();
+      };
+      const events = { onConnection: accepted, refused, admit };
+      const server = new TlsServer({ ...options, ...credentialsOf(identity.reveal()) }, events);
+      server.once(
+        'close',
+        identity.onRenewed((texts) => server.setSecureContext(credentialsOf(texts))),
+      );
+      return server;
+    },
   };
+}
+
+function credentialsOf({ cert, key, ca, crl }: TlsTexts): tls.SecureContextOptions {
+  return { cert, key, ca, ...(crl === undefined ? {} : { crl }), minVersion: 'TLSv1.3' };
+}
+
+/** Why a certificate that the authority has signed is not that of a node; undefined: it is. */
+function strangeness(certificate: tls.PeerCertificate, { names }: TlsTexts): Error | undefined {
+  if (names === undefined || names.length === 0) return undefined;
+  const reasons = names.map((name) => tls.checkServerIdentity(name, certificate));
+  return reasons.includes(undefined) ? undefined : reasons[0];
 }
 
 interface TlsServerEvents {
   readonly refused: (address: string) => void;
   readonly admit: ListenOptions['admit'];
-  onConnection(connection: Connection): void;
+  onConnection(socket: tls.TLSSocket): void;
 }
 
 /** A server that hands out connections after their TLS handshake; pending handshakes are limited in number and time. */

@@ -189,6 +189,17 @@ test.serial(
   },
 );
 
+test.serial('node authentication: a node takes a new secret from its file while it runs', async (t) => {
+  const cluster = await Cluster.begin(t);
+  const path = secretFile(SECRET);
+  const owner = await cluster.store({ cluster_secret_file: path });
+  t.false(await isReadBy(t, owner, { clusterSecret: NEXT }));
+  writeFileSync(path, `${SECRET}\n${NEXT}`);
+  await until(() => cluster.lines.some((line) => line.includes('new credentials are in use')));
+  // Its serving thread hears of it a moment later.
+  await until(() => isReadBy(t, owner, { clusterSecret: NEXT }));
+});
+
 if (noCertificates === '') {
   const authority = new Authority();
   const stranger = new Authority();

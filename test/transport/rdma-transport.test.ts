@@ -1,8 +1,10 @@
 import test, { type ExecutionContext } from 'ava';
-import type { LogFields } from '../../src/base/environment/log.js';
+import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { type LogFields, silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/addon/contract.js';
+import { engineToken } from '../../src/native/engine/engine-options.js';
 import { DataEndpoints } from '../../src/node/remote-pages/data-endpoints.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';
@@ -250,4 +252,24 @@ test('RDMA transport: close ends within seconds although the engine does not', a
   clock.advance(3000);
   await closing;
   t.is(records.at(-1)?.message, 'RDMA: the engine did not close in time');
+});
+
+test('rdma transport: a secret that is renewed counts for the engine, too', async (t) => {
+  const fabric = new FakeFabric();
+  const secrets = ClusterSecrets.of(['the old one']) as ClusterSecrets;
+  const env = systemEnvironment({ log: silentLogger, secrets });
+  const transport = new RdmaTransport({
+    addon: fabric.addon(),
+    rails: [{ deviceName: 'fake0', ibPort: 1, address: '10.77.0.1', port: 0 }],
+    tcp: await TcpTransport.create({ host: '127.0.0.1', env }),
+    env,
+  });
+  t.teardown(() => transport.close());
+  const engine = fabric.engines.get(transport.localEndpoint()) as FakeEngine;
+  t.deepEqual(engine.tokens, [engineToken('the old one')]);
+  secrets.renew(['the new one', 'the old one']);
+  t.deepEqual(engine.tokens, [engineToken('the new one'), engineToken('the old one')]);
+  await transport.close();
+  secrets.renew(['the new one']);
+  t.is(engine.tokens.length, 2);
 });

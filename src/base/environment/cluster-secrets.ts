@@ -1,4 +1,5 @@
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../limits.js';
+import { Renewable } from './renewable.js';
 
 /** The values that {@link ClusterSecrets.of} accepts, in words for messages. */
 export const CLUSTER_SECRET_ALLOWED = `text of 1 to ${SECRET_MAX_CHARACTERS} characters, or a list of 1 or ${SECRETS_MAX_COUNT} of them`;
@@ -10,9 +11,7 @@ export const SHOWN = '[secret]';
  * The secrets of a cluster: one, or two while it is being changed. A node presents the first and accepts both. Printing, inspecting
  * or serialising this object never shows them.
  */
-export class ClusterSecrets {
-  readonly #secrets: readonly string[];
-
+export class ClusterSecrets extends Renewable<readonly string[]> {
   /** Makes one of one or two texts that are not empty; undefined for anything else. White space around a secret is ignored. */
   static of(secrets: readonly unknown[]): ClusterSecrets | undefined {
     const texts = secrets.map((secret) => (typeof secret === 'string' ? secret.trim() : ''));
@@ -22,30 +21,11 @@ export class ClusterSecrets {
   }
 
   private constructor(secrets: readonly string[]) {
-    this.#secrets = secrets;
-  }
-
-  /** The secrets themselves, only for computing proofs and for passing them to this node's threads. */
-  reveal(): readonly string[] {
-    return this.#secrets;
+    super(secrets, SHOWN);
   }
 
   /** Length of the shortest secret. A short one can be guessed by an attacker who records a handshake. */
   get shortestCharacters(): number {
-    return Math.min(...this.#secrets.map((secret) => secret.length));
-  }
-
-  /** A placeholder, never the secrets. */
-  toJSON(): string {
-    return SHOWN;
-  }
-
-  /** A placeholder, never the secrets. */
-  toString(): string {
-    return SHOWN;
-  }
-
-  [Symbol.for('nodejs.util.inspect.custom')](): string {
-    return SHOWN;
+    return Math.min(...this.reveal().map((secret) => secret.length));
   }
 }

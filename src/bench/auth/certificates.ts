@@ -18,9 +18,9 @@ export class Authority {
   readonly #caKeyFile = join(this.folder, 'ca.key');
 
   /** Makes the authority. If openssl fails, it throws and leaves nothing behind. */
-  constructor() {
+  constructor(name = 'test authority') {
     try {
-      const days = ['-days', '30', '-subj', '/CN=test authority'];
+      const days = ['-days', '30', '-subj', `/CN=${name}`];
       this.#openssl('req', '-x509', ...this.#newKey(this.#caKeyFile), '-out', this.#caFile, ...days);
     } catch (error) {
       this.remove();

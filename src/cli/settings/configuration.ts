@@ -56,6 +56,8 @@ const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'tls_cert_file',
   'tls_key_file',
   'tls_ca_file',
+  'tls_crl_file',
+  'tls_names',
 ]);
 /** A placeholder, as a configuration must have an address. */
 const ANY_ADDRESS = '127.0.0.1:1';

@@ -5,7 +5,7 @@
  */
 
 /** Version of this contract. The loader refuses an addon that exports another number. */
-export const CONTRACT_VERSION = 4;
+export const CONTRACT_VERSION = 5;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -225,6 +225,8 @@ export interface RdmaEngine {
    * is copied.
    */
   submit(batchId: number, opCount: number, ops: Float64Array, timeoutMs: number): void;
+  /** Takes other tokens in place of those of its options, for connections that are made from then on. */
+  setTokens(tokens: readonly Uint8Array[]): void;
   /** Values of the counters, in the order of {@link RDMA_STATS}. */
   stats(): Float64Array;
   /** Ends everything; the last report says `closed`. Idempotent. */

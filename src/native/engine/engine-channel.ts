@@ -8,6 +8,7 @@ import {
   type RdmaStatName,
 } from '../addon/contract.js';
 import { type EngineEvent, engineEvent } from './engine-event.js';
+import { engineToken } from './engine-options.js';
 import { rdmaError } from './failure.js';
 import type { OpBatch } from './op-batch.js';
 
@@ -96,6 +97,11 @@ export class EngineChannel {
       this.#batches.set(batchId, resolve);
       this.#engine.submit(batchId, batch.opCount, batch.encode(), timeoutMs);
     });
+  }
+
+  /** Presents the first of these secrets, and accepts each, on connections that are made from now on. */
+  setSecrets(secrets: readonly string[]): void {
+    if (!this.#isClosing) this.#engine.setTokens(secrets.map(engineToken));
   }
 
   /** The counters; after the channel is closed, their last values. */

@@ -82,6 +82,7 @@ export class RdmaTransport implements Transport {
   readonly #endpoint: Endpoint;
   /** Operations that failed before they were given to the engine. */
   #failedHere = 0;
+  readonly #forget: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
   /** Starts the engine, so that peers can connect. If it throws `RdmaError`, `tcp` still belongs to the caller. */
@@ -94,6 +95,7 @@ export class RdmaTransport implements Transport {
       if (reason !== undefined) env.metrics.count('meshcache_auth_failures_total', 1, { plane: 'rdma', reason });
     };
     const channel = EngineChannel.open({ addon, engine, onEvent });
+    this.#forget = env.secrets?.onRenewed((secrets) => channel.setSecrets(secrets));
     this.deviceNames = rails.map(({ deviceName }) => deviceName);
     this.#tcp = tcp;
     this.#env = env;
@@ -217,6 +219,7 @@ export class RdmaTransport implements Transport {
 
   async #close(): Promise<void> {
     const { clock, log } = this.#env;
+    this.#forget?.();
     const released = this.#channel.close().then(() => {
       this.#memoryRegions.close();
       this.#destinations.close();

@@ -112,6 +112,8 @@ export function nativeFailure(call: string, errno: number, message: string): Err
 export class FakeEngine implements RdmaEngine {
   readonly ports: readonly number[];
   readonly options: RdmaEngineOptions;
+  /** What it presents and accepts now. */
+  tokens: readonly Uint8Array[];
   readonly registered = new Map<number, Registered>();
   readonly submitted: { readonly opCount: number; readonly timeoutMs: number }[] = [];
   readonly #fabric: FakeFabric;
@@ -131,6 +133,7 @@ export class FakeEngine implements RdmaEngine {
     this.#fabric = fabric;
     this.#onReport = onReport;
     this.options = options;
+    this.tokens = options.tokens;
     this.ports = options.rails.map(({ port }) => (port === 0 ? fabric.freePort() : port));
     this.#endpoint = `${options.rails[0]?.address}:${this.ports[0]}`;
     fabric.engines.set(this.#endpoint, this);
@@ -168,6 +171,10 @@ export class FakeEngine implements RdmaEngine {
       this.#report({ batchIds: [batchId], statuses: [Uint8Array.from(statuses, (name) => OP_STATUS.indexOf(name))] });
       this.#endIfIdle();
     });
+  }
+
+  setTokens(tokens: readonly Uint8Array[]): void {
+    this.tokens = tokens;
   }
 
   stats(): Float64Array {

@@ -39,5 +39,6 @@ export function servingEnvironment(
   });
   if (tls === undefined) return env;
   const failures = new AuthFailures('data', env);
-  return { ...env, network: tlsNetwork(new TlsIdentity(tls), (address) => failures.record('tls', address)) };
+  const identity = new TlsIdentity(tls);
+  return { ...env, tls: identity, network: tlsNetwork(identity, (address) => failures.record('tls', address)) };
 }

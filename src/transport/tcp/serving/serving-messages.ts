@@ -19,6 +19,7 @@ export interface ServingSetup {
 export type ToServing =
   | { readonly type: 'register'; readonly registration: Registration }
   | { readonly type: 'deregister'; readonly rkey: number }
+  | ({ readonly type: 'credentials' } & Pick<ServingSetup, 'secrets' | 'tls'>)
   | { readonly type: 'close' };
 
 export type FromServing =

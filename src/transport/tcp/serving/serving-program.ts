@@ -21,6 +21,9 @@ export function serve(setup: ServingSetup, messages: MessageEnd, env: Environmen
     } else if (message.type === 'deregister') {
       registrations.remove(message.rkey);
       send({ type: 'deregistered', rkey: message.rkey });
+    } else if (message.type === 'credentials') {
+      if (message.secrets !== undefined) env.secrets?.renew(message.secrets);
+      if (message.tls !== undefined) env.tls?.renew(message.tls);
     } else {
       serving.stop().then(() => messages.close());
     }

@@ -4,6 +4,7 @@ import { ConfigError } from '../../../base/errors.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import type { Registration } from './registrations.js';
 import { ServingCounters } from './serving-counters.js';
+import type { ServingSetup } from './serving-messages.js';
 import { ServingRun } from './serving-run.js';
 
 export interface ServingThreadOptions {
@@ -36,12 +37,21 @@ export class ServingThread {
   #restarts = 0;
   #cancelRestart: (() => void) | undefined;
   #isClosing = false;
+  /** Functions that end the listening to new credentials. */
+  readonly #forgets: (() => void)[] = [];
 
   /** Starts the thread and resolves when it listens. Throws `ConfigError` if it cannot listen at the address. */
   static async start(options: ServingThreadOptions): Promise<ServingThread> {
     const thread = new ServingThread(options);
+    const renewed = (): void => thread.#run?.send({ type: 'credentials', ...credentialsOf(options.env) });
+    for (const held of [options.env.secrets, options.env.tls]) {
+      if (held !== undefined) thread.#forgets.push(held.onRenewed(renewed));
+    }
     const answer = await thread.#begin(options.port).listening();
-    if (typeof answer === 'string') throw listenError(options, answer);
+    if (typeof answer === 'string') {
+      thread.#forget();
+      throw listenError(options, answer);
+    }
     thread.#port = answer;
     return thread;
   }
@@ -83,6 +93,7 @@ export class ServingThread {
   /** Resolves when the thread is gone and the port is free. */
   async close(): Promise<void> {
     this.#isClosing = true;
+    this.#forget();
     this.#cancelRestart?.();
     const run = this.#run;
     if (run === undefined) return;
@@ -91,6 +102,10 @@ export class ServingThread {
     const cancel = env.clock.after(limits.closeTimeoutMs, () => run.terminate().catch(() => {}), { keepAlive: true });
     await run.ended;
     cancel();
+  }
+
+  #forget(): void {
+    for (const forget of this.#forgets) forget();
   }
 
   /** Starts a thread that gets all registrations before it accepts a peer. */
@@ -102,8 +117,7 @@ export class ServingThread {
       host,
       port,
       limits,
-      secrets: env.secrets?.reveal(),
-      tls: env.tls?.reveal(),
+      ...credentialsOf(env),
       onReport: (report) => {
         if (report.type === 'log') env.log.log(report.level, report.message, report.fields);
         else env.metrics.count(report.name, report.amount, report.labels);
@@ -155,6 +169,11 @@ export class ServingThread {
         else log.log('warn', 'serving thread could not be restarted', { port, reason: answer });
       });
   }
+}
+
+/** What the thread proves itself with. */
+function credentialsOf({ secrets, tls }: Environment): Pick<ServingSetup, 'secrets' | 'tls'> {
+  return { secrets: secrets?.reveal(), tls: tls?.reveal() };
 }
 
 /** The error of an address at which a thread cannot listen, with the key that is to be changed. */
