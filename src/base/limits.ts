@@ -35,7 +35,21 @@ import {
   PROMOTE_POOL_FRACTION,
   PROMOTE_ROUND_MAX_KEYS,
 } from './disk-limits.js';
-import { PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION, PLACEMENT_REQUEST_MAX_KEYS } from './placement-limits.js';
+import {
+  DATA_CONNECTIONS_MAX_COUNT,
+  PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION,
+  PLACEMENT_REQUEST_MAX_KEYS,
+  READ_ABORT_GRACE_MS,
+  READ_AGAIN_WITHIN_MS,
+  READ_CONNECT_TIMEOUT_MS,
+  READ_FINISH_TIMEOUT_MS,
+  READ_IN_FLIGHT_MAX_BYTES,
+  READ_PATIENCE_MIN_MS,
+  READ_REQUEST_TARGET_BYTES,
+  READ_RETRY_AFTER_MS,
+  READ_RETRY_MAX_MS,
+  READ_STALL_TIMEOUT_MS,
+} from './peer-limits.js';
 import {
   POOL_SERVED_GRACE_MS,
   POOL_SERVED_WAIT_MS,
@@ -49,7 +63,7 @@ import {
 export * from './client-limits.js';
 export * from './core-limits.js';
 export * from './disk-limits.js';
-export * from './placement-limits.js';
+export * from './peer-limits.js';
 export * from './resp-limits.js';
 
 /**
@@ -136,39 +150,6 @@ export const RPC_METHOD_MAX_BYTES = 128;
 export const RPC_MESSAGE_MAX_DEPTH = 16;
 export const RPC_MESSAGE_MAX_ELEMENTS = 1 << 18;
 
-/** Operations and payload of one TCP read request; a larger batch is several requests. */
-export const READ_REQUEST_MAX_OPS = 1024;
-export const READ_REQUEST_TARGET_BYTES = 16 * MIB;
-/** Payload asked for and not yet received on one data connection. */
-export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
-/** A data connection that delivers nothing for this long while something is due is given up. */
-export const READ_STALL_TIMEOUT_MS = 3_000;
-export const READ_CONNECT_TIMEOUT_MS = 1_000;
-/**
- * Longest time that an aborted read waits for bytes of its peer when they would be received into its memory; then the connection is
- * closed, so that no more bytes can arrive.
- */
-export const READ_ABORT_GRACE_MS = 100;
-export const READ_RETRY_AFTER_MS = 1_000;
-/** Time after which a read stops looking for a page on further nodes. */
-export const READ_AGAIN_WITHIN_MS = 5_000;
-export const DATA_CONNECTIONS_MAX_COUNT = 4096;
-/** Slowest peer: it may take READ_STALL_TIMEOUT_MS and one second for this many bytes to answer a request; slower peers are given up. */
-export const READ_MIN_BYTES_PER_S = 1 * MIB;
-/** Requests sent and not yet answered on one data connection. */
-export const READ_IN_FLIGHT_MAX_COUNT = 64;
-/**
- * Longest time for a data connection's hello, or for one request, to arrive whole once it has begun.
- * Generous: it is the reader's main thread that sends them, and that may be busy for seconds.
- */
-export const READ_HANDSHAKE_TIMEOUT_MS = 10_000;
-/** A reader that has not taken one whole response after this long is given up. */
-export const READ_DRAIN_TIMEOUT_MS = 120_000;
-/** Bytes of an answer that are written at a time over TLS, where the writing thread encrypts. Without TLS the kernel takes a whole answer at once. */
-export const READ_TLS_WRITE_MAX_BYTES = 1 * MIB;
-/** When serving ends, peers have this long to take the answers that are under way. */
-export const READ_FINISH_TIMEOUT_MS = 500;
-
 /** Queue pairs to one peer on each RDMA device: two keep it busy while one waits for its turn. */
 export const RDMA_QUEUE_PAIRS_PER_PEER_COUNT = 2;
 /** Work requests posted and not completed on one queue pair. */
@@ -185,7 +166,8 @@ export const RDMA_IDLE_PROBE_MS = 30_000;
 export const RDMA_SPIN_US = 20;
 /** Most threads that compute checksums of pages that were read. */
 export const RDMA_VERIFY_THREADS_MAX_COUNT = 4;
-/** Longest pause after a failed RDMA connection; the pause doubles with each failure. */
+/** First and longest pause after a failed RDMA connection; the pause doubles with each failure. */
+export const RDMA_RETRY_AFTER_MS = 1_000;
 export const RDMA_RETRY_MAX_MS = 60_000;
 /** Shortest time between two log records of the same kind about the same peer. */
 export const RDMA_LOG_INTERVAL_MS = 10_000;
@@ -443,7 +425,9 @@ relation(
   'a peer that stalls leaves time for another',
 );
 relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends before its peer counts as stalled');
-relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
+relation(READ_PATIENCE_MIN_MS <= READ_CONNECT_TIMEOUT_MS, 'a read gives up before the connection does');
+relation(READ_RETRY_AFTER_MS <= READ_RETRY_MAX_MS, 'the pause after a failed connection may grow');
+relation(RDMA_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed RDMA connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
 relation(READ_REPORT_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys of reads to report fit in a request');
 relation(READ_REPORT_DELAY_MS < READ_REPORTS_LATE_MAX_MS, 'a node that is drained hears of reads before its start');

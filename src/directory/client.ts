@@ -311,9 +311,9 @@ export class DirectoryClient {
     return this.#lookups.find(keys, onFound, avoided);
   }
 
-  /** Whether a live location of each key is known; false also when its owners do not answer. */
-  exists(keys: Keys): Promise<boolean[]> {
-    return this.#lookups.exists(keys);
+  /** Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not answer. */
+  exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
+    return this.#lookups.exists(keys, avoided);
   }
 
   /**

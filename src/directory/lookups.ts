@@ -1,6 +1,11 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
-import { DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS, RPC_CONNECT_TIMEOUT_MS } from '../base/limits.js';
+import {
+  DIRECTORY_AVOIDED_MAX_COUNT,
+  DIRECTORY_SEARCH_LATE_MS,
+  RPC_CALL_TIMEOUT_MS,
+  RPC_CONNECT_TIMEOUT_MS,
+} from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import { DISTANCES, type Distances } from '../net/distance.js';
 import type { DataLocation } from '../types.js';
@@ -48,13 +53,27 @@ export class Lookups {
    * Hands out the locations that {@link get} finds as each owner answers. Locations in the own shard come at once, so
    * that their pages can be read while other owners are being asked. Each key comes once, or never when no location is
    * found. Locations of `avoided` nodes come only when no other node has the page; at most DIRECTORY_AVOIDED_MAX_COUNT
-   * nodes are avoided.
+   * nodes are avoided by their owners, all of them here.
    */
   async find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
-    let foundCount = 0;
     const lastResort = new Map<number, DataLocation>();
+    let foundCount = await this.#findBut(avoided, keys, onFound, lastResort);
+    foundCount += lastResort.size;
+    if (lastResort.size > 0) onFound(LocatedPages.of([...lastResort]));
+    countLookups(this.#parts.metrics, stringsOf(keys).length, foundCount);
+  }
+
+  /** Hands out the locations of nodes that are not avoided, see {@link find}, and returns their number; the others are kept as the last resort. */
+  async #findBut(
+    avoided: readonly string[],
+    keys: Keys,
+    onFound: (found: LocatedPages) => void,
+    lastResort: Map<number, DataLocation>,
+  ): Promise<number> {
+    let foundCount = 0;
+    const told = avoided.slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
     await this.#ask(keys, async (ownerId, asked, request) => {
-      const answer = await this.#parts.channels.to(ownerId).get({ keys: asked, avoided });
+      const answer = await this.#parts.channels.to(ownerId).get({ keys: asked, avoided: told });
       if (answer === undefined) return request;
       const { columns, from } = answer;
       const indices: number[] = [];
@@ -80,14 +99,20 @@ export class Lookups {
       onFound(new LocatedPages(indices, rows, columns));
       return missing;
     });
-    foundCount += lastResort.size;
-    if (lastResort.size > 0) onFound(LocatedPages.of([...lastResort]));
-    countLookups(this.#parts.metrics, stringsOf(keys).length, foundCount);
+    return foundCount;
   }
 
-  /** Whether a live location of each key is known; false also when its owners do not answer. */
-  async exists(keys: Keys): Promise<boolean[]> {
+  /** Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not answer. */
+  async exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
     const results = new Array<boolean>(stringsOf(keys).length).fill(false);
+    if (avoided.length > 0) {
+      const note = ({ indices }: LocatedPages): void => {
+        for (const i of indices) results[i] = true;
+      };
+      const count = await this.#findBut(avoided, keys, note, new Map());
+      countLookups(this.#parts.metrics, results.length, count);
+      return results;
+    }
     await this.#ask(keys, async (ownerId, asked, request) => {
       const found = await this.#parts.channels.to(ownerId).exists(asked);
       if (found === undefined) return request;

@@ -361,6 +361,9 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
     'Reads of memory that is not registered, or out of its bounds, that were refused',
   meshcache_transport_protocol_errors_total: 'Connections closed because the peer did not speak the data protocol',
   meshcache_transport_reconnects_total: 'Data connections opened again after a failure',
+  meshcache_transport_unreachable_peers:
+    'Nodes that are not reached to read their pages: those are misses, or read elsewhere',
+  meshcache_transport_unreachable_total: 'Times that a node began not to be reached to read its pages',
 
   meshcache_rdma_connections: 'Open RDMA connections to peers',
   meshcache_rdma_accepted_connections: 'Open RDMA connections of peers',

@@ -262,6 +262,8 @@ export interface NodeReport extends MetricsReport {
   readonly is_meta: boolean;
   /** `host:port` of the discovery masters that have a seat, as this node sees it. */
   readonly masters: readonly string[];
+  /** Ids of nodes whose pages this node cannot read now, at most 16; absent: none. */
+  readonly unreachable?: readonly string[];
   readonly protocols: readonly string[];
   readonly control_endpoint: string;
   readonly data_endpoint: string;

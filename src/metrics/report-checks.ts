@@ -106,6 +106,7 @@ const REPORT: Shape = {
   by_distance: isMapOf(isMapOf(isNumber)),
   vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
   masters: isListOf(isText),
+  unreachable: isListOf(isText),
   discovery: isMapWith({ source: isText, found: isNumber, answered_ago_s: isAmount, trouble: isText }),
   control_endpoint: isText,
   data_endpoint: isText,

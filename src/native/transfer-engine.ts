@@ -2,7 +2,7 @@ import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/clus
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import { ArgumentError, ClosedError, ConfigError, RdmaError } from '../base/errors.js';
-import { RDMA_RETRY_MAX_MS, READ_MIN_BYTES_PER_S, READ_RETRY_AFTER_MS } from '../base/limits.js';
+import { RDMA_RETRY_AFTER_MS, RDMA_RETRY_MAX_MS, READ_MIN_BYTES_PER_S } from '../base/limits.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, type RailOptions, type RdmaEngineOptions } from './addon/contract.js';
 import { selectRails } from './devices/rail-selection.js';
@@ -94,7 +94,7 @@ export class TransferEngine {
     this.#reader = new EngineReader({
       channel: this.#channel,
       clock: env.clock,
-      retryAfterMs: READ_RETRY_AFTER_MS,
+      retryAfterMs: RDMA_RETRY_AFTER_MS,
       retryMaxMs: RDMA_RETRY_MAX_MS,
       stallTimeoutMs: engine.stallTimeoutMs,
       minBytesPerS: READ_MIN_BYTES_PER_S,

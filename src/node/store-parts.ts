@@ -251,6 +251,7 @@ function pageStoreParts(
     directory: runtime.directory,
     transport: runtime.transport,
     endpointOf: (node) => runtime.dataEndpointOf(node),
+    unreachableNodes: () => runtime.unreachableNodes(),
     versions: runtime.versions,
     deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
     isSettled: () => earlier.isSettled,

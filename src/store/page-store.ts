@@ -58,6 +58,8 @@ export interface PageStoreParts {
   readonly transport: Transport;
   /** The data endpoint of that start of a node; undefined when it is not alive. */
   readonly endpointOf: (node: LocationNode) => string | undefined;
+  /** Ids of the nodes whose pages cannot be read now, as reads have found out; default: none. */
+  readonly unreachableNodes?: () => readonly string[];
   /** Called with the numbers of pages and bytes that a call has read from another node. */
   readonly onReadFrom?: (nodeId: string, pages: number, bytes: number) => void;
   /**
@@ -260,7 +262,7 @@ export class PageStore {
     return this.#reads.serve(key);
   }
 
-  /** Which pages this node or the directory has; after an abort, which pages this node has. Does not count as a use. */
+  /** Which pages this node or, on nodes that reads reach, the directory has; after an abort, which pages this node has. Does not count as a use. */
   async exists(keys: Keys, options: WaitOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
     return inTime(this.#parts.clock, options, ({ signal }) => this.#exists(keys, signal));
@@ -271,7 +273,9 @@ export class PageStore {
     const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
     if (unknown.length === 0 || signal?.aborted) return here;
-    const found = await unlessAborted(this.#parts.directory.exists(pickKeys(keys, unknown)), signal);
+    // A page that no read would bring is not there.
+    const avoided = this.#parts.unreachableNodes?.() ?? [];
+    const found = await unlessAborted(this.#parts.directory.exists(pickKeys(keys, unknown), avoided), signal);
     unknown.forEach((i, j) => {
       here[i] = found?.[j] === true;
     });

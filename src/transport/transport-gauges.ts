@@ -14,6 +14,7 @@ const COUNTERS = {
   meshcache_transport_refused_ops_total: 'refusedOps',
   meshcache_transport_failed_ops_total: 'failedOps',
   meshcache_transport_reconnects_total: 'reconnects',
+  meshcache_transport_unreachable_total: 'unreachablePeers',
 } as const satisfies Readonly<Record<string, keyof TransportStats>>;
 
 /** Statistics of the engine that can fall; the others are totals since its start. */
@@ -28,6 +29,7 @@ export function reportTransport(
   const labels = { protocol: transport.protocol, wanted, reason };
   metrics.setGaugeProvider('meshcache_transport_info', () => 1, labels);
   metrics.setGaugeProvider('meshcache_transport_connections', () => transport.stats().connections);
+  metrics.setGaugeProvider('meshcache_transport_unreachable_peers', () => transport.unreachable().size);
   for (const [name, statistic] of Object.entries(COUNTERS)) {
     metrics.setCounterProvider(name, () => transport.stats()[statistic]);
   }

@@ -49,7 +49,12 @@ function held<T>() {
 /** A store whose pages `k0` and `k1` are on another node, which is read over real TCP through a valve. */
 async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {}) {
   const env = systemEnvironment({ clock: patientClock, log: silentLogger });
-  const limits = { stallTimeoutMs: NEVER_MS, connectTimeoutMs: NEVER_MS, abortGraceMs: NEVER_MS };
+  const limits = {
+    stallTimeoutMs: NEVER_MS,
+    patienceMinMs: NEVER_MS,
+    connectTimeoutMs: NEVER_MS,
+    abortGraceMs: NEVER_MS,
+  };
   const newTransport = () => TcpTransport.create({ host: '127.0.0.1', env, limits });
   const [owner, transport] = [await newTransport(), await newTransport()];
   const [source, target, pooled] = [2 * PAGE, 2 * PAGE, 4 * 4096].map((length) => HostRegion.allocate(length)) as [

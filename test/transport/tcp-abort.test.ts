@@ -54,6 +54,7 @@ async function bench(t: ExecutionContext, secure: Secure, limits: Partial<TcpLim
   const env = secure(systemEnvironment({ clock: patientClock, log: silentLogger }));
   const patient = {
     stallTimeoutMs: NEVER_MS,
+    patienceMinMs: NEVER_MS,
     connectTimeoutMs: NEVER_MS,
     abortGraceMs: NEVER_MS,
     retryAfterMs: NEVER_MS,
@@ -329,7 +330,12 @@ if (authority !== undefined) {
   // Cause: a socket under TLS hands out all that it has decrypted, although it is destroyed meanwhile.
   test('tcp abort: when the transport is closed as a read ends, the next one, whose bytes came with it over TLS, writes nothing any more', async (t) => {
     const env = securedEnvironment(files, systemEnvironment({ clock: patientClock, log: silentLogger }));
-    const limits = { stallTimeoutMs: NEVER_MS, connectTimeoutMs: NEVER_MS, requestTargetBytes: 1 };
+    const limits = {
+      stallTimeoutMs: NEVER_MS,
+      patienceMinMs: NEVER_MS,
+      connectTimeoutMs: NEVER_MS,
+      requestTargetBytes: 1,
+    };
     const reader = await TcpTransport.create({ host: '127.0.0.1', env, limits });
     t.teardown(() => reader.close());
     const target = HostRegion.allocate(2 * PAGE);

@@ -119,7 +119,7 @@ test('tcp reading: bytes that nobody asked for close the connection', async (t) 
 });
 
 test('tcp reading: a peer of another protocol or version, or without a hello, is a miss', async (t) => {
-  const reader = await createReader(t, { connectTimeoutMs: 100 });
+  const reader = await createReader(t, { connectTimeoutMs: 100, retryAfterMs: 60_000 });
   const other = Buffer.from(HELLO);
   other[4] = 2;
   for (const hello of [noise(1, 500), other, Buffer.from('HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n')]) {

@@ -5,6 +5,7 @@ import { OP_STATUS } from '../../src/native/addon/contract.js';
 import type { EngineChannel } from '../../src/native/engine/engine-channel.js';
 import { EngineReader } from '../../src/native/engine/engine-reader.js';
 import { PeerBackoff } from '../../src/native/engine/peer-backoff.js';
+import { AnswerTimes } from '../../src/net/answer-times.js';
 import { AuthFailures } from '../../src/net/auth-failures.js';
 import { Listener } from '../../src/net/listener.js';
 import { PendingConnections } from '../../src/net/pending-connections.js';
@@ -49,6 +50,9 @@ async function newConnection(requests: readonly ReadRequest[], limits: TcpLimits
     env,
     counters: new ReadCounters(),
     authFailures: new AuthFailures('data', env),
+    times: new AnswerTimes(),
+    onAnswering() {},
+    onOverdue() {},
     onClose() {},
     onMoved() {},
   });

@@ -249,13 +249,14 @@ function remarks(nodes: readonly NodeRow[]): Map<string, string[]> {
 
 function remarksOf(node: NodeRow): string[] {
   if (node.state === 'unreachable') return [`unreachable: ${node.error}`];
-  const { health, transport, data_protocol, discovery } = node;
+  const { health, transport, data_protocol, discovery, unreachable = [] } = node;
   const fellBack = transport?.wanted !== data_protocol && transport?.reason;
   const reads = fellBack ? [`reads over ${data_protocol}, not ${transport.wanted}: ${transport.reason}`] : [];
+  const peers = unreachable.map((id) => `cannot read the pages of ${id}`);
   const source = discovery?.trouble ? [`${discovery.source} does not answer: ${discovery.trouble}`] : [];
   const failure = node.object_store?.failure;
   const store = typeof failure === 'string' ? [`object store failing: ${failure} (see meshcache doctor)`] : [];
-  return [...(health?.reasons ?? []), ...source, ...reads, ...store, ...foundAgain(node)];
+  return [...(health?.reasons ?? []), ...peers, ...source, ...reads, ...store, ...foundAgain(node)];
 }
 
 /** A line about each source by which nodes find each other. */

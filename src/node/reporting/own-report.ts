@@ -19,10 +19,15 @@ export interface OwnReportParts {
   readonly source: SourceState | undefined;
   readonly members: ReadonlyMap<string, NodeInfo>;
   readonly memberEvents: Pick<MemberEvents, 'departed' | 'list'>;
+  /** Ids of the nodes whose pages it cannot read. */
+  readonly unreachable: readonly string[];
   /** Keys in this node's shard of the directory. */
   readonly directoryKeys: number;
   readonly env: Pick<Environment, 'host'>;
 }
+
+/** Nodes that a report names; `meshcache_transport_unreachable_peers` counts all. */
+const UNREACHABLE_SHOWN_MAX_COUNT = 16;
 
 /** The part of a node's report that does not come from its store. */
 export function ownReport(parts: OwnReportParts): Record<string, unknown> {
@@ -46,6 +51,7 @@ export function ownReport(parts: OwnReportParts): Record<string, unknown> {
     masters: parts.discovery.seats().map(formatEndpoint),
     ...(parts.source === undefined ? {} : { discovery: discoveryReport(parts.source) }),
     members: members.size,
+    ...(parts.unreachable.length === 0 ? {} : { unreachable: parts.unreachable.slice(0, UNREACHABLE_SHOWN_MAX_COUNT) }),
     directory: { keys: parts.directoryKeys },
     rss_bytes: env.host.residentBytes(),
     departed: parts.memberEvents.departed(),

@@ -13,6 +13,7 @@ import { PlacementCalls } from '../placing/placement-calls.js';
 import { DataEndpoints } from '../remote-pages/data-endpoints.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
 import { Promotions } from '../remote-pages/promotions.js';
+import { UnreachableNodes } from '../remote-pages/unreachable-nodes.js';
 import { MemberEvents } from '../reporting/member-events.js';
 import { logMemberChange } from '../upkeep/member-log.js';
 import { NodeDirectory } from '../upkeep/node-directory.js';
@@ -41,6 +42,7 @@ export interface NodePartsOptions {
 export interface NodeParts {
   readonly chosen: ChosenTransport;
   readonly dataEndpoints: DataEndpoints;
+  readonly unreachable: UnreachableNodes;
   readonly rpcServer: RpcServer;
   readonly rpcClient: RpcClient;
   readonly members: Members;
@@ -113,7 +115,8 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   stops.push(async () => filling.stop());
   const dataEndpoints = new DataEndpoints(transport, env.log);
   const asking = { notices, promotions, handovers, placementCalls };
-  const asked = { chosen, dataEndpoints, rpcServer, rpcClient };
+  const unreachable = new UnreachableNodes(transport, dataEndpoints, members);
+  const asked = { chosen, dataEndpoints, unreachable, rpcServer, rpcClient };
   return { ...asked, members, memberEvents: events, directory, ...asking, membership, filling };
 }
 

@@ -275,6 +275,11 @@ export class NodeRuntime {
     return this.#running().dataEndpoints.of(owner);
   }
 
+  /** @internal The members whose pages cannot be read now, as reads have found out. */
+  unreachableNodes(): readonly string[] {
+    return this.#running().unreachable.ids();
+  }
+
   /** Takes a step of the start; if it fails, stops everything that runs. */
   async #orStop(step: () => Promise<void>): Promise<void> {
     try {
@@ -367,7 +372,14 @@ export class NodeRuntime {
     return this.#joined;
   }
 
-  #ownReport({ chosen, membership, members, memberEvents, directory }: NodeParts): Record<string, unknown> {
+  #ownReport({
+    chosen,
+    membership,
+    members,
+    memberEvents,
+    directory,
+    unreachable,
+  }: NodeParts): Record<string, unknown> {
     const { master, discovery, rendezvous } = membership;
     return ownReport({
       identity: this.#identity,
@@ -378,6 +390,7 @@ export class NodeRuntime {
       source: rendezvous?.state(),
       members: members.byId,
       memberEvents,
+      unreachable: unreachable.ids(),
       directoryKeys: directory.keys,
       env: this.#env,
     });

@@ -1,4 +1,4 @@
-import { READ_CONNECT_TIMEOUT_MS, READ_RETRY_AFTER_MS, READ_STALL_TIMEOUT_MS } from '../../base/limits.js';
+import { READ_CONNECT_TIMEOUT_MS, READ_RETRY_MAX_MS, READ_STALL_TIMEOUT_MS } from '../../base/limits.js';
 import type { Checker } from '../check/checker.js';
 import { ORDER_BOUND_MS } from '../check/read-order.js';
 import type { World } from '../world/world.js';
@@ -39,7 +39,7 @@ const READS_MAX_COUNT = 65_536;
  * fault: only a first read can find out that a connection has died silently, and then the peer is left alone for a
  * while.
  */
-const SEARCH_MIN_MS = READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS + READ_RETRY_AFTER_MS + PAUSE_MS;
+const SEARCH_MIN_MS = READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS + READ_RETRY_MAX_MS + PAUSE_MS;
 /** Milliseconds added to the bound of old contents. */
 const MARGIN_MS = 500;
 const SHOWN_COUNT = 10;

@@ -3,7 +3,7 @@ import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import { within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { isExpired } from '../../base/expiry.js';
-import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
+import { DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
 import { type Keys, pickKeys } from '../../core/binding/key-batch.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { LocatedPages } from '../../directory/messages/located-pages.js';
@@ -28,6 +28,8 @@ export interface RemoteReadsParts extends MemoryReadsParts {
   readonly voidBelow?: (key: string, version: number) => number;
   /** Called with the node of a void location, which still has the void page. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
+  /** Ids of the nodes whose pages cannot be read now; default: none. */
+  readonly unreachableNodes?: () => readonly string[];
   readonly nodeId: string;
   readonly metrics: MetricsSink;
 }
@@ -208,7 +210,8 @@ export class RemoteReads {
   async #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
     if (unknown.length === 0) return;
     const { keys, asked = keys, troubles } = call;
-    const avoided = troubles.isEmpty ? [] : [...troubles.nodes()].slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
+    const unreachable = this.#parts.unreachableNodes?.() ?? [];
+    const avoided = troubles.isEmpty ? unreachable : [...new Set([...troubles.nodes(), ...unreachable])];
     if (unknown.length === keys.length) return this.#parts.directory.find(asked, onFound, avoided);
     await this.#parts.directory.find(
       pickKeys(asked, unknown),

@@ -68,6 +68,8 @@ export interface TransportStats {
   readonly protocolErrors: number;
   readonly connections: number;
   readonly reconnects: number;
+  /** Times that a peer has begun not to be reachable over TCP. */
+  readonly unreachablePeers: number;
 }
 
 /**
@@ -101,9 +103,12 @@ export interface Transport {
   /** Endpoints that peers can read from, by protocol: an RDMA transport serves TCP, too. */
   localEndpoints(): Readonly<Partial<Record<DataProtocol, Endpoint>>>;
   /**
-   * Whether a peer answered when it was last tried, or was never tried. Reads from other peers may end false at once.
+   * Whether a peer answered when it was last tried, or was never tried. Reads from other peers end false at once; they are looked for in the
+   * background.
    */
   isReachable(remoteEndpoint: string): boolean;
+  /** The `host:port` over TCP of the peers that are not reachable so. */
+  unreachable(): ReadonlySet<string>;
   /** Whether peers can read from this node. If not, the log tells why. */
   isServing(): boolean;
   /** Present counts, and counters since the start. */

@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 import { assert, assertEqual } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ClosedError, type RdmaError } from '../../base/errors.js';
-import { RDMA_DESTINATION_WINDOW_BYTES, RDMA_LOG_INTERVAL_MS, READ_RETRY_AFTER_MS } from '../../base/limits.js';
+import { RDMA_DESTINATION_WINDOW_BYTES, RDMA_LOG_INTERVAL_MS, RDMA_RETRY_AFTER_MS } from '../../base/limits.js';
 import type { HostRegion } from '../../memory/host-region.js';
 import { ACCESS_LOCAL_WRITE } from '../../native/addon/contract.js';
 import type { EngineChannel } from '../../native/engine/engine-channel.js';
@@ -133,7 +133,7 @@ export class Destinations {
   #failed(destination: Destination, error: Error): void {
     const { clock, onFailure } = this.#options;
     const nowMs = clock.nowMs();
-    destination.retryAtMs = nowMs + READ_RETRY_AFTER_MS;
+    destination.retryAtMs = nowMs + RDMA_RETRY_AFTER_MS;
     if (nowMs < this.#tellAtMs) return;
     this.#tellAtMs = nowMs + RDMA_LOG_INTERVAL_MS;
     onFailure(error);

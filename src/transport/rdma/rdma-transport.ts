@@ -4,9 +4,9 @@ import { type Endpoint, formatEndpoint } from '../../base/environment/network.js
 import {
   CLOSE_TIMEOUT_MS,
   PAGE_MAX_BYTES,
+  RDMA_RETRY_AFTER_MS,
   RDMA_RETRY_MAX_MS,
   READ_MIN_BYTES_PER_S,
-  READ_RETRY_AFTER_MS,
 } from '../../base/limits.js';
 import { regionOf } from '../../memory/address-space.js';
 import type { HostRegion } from '../../memory/host-region.js';
@@ -104,7 +104,7 @@ export class RdmaTransport implements Transport {
     this.#reader = new EngineReader({
       channel,
       clock: env.clock,
-      retryAfterMs: options.retryAfterMs ?? READ_RETRY_AFTER_MS,
+      retryAfterMs: options.retryAfterMs ?? RDMA_RETRY_AFTER_MS,
       retryMaxMs: RDMA_RETRY_MAX_MS,
       stallTimeoutMs: engine.stallTimeoutMs,
       minBytesPerS: READ_MIN_BYTES_PER_S,
@@ -188,6 +188,10 @@ export class RdmaTransport implements Transport {
     return this.#reader.isReachable(remoteEndpoint);
   }
 
+  unreachable(): ReadonlySet<string> {
+    return this.#tcp.unreachable();
+  }
+
   isServing(): boolean {
     return this.#tcp.isServing();
   }
@@ -207,6 +211,7 @@ export class RdmaTransport implements Transport {
       protocolErrors: tcp.protocolErrors + rdma.protocolErrors,
       connections: tcp.connections + rdma.connections + rdma.acceptedConnections,
       reconnects: tcp.reconnects + rdma.reconnects,
+      unreachablePeers: tcp.unreachablePeers,
       refusedConnections: tcp.refusedConnections + rdma.refusedConnections,
       rdma,
     };

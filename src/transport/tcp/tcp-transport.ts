@@ -122,7 +122,11 @@ export class TcpTransport implements Transport {
   }
 
   isReachable(remoteEndpoint: string): boolean {
-    return !this.#peers.isSkipped(tcpHostAndPort(remoteEndpoint) ?? remoteEndpoint);
+    return this.#peers.isReachable(tcpHostAndPort(remoteEndpoint) ?? remoteEndpoint);
+  }
+
+  unreachable(): ReadonlySet<string> {
+    return this.#peers.unreachable;
   }
 
   isServing(): boolean {
@@ -144,6 +148,7 @@ export class TcpTransport implements Transport {
       protocolErrors: reading.protocolErrors + serving.value('protocolErrors'),
       connections: reading.connections + serving.value('connections'),
       reconnects: reading.reconnects,
+      unreachablePeers: reading.unreachablePeers,
       refusedConnections: serving.value('refusedConnections'),
     };
   }

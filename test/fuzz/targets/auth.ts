@@ -6,6 +6,7 @@ import { createHmac } from 'node:crypto';
 import { ClusterSecrets } from '../../../src/base/environment/cluster-secrets.js';
 import type { RandomSource } from '../../../src/base/environment/random.js';
 import { MeshCacheError } from '../../../src/base/errors.js';
+import { AnswerTimes } from '../../../src/net/answer-times.js';
 import { AuthFailures } from '../../../src/net/auth-failures.js';
 import { RpcClient } from '../../../src/rpc/client.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';
@@ -295,7 +296,16 @@ const authTcpReader: Fuzzer = {
     const endpoint = { host: '192.0.2.9', port: 9 };
     const parts = { staging: new Uint8Array(STAGING_BYTES), counters: new ReadCounters(), limits, env };
     const authFailures = new AuthFailures('data', env);
-    const connection = new ReadConnection({ endpoint, ...parts, authFailures, onClose() {}, onMoved() {} });
+    const connection = new ReadConnection({
+      endpoint,
+      ...parts,
+      authFailures,
+      times: new AnswerTimes(),
+      onAnswering() {},
+      onOverdue() {},
+      onClose() {},
+      onMoved() {},
+    });
     const batch = new ReadBatch(1);
     const request = new ReadRequest(batch);
     request.beginOp({ index: 0, rkey: 1, remoteAddr: START, length: PAGE.length, stamp: 0, checksum: NO_CHECKSUM });

@@ -1,4 +1,5 @@
 import { crc32 } from '../../../src/memory/checksum.js';
+import { AnswerTimes } from '../../../src/net/answer-times.js';
 import { AuthFailures } from '../../../src/net/auth-failures.js';
 import { tcpLimits } from '../../../src/transport/tcp/protocol/limits.js';
 import { STAGING_BYTES } from '../../../src/transport/tcp/reading/landing.js';
@@ -64,6 +65,9 @@ export const tcpReading: Fuzzer = {
       limits,
       env,
       authFailures,
+      times: new AnswerTimes(),
+      onAnswering() {},
+      onOverdue() {},
       onClose() {},
       onMoved() {},
     });

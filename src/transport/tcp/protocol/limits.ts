@@ -11,9 +11,12 @@ import {
   READ_IN_FLIGHT_MAX_BYTES,
   READ_IN_FLIGHT_MAX_COUNT,
   READ_MIN_BYTES_PER_S,
+  READ_PATIENCE_MIN_MS,
+  READ_PROBED_MAX_MS,
   READ_REQUEST_MAX_OPS,
   READ_REQUEST_TARGET_BYTES,
   READ_RETRY_AFTER_MS,
+  READ_RETRY_MAX_MS,
   READ_STALL_TIMEOUT_MS,
 } from '../../../base/limits.js';
 import { CONNECTION_RATES, type ConnectionRates } from '../../../net/connection-limits.js';
@@ -31,10 +34,13 @@ export interface TcpLimits {
   readonly inFlightMaxBytes: number;
   readonly inFlightMaxCount: number;
   readonly stallTimeoutMs: number;
+  readonly patienceMinMs: number;
   readonly minBytesPerS: number;
   readonly abortGraceMs: number;
   readonly connectTimeoutMs: number;
   readonly retryAfterMs: number;
+  readonly retryMaxMs: number;
+  readonly probedMaxMs: number;
   readonly connectionsMaxCount: number;
   readonly pendingMaxCount: number;
   readonly connectionRates: ConnectionRates;
@@ -58,10 +64,13 @@ export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
     inFlightMaxBytes: READ_IN_FLIGHT_MAX_BYTES,
     inFlightMaxCount: READ_IN_FLIGHT_MAX_COUNT,
     stallTimeoutMs: READ_STALL_TIMEOUT_MS,
+    patienceMinMs: READ_PATIENCE_MIN_MS,
     minBytesPerS: READ_MIN_BYTES_PER_S,
     abortGraceMs: READ_ABORT_GRACE_MS,
     connectTimeoutMs: READ_CONNECT_TIMEOUT_MS,
     retryAfterMs: READ_RETRY_AFTER_MS,
+    retryMaxMs: READ_RETRY_MAX_MS,
+    probedMaxMs: READ_PROBED_MAX_MS,
     connectionsMaxCount: DATA_CONNECTIONS_MAX_COUNT,
     pendingMaxCount: HANDSHAKES_PENDING_MAX_COUNT,
     connectionRates: CONNECTION_RATES,

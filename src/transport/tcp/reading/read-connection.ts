@@ -3,6 +3,7 @@ import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
 import { Gone } from '../../../base/gone.js';
 import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
+import type { AnswerTimes } from '../../../net/answer-times.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
 import type { TcpLimits } from '../protocol/limits.js';
@@ -10,6 +11,7 @@ import { DATA_HELLO, decodeResponseHeader, HELLO_BYTES, RESPONSE_HEADER_BYTES } 
 import { Landing, type LandingOutcome } from './landing.js';
 import type { ReadCounters } from './read-counters.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';
+import { SilenceWatch } from './silence-watch.js';
 
 export interface ReadConnectionParts {
   readonly endpoint: Endpoint;
@@ -19,6 +21,15 @@ export interface ReadConnectionParts {
   readonly limits: TcpLimits;
   readonly env: Environment;
   readonly authFailures: AuthFailures;
+  /** How long the peer usually takes to begin an answer, over all its connections. */
+  readonly times: AnswerTimes;
+  /** Called when the connection can be used, and when bytes come after {@link onOverdue}. */
+  onAnswering(): void;
+  /**
+   * Called when the peer is silent for longer than it usually takes: all operations end, at once or with the connection. The connection stays
+   * open for its stall limit, and the peer may still answer.
+   */
+  onOverdue(): void;
   /** Called once, when the connection is closed. `isAtFault`: it was never usable, or failed with reads pending. */
   onClose(isAtFault: boolean, reason: string): void;
   /** Called after `onClose` with requests that got no bytes and that another connection has to send. */
@@ -59,11 +70,14 @@ export class ReadConnection {
   #sentIds: number[] = [];
   #inFlightBytes = 0;
   #nextRequestId = 1;
-  #lastProgressMs = 0;
-  /** Time since which the oldest request has been the oldest. */
-  #oldestSinceMs = 0;
   #cancelTimer: (() => void) | undefined;
+  /** Ends the wait of the requests that were submitted before the connection is open. */
+  #cancelOpeningWait: (() => void) | undefined;
+  readonly #startedMs: number;
+  readonly #silence: SilenceWatch;
   #wasLate = false;
+  #wasForeign = false;
+  #hasAnswered = false;
   /** Whether the next bytes are received into memory of the oldest request. */
   #isHandedOut = false;
   /** Ends the wait for the next bytes; set while the oldest request is aborted and has not ended. */
@@ -79,11 +93,20 @@ export class ReadConnection {
       refused: (reason) => this.#unauthenticated(reason),
       foreign: (error) => this.#violated(error.message),
     });
+    this.#silence = new SilenceWatch({
+      limits: parts.limits,
+      times: parts.times,
+      clock: parts.env.clock,
+      dueBytes: () => this.#sent[0]?.totalBytes,
+      onOverdue: () => this.#overdue(),
+      onStalled: () => this.#late('stalled, or too slow'),
+    });
     this.#headerTarget = parts.staging.subarray(0, HEADER_RECEIVE_BYTES);
     this.#landing = new Landing(parts.staging, {
       finished: (request, op, outcome) => this.#finished(request, op, outcome),
     });
     parts.counters.connections++;
+    this.#startedMs = parts.env.clock.nowMs();
     this.#socket = parts.env.network.connect({
       ...parts.endpoint,
       noDelay: true,
@@ -108,9 +131,19 @@ export class ReadConnection {
     return this.#state === 'open';
   }
 
-  /** Whether the connection was given up because a deadline had passed. */
+  /** Whether the peer was silent when the connection was given up. */
   get wasLate(): boolean {
     return this.#wasLate;
+  }
+
+  /** Whether the peer answered otherwise than the protocol says, or the two sides do not agree on a secret. */
+  get wasForeign(): boolean {
+    return this.#wasForeign;
+  }
+
+  /** Whether a request has been answered over this connection. */
+  get hasAnswered(): boolean {
+    return this.#hasAnswered;
   }
 
   /** Sends the request as soon as the window allows. All its operations end in any case. */
@@ -122,6 +155,12 @@ export class ReadConnection {
     this.#queued.push(request);
     this.#keepAlive(true);
     if (this.#state === 'open') this.#sendQueued();
+    else this.#limitOpeningWait();
+  }
+
+  /** Lets the process end although the connection is not open yet: nobody waits for it. */
+  probe(): void {
+    this.#keepAlive(false);
   }
 
   /**
@@ -154,6 +193,8 @@ export class ReadConnection {
     const wasOpen = this.#state === 'open';
     this.#state = 'closed';
     this.#cancelTimer?.();
+    this.#endOpeningWait();
+    this.#silence.stop();
     this.#endGrace?.();
     this.#socket.destroy();
     this.#landing.abandon();
@@ -225,6 +266,8 @@ export class ReadConnection {
   #connected(): void {
     if (this.#state !== 'connecting') return;
     this.#state = 'greeting';
+    this.#endOpeningWait();
+    if (this.#queued.length > 0) this.#limitOpeningWait();
     this.#opening.greet();
     this.#limitState('greeting');
   }
@@ -241,6 +284,37 @@ export class ReadConnection {
     });
   }
 
+  /** Ends the requests that wait for the opening when it takes longer than the peer usually does; the opening goes on. */
+  #limitOpeningWait(): void {
+    if (this.#cancelOpeningWait !== undefined) return;
+    const { limits, env, times } = this.#parts;
+    const patienceMs = times.patienceMs(limits.patienceMinMs, limits.connectTimeoutMs);
+    const state = this.#state;
+    this.#cancelOpeningWait = env.clock.after(patienceMs, () => {
+      // This thread may have been busy itself, so bytes that arrived meanwhile are handled first.
+      env.clock.yield().then(() => {
+        if (this.#state === state) this.#overdue();
+      });
+    });
+  }
+
+  #endOpeningWait(): void {
+    this.#cancelOpeningWait?.();
+    this.#cancelOpeningWait = undefined;
+  }
+
+  /** Ends all operations, because the peer is silent: at once, or with the connection when the socket holds memory of one. */
+  #overdue(): void {
+    this.#parts.onOverdue();
+    if (this.#isHandedOut) {
+      this.#late('silent in the middle of a page');
+      return;
+    }
+    for (const request of this.#queued.splice(0)) this.#endAborted(request);
+    for (const request of this.#sent) if (!request.isAborted) this.#endAborted(request);
+    this.#keepAlive(false);
+  }
+
   /** The buffer that the next bytes are received into. */
   #target(): Uint8Array {
     this.#dropIfDetached();
@@ -250,8 +324,8 @@ export class ReadConnection {
   }
 
   #received(bytes: Uint8Array, count: number): boolean {
-    this.#lastProgressMs = this.#parts.env.clock.nowMs();
     this.#isHandedOut = false;
+    if (this.#silence.received()) this.#parts.onAnswering();
     if (this.#landing.restBytes > 0 && bytes.buffer !== this.#parts.staging.buffer) {
       this.#dropIfDetached();
       this.#landing.landed(bytes, count);
@@ -302,6 +376,11 @@ export class ReadConnection {
     this.#headerBytes = RESPONSE_HEADER_BYTES;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
+    this.#endOpeningWait();
+    const { times, env, onAnswering } = this.#parts;
+    // A later opening says less than the answers before it: it takes more round trips, and computes more.
+    if (!times.isKnown) times.note(env.clock.nowMs() - this.#startedMs);
+    onAnswering();
     this.#restIfUnwanted();
     this.#sendQueued();
   }
@@ -314,6 +393,8 @@ export class ReadConnection {
       this.#violated('its answer does not fit the request');
       return;
     }
+    this.#hasAnswered = true;
+    this.#silence.answerBegins();
     if (this.#landing.restBytes === 0) this.#answered();
   }
 
@@ -321,53 +402,25 @@ export class ReadConnection {
     const request = this.#sent.shift() as ReadRequest;
     this.#sentIds.shift();
     this.#inFlightBytes -= request.totalBytes;
-    this.#oldestSinceMs = this.#lastProgressMs;
+    this.#silence.oldestChanged();
     this.#sendQueued();
     this.#restIfUnwanted();
   }
 
   /** Sends as much as the window allows; a single request that exceeds it goes alone. */
   #sendQueued(): void {
-    const { limits, env } = this.#parts;
+    const { limits } = this.#parts;
     while (this.#queued.length > 0 && this.#sent.length < limits.inFlightMaxCount) {
       const request = this.#queued[0] as ReadRequest;
       if (this.#sent.length > 0 && this.#inFlightBytes + request.totalBytes > limits.inFlightMaxBytes) return;
       this.#queued.shift();
-      if (this.#sent.length === 0) this.#lastProgressMs = this.#oldestSinceMs = env.clock.nowMs();
       this.#sent.push(request);
       this.#sentIds.push(this.#nextRequestId);
       this.#inFlightBytes += request.totalBytes;
       this.#socket.write(request.encode(this.#nextRequestId));
       this.#nextRequestId = (this.#nextRequestId + 1) % REQUEST_ID_LIMIT;
-      if (this.#cancelTimer === undefined) this.#watchProgress(limits.stallTimeoutMs);
+      if (this.#sent.length === 1) this.#silence.begin();
     }
-  }
-
-  #watchProgress(delayMs: number): void {
-    const { clock } = this.#parts.env;
-    this.#cancelTimer = clock.after(delayMs, () => {
-      this.#cancelTimer = undefined;
-      if (this.#sent.length === 0) return;
-      const leftMs = this.#leftMs();
-      if (leftMs > 0) {
-        this.#watchProgress(leftMs);
-        return;
-      }
-      // This thread may have been busy itself, so bytes that arrived meanwhile are handled first.
-      clock.yield().then(() => {
-        if (this.#state !== 'open' || this.#sent.length === 0) return;
-        if (this.#leftMs() <= 0) this.#late('stalled, or too slow');
-        else if (this.#cancelTimer === undefined) this.#watchProgress(this.#leftMs());
-      });
-    });
-  }
-
-  /** Time until the connection counts as stalled, or the oldest request as too slow. */
-  #leftMs(): number {
-    const { limits, env } = this.#parts;
-    const oldestMs = ((this.#sent[0] as ReadRequest).totalBytes / limits.minBytesPerS) * 1000;
-    const untilMs = Math.min(this.#lastProgressMs, this.#oldestSinceMs + oldestMs) + limits.stallTimeoutMs;
-    return untilMs - env.clock.nowMs();
   }
 
   #finished(request: ReadRequest, op: number, outcome: LandingOutcome): void {
@@ -401,6 +454,7 @@ export class ReadConnection {
 
   #violated(reason: string): void {
     this.#parts.counters.protocolErrors++;
+    this.#wasForeign = true;
     this.close(reason);
   }
 

@@ -8,4 +8,6 @@ export class ReadCounters {
   protocolErrors = 0;
   connections = 0;
   reconnects = 0;
+  /** Times that a peer has begun not to be reachable. */
+  unreachablePeers = 0;
 }

@@ -1,25 +1,14 @@
-import { assertAtMost, assertEqual } from '../../../base/assert.js';
+import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
-import { type Endpoint, parseEndpoint } from '../../../base/environment/network.js';
+import { parseEndpoint } from '../../../base/environment/network.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { STAGING_BYTES } from './landing.js';
-import { ReadConnection } from './read-connection.js';
 import type { ReadCounters } from './read-counters.js';
+import { ReadPeer } from './read-peer.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';
 
-interface Peer {
-  connection: ReadConnection | undefined;
-  /** Time before which the peer is not tried. */
-  retryAtMs: number;
-  /** Whether the peer failed by silence; then the next connection is a probe, which is used only once it is open. */
-  isProbed: boolean;
-}
-
-/**
- * One connection to each peer, opened when it is needed; unusable peers are skipped for a while. A peer that failed by silence costs
- * one deadline: afterwards it is probed in the background and skipped until it answers.
- */
+/** The peers that pages are read from, by their endpoints. */
 export class ReadPeers {
   readonly #counters: ReadCounters;
   readonly #limits: TcpLimits;
@@ -27,7 +16,8 @@ export class ReadPeers {
   readonly #authFailures: AuthFailures;
   /** Staging buffer of all connections; undefined before the first one. */
   #staging: Uint8Array | undefined;
-  readonly #peers = new Map<string, Peer>();
+  readonly #peers = new Map<string, ReadPeer>();
+  readonly #unreachable = new Set<string>();
 
   constructor(counters: ReadCounters, limits: TcpLimits, env: Environment) {
     this.#counters = counters;
@@ -36,76 +26,63 @@ export class ReadPeers {
     this.#authFailures = new AuthFailures('data', env);
   }
 
-  /** Sends requests to a peer. They end false at once if the peer is skipped or the endpoint is invalid. */
+  /** Sends requests to a peer. They end false at once if the peer is not reachable or the endpoint is invalid. */
   submit(endpointText: string, requests: readonly ReadRequest[]): void {
-    const connection = this.#connectionTo(endpointText);
-    for (const request of requests) {
-      if (connection === undefined) this.#counters.failedOps += request.failRest();
-      else connection.submit(request);
-    }
+    const peer = this.#peers.get(endpointText) ?? this.#add(endpointText);
+    if (peer !== undefined) peer.submit(requests);
+    else for (const request of requests) this.#counters.failedOps += request.failRest();
   }
 
   /** Aborts the requests of a batch to a peer; see `ReadConnection.abort`. */
   abort(endpointText: string, batch: ReadBatch): void {
-    this.#peers.get(endpointText)?.connection?.abort(batch);
+    this.#peers.get(endpointText)?.abort(batch);
   }
 
-  /** Whether the peer failed recently and is not tried now. */
-  isSkipped(endpointText: string): boolean {
-    const peer = this.#peers.get(endpointText);
-    if (peer === undefined) return false;
-    if (peer.connection !== undefined) return usable(peer) === undefined;
-    return this.#env.clock.nowMs() < peer.retryAtMs;
+  /** Whether the peer answered when it was last tried, or was never tried. */
+  isReachable(endpointText: string): boolean {
+    return !this.#unreachable.has(endpointText);
+  }
+
+  /** Endpoints of the peers that are not reachable. */
+  get unreachable(): ReadonlySet<string> {
+    return this.#unreachable;
   }
 
   /** Closes every connection at once; pending operations end false. */
   close(): void {
-    for (const { connection } of [...this.#peers.values()]) connection?.close('the transport is closed');
+    for (const peer of this.#peers.values()) peer.close();
     this.#peers.clear();
+    this.#unreachable.clear();
   }
 
-  /** The connection to use now; undefined if the peer is skipped or the endpoint is invalid. */
-  #connectionTo(endpointText: string): ReadConnection | undefined {
-    const known = this.#peers.get(endpointText);
-    if (known?.connection !== undefined) return usable(known);
-    if (known !== undefined && this.#env.clock.nowMs() < known.retryAtMs) return undefined;
+  #add(endpointText: string): ReadPeer | undefined {
     const endpoint = parseEndpoint(endpointText);
-    if (endpoint === undefined || endpoint.port === 0) return undefined;
-    if (known === undefined && !this.#makeRoom()) return undefined;
-    const peer: Peer = known ?? { connection: undefined, retryAtMs: 0, isProbed: false };
-    if (known !== undefined) this.#counters.reconnects++;
-    this.#peers.set(endpointText, peer);
-    peer.connection = this.#connect(endpointText, endpoint, peer);
-    return usable(peer);
-  }
-
-  #connect(endpointText: string, endpoint: Endpoint, peer: Peer): ReadConnection {
-    const { clock, log } = this.#env;
+    if (endpoint === undefined || endpoint.port === 0 || !this.#makeRoom()) return undefined;
     this.#staging ??= new Uint8Array(STAGING_BYTES);
-    return new ReadConnection({
+    const peer = new ReadPeer({
       endpoint,
       staging: this.#staging,
       counters: this.#counters,
       limits: this.#limits,
       env: this.#env,
       authFailures: this.#authFailures,
-      onClose: (isAtFault, reason) => {
-        peer.isProbed = peer.connection?.wasLate ?? false;
-        peer.connection = undefined;
-        if (!isAtFault) return;
-        peer.retryAtMs = clock.nowMs() + this.#limits.retryAfterMs;
-        log.log('info', 'data connection failed', { peer: endpointText, reason });
+      onTurned: (isReachable) => {
+        if (isReachable) this.#unreachable.delete(endpointText);
+        else this.#unreachable.add(endpointText);
       },
-      onMoved: (requests) => this.submit(endpointText, requests),
     });
+    this.#peers.set(endpointText, peer);
+    return peer;
   }
 
   /** Forgets a peer without a connection if there are too many peers. False: all have one. */
   #makeRoom(): boolean {
     if (this.#peers.size < this.#limits.connectionsMaxCount) return true;
     for (const [endpoint, peer] of this.#peers) {
-      if (peer.connection !== undefined) continue;
+      if (peer.isConnected) continue;
+      peer.close();
       this.#peers.delete(endpoint);
+      this.#unreachable.delete(endpoint);
       return true;
     }
     return false;
@@ -114,15 +91,13 @@ export class ReadPeers {
   /** Throws `InvariantError` unless its connections are counted, within their limit, and each is consistent. */
   verify(): void {
     let connections = 0;
-    for (const { connection } of this.#peers.values()) {
-      connection?.verify();
-      connections += Number(connection !== undefined);
+    for (const [endpoint, peer] of this.#peers) {
+      peer.verify();
+      const isReachable = peer.state === 'reachable';
+      assert(this.#unreachable.has(endpoint) !== isReachable, () => `read peers: ${endpoint} is ${peer.state}`);
+      connections += Number(peer.isConnected);
     }
     assertEqual('read peers: connections', this.#counters.connections, connections);
     assertAtMost('read peers', this.#peers.size, this.#limits.connectionsMaxCount);
   }
-}
-
-function usable({ connection, isProbed }: Peer): ReadConnection | undefined {
-  return isProbed && !connection?.isOpen ? undefined : connection;
 }

@@ -1,4 +1,4 @@
-/** Limits of placing pages on storage nodes. `limits.ts` exports them, and checks their relations. */
+/** Limits of what nodes do with each other's pages: placing them on storage nodes, reading them over TCP. `limits.ts` exports them, and checks their relations. */
 const MIB = 2 ** 20;
 
 /**
@@ -38,3 +38,45 @@ export const PLACEMENT_REQUESTS_MAX_COUNT = 64;
 export const PLACEMENT_CLEAR_MAX_PREFIXES = 1024;
 /** Calls of `clear()` that a node remembers, to tell storage nodes that were away; beyond it, the oldest ones become one for all keys. */
 export const PLACEMENT_CLEARS_MAX_COUNT = 64;
+
+/** Operations and payload of one TCP read request; a larger batch is several requests. */
+export const READ_REQUEST_MAX_OPS = 1024;
+export const READ_REQUEST_TARGET_BYTES = 16 * MIB;
+/** Payload asked for and not yet received on one data connection. */
+export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
+/** A data connection that delivers nothing for this long while something is due is given up. */
+export const READ_STALL_TIMEOUT_MS = 3_000;
+export const READ_CONNECT_TIMEOUT_MS = 1_000;
+/**
+ * Shortest silence of a peer after which a read of its pages gives up. It leaves the kernel time to send a lost packet again, 200 ms, and a busy
+ * machine time to let the peer's thread run.
+ */
+export const READ_PATIENCE_MIN_MS = 250;
+/**
+ * Longest time that an aborted read waits for bytes of its peer when they would be received into its memory; then the connection is
+ * closed, so that no more bytes can arrive.
+ */
+export const READ_ABORT_GRACE_MS = 100;
+/** Pause before a peer that is not reached is tried again, in the background; it doubles up to the maximum. */
+export const READ_RETRY_AFTER_MS = 50;
+export const READ_RETRY_MAX_MS = 1_000;
+/** Time for which a peer that is not reached, and from which nobody reads, is tried again; after that the next read tries it. */
+export const READ_PROBED_MAX_MS = 60_000;
+/** Time after which a read stops looking for a page on further nodes. */
+export const READ_AGAIN_WITHIN_MS = 5_000;
+export const DATA_CONNECTIONS_MAX_COUNT = 4096;
+/** Slowest peer: it may take READ_STALL_TIMEOUT_MS and one second for this many bytes to answer a request; slower peers are given up. */
+export const READ_MIN_BYTES_PER_S = 1 * MIB;
+/** Requests sent and not yet answered on one data connection. */
+export const READ_IN_FLIGHT_MAX_COUNT = 64;
+/**
+ * Longest time for a data connection's hello, or for one request, to arrive whole once it has begun.
+ * Generous: it is the reader's main thread that sends them, and that may be busy for seconds.
+ */
+export const READ_HANDSHAKE_TIMEOUT_MS = 10_000;
+/** A reader that has not taken one whole response after this long is given up. */
+export const READ_DRAIN_TIMEOUT_MS = 120_000;
+/** Bytes of an answer that are written at a time over TLS, where the writing thread encrypts. Without TLS the kernel takes a whole answer at once. */
+export const READ_TLS_WRITE_MAX_BYTES = 1 * MIB;
+/** When serving ends, peers have this long to take the answers that are under way. */
+export const READ_FINISH_TIMEOUT_MS = 500;
