@@ -37,6 +37,7 @@ import {
 } from './disk-limits.js';
 import {
   DATA_CONNECTIONS_MAX_COUNT,
+  PEER_PATIENCE_MIN_MS,
   PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION,
   PLACEMENT_REQUEST_MAX_KEYS,
   READ_ABORT_GRACE_MS,
@@ -44,7 +45,6 @@ import {
   READ_CONNECT_TIMEOUT_MS,
   READ_FINISH_TIMEOUT_MS,
   READ_IN_FLIGHT_MAX_BYTES,
-  READ_PATIENCE_MIN_MS,
   READ_REQUEST_TARGET_BYTES,
   READ_RETRY_AFTER_MS,
   READ_RETRY_MAX_MS,
@@ -425,7 +425,7 @@ relation(
   'a peer that stalls leaves time for another',
 );
 relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends before its peer counts as stalled');
-relation(READ_PATIENCE_MIN_MS <= READ_CONNECT_TIMEOUT_MS, 'a read gives up before the connection does');
+relation(PEER_PATIENCE_MIN_MS <= READ_CONNECT_TIMEOUT_MS, 'a read gives up before the connection does');
 relation(READ_RETRY_AFTER_MS <= READ_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(RDMA_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed RDMA connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');

@@ -51,7 +51,7 @@ export const READ_CONNECT_TIMEOUT_MS = 1_000;
  * Shortest silence of a peer after which a read of its pages gives up. It leaves the kernel time to send a lost packet again, 200 ms, and a busy
  * machine time to let the peer's thread run.
  */
-export const READ_PATIENCE_MIN_MS = 250;
+export const PEER_PATIENCE_MIN_MS = 250;
 /**
  * Longest time that an aborted read waits for bytes of its peer when they would be received into its memory; then the connection is
  * closed, so that no more bytes can arrive.

@@ -18,6 +18,7 @@ import {
   wishFields,
 } from '../messages/wire.js';
 import { countFailure } from './directory-metrics.js';
+import { Patience } from './patience.js';
 import { type KeyedRequest, type RequestKind, RequestQueue } from './request-queue.js';
 
 /** A node's statements up to a generation that are to be dropped; with `withCopies` also copies of its pages. */
@@ -83,9 +84,11 @@ export class OwnerChannel implements DirectoryOwner {
   readonly #statements: RequestQueue<Statement, PutAnswer>;
   readonly #gets: RequestQueue<Search, FoundLocations>;
   readonly #existences: RequestQueue<KeyedRequest, Uint8Array>;
+  readonly #patience: Patience;
 
   constructor(parts: OwnerChannelParts) {
     this.#parts = parts;
+    this.#patience = new Patience(parts.clock);
     this.#callOptions = parts.timeoutMs === undefined ? {} : { timeoutMs: parts.timeoutMs };
     const options = { atOnce: DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT, clock: parts.clock };
     this.#statements = new RequestQueue(this.#statementKind(), options);
@@ -136,7 +139,7 @@ export class OwnerChannel implements DirectoryOwner {
       part: ({ columns, from: start }, from) => ({ columns, from: start + from }),
       send: ({ keys, avoided }) => {
         const request = { ...keyFields(keys), asker: this.#parts.nodeId, ...(avoided.length > 0 ? { avoided } : {}) };
-        return this.#call('get', request, (answer) => ({
+        return this.#lookUp('get', request, (answer) => ({
           columns: readLocations(answer, stringsOf(keys).length),
           from: 0,
         }));
@@ -151,7 +154,7 @@ export class OwnerChannel implements DirectoryOwner {
       join: (batches) => ({ keys: joinedKeys(batches) }),
       part: partOfFlags,
       send: ({ keys }) =>
-        this.#call('exists', keyFields(keys), (answer) => readFlags(answer, 'found', stringsOf(keys).length)),
+        this.#lookUp('exists', keyFields(keys), (answer) => readFlags(answer, 'found', stringsOf(keys).length)),
       onUnsent: () => countFailure(this.#parts.metrics, 'exists'),
     };
   }
@@ -181,6 +184,22 @@ export class OwnerChannel implements DirectoryOwner {
     const copies = withCopies ? { with_copies: true } : {};
     const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation, ...copies };
     return this.#call('delete', request, () => NOTHING_TAKEN);
+  }
+
+  /** A call of which another owner can be asked instead. */
+  async #lookUp<T>(
+    method: 'get' | 'exists',
+    params: object,
+    read: (answer: Readonly<Record<string, unknown>>) => T,
+  ): Promise<T | undefined> {
+    let isCounted = false;
+    const answer = await this.#patience.ask(async () => {
+      const answered = await this.#call(method, params, read);
+      isCounted = answered === undefined;
+      return answered;
+    });
+    if (answer === undefined && !isCounted) countFailure(this.#parts.metrics, method);
+    return answer;
   }
 
   async #call<T>(
