@@ -220,7 +220,9 @@ export class PageReads {
     const locations = (await this.#objects?.locate(keys, located, signal)) ?? located;
     const present = versions.now();
     const usable = locations.map((location) => {
-      const isUsable = location && location.length <= PAGE_MAX_BYTES && !isExpired(location.expires, present);
+      // No page has 0 bytes: such a location is none, whoever states it.
+      const isLength = location !== null && location.length >= 1 && location.length <= PAGE_MAX_BYTES;
+      const isUsable = isLength && !isExpired(location.expires, present);
       return isUsable ? location : null;
     });
     const misses = usable.reduce((count, location) => count + Number(location === null), 0);

@@ -3,7 +3,7 @@ import { type Endpoint, formatEndpoint } from '../../base/environment/network.js
 import { AuthError } from '../../base/errors.js';
 import { CommandFailure } from '../../command/failure.js';
 import { isNodeId, isWholeNumber } from '../../directory/messages/location-columns.js';
-import { DiscoveryMethod, decodeAnswer } from '../../discovery/messages/wire.js';
+import { DiscoveryMethod, decodeAnswer, type Roster } from '../../discovery/messages/wire.js';
 import type { NodeReport } from '../../metrics/node-report.js';
 import { isReportLike } from '../../metrics/report-checks.js';
 import { type SecurityConfig, securedEnvironment } from '../../net/secured-environment.js';
@@ -48,23 +48,28 @@ export class ClusterQuery {
     this.#rpc = new RpcClient({ env: securedEnvironment(security, systemEnvironment({ log: silentLogger })) });
   }
 
-  /** The members according to the first master that answers. Throws {@link NoMasterFailure} if none does. */
+  /**
+   * The members according to all masters that answer, because one of them may be cut off from the others. Throws {@link NoMasterFailure} if none
+   * answers.
+   */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
-    const reasons: string[] = [];
     let isAuthentication = false;
-    for (const master of masters) {
+    const asked = masters.map(async (master) => {
       try {
         const answer = decodeAnswer(this.#codec, await this.#rpc.call(master, DiscoveryMethod.members, {}));
-        if (answer.roster !== undefined) return [...answer.roster.members.values()];
-        reasons.push(`${formatEndpoint(master)}: answers without a list of members`);
+        return answer.roster ?? `${formatEndpoint(master)}: answers without a list of members`;
       } catch (error) {
         const { message } = error as Error;
         const where = formatEndpoint(master);
         isAuthentication ||= error instanceof AuthError || SECURITY_WORDS.test(message);
-        reasons.push(message.startsWith(where) ? message : `${where}: ${message}`);
+        return message.startsWith(where) ? message : `${where}: ${message}`;
       }
-    }
-    throw new NoMasterFailure(reasons, isAuthentication);
+    });
+    const answers = await Promise.all(asked);
+    const rosters = answers.filter((answer) => typeof answer !== 'string');
+    const reasons = answers.filter((answer) => typeof answer === 'string');
+    if (rosters.length === 0) throw new NoMasterFailure(reasons, isAuthentication);
+    return allMembers(rosters);
   }
 
   /** A node's answer, or the reason why there is none. */
@@ -89,6 +94,25 @@ export class ClusterQuery {
   async close(): Promise<void> {
     await this.#rpc.close();
   }
+}
+
+/**
+ * The members that any of these masters lists, each as its latest start has described it. A node that has left, as any of them knows, is none; one
+ * that is lost to a master may be cut off from that master only.
+ */
+export function allMembers(rosters: readonly Roster[]): NodeInfo[] {
+  const latest = new Map<string, NodeInfo>();
+  for (const { members } of rosters) {
+    for (const [nodeId, info] of members) {
+      const known = latest.get(nodeId);
+      if (known === undefined || known.incarnation < info.incarnation) latest.set(nodeId, info);
+    }
+  }
+  for (const { nodeId, incarnation, hasLeft } of rosters.flatMap(({ gone }) => gone)) {
+    const known = latest.get(nodeId);
+    if (hasLeft && known !== undefined && known.incarnation <= incarnation) latest.delete(nodeId);
+  }
+  return [...latest.values()];
 }
 
 /** The drain progress of the node at `endpoint`. Throws {@link CommandFailure}. */
