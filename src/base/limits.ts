@@ -221,7 +221,7 @@ export const OWED_STATEMENTS_MAX_KEYS = 65_536;
 export const DROPS_MAX_KEYS = 65_536;
 /** Pause before a node is told again what it did not accept; it doubles from the minimum to the maximum. */
 export const STATEMENT_RETRY_MIN_MS = 250;
-export const STATEMENT_RETRY_MAX_MS = 4_000;
+export const STATEMENT_RETRY_MAX_MS = 1_000;
 /** Longest time that setting a page waits for the holders of the replaced content to drop it; telling them goes on afterwards. */
 export const DROP_WAIT_MAX_MS = 1_000;
 /** Attempts to set a named page whose owners know a newer content; each attempt uses a version newer than theirs. */

@@ -49,13 +49,18 @@ interface Failure {
   readonly error: MeshCacheError;
   readonly retryAtMs: number;
   readonly wasSlow: boolean;
+  /** Whether a call has been rejected because of it. */
+  isAsked: boolean;
+  /** Ends the wait for the next attempt in the background; only after a slow failure. */
+  readonly cancelRetry: (() => void) | undefined;
 }
 
 /**
  * Calls methods of {@link RpcServer}s. Each endpoint has one connection, opened on demand and shared by all calls.
  *
  * An unreachable endpoint costs one deadline: afterwards calls to it reject at once, and after RPC_RETRY_AFTER_MS one
- * of them tries again. Idle connections and timers do not keep the process alive; a call under way does, until its
+ * of them tries again. An endpoint that was silent is tried again in the background as long as calls ask for it, so that the first call after
+ * its return succeeds. Idle connections and timers do not keep the process alive; a call under way does, until its
  * deadline at the latest.
  */
 export class RpcClient {
@@ -101,6 +106,7 @@ export class RpcClient {
   async close(): Promise<void> {
     this.#closed = true;
     const error = new ClosedError('the RPC client');
+    for (const { cancelRetry } of this.#failures.values()) cancelRetry?.();
     for (const connection of [...this.#connections.values()]) connection.end(error);
   }
 
@@ -118,6 +124,7 @@ export class RpcClient {
   #connectionTo(endpoint: Endpoint, probe: boolean): ClientConnection {
     const name = formatEndpoint(endpoint);
     const failure = probe ? undefined : this.#failures.get(name);
+    if (failure !== undefined) failure.isAsked = true;
     if (failure !== undefined && failure.retryAtMs > this.#env.clock.nowMs()) throw asNew(failure.error);
     const known = this.#connections.get(name);
     const connection = known ?? this.#connect(endpoint, name);
@@ -128,13 +135,13 @@ export class RpcClient {
   #connect(endpoint: Endpoint, name: string): ClientConnection {
     const connection = new ClientConnection(endpoint, this.#env, this.#codec, {
       ready: () => {
-        this.#failures.delete(name);
+        this.#forget(name);
         if (this.#broken.delete(name)) this.#env.metrics.count('meshcache_rpc_reconnects_total');
       },
       unauthenticated: (reason) => this.#authFailures.record(reason, name),
       ended: (end) => {
         this.#connections.delete(name);
-        if (!this.#closed) this.#remember(name, end);
+        if (!this.#closed) this.#remember(endpoint, name, end);
       },
     });
     this.#connections.set(name, connection);
@@ -145,19 +152,39 @@ export class RpcClient {
    * Remembers how a connection ended. One that had worked is opened again at the next call, unless its peer had gone
    * silent.
    */
-  #remember(name: string, end: ConnectionEnd): void {
+  #remember(endpoint: Endpoint, name: string, end: ConnectionEnd): void {
     if (end.wasReady && this.#broken.size < FAILURES_MAX_COUNT) this.#broken.add(name);
     if (end.wasReady && !end.wasSilent) return;
     const nowMs = this.#env.clock.nowMs();
     if (this.#failures.size >= FAILURES_MAX_COUNT) {
-      for (const [other, { retryAtMs }] of this.#failures) if (retryAtMs <= nowMs) this.#failures.delete(other);
+      for (const [other, { retryAtMs }] of this.#failures) if (retryAtMs <= nowMs) this.#forget(other);
       if (this.#failures.size >= FAILURES_MAX_COUNT) return;
     }
+    const wasSlow = end.wasSilent || end.failedAfterMs >= SLOW_FAILURE_MS;
+    const isAsked = this.#failures.get(name)?.isAsked ?? true;
+    this.#forget(name);
+    const cancelRetry = wasSlow
+      ? this.#env.clock.after(RPC_RETRY_AFTER_MS, () => this.#retry(endpoint, name))
+      : undefined;
     this.#failures.set(name, {
       error: end.error,
       retryAtMs: nowMs + RPC_RETRY_AFTER_MS,
-      wasSlow: end.wasSilent || end.failedAfterMs >= SLOW_FAILURE_MS,
+      wasSlow,
+      isAsked,
+      cancelRetry,
     });
+  }
+
+  #retry(endpoint: Endpoint, name: string): void {
+    const failure = this.#failures.get(name);
+    if (failure?.isAsked !== true || this.#connections.has(name)) return;
+    failure.isAsked = false;
+    this.#connect(endpoint, name);
+  }
+
+  #forget(name: string): void {
+    this.#failures.get(name)?.cancelRetry?.();
+    this.#failures.delete(name);
   }
 
   /**

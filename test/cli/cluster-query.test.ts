@@ -21,8 +21,8 @@ test('cluster query: a master that is cut off hides no node, and brings none bac
   const others = {
     members: listOf(node('restarted', 9, 77), node('new', 10)),
     gone: [
-      { nodeId: 'head', incarnation: 1, hasLeft: false },
-      { nodeId: 'left', incarnation: 6, hasLeft: true },
+      { nodeId: 'head', incarnation: 1 },
+      { nodeId: 'left', incarnation: 6, hasLeft: true as const },
     ],
   };
   for (const rosters of [

@@ -96,3 +96,20 @@ simulated(
     t.is(await a.metric('meshcache_transport_unreachable_peers'), 0);
   },
 );
+
+simulated(
+  'silent peers: soon after an owner that stood still is back, what was cleared meanwhile does not exist',
+  async (t, world) => {
+    const config = { ...PATIENT, directory_replicas: 1 };
+    const [a, b] = (await startCluster(world, 3, config)) as [SimStore, SimStore];
+    const { process: owner } = await startHolder(world, { config, keys: [] });
+    await world.until(() => [a, b].every((store) => store.stats().members === 4));
+    for (const key of KEYS) t.true(await a.set(key, content(1, PAGE_BYTES)));
+    owner.stop();
+    await a.clear();
+    await world.sleep(20_000);
+    owner.continue();
+    await world.sleep(1_500);
+    for (const key of KEYS) t.false(await b.exists(key), key);
+  },
+);
