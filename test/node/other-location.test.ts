@@ -1,5 +1,6 @@
 import test from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { DataLocation } from '../../src/types.js';
 import { createCluster } from '../_support/node/store-fixture.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { content } from '../_support/support.js';
@@ -28,4 +29,16 @@ test('reads: a page that one node does not hand out is read from another one tha
     t.is(await store.get(alone), null);
     t.true(patientClock.nowMs() - startMs < 1_000, 'what only a dead node has costs no deadline again');
   }
+});
+
+test('reads: a location of 0 bytes is none, and spoils nothing beside it', async (t) => {
+  const stores = await createCluster(2);
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  const [stating, reader] = stores as [MeshCacheStore, MeshCacheStore];
+  t.true(await stating.set('whole', content(1, PAGE_BYTES)));
+  const [whole, key] = stating.keyEncoder.encode(['whole', 'empty']).objectKeys as [string, string];
+  const [location] = await stating.runtime.directory.get([whole]);
+  t.deepEqual(await stating.runtime.directory.put({ [key]: new DataLocation({ ...(location as DataLocation), length: 0 }) }), [true]);
+  t.is(await reader.get('empty'), null);
+  t.deepEqual(await reader.getMany(['empty', 'whole']), [null, content(1, PAGE_BYTES)]);
 });
