@@ -38,7 +38,10 @@ test('reads: a location of 0 bytes is none, and spoils nothing beside it', async
   t.true(await stating.set('whole', content(1, PAGE_BYTES)));
   const [whole, key] = stating.keyEncoder.encode(['whole', 'empty']).objectKeys as [string, string];
   const [location] = await stating.runtime.directory.get([whole]);
-  t.deepEqual(await stating.runtime.directory.put({ [key]: new DataLocation({ ...(location as DataLocation), length: 0 }) }), [true]);
+  t.deepEqual(
+    await stating.runtime.directory.put({ [key]: new DataLocation({ ...(location as DataLocation), length: 0 }) }),
+    [true],
+  );
   t.is(await reader.get('empty'), null);
   t.deepEqual(await reader.getMany(['empty', 'whole']), [null, content(1, PAGE_BYTES)]);
 });

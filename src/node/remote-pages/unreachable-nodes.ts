@@ -1,21 +1,25 @@
 import { formatEndpoint } from '../../base/environment/network.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import type { NodeInfo } from '../../types.js';
-import type { Members } from '../runtime/members.js';
 import type { DataEndpoints } from './data-endpoints.js';
 
 const NONE: readonly string[] = [];
+
+/** The members by id. Each change of members replaces the map. */
+interface MembersById {
+  readonly byId: ReadonlyMap<string, NodeInfo>;
+}
 
 /** The members whose pages cannot be read now, as reads have found out. Reads, lookups and reports ask it, so that they agree. */
 export class UnreachableNodes {
   readonly #transport: Transport;
   readonly #endpoints: DataEndpoints;
-  readonly #members: Pick<Members, 'byId'>;
+  readonly #members: MembersById;
   /** The members by where they are read over TCP, and the map of members that this was made of. */
   #byEndpoint = new Map<string, NodeInfo>();
   #madeOf: ReadonlyMap<string, NodeInfo> | undefined;
 
-  constructor(transport: Transport, endpoints: DataEndpoints, members: Pick<Members, 'byId'>) {
+  constructor(transport: Transport, endpoints: DataEndpoints, members: MembersById) {
     this.#transport = transport;
     this.#endpoints = endpoints;
     this.#members = members;

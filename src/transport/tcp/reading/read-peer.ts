@@ -26,7 +26,7 @@ export interface ReadPeerParts {
 export type PeerState = 'reachable' | 'suspected' | 'unreachable';
 
 /** Shortest time between two log records that one peer is not reached. */
-const LOG_INTERVAL_MS = 10_000;
+const UNREACHABLE_LOG_INTERVAL_MS = 10_000;
 
 /**
  * One peer that pages are read from: a connection, opened when it is needed, and whether the peer is reachable. Reads, lookups and reports all ask
@@ -165,7 +165,7 @@ export class ReadPeer {
       this.#parts.counters.unreachablePeers++;
     }
     if (state !== 'reachable') {
-      if (this.#isLogged || nowMs - this.#loggedMs < LOG_INTERVAL_MS) return;
+      if (this.#isLogged || nowMs - this.#loggedMs < UNREACHABLE_LOG_INTERVAL_MS) return;
       this.#isLogged = true;
       this.#loggedMs = nowMs;
       log.log('warn', 'peer unreachable: its pages are misses until it answers', { peer: this.#name, reason });
