@@ -4,6 +4,7 @@
 #include "bindings.h"
 #include "contract.h"
 #include "instance.h"
+#include "shared_buffer.h"
 
 namespace meshcache {
 namespace {
@@ -25,6 +26,8 @@ Napi::Object constants(Napi::Env env) {
 }
 
 Napi::Object initialise(Napi::Env env, Napi::Object exports) {
+  const char* obstacle = shared_buffer_obstacle(env);
+  if (obstacle[0] != '\0') throw Napi::Error::New(env, obstacle);
   new Instance(env);  // destroyed when the environment ends
   exports.Set("contractVersion", kContractVersion);
   exports.Set("constants", constants(env));

@@ -15,6 +15,7 @@
 #include "contract.h"
 #include "instance.h"
 #include "memory.h"
+#include "shared_buffer.h"
 
 namespace meshcache {
 namespace {
@@ -71,9 +72,9 @@ Napi::Value views(const Napi::CallbackInfo& info) {
   for (uint64_t at = 0; at < mapping->length(); at += segment_bytes) {
     const uint64_t length = std::min<uint64_t>(segment_bytes, mapping->length() - at);
     auto* held = new MappingRef(mapping);
-    const auto drop = [](Napi::Env, void*, MappingRef* hint) { delete hint; };
+    const auto drop = [](void*, void* hint) { delete static_cast<MappingRef*>(hint); };
     try {
-      buffers.Set(count++, Napi::ArrayBuffer::New(env, mapping->begin() + at, length, drop, held));
+      buffers.Set(count++, make_shared_buffer(env, mapping->begin() + at, length, drop, held));
     } catch (const Napi::Error&) {
       delete held;
       throw;

@@ -49,8 +49,8 @@ interface RegionMemory {
  *       addr          addr + segmentBytes   addr + 2 * segmentBytes     addr + length
  *       |  segment 0  |      segment 1      |       segment 2           |
  *
- * With the native addon the memory belongs to the addon and `addr` is a real pointer. Without it each segment is a
- * SharedArrayBuffer, and the addresses are synthetic: never used again in the process, with a gap to the next region.
+ * Each segment is a SharedArrayBuffer, unless an ArrayBuffer was wrapped. With the native addon the memory belongs to the addon and
+ * `addr` is a real pointer. Without it the addresses are synthetic: never used again in the process, with a gap to the next region.
  *
  * Like memory from malloc, a region lives until `free()`: dropping the object does not give it back.
  *
@@ -71,9 +71,9 @@ export class HostRegion implements Disposable {
   readonly segmentBytes: number;
   /** Whether the memory belongs to the caller, see {@link wrap}. Wrapped regions may overlap any others. */
   readonly isWrapped: boolean;
-  /** Whether the memory belongs to the addon: another thread sees it by the addon's views of `start`. */
+  /** Whether the memory belongs to the addon, so that its addresses are real pointers. */
   readonly isNative: boolean;
-  /** Whether other threads of the process can see the memory: it belongs to the addon, or is a SharedArrayBuffer. */
+  /** Whether other threads of the process can see the memory: it is no ArrayBuffer that was wrapped. */
   readonly isShared: boolean;
   /** Whether the memory is a file of another process, see {@link map}. */
   readonly isMapped: boolean;
@@ -96,7 +96,7 @@ export class HostRegion implements Disposable {
     this.isMapped = kind === 'mapped';
     this.isNative = kind === 'native' || this.isMapped;
     this.isWritable = isWritable;
-    this.isShared = this.isNative || first.buffer instanceof SharedArrayBuffer;
+    this.isShared = first.buffer instanceof SharedArrayBuffer;
     this.#segments = segments;
     this.#release = release;
     this.#fd = fd;

@@ -1,8 +1,6 @@
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
 import type { NativeAddon } from '../native/addon/contract.js';
 
-/** Array buffers over memory of the addon that this thread has created. */
-const ownBuffers = new WeakSet<ArrayBufferLike>();
 /**
  * Start addresses of buffers, remembered because asking the addon costs more than copying a small page. A buffer never
  * moves.
@@ -10,14 +8,12 @@ const ownBuffers = new WeakSet<ArrayBufferLike>();
 const baseAddresses = new WeakMap<ArrayBufferLike, number>();
 
 /**
- * Views, one for each segment, of the memory that `addon.memoryAllocate` gave at `addr`, in any thread of the process.
- * They keep the memory alive. Messages cannot transfer them, which is needed because native code uses their addresses:
- * Node refuses to transfer memory of addons. Throws when there is no such memory.
+ * Views, one for each segment, of the memory that the addon has allocated or mapped at `addr`. They keep the memory alive. Throws when
+ * there is no such memory.
  */
 export function nativeSegments(addon: NativeAddon, addr: number): Uint8Array[] {
   let start = addr;
   return addon.memoryViews(addr, SEGMENT_MAX_BYTES).map((buffer) => {
-    ownBuffers.add(buffer);
     baseAddresses.set(buffer, start);
     start += buffer.byteLength;
     return new Uint8Array(buffer);
@@ -37,5 +33,5 @@ export function addressOf(addon: NativeAddon, view: Uint8Array): number {
  * Whether the memory stays for as long as the view is held: it cannot be transferred to another owner that may free it.
  */
 export function staysInPlace(view: Uint8Array): boolean {
-  return view.buffer instanceof SharedArrayBuffer || ownBuffers.has(view.buffer);
+  return view.buffer instanceof SharedArrayBuffer;
 }

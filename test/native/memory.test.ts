@@ -1,5 +1,5 @@
 import { closeSync, fstatSync, ftruncateSync, openSync, readFileSync, readSync } from 'node:fs';
-import { setFlagsFromString } from 'node:v8';
+import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { MEMORY_HUGE_PAGES, MEMORY_SHARED } from '../../src/native/addon/contract.js';
@@ -26,7 +26,7 @@ function mappingAt(addr: number): string | undefined {
 }
 
 function viewOf(addr: number): Uint8Array {
-  const [buffer] = addon.memoryViews(addr, 1024 * MIB) as [ArrayBuffer];
+  const [buffer] = addon.memoryViews(addr, 1024 * MIB) as [SharedArrayBuffer];
   return new Uint8Array(buffer);
 }
 
@@ -76,6 +76,28 @@ serialWithAddon(`memory: the views are segments, in order, without gaps${suffix}
     ],
   );
   addon.memoryFree(addr);
+});
+
+serialWithAddon(
+  `memory: views of a terabyte do not count as memory that garbage collection could give back${suffix}`,
+  (t) => {
+    const before = getHeapStatistics().external_memory;
+    const { addr } = addon.memoryAllocate(2 ** 40, MEMORY_SHARED);
+    const buffers = addon.memoryViews(addr, 2 ** 31);
+    t.is(buffers.length, 512);
+    t.true(getHeapStatistics().external_memory - before < 2 ** 31);
+    addon.memoryFree(addr);
+  },
+);
+
+serialWithAddon(`memory: a view can be sent to another thread, and holds the memory there${suffix}`, async (t) => {
+  const { addr } = addon.memoryAllocate(MIB, 0);
+  const worker = new Worker(PROGRAM, { argv: ['write-sent'], workerData: addon.memoryViews(addr, MIB)[0] });
+  addon.memoryFree(addr);
+  const written = await new Promise((resolve) => worker.once('message', resolve));
+  t.is(written, 42);
+  await worker.terminate();
+  t.true(await isUnmapped(addr));
 });
 
 serialWithAddon(`memory: stays for as long as there is a view of it, and goes with the last${suffix}`, async (t) => {

@@ -299,11 +299,12 @@ export interface NativeAddon {
   /** Whether the file of the memory is or was shorter than the memory. False for memory that cannot be truncated. */
   memoryIsDamaged(addr: number): boolean;
   /**
-   * Array buffers over memory of {@link memoryAllocate} or {@link memoryMap}, each but the last of `segmentBytes`, in any thread of the
-   * process. They hold the memory: it is returned to the system when it has been freed and the last buffer is gone. Memory that is
-   * shared with other processes is returned when it is freed; then the buffers show private zeros.
+   * Buffers over memory of {@link memoryAllocate} or {@link memoryMap}, each but the last of `segmentBytes`. They hold the memory: it
+   * is returned to the system when it has been freed and the last buffer is gone, in all threads. Memory that is shared with other
+   * processes is returned when it is freed; then the buffers show private zeros. V8 does not count them: an ArrayBuffer would cost a
+   * garbage collection for each.
    */
-  memoryViews(addr: number, segmentBytes: number): ArrayBuffer[];
+  memoryViews(addr: number, segmentBytes: number): SharedArrayBuffer[];
   memoryFree(addr: number): void;
   /** Makes the system provide the pages of any live memory, on `threads` threads; contents stay. */
   memoryPrefault(addr: number, length: number, threads: number): Promise<void>;

@@ -1,6 +1,6 @@
 /** What the tests of the addon do in another thread or another process. The first argument says what. */
 import { openSync, truncateSync } from 'node:fs';
-import { isMainThread, parentPort } from 'node:worker_threads';
+import { isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import type { NativeAddon } from '../../../src/native/addon/contract.js';
 import { loadNative } from '../../../src/native/addon/loader.js';
@@ -26,7 +26,7 @@ function copyOnce(native: NativeAddon): Promise<Uint32Array> {
   });
   return native.copyPages(pieces, new Uint32Array(pages).fill(1));
 }
-const held: ArrayBuffer[] = [];
+const held: SharedArrayBuffer[] = [];
 
 function listen(path: string): void {
   const options = { mode: 0o600, recordBytes: 8, connectionsMaxCount: 4, timeoutMs: 60_000 };
@@ -103,8 +103,14 @@ const programs: Record<string, (native: NativeAddon) => void> = {
   },
 
   write(native) {
-    const [buffer] = native.memoryViews(Number(argument), MIB) as [ArrayBuffer];
+    const [buffer] = native.memoryViews(Number(argument), MIB) as [SharedArrayBuffer];
     new Uint8Array(buffer)[500] = 42;
+  },
+
+  'write-sent'() {
+    const view = new Uint8Array(workerData as SharedArrayBuffer);
+    view[500] = 42;
+    parentPort?.postMessage(view[500]);
   },
 };
 

@@ -1,7 +1,4 @@
-import { regionOf } from '../../../memory/address-space.js';
 import type { HostRegion } from '../../../memory/host-region.js';
-import { nativeSegments } from '../../../memory/native-memory.js';
-import { loadNative } from '../../../native/addon/loader.js';
 
 /**
  * A registered range as it is posted from the transport's thread to the serving thread. Flags and views are shared memory: the
@@ -16,8 +13,8 @@ export interface Registration {
   /** First address of the region, where segment 0 begins. */
   readonly regionStart: number;
   readonly segmentBytes: number;
-  /** Views of the region's segments; undefined for memory of the native addon, of which the serving thread makes its own views. */
-  readonly segments: readonly Uint8Array[] | undefined;
+  /** Views of the region's segments, which hold the memory. */
+  readonly segments: readonly Uint8Array[];
   /** A flag in one element: 1 until the range is deregistered. */
   readonly registeredFlag: Int32Array;
   /** A flag in one element: 1 until the region is freed. */
@@ -32,20 +29,15 @@ export function registrationOf(region: HostRegion, rkey: number, start: number, 
     length,
     regionStart: region.start,
     segmentBytes: region.segmentBytes,
-    segments: region.isNative ? undefined : region.segments,
+    segments: region.segments,
     registeredFlag: new Int32Array(new SharedArrayBuffer(4)).fill(1),
     liveFlag: region.liveFlag,
   };
 }
 
-/** A registration with this thread's views of the memory. */
-export interface ServedRange extends Registration {
-  readonly segments: readonly Uint8Array[];
-}
-
 /** Memory that peers may read, by rkey. */
 export class Registrations {
-  readonly #byRkey = new Map<number, ServedRange>();
+  readonly #byRkey = new Map<number, Registration>();
   readonly #catchUp: () => void;
 
   /** `catchUp` adds the registrations that were posted and not added yet. */
@@ -53,16 +45,9 @@ export class Registrations {
     this.#catchUp = catchUp;
   }
 
-  /** Adds a registration, unless its region has been freed meanwhile. Throws if this thread cannot see the memory. */
+  /** Adds a registration, unless its region has been freed meanwhile. */
   add(registration: Registration): void {
-    if (!isLive(registration)) return;
-    try {
-      const segments = registration.segments ?? segmentsAt(registration);
-      this.#byRkey.set(registration.rkey, { ...registration, segments });
-    } catch (error) {
-      // If the region was freed during the call, its memory is no longer known, which is no error.
-      if (isLive(registration)) throw error;
-    }
+    if (isLive(registration)) this.#byRkey.set(registration.rkey, registration);
   }
 
   remove(rkey: number): void {
@@ -73,7 +58,7 @@ export class Registrations {
    * The registration that lets a peer with `rkey` read `length` bytes from `addr` on. Undefined: the rkey is unknown, the range is out of
    * bounds, or the memory was deregistered or freed.
    */
-  find(rkey: number, addr: number, length: number): ServedRange | undefined {
+  find(rkey: number, addr: number, length: number): Registration | undefined {
     let found = this.#byRkey.get(rkey);
     if (found === undefined) {
       this.#catchUp();
@@ -87,14 +72,4 @@ export class Registrations {
 
 function isLive({ registeredFlag, liveFlag }: Registration): boolean {
   return Atomics.load(registeredFlag, 0) === 1 && Atomics.load(liveFlag, 0) === 1;
-}
-
-/** Creates this thread's views of memory of the addon, which hold the memory until the registration is removed. */
-function segmentsAt({ regionStart, start, length }: Registration): readonly Uint8Array[] {
-  // The thread that created the region already has these views.
-  const region = regionOf(start, length);
-  if (region !== null) return region.segments;
-  const { addon, reason } = loadNative();
-  if (addon === null) throw new Error(`the serving thread has no native addon: ${reason}`);
-  return nativeSegments(addon, regionStart);
 }

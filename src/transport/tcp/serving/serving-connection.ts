@@ -18,7 +18,7 @@ import {
   type RequestHeader,
   setPayloadBytes,
 } from '../protocol/protocol.js';
-import type { Registrations, ServedRange } from './registrations.js';
+import type { Registration, Registrations } from './registrations.js';
 import type { ServingCounters } from './serving-counters.js';
 
 export interface ServingConnectionParts {
@@ -266,7 +266,7 @@ class Payload {
   readonly #starts: number[] = [];
   readonly #ends: number[] = [];
 
-  add(registration: ServedRange, addr: number, length: number): void {
+  add(registration: Registration, addr: number, length: number): void {
     this.bytes += length;
     let offset = addr - registration.regionStart;
     for (let rest = length; rest > 0; ) {
