@@ -10,6 +10,7 @@
 #include "bindings.h"
 #include "contract.h"
 #include "descriptor_listener.h"
+#include "giving_back.h"
 #include "instance.h"
 #include "js_wake.h"
 
@@ -162,10 +163,15 @@ Napi::Value credentials(const Napi::CallbackInfo& info) {
   }
 }
 
+void close_received(const Napi::CallbackInfo& info) {
+  giving_back::close_file(static_cast<int>(whole_number(info[0], "fd", INT_MAX)));
+}
+
 }  // namespace
 
 void export_descriptors(Napi::Env env, Napi::Object exports) {
   exports.Set("createDescriptorListener", Napi::Function::New(env, create, "createDescriptorListener"));
+  exports.Set("closeReceived", Napi::Function::New(env, close_received, "closeReceived"));
   exports.Set("peerCredentials", Napi::Function::New(env, credentials, "peerCredentials"));
 }
 

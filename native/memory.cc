@@ -13,8 +13,10 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "contract.h"
+#include "giving_back.h"
 
 // Newer than the oldest headers that this is to be built with.
 #ifndef MADV_POPULATE_WRITE
@@ -162,11 +164,12 @@ Mapping::Mapping(int fd, size_t length, bool writable) : length_(length), writab
 
 Mapping::~Mapping() {
   if (begin_ != nullptr) unmap();
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0) giving_back::close_file(fd_);
 }
 
 void Mapping::unmap() {
   guard_ = nullptr;
+  giving_back::drop_pages(begin_, mapped_bytes_);
   munmap(begin_, mapped_bytes_);
 }
 
@@ -184,12 +187,13 @@ bool Mapping::is_damaged() const {
 }
 
 void Mapping::give_back() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (fd_ < 0) return;
+  if (fd() < 0) return;
   given_back_ = true;
+  giving_back::drop_pages(begin_, mapped_bytes_);
+  std::lock_guard<std::mutex> lock(mutex_);
   // Where there is no memory for that, the file stays mapped for as long as somebody holds the mapping.
   if (map_zero_pages(address_of(*this), mapped_bytes_)) keep_to_this_process(begin_, mapped_bytes_);
-  close(fd_);
+  giving_back::close_file(fd_);
   fd_ = -1;
 }
 
@@ -270,6 +274,7 @@ MappingRef add(const Mapping* made) {
       std::lock_guard<std::mutex> lock(registry().mutex);
       registry().existing.erase(address_of(*mapping));
     }
+    if (giving_back::is_large(mapping->length())) return giving_back::run([mapping] { delete mapping; });
     delete mapping;
   };
   MappingRef mapping(made, unmap);
@@ -315,7 +320,11 @@ bool forget(uint64_t addr) {
     freed = std::move(found->second);
     registry().owned.erase(found);
   }
-  freed->give_back();
+  if (giving_back::is_large(freed->length())) {
+    giving_back::run([freed = std::move(freed)] { freed->give_back(); });
+  } else {
+    freed->give_back();
+  }
   return true;
 }
 

@@ -70,8 +70,8 @@ MappingRef map_file(int fd, size_t length, bool writable);  // as the constructo
 MappingRef at(uint64_t addr);
 // The one that has all of the range, be it freed and only held by somebody; null: none.
 MappingRef around(uint64_t addr, uint64_t length);
-// Frees it: at() does not find it any more, and it is given back. Its addresses stay while somebody holds it. False: there is
-// none.
+// Frees it: at() does not find it any more, and it is given back; if it is large, soon, on another thread. Its addresses stay while
+// somebody holds it. False: there is none.
 bool forget(uint64_t addr);
 
 }  // namespace mappings

@@ -1,4 +1,4 @@
-import { closeSync, openSync, rmSync } from 'node:fs';
+import { openSync, rmSync } from 'node:fs';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ProtocolError } from '../base/errors.js';
@@ -10,6 +10,7 @@ import {
 } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
 import { loadNative } from '../native/addon/loader.js';
+import { closeReceived } from '../native/unix-sockets/close-received.js';
 import { DescriptorListener, type DescriptorRecord } from '../native/unix-sockets/descriptor-listener.js';
 import type { ClientConnection } from './client-connection.js';
 import { ClientFile, openDescriptor } from './requests/client-files.js';
@@ -170,7 +171,7 @@ export class ClientMemory {
       this.#parts.env.log.log(level, 'memory of a client refused', { client_pid: given.pid, reason });
       given.reply(encodeDescriptorAnswer(status, 0));
     } finally {
-      if (fd >= 0) closeSync(fd);
+      if (fd >= 0) closeReceived(fd);
     }
   }
 
@@ -188,7 +189,7 @@ export class ClientMemory {
       const memory = HostRegion.map(fd, length, { writable: isWritable });
       client.regions.add(regionId, memory, isWritable);
     } finally {
-      if (owned >= 0) closeSync(owned);
+      if (owned >= 0) closeReceived(owned);
     }
   }
 

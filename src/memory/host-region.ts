@@ -1,4 +1,4 @@
-import { closeSync, constants, openSync } from 'node:fs';
+import { constants, openSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { Host, HostMemory } from '../base/environment/host.js';
 import { ArgumentError } from '../base/errors.js';
@@ -6,6 +6,7 @@ import { SEGMENT_MAX_BYTES } from '../base/limits.js';
 import { checkNames } from '../base/settings/known-names.js';
 import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/addon/contract.js';
 import { loadNative } from '../native/addon/loader.js';
+import { closeReceived } from '../native/unix-sockets/close-received.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
 import { addressOf, nativeSegments } from './native-memory.js';
 
@@ -175,7 +176,7 @@ export class HostRegion implements Disposable {
     try {
       return new HostRegion(mappedMemory(fd, length, options, () => (isTaken = true)));
     } catch (cause) {
-      if (!isTaken) closeQuietly(fd);
+      if (!isTaken) closeReceived(fd);
       if (cause instanceof ArgumentError) throw cause;
       throw new ArgumentError(`HostRegion.map: ${(cause as Error).message}`, { cause });
     }
@@ -314,7 +315,8 @@ export class HostRegion implements Disposable {
    * done.
    *
    * Memory that other processes share, mapped or allocated with `shared`, goes back right after the callbacks, and its
-   * file is closed: views handed out before show zeros then, and may be written over.
+   * file is closed: views handed out before show zeros then, and may be written over. More than 16 MiB go back a little later, on
+   * another thread, because the operating system needs time in proportion.
    */
   free(): void {
     if (!this.isLive) return;
@@ -444,14 +446,6 @@ function syntheticStart(method: string, length: number): number {
   const start = reserveAddresses(length);
   if (start === undefined) throw new ArgumentError(`HostRegion.${method}: no addresses left for ${length} bytes`);
   return start;
-}
-
-function closeQuietly(fd: number): void {
-  try {
-    closeSync(fd);
-  } catch {
-    // A failed close is ignored: the descriptor is not open, which the caller's error says anyway.
-  }
 }
 
 function touch(segment: Uint8Array): void {

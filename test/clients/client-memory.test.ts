@@ -1,4 +1,5 @@
 import { readdirSync, readlinkSync } from 'node:fs';
+import { getHeapStatistics } from 'node:v8';
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { startNode, startNodes } from '../_support/clients/client-fixture.js';
@@ -84,6 +85,30 @@ say('ok')
     await nothingIsLeft(t, here, before);
   },
 );
+
+withPython(`client memory: a sparse region of a terabyte costs no more than a small one${why}`, async (t) => {
+  const store = await startNode(t);
+  const before = getHeapStatistics().external_memory;
+  await runEngine(
+    t,
+    store,
+    `
+TiB = 1 << 40
+e = Engine()
+fd, m = memory(TiB)
+assert e.region(1, fd, TiB) == (0, TiB)
+end = TiB - 1000
+m[end:TiB] = bytes(range(250)) * 4
+assert e.move(SET, ['a'], [(1, end, 1000)]) == (0, b'\\1')
+# Across a boundary of the node's views.
+assert e.move(GET, ['a', 'a'], [(1, (1 << 39) - 500, 1000), (1, 0, 1000)]) == (0, b'\\1\\1')
+assert m[(1 << 39) - 500:(1 << 39) + 500] == m[0:1000] == m[end:TiB]
+say('ok')
+`,
+  );
+  // Of memory that V8 counts by its length, there would be a garbage collection every 2 GiB.
+  t.true(getHeapStatistics().external_memory - before < 2 ** 30);
+});
 
 withPython(
   `client memory: pages of any length are read into staging memory, of this node and of another${why}`,

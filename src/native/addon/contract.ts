@@ -305,6 +305,7 @@ export interface NativeAddon {
    * garbage collection for each.
    */
   memoryViews(addr: number, segmentBytes: number): SharedArrayBuffer[];
+  /** Frees memory. Large memory goes back to the system a little later, on another thread: the system needs time in proportion to it. */
   memoryFree(addr: number): void;
   /** Makes the system provide the pages of any live memory, on `threads` threads; contents stay. */
   memoryPrefault(addr: number, length: number, threads: number): Promise<void>;
@@ -334,6 +335,11 @@ export interface NativeAddon {
     options: NativeDescriptorListenerOptions,
     onRecords: (records: readonly NativeDescriptorRecord[]) => void,
   ): NativeDescriptorListener;
+  /**
+   * Closes a descriptor that another process has sent, if need be on another thread: closing the last one of a file gives its memory
+   * back, and a file system may not answer. Does not throw for a descriptor that is not open.
+   */
+  closeReceived(fd: number): void;
   /** Credentials of the peer of a connected Unix socket. Throws {@link NativeFailure}. */
   peerCredentials(fd: number): PeerCredentials;
 

@@ -37,6 +37,7 @@ const FUNCTIONS = [
   'copyPages',
   'preallocate',
   'createDescriptorListener',
+  'closeReceived',
   'peerCredentials',
   'rdmaProbe',
   'createRdmaEngine',

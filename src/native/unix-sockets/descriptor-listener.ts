@@ -1,4 +1,3 @@
-import { closeSync } from 'node:fs';
 import { ArgumentError } from '../../base/errors.js';
 import {
   DESCRIPTOR_RECORD_MAX_BYTES,
@@ -8,6 +7,7 @@ import {
   type NativeDescriptorRecord,
 } from '../addon/contract.js';
 import { loadNative } from '../addon/loader.js';
+import { closeReceived } from './close-received.js';
 
 export type { DescriptorListenerStats } from '../addon/contract.js';
 
@@ -100,7 +100,7 @@ export class DescriptorListener {
     const failures: unknown[] = [];
     for (const record of records) {
       if (this.#isClosed) {
-        if (record.fd >= 0) closeSync(record.fd);
+        if (record.fd >= 0) closeReceived(record.fd);
         continue;
       }
       try {
