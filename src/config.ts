@@ -2,6 +2,8 @@ import type { ClusterSecrets } from './base/environment/cluster-secrets.js';
 import type { Endpoint } from './base/environment/network.js';
 import { ConfigError } from './base/errors.js';
 import {
+  CLIENT_REGIONS_MIN_BYTES,
+  CLIENTS_REGIONS_MAX_BYTES,
   DISK_INDEX_MIN_BYTES,
   DISK_MAX_BYTES,
   DISK_MIN_BYTES,
@@ -137,6 +139,8 @@ export interface MeshCacheConfigFields extends EtcdSettings, ObjectStoreSettings
   readonly clientSocketMode: string;
   /** Group that owns the client socket, by name or number; undefined: that of the process. */
   readonly clientSocketGroup: string | undefined;
+  /** Bytes of memory that the node maps for one client. */
+  readonly clientRegionsMax: number;
   /** Port for Redis clients; undefined: none. */
   readonly respPort: number | undefined;
   readonly respHost: string;
@@ -240,6 +244,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   client_socket: socketPath(),
   client_socket_mode: permissions('0600'),
   client_socket_group: group(),
+  client_regions_max: size(CLIENT_REGIONS_MIN_BYTES, CLIENTS_REGIONS_MAX_BYTES, '4tb'),
   resp_port: integer(0, 65535, undefined),
   resp_host: text('a host name or address', '127.0.0.1'),
   resp_socket: socketPath(),
@@ -338,6 +343,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly clientSocket: string | undefined;
   declare readonly clientSocketMode: string;
   declare readonly clientSocketGroup: string | undefined;
+  declare readonly clientRegionsMax: number;
   declare readonly respPort: number | undefined;
   declare readonly respHost: string;
   declare readonly respSocket: string | undefined;

@@ -56,6 +56,10 @@ export const CLIENT_EVENTS_WAIT_MS = 10_000;
 /** Nodes that a STAT lists as holders of a page. */
 export const CLIENT_HOLDERS_MAX_COUNT = 8;
 export const CLIENT_REGIONS_MAX_COUNT = 64;
+/** The least that a node can be told to map for one client. */
+export const CLIENT_REGIONS_MIN_BYTES = 1 * MIB;
+/** Bytes of the regions of all clients together. The addresses of a process have room for 128 TiB. */
+export const CLIENTS_REGIONS_MAX_BYTES = 32 * 1024 * GIB;
 /** Staging memory of one client, and of all clients together. */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;

@@ -6,8 +6,10 @@ import {
   CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT,
   CLIENT_DESCRIPTOR_TIMEOUT_MS,
   CLIENT_STAGING_MAX_BYTES,
+  CLIENTS_REGIONS_MAX_BYTES,
   CLIENTS_STAGING_MAX_BYTES,
 } from '../base/limits.js';
+import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
 import { loadNative } from '../native/addon/loader.js';
 import { closeReceived } from '../native/unix-sockets/close-received.js';
@@ -42,6 +44,7 @@ export interface ClientMemoryParts {
   readonly path: string;
   readonly mode: number;
   readonly gid?: number | undefined;
+  readonly regionsMaxBytes?: number | undefined;
   readonly env: Environment;
 }
 
@@ -73,6 +76,7 @@ export class ClientMemory {
     const owner = this.#fileOwner(client);
     if (owner === undefined) throw new RequestError(Status.unavailable, 'files of this client cannot be opened');
     client.regions.checkRoom(regionId);
+    this.#checkBytes(client, length);
     const from = { pid: owner.pid ?? request.pid, fd };
     const memory = this.#isAble
       ? await mappedFile(from, length, isWritable)
@@ -151,9 +155,10 @@ export class ClientMemory {
 
   #take(given: DescriptorRecord): void {
     let fd = given.fd;
+    let client: ClientConnection | undefined;
     try {
       const request = decodeDescriptorRequest(given.record);
-      const client = this.#clients.get(request.attachToken.toString('hex'));
+      client = this.#clients.get(request.attachToken.toString('hex'));
       if (client === undefined) throw new RequestError(Status.refused, 'no client is attached with this token');
       if (request.kind === 'staging') {
         const memory = this.#stagingOf(client, request.length);
@@ -169,7 +174,8 @@ export class ClientMemory {
       const reason = error instanceof Error ? error.message : String(error);
       const level = error instanceof RequestError || error instanceof ProtocolError ? 'info' : 'warn';
       this.#parts.env.log.log(level, 'memory of a client refused', { client_pid: given.pid, reason });
-      given.reply(encodeDescriptorAnswer(status, 0));
+      const restBytes = status === Status.tooMuch && client !== undefined ? this.#restBytes(client) : 0;
+      given.reply(encodeDescriptorAnswer(status, restBytes));
     } finally {
       if (fd >= 0) closeReceived(fd);
     }
@@ -185,12 +191,31 @@ export class ClientMemory {
       if (fd < 0) throw new RequestError(Status.badRequest, 'a region needs a descriptor');
       if (regionId === STAGING_REGION) throw new RequestError(Status.badRequest, 'region 0 is the staging memory');
       client.regions.checkRoom(regionId);
+      this.#checkBytes(client, length);
       owned = -1;
       const memory = HostRegion.map(fd, length, { writable: isWritable });
       client.regions.add(regionId, memory, isWritable);
     } finally {
       if (owned >= 0) closeReceived(owned);
     }
+  }
+
+  /** Bytes of regions that a client may still have. */
+  #restBytes(client: ClientConnection): number {
+    let mappedBytes = 0;
+    for (const { regions } of this.#clients.values()) mappedBytes += regions.mappedBytes;
+    const ownBytes = (this.#parts.regionsMaxBytes ?? CLIENTS_REGIONS_MAX_BYTES) - client.regions.mappedBytes;
+    return Math.max(0, Math.min(ownBytes, CLIENTS_REGIONS_MAX_BYTES - mappedBytes));
+  }
+
+  /** Throws {@link RequestError} if a region of this length is too much. */
+  #checkBytes(client: ClientConnection, length: number): void {
+    const restBytes = this.#restBytes(client);
+    if (length <= restBytes) return;
+    throw new RequestError(
+      Status.tooMuch,
+      `a region of ${formatSize(length)}; the node maps at most ${formatSize(restBytes)} more for this client (client_regions_max)`,
+    );
   }
 
   #stagingOf(client: ClientConnection, wantedBytes: number): HostRegion {

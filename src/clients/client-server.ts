@@ -24,6 +24,8 @@ export interface ClientServerOptions {
   readonly mode: number;
   /** Group of the socket; undefined: the group of this process. */
   readonly gid?: number | undefined;
+  /** Bytes of memory that are mapped for one client; undefined: as for all clients together. */
+  readonly regionsMaxBytes?: number | undefined;
   /** Limits that replace those of production, for tests. */
   readonly limits?: Partial<ClientLimits> | undefined;
 }

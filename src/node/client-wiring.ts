@@ -37,7 +37,7 @@ export async function openClientSocket(
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
   const namespaceParts = { holdersOf: (keys: readonly string[]) => pageHolders(parts, keys), follow: parts.follow };
   return ClientServer.listen(
-    { path, mode: Number.parseInt(mode, 8), gid },
+    { path, mode: Number.parseInt(mode, 8), gid, regionsMaxBytes: config.clientRegionsMax },
     {
       env,
       nodeId,

@@ -110,6 +110,29 @@ say('ok')
   t.true(getHeapStatistics().external_memory - before < 2 ** 30);
 });
 
+withPython(`client memory: a client may have so many bytes mapped, and is told how many are left${why}`, async (t) => {
+  const store = await startNode(t, { client_regions_max: '3gb' });
+  await runEngine(
+    t,
+    store,
+    `
+GiB = 1 << 30
+e = Engine()
+fd, m = memory(4 * GiB)
+assert e.region(1, fd, 4 * GiB) == (4, 3 * GiB)
+assert e.region(1, fd, 2 * GiB) == (0, 2 * GiB)
+assert e.region(2, fd, GiB + 1) == (4, GiB)
+other = Engine()
+assert other.region(1, fd, 3 * GiB) == (0, 3 * GiB)
+assert e.request(3, struct.pack('<I', 1))[0] == 0
+assert e.region(2, fd, 3 * GiB) == (0, 3 * GiB)
+m[0:5] = b'hello'
+assert e.move(SET, ['a'], [(2, 0, 5)]) == (0, b'\\1')
+say('ok')
+`,
+  );
+});
+
 withPython(
   `client memory: pages of any length are read into staging memory, of this node and of another${why}`,
   async (t) => {
@@ -213,7 +236,7 @@ assert e.region(2, None, MiB)[0] == 1, 'no descriptor'
 assert e.region(2, fd, MiB + 4096)[0] == 1, 'longer than the file'
 assert e.region(2, fd, 0)[0] == 1
 assert e.region(2, fd, (1 << 64) - 1)[0] == 1
-assert e.region(2, fd, 1 << 50)[0] == 1
+assert e.region(2, fd, 1 << 50)[0] == 4, 'more than the node maps'
 assert e.record(1, 2, 2, MiB, [fd])[0][0] == 1, 'unknown flags'
 assert e.record(7, 2, 0, MiB, [fd])[0][0] == 1
 assert e.record(1, 2, 0, MiB, [fd], magic=1)[0][0] == 1

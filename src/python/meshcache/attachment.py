@@ -199,11 +199,13 @@ class Attachment:
                 return ""
             return "the node does not take descriptors"
         record = protocol.region_record(self.hello.attach_token, region.region_id, region.writable, region.file_length)
-        status, _, descriptor = self._exchange(record, region.backing.descriptor, deadline)
+        status, allowed, descriptor = self._exchange(record, region.backing.descriptor, deadline)
         if descriptor is not None:
             os.close(descriptor)
         if status == LATE and self.insists:
             raise AttachError("the node did not take a descriptor in time")
+        if status == protocol.TOO_MUCH:
+            return f"the node takes at most {allowed} bytes more of this process, and not {region.file_length} (status {status})"
         return "" if status == protocol.DONE else f"the node has refused the region (status {status})"
 
     def _add_file(self, region: Region, deadline: float) -> bool:
