@@ -14,10 +14,10 @@ export async function providePool(region: HostRegion, { log }: Environment): Pro
   });
 }
 
-/** Throws `ConfigError` for a pool that is larger than this machine's memory. */
+/** Throws `ConfigError` for a pool that is larger than the memory of this machine or container. */
 export function checkMemory(poolBytes: number, { memoryBytes }: Host): void {
   if (poolBytes <= memoryBytes) return;
   throw new ConfigError(
-    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most this machine's memory, ${formatSize(memoryBytes)}`,
+    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most the memory of this machine or container, ${formatSize(memoryBytes)}`,
   );
 }

@@ -1,10 +1,11 @@
 import dgram from 'node:dgram';
 import { lookup } from 'node:dns/promises';
-import { availableParallelism, freemem, homedir, hostname, networkInterfaces, totalmem } from 'node:os';
+import { availableParallelism, homedir, hostname, networkInterfaces } from 'node:os';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { Host, HostAddress, LoopObservation } from '../base/environment/host.js';
 import type { Endpoint } from '../base/environment/network.js';
 import { EVENT_LOOP_SAMPLE_MS } from '../base/limits.js';
+import { ownMemory } from './memory-limit.js';
 
 /** The real machine and this process. */
 export const systemHost: Host = {
@@ -13,7 +14,7 @@ export const systemHost: Host = {
   },
   processId: process.pid,
   get memoryBytes() {
-    return totalmem();
+    return ownMemory().totalBytes;
   },
   get parallelism() {
     return availableParallelism();
@@ -26,7 +27,7 @@ export const systemHost: Host = {
   // Memory for pages comes from the native addon, which this layer does not know.
   allocate: () => undefined,
   observeLoop,
-  freeMemoryBytes: () => freemem(),
+  freeMemoryBytes: () => ownMemory().freeBytes,
   residentBytes: () => process.memoryUsage.rss(),
   async resolve(name) {
     try {

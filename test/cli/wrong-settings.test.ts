@@ -291,7 +291,10 @@ const CASES: readonly Case[] = [
   {
     name: 'a pool larger than memory',
     args: () => ['--pool', '15tb'],
-    node: { status: 2, says: [/"global_segment_size": got 15 TiB, allowed is at most this machine's memory/] },
+    node: {
+      status: 2,
+      says: [/"global_segment_size": got 15 TiB, allowed is at most the memory of this machine or container/],
+    },
     doctor: { subject: 'pool', says: [/global_segment_size 15 TiB; .* free of/, /choose at most/] },
   },
   {

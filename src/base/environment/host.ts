@@ -38,7 +38,7 @@ export interface LoopObservation {
 export interface Host {
   readonly name: string;
   readonly processId: number;
-  /** Memory of the machine. */
+  /** Memory of the machine, or of the container if that may have less. */
   readonly memoryBytes: number;
   /** Home directory of the user; undefined: none. */
   readonly homePath?: string | undefined;
@@ -57,7 +57,7 @@ export interface Host {
   observeLoop(): LoopObservation;
   /** The value of an environment variable of this process; undefined: it is not set. Default: none is set. */
   variable?(name: string): string | undefined;
-  /** Free memory of the machine. */
+  /** Memory that this process can still have. */
   freeMemoryBytes(): number;
   /** Resident memory of this process. */
   residentBytes(): number;

@@ -1,4 +1,3 @@
-import { freemem } from 'node:os';
 import { Command } from 'commander';
 import { formatSize } from '../../base/sizes.js';
 import type { CommandContext } from '../../command/context.js';
@@ -6,6 +5,7 @@ import { CommandFailure, wrongUsage } from '../../command/failure.js';
 import { decimalNumber, jsonOption, pageBytes, wholeNumber } from '../../command/options.js';
 import { formatCount } from '../../command/table.js';
 import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
+import { ownMemory } from '../../system/memory-limit.js';
 import type { KeptLoad } from '../cluster/agent-protocol.js';
 import { Cluster } from '../cluster/cluster.js';
 import { NodeFolders } from '../cluster/node-folders.js';
@@ -199,7 +199,7 @@ function longestTurn(requests: readonly TurnRequest[]): number {
 }
 
 function checkMemory(neededBytes: number): void {
-  const freeBytes = freemem();
+  const { freeBytes } = ownMemory();
   if (neededBytes <= freeBytes * MEMORY_SHARE) return;
   throw new CommandFailure(
     `the workload's pages need ${formatSize(neededBytes)} and ${formatSize(freeBytes)} of memory are free: ` +

@@ -1,5 +1,4 @@
 import { lookup } from 'node:dns/promises';
-import { freemem, totalmem } from 'node:os';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { METRICS_PORTS_MAX_COUNT } from '../../base/limits.js';
@@ -10,6 +9,7 @@ import { localAddressOf } from '../../discovery/local-address.js';
 import { askOnce } from '../../discovery/sources/open-source.js';
 import { NodeRuntime } from '../../node/machine/machine-node.js';
 import { ownAddressTowards, reachableName } from '../../node/runtime/own-address.js';
+import { ownMemory } from '../../system/memory-limit.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { systemHost } from '../../system/system-host.js';
 import { NodeInfo } from '../../types.js';
@@ -162,12 +162,13 @@ export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
 /** Checks whether the pool fits into memory. */
 export function checkPool({ globalSegmentSize: bytes }: MeshCacheConfig): Finding {
   const subject = 'pool';
-  const detail = `global_segment_size ${formatSize(bytes)}; ${formatSize(freemem())} of memory free of ${formatSize(totalmem())}`;
-  if (bytes > totalmem()) {
-    const advice = `a node refuses it: choose at most ${formatSize(totalmem())}, and leave memory for everything else`;
+  const { totalBytes, freeBytes } = ownMemory();
+  const detail = `global_segment_size ${formatSize(bytes)}; ${formatSize(freeBytes)} of memory free of ${formatSize(totalBytes)}`;
+  if (bytes > totalBytes) {
+    const advice = `a node refuses it: choose at most ${formatSize(totalBytes)}, and leave memory for everything else`;
     return { subject, state: 'problem', detail, advice };
   }
-  if (bytes <= POOL_FREE_SHARE * freemem()) return { subject, state: 'ok', detail };
+  if (bytes <= POOL_FREE_SHARE * freeBytes) return { subject, state: 'ok', detail };
   const advice =
     'it may not fit: over TCP memory is taken as pages are set, over RDMA at once; choose a smaller global_segment_size';
   return { subject, state: 'warning', detail, advice };

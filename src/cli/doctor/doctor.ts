@@ -1,6 +1,5 @@
 import { statfsSync } from 'node:fs';
 import { createServer } from 'node:net';
-import { freemem, totalmem } from 'node:os';
 import { Command } from 'commander';
 import { silentLogger } from '../../base/environment/log.js';
 import { formatSize } from '../../base/sizes.js';
@@ -13,6 +12,7 @@ import { loadNative } from '../../native/addon/loader.js';
 import { systemRdmaHost } from '../../native/devices/rdma-host.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { ownMemory } from '../../system/memory-limit.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { systemRandom } from '../../system/system-random.js';
 import { PageContent } from '../cluster/page-content.js';
@@ -240,8 +240,9 @@ function checkOpenFiles(): Finding {
 }
 
 function checkFreeMemory(): Finding {
-  const detail = `${formatSize(freemem())} free of ${formatSize(totalmem())}`;
-  if (freemem() >= FREE_MEMORY_MIN_BYTES) return { subject: 'memory', state: 'ok', detail };
+  const { totalBytes, freeBytes } = ownMemory();
+  const detail = `${formatSize(freeBytes)} free of ${formatSize(totalBytes)}`;
+  if (freeBytes >= FREE_MEMORY_MIN_BYTES) return { subject: 'memory', state: 'ok', detail };
   return { subject: 'memory', state: 'warning', detail, advice: 'give nodes a small pool: global_segment_size' };
 }
 

@@ -1,4 +1,3 @@
-import { freemem } from 'node:os';
 import { Command, Option } from 'commander';
 import { POOL_MIN_BYTES } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
@@ -18,6 +17,7 @@ import {
 import { formatCount } from '../../command/table.js';
 import { type EvictionPolicy, WRITE_POLICIES, type WritePolicy } from '../../config.js';
 import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
+import { ownMemory } from '../../system/memory-limit.js';
 import { Cluster } from '../cluster/cluster.js';
 import { NodeFolders } from '../cluster/node-folders.js';
 import { type LoadRequest, type LoadResult, runLoad } from '../load/load.js';
@@ -280,7 +280,7 @@ function checkMemory(
     poolBytes * options.nodes + storageBytes * options.storageNodes,
     uniquePages * options.pageBytes,
   );
-  const freeBytes = freemem();
+  const { freeBytes } = ownMemory();
   if (neededBytes <= freeBytes * MEMORY_SHARE) return;
   throw new CommandFailure(
     `the pools will hold ${formatSize(neededBytes)} and ${formatSize(freeBytes)} of memory are free: ` +

@@ -1,5 +1,5 @@
 import { accessSync, constants, readdirSync } from 'node:fs';
-import { freemem } from 'node:os';
+import { ownMemory } from '../../system/memory-limit.js';
 import { loadNative, type NativeLoad } from '../addon/loader.js';
 import { type LockedMemory, lockedMemory } from './locked-memory.js';
 import { type RdmaDevice, readRdmaDevices } from './rdma-devices.js';
@@ -19,7 +19,7 @@ export const systemRdmaHost: RdmaHost = {
   load: loadNative,
   devices: () => readRdmaDevices(),
   lockedMemory: () => lockedMemory(),
-  availableBytes: freemem,
+  availableBytes: () => ownMemory().freeBytes,
   deviceFilesProblem: () => deviceFilesProblem('/dev/infiniband'),
 };
 

@@ -1,0 +1,91 @@
+import { readFileSync } from 'node:fs';
+import { freemem, totalmem } from 'node:os';
+import { join } from 'node:path';
+
+/** Where the kernel tells about the control groups of this process; a test has folders of its own. */
+export interface ControlGroupPaths {
+  /** The file with the groups of this process. */
+  readonly own: string;
+  /** Where the groups are mounted. */
+  readonly mount: string;
+}
+
+/** Memory in bytes. */
+export interface MemoryFigures {
+  /** The most that this process can have. */
+  readonly totalBytes: number;
+  /** What it can have now. */
+  readonly freeBytes: number;
+}
+
+interface GroupFiles {
+  readonly limit: string;
+  readonly used: string;
+  /** The line of `memory.stat` with memory of files, which the kernel takes back when it needs it. */
+  readonly reclaimable: string;
+}
+
+const SYSTEM_PATHS: ControlGroupPaths = { own: '/proc/self/cgroup', mount: '/sys/fs/cgroup' };
+const VERSION_1: GroupFiles = {
+  limit: 'memory.limit_in_bytes',
+  used: 'memory.usage_in_bytes',
+  reclaimable: 'total_inactive_file',
+};
+const VERSION_2: GroupFiles = { limit: 'memory.max', used: 'memory.current', reclaimable: 'inactive_file' };
+
+/**
+ * The memory of this process: that of the machine, or of the smallest control group that it is in, such as its container's. Control groups
+ * of both versions count, with all groups above.
+ */
+export function ownMemory(paths: ControlGroupPaths = SYSTEM_PATHS): MemoryFigures {
+  let totalBytes = totalmem();
+  let freeBytes = freemem();
+  for (const { folder, files } of groupsOf(paths)) {
+    const limitBytes = numberIn(join(folder, files.limit));
+    // Without a limit version 2 says "max", and version 1 a number that is larger than any memory.
+    if (limitBytes === undefined || limitBytes >= totalmem()) continue;
+    totalBytes = Math.min(totalBytes, limitBytes);
+    const usedBytes = numberIn(join(folder, files.used)) ?? 0;
+    const reclaimableBytes = statIn(join(folder, 'memory.stat'), files.reclaimable);
+    freeBytes = Math.min(freeBytes, Math.max(0, limitBytes - Math.max(0, usedBytes - reclaimableBytes)));
+  }
+  return { totalBytes, freeBytes };
+}
+
+/** The groups of this process, each with all above it. */
+function* groupsOf({ own, mount }: ControlGroupPaths): Generator<{ folder: string; files: GroupFiles }> {
+  for (const line of (textOf(own) ?? '').split('\n')) {
+    const [, number, controllers, path] = /^(\d+):([^:]*):(\/.*)$/.exec(line) ?? [];
+    if (path === undefined || controllers === undefined) continue;
+    const isVersion2 = number === '0' && controllers === '';
+    if (!isVersion2 && !controllers.split(',').includes('memory')) continue;
+    const files = isVersion2 ? VERSION_2 : VERSION_1;
+    // With both versions at once, that of version 2 is in a folder of its own, and has no memory controller.
+    const root = isVersion2 ? mount : join(mount, 'memory');
+    // In a container the path may be that of the machine; its own group is then the root of what is mounted.
+    const names = path.split('/').filter((name) => name !== '' && name !== '..');
+    for (let depth = names.length; depth >= 0; depth--) {
+      yield { folder: join(root, ...names.slice(0, depth)), files };
+    }
+  }
+}
+
+function numberIn(path: string): number | undefined {
+  const text = textOf(path)?.trim();
+  return text !== undefined && /^\d+$/.test(text) ? Number(text) : undefined;
+}
+
+function statIn(path: string, name: string): number {
+  const line = textOf(path)
+    ?.split('\n')
+    .find((some) => some.startsWith(`${name} `));
+  return line === undefined ? 0 : Number(line.slice(name.length + 1));
+}
+
+function textOf(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'latin1');
+  } catch {
+    return undefined;
+  }
+}
