@@ -330,6 +330,21 @@ bool forget(uint64_t addr) {
 
 }  // namespace mappings
 
+uint64_t absent_bytes(uint64_t addr, uint64_t length) {
+  constexpr uint64_t kMaxPages = 4096;
+  const uint64_t page = system_page_bytes();
+  unsigned char is_present[kMaxPages];
+  uint64_t absent = 0;
+  const uint64_t end = round_up(addr + length, page);
+  for (uint64_t at = addr / page * page; at < end;) {
+    const uint64_t count = std::min(kMaxPages, (end - at) / page);
+    if (mincore(reinterpret_cast<void*>(at), count * page, is_present) != 0) return absent;
+    for (uint64_t i = 0; i < count; i++) absent += (is_present[i] & 1) != 0 ? 0 : page;
+    at += count * page;
+  }
+  return absent;
+}
+
 int provide_memory(uint64_t addr, uint64_t length) {
   if (length == 0) return 0;
   const uint64_t page = system_page_bytes();

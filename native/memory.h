@@ -80,4 +80,7 @@ bool forget(uint64_t addr);
 // same time. Returns 0 or an errno.
 int provide_memory(uint64_t addr, uint64_t length);
 
+// Bytes of pages in [addr, addr + length) that are not in memory: never touched, or swapped out. 0 if the system does not tell.
+uint64_t absent_bytes(uint64_t addr, uint64_t length);
+
 }  // namespace meshcache

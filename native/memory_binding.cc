@@ -1,4 +1,4 @@
-// memoryAllocate, memoryMap, memoryViews, memoryIsDamaged, memoryFree, memoryPrefault, addressOf.
+// memoryAllocate, memoryMap, memoryViews, memoryIsDamaged, memoryFree, memoryPrefault, memoryAbsent, addressOf.
 #include <algorithm>
 #include <atomic>
 #include <climits>
@@ -157,6 +157,20 @@ Napi::Value prefault(const Napi::CallbackInfo& info) {
   return deferred.Promise();
 }
 
+Napi::Value absent(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const Napi::Float64Array ranges = float64_array(info[0], "ranges");
+  if (ranges.ElementLength() % 2 != 0) wrong_argument(env, "ranges must be pairs of address and length");
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < ranges.ElementLength(); i += 2) {
+    if (!is_whole(ranges[i], kAddressLimit) || !is_whole(ranges[i + 1], kAddressLimit)) {
+      wrong_argument(env, "addresses and lengths must be whole numbers");
+    }
+    bytes += absent_bytes(static_cast<uint64_t>(ranges[i]), static_cast<uint64_t>(ranges[i + 1]));
+  }
+  return Napi::Number::New(env, static_cast<double>(bytes));
+}
+
 Napi::Value address_of_view(const Napi::CallbackInfo& info) {
   const Napi::Uint8Array view = byte_view(info[0], "view");
   return Napi::Number::New(info.Env(), static_cast<double>(reinterpret_cast<uint64_t>(view.Data())));
@@ -171,6 +185,7 @@ void export_memory(Napi::Env env, Napi::Object exports) {
   exports.Set("memoryViews", Napi::Function::New(env, views, "memoryViews"));
   exports.Set("memoryFree", Napi::Function::New(env, release, "memoryFree"));
   exports.Set("memoryPrefault", Napi::Function::New(env, prefault, "memoryPrefault"));
+  exports.Set("memoryAbsent", Napi::Function::New(env, absent, "memoryAbsent"));
   exports.Set("addressOf", Napi::Function::New(env, address_of_view, "addressOf"));
 }
 

@@ -60,6 +60,12 @@ export const CLIENT_REGIONS_MAX_COUNT = 64;
 export const CLIENT_REGIONS_MIN_BYTES = 1 * MIB;
 /** Bytes of the regions of all clients together. The addresses of a process have room for 128 TiB. */
 export const CLIENTS_REGIONS_MAX_BYTES = 32 * 1024 * GIB;
+/**
+ * Memory of clients that this node may be the first to touch, so that it counts as the node's: for one client while it is attached, and
+ * for all clients while the node runs, as nothing tells when such memory ends.
+ */
+export const CLIENT_ABSENT_MAX_BYTES = 64 * MIB;
+export const CLIENTS_ABSENT_MAX_BYTES = 256 * MIB;
 /** Staging memory of one client, and of all clients together. */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;

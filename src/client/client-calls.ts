@@ -83,13 +83,14 @@ export class ClientCalls {
   /**
    * Sends a request and resolves with the body of the answer, or with null if no good answer came in time. `touched`
    * are the pages that the node moves for it: the promise then resolves only when the node cannot touch their memory
-   * any more, however long that takes. Throws `ArgumentError` when the node reports a mistake of the caller.
+   * any more, however long that takes. If the node does not pay for memory that nobody has touched, this touches it and asks again. Throws `ArgumentError` when the node reports a mistake of the caller.
    */
   async ask(
     call: Call | undefined,
     type: RequestType,
     body: Buffer,
     touched: readonly DirectPage[] = [],
+    isAgain = false,
   ): Promise<Buffer | null> {
     if (call === undefined) return null;
     const { env, attachment } = this.#parts;
@@ -111,6 +112,10 @@ export class ClientCalls {
     }
     if (given.status === Status.ok) return given.body;
     if (given.status === Status.badRequest) throw new ArgumentError(given.body.toString());
+    if (given.status === Status.absent && !isAgain) {
+      for (const { pieces } of touched) for (const { region, offset, length } of pieces) region.touch(offset, length);
+      return this.ask(call, type, body, touched, true);
+    }
     if (given.status === Status.noRegion || given.status === Status.regionGone) {
       const regions = new Set(touched.flatMap(({ pieces }) => pieces.map(({ region }) => region)));
       for (const region of regions) attachment.forgetRegion(region);

@@ -8,6 +8,7 @@ import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
+import type { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
 import { ClientRegions } from './requests/client-regions.js';
 import { CANCELLED, ClientRequests } from './requests/client-requests.js';
@@ -35,6 +36,8 @@ export interface ClientConnectionParts {
   readonly limits: ClientLimits;
   /** Memory for request bodies in progress, shared by all clients. */
   readonly budget: ByteBudget;
+  /** What the node has paid for in the memory of clients. */
+  readonly paid: AbsentBudget;
   readonly clock: Clock;
   readonly log: Logger;
   /** Attaches the client. Throws {@link RequestError}. */
@@ -60,7 +63,7 @@ const NOTHING = Buffer.alloc(0);
  * any more.
  */
 export class ClientConnection {
-  readonly regions = new ClientRegions();
+  readonly regions: ClientRegions;
   readonly #parts: ClientConnectionParts;
   readonly #receiver: FrameReceiver;
   readonly #output: ClientOutput;
@@ -81,6 +84,7 @@ export class ClientConnection {
 
   constructor(parts: ClientConnectionParts) {
     this.#parts = parts;
+    this.regions = new ClientRegions(parts.paid);
     this.#inFlight = new RequestsInFlight(parts.limits);
     const { socket, clock, limits } = parts;
     this.#receiver = new FrameReceiver({

@@ -10,6 +10,7 @@ import { listenLocally, orConfigError } from '../net/local-socket.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
+import { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
 import type { ClientNamespace } from './requests/client-namespace.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
@@ -70,6 +71,7 @@ export class ClientServer {
   readonly #memory: ClientMemory;
   readonly #limits: ClientLimits;
   readonly #budget: ByteBudget;
+  readonly #paid = new AbsentBudget();
   readonly #names = new ClientNames();
   /** Open connections, oldest first. */
   readonly #connections = new Set<ClientConnection>();
@@ -181,6 +183,7 @@ export class ClientServer {
       socket,
       limits: this.#limits,
       budget: this.#budget,
+      paid: this.#paid,
       clock: env.clock,
       log: env.log,
       bootToken: this.#bootToken,

@@ -295,6 +295,11 @@ export class HostRegion implements Disposable {
     }
   }
 
+  /** Makes the operating system provide the memory of `length` bytes from `offset` on, at the expense of this process. The bytes stay. */
+  touch(offset: number, length: number): void {
+    for (const view of this.views(offset, length)) touch(view);
+  }
+
   /**
    * Calls `callback` once when the region is freed: at the start of `free()`, while the memory is still there. Returns
    * a function that removes the callback (harmless afterwards). Throws {@link ArgumentError} when the region is freed

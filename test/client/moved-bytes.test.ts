@@ -209,3 +209,16 @@ serialWithAddon(`client: regions may be freed while calls are under way${suffix}
   t.is((await moved(client)).direct, direct + 6000);
   await until(() => (node.clients()[0]?.regions ?? 0) <= 1);
 });
+
+serialWithAddon(
+  `client: memory that nobody has touched is touched by the client if the node does not pay${suffix}`,
+  async (t) => {
+    const node = await startNode(t, { global_segment_size: '512mb' });
+    const client = await attach(t, node.clientSocket);
+    const region = memoryOf(t, 512 * MIB, { shared: true });
+    const length = 90 * MIB;
+    t.true(await client.set('page', region.addr, length));
+    t.true(await client.get('page', region.addr + BigInt(256 * MIB), length));
+    t.deepEqual(await moved(client), { direct: 2 * length, socket: 0 });
+  },
+);

@@ -134,6 +134,42 @@ say('ok')
 });
 
 withPython(
+  `client memory: what nobody has touched is at the expense of its client, but for a little${why}`,
+  async (t) => {
+    const store = await startNode(t, { global_segment_size: '512mb' });
+    await runEngine(
+      t,
+      store,
+      `
+ABSENT = 9
+GiB = 1 << 30
+e = Engine()
+fd = os.memfd_create('engine')
+os.ftruncate(fd, GiB)
+m = mmap.mmap(fd, GiB)
+blocks = lambda: os.fstat(fd).st_blocks * 512
+assert e.region(1, fd, GiB)[0] == 0
+assert e.move(SET, ['hole'], [(1, 0, 65 * MiB)])[0] == ABSENT
+assert blocks() == 0
+assert e.move(SET, ['hole'], [(1, 0, 40 * MiB)]) == (0, b'\\1')
+assert e.move(GET, ['hole'], [(1, 512 * MiB, 40 * MiB)])[0] == ABSENT
+assert blocks() <= 64 * MiB
+m[512 * MiB:552 * MiB] = b'x' * (40 * MiB)
+assert e.move(GET, ['hole'], [(1, 512 * MiB, 40 * MiB)]) == (0, b'\\1')
+assert m[512 * MiB:552 * MiB] == bytes(40 * MiB)
+# It counts again after the pages have been taken away.
+for again in range(6):
+    e = Engine()
+    assert e.region(1, fd, GiB)[0] == 0
+    status = e.move(SET, ['more'], [(1, 600 * MiB + again * 64 * MiB, 48 * MiB)])[0]
+    assert status == (0 if again < 4 else ABSENT), (again, status)
+say('ok')
+`,
+    );
+  },
+);
+
+withPython(
   `client memory: pages of any length are read into staging memory, of this node and of another${why}`,
   async (t) => {
     const [here, there] = (await startNodes(t, 2)) as [MeshCacheStore, MeshCacheStore];

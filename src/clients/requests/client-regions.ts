@@ -8,6 +8,7 @@ import type { PageRoom } from '../../store/placed-reads.js';
 import type { LocalRange } from '../../transport/contract/transport.js';
 import { type PieceColumns, type RegionRequest, STAGING_REGION, Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
+import { AbsentBudget, AbsentMemory } from './absent-memory.js';
 import { ClientFile, type FilePiece } from './client-files.js';
 
 /** Memory of a client: mapped, or a file that is read and written. */
@@ -25,9 +26,15 @@ interface ClientRegion {
 
 /** The memory of one client that this node has mapped, by the ids that the client has given. */
 export class ClientRegions {
+  readonly #absent: AbsentMemory;
   readonly #regions = new Map<number, ClientRegion>();
   /** Regions that are to be released and still in use. */
   readonly #ending = new Set<ClientRegion>();
+
+  /** `paid` is shared by all clients of a node. */
+  constructor(paid = new AbsentBudget()) {
+    this.#absent = new AbsentMemory(paid);
+  }
 
   /** Bytes mapped for the client. */
   get mappedBytes(): number {
@@ -114,6 +121,7 @@ export class ClientRegions {
       const placed = { pieces, regions, copies, filePieces };
       const pages = keys.map((_, page) => ({ ...pageOf(page, placed), isIntact }));
       if (use === 'write') checkPieces(pages);
+      this.#absent.take(mappedRanges(pieces, regions));
       for (const region of regions.values()) region.users++;
       return new HeldPages(pages, filePieces, () => {
         copies?.memory.free();
@@ -304,6 +312,17 @@ function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPie
     throw new RequestError(Status.badRequest, `page ${page} has ${pageBytes} bytes; allowed are ${PAGE_MAX_BYTES}`);
   }
   return { ranges, views, length: pageBytes };
+}
+
+/** The pieces in memory that the client shares with this node. */
+function mappedRanges(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): LocalRange[] {
+  const ranges: LocalRange[] = [];
+  pieces.regionIds.forEach((id, row) => {
+    const { memory } = regions.get(id) as ClientRegion;
+    if (!(memory instanceof HostRegion) || !memory.isMapped) return;
+    ranges.push({ addr: memory.start + (pieces.offsets[row] as number), length: pieces.lengths[row] as number });
+  });
+  return ranges;
 }
 
 function checkPieces(pages: readonly CallerPage[]): void {

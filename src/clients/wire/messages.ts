@@ -62,6 +62,7 @@ export const Status = {
   refused: 6,
   unavailable: 7,
   failed: 8,
+  absent: 9,
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
 

@@ -309,6 +309,11 @@ export interface NativeAddon {
   memoryFree(addr: number): void;
   /** Makes the system provide the pages of any live memory, on `threads` threads; contents stay. */
   memoryPrefault(addr: number, length: number, threads: number): Promise<void>;
+  /**
+   * Bytes of system pages that are not in memory, within ranges given as pairs of address and length: pages that nobody has touched, or
+   * that are swapped out. Whoever touches one of a shared file first pays for it. 0 where the system does not tell.
+   */
+  memoryAbsent(ranges: Float64Array): number;
   /** Address of the first byte. The memory must neither move nor be freed while the address is in use. */
   addressOf(view: Uint8Array): number;
 

@@ -31,6 +31,7 @@ const FUNCTIONS = [
   'memoryViews',
   'memoryFree',
   'memoryPrefault',
+  'memoryAbsent',
   'addressOf',
   'crc32',
   'copyPagesSync',

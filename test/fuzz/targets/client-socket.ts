@@ -3,6 +3,7 @@ import { ByteBudget } from '../../../src/base/concurrency/byte-budget.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
 import { clientLimits } from '../../../src/clients/client-limits.js';
+import { AbsentBudget } from '../../../src/clients/requests/absent-memory.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
 import { ClientCounts } from '../../../src/clients/requests/client-stats.js';
 import {
@@ -180,6 +181,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
   return {
     socket,
     limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
+    paid: new AbsentBudget(),
     budget: new ByteBudget(2 ** 26),
     clock: env.clock,
     log: env.log,

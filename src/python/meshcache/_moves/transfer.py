@@ -88,13 +88,23 @@ class Transfer:
             return [False] * len(keys)
         if all(region.region_id in attachment.direct for region in pages.regions):
             return self._direct(attachment, type_, keys, pages, told, deadline)
-        held = {region: region.hold() for region in pages.regions}
+        return self._copied(attachment, type_, keys, pages.pages, told, deadline)
+
+    def _copied(
+        self,
+        attachment: Attachment,
+        type_: int,
+        keys: Sequence[str],
+        pages: Sequence[Sequence[tuple[Region, int, int]]],
+        told: Told,
+        deadline: float,
+    ) -> list[bool]:
+        """Moves pages that this process copies to or from its own memory."""
+        held = {region: region.hold() for page in pages for region, _, _ in page}
         memories = {region: memory for region, memory in held.items() if memory is not None}
         if len(memories) < len(held):
             return [False] * len(keys)
-        spans = [
-            [(memories[region].address + offset, length) for region, offset, length in page] for page in pages.pages
-        ]
+        spans = [[(memories[region].address + offset, length) for region, offset, length in page] for page in pages]
         return self._move_spans(attachment, type_, keys, spans, told, deadline)
 
     def _direct(
@@ -135,6 +145,12 @@ class Transfer:
             if call.status in (protocol.NO_REGION, protocol.REGION_GONE):
                 self._region_is_gone(attachment, pages.regions, call)
         self._count(type_, "direct", results, pages.sizes())
+        for low, high, call in sent:
+            if call.status == protocol.ABSENT:
+                # The node does not pay for memory that nobody has touched: this process does, when it copies.
+                results[low:high] = self._copied(
+                    attachment, type_, keys[low:high], pages.pages[low:high], told, deadline
+                )
         return results
 
     def _region_is_gone(self, attachment: Attachment, regions: set[Region], call: Call) -> None:

@@ -40,6 +40,7 @@ REGION_GONE: Final = 3
 TOO_MUCH: Final = 4
 CLOSING: Final = 5
 REFUSED: Final = 6
+ABSENT: Final = 9
 
 CAN_TAKE_DESCRIPTORS: Final = 1
 CAN_GIVE_STAGING: Final = 2

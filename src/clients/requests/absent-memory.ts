@@ -1,0 +1,47 @@
+import { CLIENT_ABSENT_MAX_BYTES, CLIENTS_ABSENT_MAX_BYTES } from '../../base/limits.js';
+import { loadNative } from '../../native/addon/loader.js';
+import type { LocalRange } from '../../transport/contract/transport.js';
+import { Status } from '../wire/messages.js';
+import { RequestError } from '../wire/request-error.js';
+
+/** What a node has paid for in the memory of all its clients. */
+export class AbsentBudget {
+  usedBytes = 0;
+}
+
+/**
+ * Pages of a client's memory that are not there yet. The system charges a page of a shared file to the control group of the process that
+ * touches it first, for as long as the file has the page: a client could have its node pay for memory until the kernel ends the node.
+ */
+export class AbsentMemory {
+  readonly #all: AbsentBudget;
+  #usedBytes = 0;
+
+  constructor(all: AbsentBudget) {
+    this.#all = all;
+  }
+
+  /** Counts what is not there of these ranges of mapped memory. Throws {@link RequestError} if it is more than this node pays for. */
+  take(ranges: readonly LocalRange[]): void {
+    if (ranges.length === 0) return;
+    const pairs = new Float64Array(2 * ranges.length);
+    ranges.forEach(({ addr, length }, i) => {
+      pairs[2 * i] = Number(addr);
+      pairs[2 * i + 1] = length;
+    });
+    const bytes = loadNative().addon?.memoryAbsent(pairs) ?? 0;
+    if (bytes === 0) return;
+    const restBytes = Math.min(
+      CLIENT_ABSENT_MAX_BYTES - this.#usedBytes,
+      CLIENTS_ABSENT_MAX_BYTES - this.#all.usedBytes,
+    );
+    if (bytes > restBytes) {
+      throw new RequestError(
+        Status.absent,
+        `${bytes} bytes of the memory are not there, and the node pays for ${restBytes} more; touch them first`,
+      );
+    }
+    this.#usedBytes += bytes;
+    this.#all.usedBytes += bytes;
+  }
+}
