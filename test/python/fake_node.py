@@ -303,6 +303,11 @@ class Peer:
             self.sock.shutdown(socket.SHUT_RDWR)
         elif fault == "status":
             self.answer(type_, request_id, "nö".encode(), int(argument))
+        elif fault == "absent":
+            # The memory is not there, but for staging memory.
+            if TYPES[type_] not in ("GET", "SET") or all(row["regionId"] == 0 for page in fields["pages"] for row in page):
+                return False
+            self.answer(type_, request_id, b"not there", 9)
         elif fault == "body":
             self.answer(type_, request_id, bytes.fromhex(argument))
         elif fault == "half":

@@ -83,6 +83,22 @@ class Pages(NodeTest):
                 Client(self.path, namespace=namespace)  # type: ignore[arg-type]
         self.assertEqual(Namespace.of({"model_name": "m", "is_mla_model": True}), Namespace(model="m", is_mla=True))
 
+    def test_pages_that_the_node_does_not_pay_for_are_copied_by_this_process(self) -> None:
+        for capabilities, mode in ((3, "staged"), (1, "bytes")):
+            with self.subTest(mode=mode):
+                self.node(capabilities=capabilities)
+                client = self.client()
+                memory = shared_memory(4 * PAGE)
+                region = client.register(memory)
+                self.assertEqual(region.mode, "direct")
+                memory[:PAGE] = b"a" * PAGE
+                self.assertEqual(client.set_from(["absent", "b"], [(region, 0, PAGE), (region, 0, 8)]), [True, True])
+                self.assertEqual(client.get_into(["absent"], [(region, PAGE, PAGE)]), [True])
+                self.assertEqual(memory[PAGE : 2 * PAGE], b"a" * PAGE)
+                stats = client.stats()
+                self.assertEqual((stats[f"bytes_written_{mode}"], stats["bytes_written_direct"]), (PAGE + 8, 0))
+                client.close()
+
     def test_a_mode_that_is_not_possible_is_told_also_without_regions(self) -> None:
         self.node(capabilities=0)
         client = self.client(mode="staged")
