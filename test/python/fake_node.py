@@ -199,6 +199,7 @@ class Peer:
         self.regions: dict[int, mmap.mmap] = {}
         self.staging: int | None = None
         #: Requests that are held: by id, what their end does.
+        self.said_absent: set[str] = set()
         self.held: dict[int, Callable[[], None]] = {}
         #: Keys, hint and whether it continues, of each request for pages.
         self.told: list[tuple[int, int, bool]] = []
@@ -304,9 +305,10 @@ class Peer:
         elif fault == "status":
             self.answer(type_, request_id, "nö".encode(), int(argument))
         elif fault == "absent":
-            # The memory is not there, but for staging memory.
-            if TYPES[type_] not in ("GET", "SET") or all(row["regionId"] == 0 for page in fields["pages"] for row in page):
+            # The memory is not there at first.
+            if TYPES[type_] not in ("GET", "SET") or TYPES[type_] in self.said_absent:
                 return False
+            self.said_absent.add(TYPES[type_])
             self.answer(type_, request_id, b"not there", 9)
         elif fault == "body":
             self.answer(type_, request_id, bytes.fromhex(argument))

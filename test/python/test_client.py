@@ -83,21 +83,26 @@ class Pages(NodeTest):
                 Client(self.path, namespace=namespace)  # type: ignore[arg-type]
         self.assertEqual(Namespace.of({"model_name": "m", "is_mla_model": True}), Namespace(model="m", is_mla=True))
 
-    def test_pages_that_the_node_does_not_pay_for_are_copied_by_this_process(self) -> None:
-        for capabilities, mode in ((3, "staged"), (1, "bytes")):
-            with self.subTest(mode=mode):
-                self.node(capabilities=capabilities)
-                client = self.client()
-                memory = shared_memory(4 * PAGE)
-                region = client.register(memory)
-                self.assertEqual(region.mode, "direct")
-                memory[:PAGE] = b"a" * PAGE
-                self.assertEqual(client.set_from(["absent", "b"], [(region, 0, PAGE), (region, 0, 8)]), [True, True])
-                self.assertEqual(client.get_into(["absent"], [(region, PAGE, PAGE)]), [True])
-                self.assertEqual(memory[PAGE : 2 * PAGE], b"a" * PAGE)
-                stats = client.stats()
-                self.assertEqual((stats[f"bytes_written_{mode}"], stats["bytes_written_direct"]), (PAGE + 8, 0))
-                client.close()
+    def test_memory_that_the_node_does_not_pay_for_is_touched_by_this_process(self) -> None:
+        self.node(capabilities=3)
+        client = self.client()
+        fd = os.memfd_create("absent")
+        self.addCleanup(os.close, fd)
+        os.ftruncate(fd, 64 * PAGE)
+        memory = mmap.mmap(fd, 64 * PAGE)
+        region = client.register(memory)
+        self.assertEqual(region.mode, "direct")
+        self.assertEqual(
+            client.set_from(["absent", "b"], [(region, 100, 3 * PAGE), (region, 9 * PAGE, 8)]), [True, True]
+        )
+        self.assertEqual(client.get_into(["absent"], [(region, 32 * PAGE, 3 * PAGE)]), [True])
+        stats = client.stats()
+        self.assertEqual((stats["bytes_written_direct"], stats["bytes_read_direct"]), (3 * PAGE + 8, 3 * PAGE))
+        self.assertEqual((stats["sets"], stats["sets_failed"], stats["hits"], stats["misses"]), (2, 0, 1, 0))
+        # Once: memory that the system takes away again is a miss. The node has touched none of this.
+        before = os.fstat(fd).st_blocks * 512
+        self.assertEqual(client.get_into(["status=9"], [(region, 48 * PAGE, 3 * PAGE)]), [False])
+        self.assertGreaterEqual(os.fstat(fd).st_blocks * 512, before + 3 * PAGE)
 
     def test_a_mode_that_is_not_possible_is_told_also_without_regions(self) -> None:
         self.node(capabilities=0)

@@ -1,4 +1,4 @@
-"""Copies of memory that do not hold the interpreter's lock."""
+"""Copies of memory, and its first touch, that do not hold the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .memory import Memory
 #: From this length on, the kernel is asked for huge pages: memory that is touched for the first time costs more than its copy otherwise.
 _HUGE_BYTES: Final = 1 << 20
 _MADV_HUGEPAGE: Final = 14
+_MADV_POPULATE_READ: Final = 22
 
 _make_bytes: Any = ctypes.pythonapi.PyBytes_FromStringAndSize
 _make_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
@@ -36,3 +37,14 @@ def bytes_at(address: int, length: int) -> bytes:
         _madvise(low, high - low, _MADV_HUGEPAGE)
     ctypes.memmove(target, address, length)
     return made
+
+
+def touch(address: int, length: int) -> None:
+    """Has the system provide memory, of at least 1 byte, at the expense of this process."""
+    low = address // mmap.PAGESIZE * mmap.PAGESIZE
+    if _madvise is not None and _madvise(low, address + length - low, _MADV_POPULATE_READ) == 0:
+        return
+    # Before Linux 5.14: a byte of each page is read.
+    view = memoryview((ctypes.c_char * length).from_address(address)).cast("B")
+    view[:: mmap.PAGESIZE].tobytes()
+    view[-1:].tobytes()

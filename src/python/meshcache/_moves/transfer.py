@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._memory.copies import bytes_at
+from .._memory.copies import bytes_at, touch
 from .._memory.memory import Memory
 from .._memory.region import Region
 from .._wire import protocol
@@ -12,7 +12,7 @@ from .._wire.connection import ANSWERED, Call
 from ..attachment import Attachment
 from ..counters import Counters
 from ..link import Link
-from ..pages import Pages
+from ..pages import Pages, Piece
 from ..requests import Requests, Told
 from .on_socket import SocketPages
 from .staged import Span, StagedPages
@@ -88,23 +88,13 @@ class Transfer:
             return [False] * len(keys)
         if all(region.region_id in attachment.direct for region in pages.regions):
             return self._direct(attachment, type_, keys, pages, told, deadline)
-        return self._copied(attachment, type_, keys, pages.pages, told, deadline)
-
-    def _copied(
-        self,
-        attachment: Attachment,
-        type_: int,
-        keys: Sequence[str],
-        pages: Sequence[Sequence[tuple[Region, int, int]]],
-        told: Told,
-        deadline: float,
-    ) -> list[bool]:
-        """Moves pages that this process copies to or from its own memory."""
-        held = {region: region.hold() for page in pages for region, _, _ in page}
+        held = {region: region.hold() for region in pages.regions}
         memories = {region: memory for region, memory in held.items() if memory is not None}
         if len(memories) < len(held):
             return [False] * len(keys)
-        spans = [[(memories[region].address + offset, length) for region, offset, length in page] for page in pages]
+        spans = [
+            [(memories[region].address + offset, length) for region, offset, length in page] for page in pages.pages
+        ]
         return self._move_spans(attachment, type_, keys, spans, told, deadline)
 
     def _direct(
@@ -115,12 +105,15 @@ class Transfer:
         pages: Pages,
         told: Told,
         deadline: float,
+        first: int = 0,
+        touched: bool = False,
     ) -> list[bool]:
+        """Moves the pages from `first` on, one for each key. `touched`: this process has touched their memory for it."""
         connection = attachment.connection
         step = 16 * pages.pieces
 
         def tail(low: int, high: int) -> bytes:
-            return pages.packed[step * low : step * high]
+            return pages.packed[step * (first + low) : step * (first + high)]
 
         under_way: list[Call] = []
         results = [False] * len(keys)
@@ -144,13 +137,16 @@ class Transfer:
             results[low:high] = self._requests.flags(attachment, call, high - low)
             if call.status in (protocol.NO_REGION, protocol.REGION_GONE):
                 self._region_is_gone(attachment, pages.regions, call)
-        self._count(type_, "direct", results, pages.sizes())
-        for low, high, call in sent:
-            if call.status == protocol.ABSENT:
-                # The node does not pay for memory that nobody has touched: this process does, when it copies.
-                results[low:high] = self._copied(
-                    attachment, type_, keys[low:high], pages.pages[low:high], told, deadline
-                )
+        sizes = pages.sizes()[first : first + len(keys)]
+        absent = [] if touched else [(low, high) for low, high, call in sent if call.status == protocol.ABSENT]
+        again = {index for low, high in absent for index in range(low, high)}
+        moved = [index for index in range(len(keys)) if index not in again] if again else range(len(keys))
+        self._count(type_, "direct", [results[index] for index in moved], [sizes[index] for index in moved])
+        for low, high in absent:
+            # The node does not pay for memory that nobody has touched.
+            _touch(pages.pages[first + low : first + high])
+            some = keys[low:high]
+            results[low:high] = self._direct(attachment, type_, some, pages, told, deadline, first + low, True)
         return results
 
     def _region_is_gone(self, attachment: Attachment, regions: set[Region], call: Call) -> None:
@@ -206,3 +202,14 @@ class Transfer:
             self._counters.add_all({"hits": good, "misses": len(results) - good, f"bytes_read_{way}": size})
         else:
             self._counters.add_all({"sets": good, "sets_failed": len(results) - good, f"bytes_written_{way}": size})
+
+
+def _touch(pages: Sequence[Sequence[Piece]]) -> None:
+    """Has the system provide the memory of pages at the expense of this process."""
+    for page in pages:
+        for region, offset, length in page:
+            memory = region.hold()
+            # Reading behind the end of a file that was cut short ends the process.
+            if memory is None or region.is_cut_short():
+                continue
+            touch(memory.address + offset, length)
