@@ -2,8 +2,6 @@ import type { ClusterSecrets } from './base/environment/cluster-secrets.js';
 import type { Endpoint } from './base/environment/network.js';
 import { ConfigError } from './base/errors.js';
 import {
-  CLIENT_REGIONS_MIN_BYTES,
-  CLIENTS_REGIONS_MAX_BYTES,
   DISK_INDEX_MIN_BYTES,
   DISK_MAX_BYTES,
   DISK_MIN_BYTES,
@@ -15,6 +13,7 @@ import {
   ZONE_MAX_CHARACTERS,
 } from './base/limits.js';
 import { meantName, nearestName, toCamelCase, toSnakeCase } from './base/names.js';
+import { CLIENT_FIELDS, type ClientSettings } from './base/settings/client-settings.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
 import { ETCD_FIELDS, type EtcdSettings, etcdFault } from './base/settings/etcd-settings.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
@@ -28,11 +27,9 @@ import {
   type Field,
   flag,
   freeText,
-  group,
   integer,
   names,
   ownHost,
-  permissions,
   secrets,
   size,
   socketPath,
@@ -89,7 +86,7 @@ export interface StorageConfig {
 }
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
-export interface MeshCacheConfigFields extends EtcdSettings, ObjectStoreSettings {
+export interface MeshCacheConfigFields extends ClientSettings, EtcdSettings, ObjectStoreSettings {
   /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */
@@ -133,14 +130,6 @@ export interface MeshCacheConfigFields extends EtcdSettings, ObjectStoreSettings
   readonly metricsDashboard: boolean;
   /** Bearer token that the metrics server asks for; without it everybody who reaches it may read. */
   readonly metricsToken: string | undefined;
-  /** Path of a Unix socket for processes of this host; undefined: none. */
-  readonly clientSocket: string | undefined;
-  /** Permission bits of the client socket, four octal digits. */
-  readonly clientSocketMode: string;
-  /** Group that owns the client socket, by name or number; undefined: that of the process. */
-  readonly clientSocketGroup: string | undefined;
-  /** Bytes of memory that the node maps for one client. */
-  readonly clientRegionsMax: number;
   /** Port for Redis clients; undefined: none. */
   readonly respPort: number | undefined;
   readonly respHost: string;
@@ -241,10 +230,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   metrics_port: integer(0, 65535, 31997),
   metrics_dashboard: flag(true),
   metrics_token: text('visible characters without spaces', undefined, /^\s*(?!\[secret\]\s*$)[\x21-\x7e]+\s*$/),
-  client_socket: socketPath(),
-  client_socket_mode: permissions('0600'),
-  client_socket_group: group(),
-  client_regions_max: size(CLIENT_REGIONS_MIN_BYTES, CLIENTS_REGIONS_MAX_BYTES, '4tb'),
+  ...CLIENT_FIELDS,
   resp_port: integer(0, 65535, undefined),
   resp_host: text('a host name or address', '127.0.0.1'),
   resp_socket: socketPath(),

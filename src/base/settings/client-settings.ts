@@ -1,0 +1,22 @@
+import { CLIENT_REGIONS_MIN_BYTES, CLIENTS_REGIONS_MAX_BYTES } from '../limits.js';
+import { type Field, group, permissions, size, socketPath } from './fields.js';
+
+/** The settings of the socket for processes of this host, and of their memory. */
+export interface ClientSettings {
+  /** Path of a Unix socket for processes of this host; undefined: none. */
+  readonly clientSocket: string | undefined;
+  /** Permission bits of the client socket, four octal digits. */
+  readonly clientSocketMode: string;
+  /** Group that owns the client socket, by name or number; undefined: that of the process. */
+  readonly clientSocketGroup: string | undefined;
+  /** Bytes of memory that the node maps for one client. */
+  readonly clientRegionsMax: number;
+}
+
+/** How the values of these settings are read. */
+export const CLIENT_FIELDS: Readonly<Record<string, Field>> = {
+  client_socket: socketPath(),
+  client_socket_mode: permissions('0600'),
+  client_socket_group: group(),
+  client_regions_max: size(CLIENT_REGIONS_MIN_BYTES, CLIENTS_REGIONS_MAX_BYTES, '4tb'),
+};
