@@ -50,6 +50,10 @@ export const DISK_LOG_INTERVAL_MS = 10_000;
 export const DISK_END_TIMEOUT_MS = 1_500;
 /** Longest time that `close()` spends on writing pages that wait. */
 export const DISK_DRAIN_TIMEOUT_MS = 1_500;
+/** Longest time that removing a page waits until no crash can bring it back. */
+export const DISK_REMOVALS_TIMEOUT_MS = 4_000;
+/** Keys of removed pages that are remembered while the disk cannot record that they are removed. */
+export const DISK_UNRECORDED_MAX_KEYS = 65_536;
 /** Longest delay until the use of a page on disk is recorded in the journal. */
 export const JOURNAL_USE_DELAY_MS = 1_000;
 /** Pages whose uses wait in memory to be recorded in the journal. */

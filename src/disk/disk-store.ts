@@ -1,25 +1,28 @@
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { ArgumentError, ClosedError } from '../base/errors.js';
+import { isOverdue } from '../base/environment/files.js';
+import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_DRAIN_TIMEOUT_MS,
   DISK_END_TIMEOUT_MS,
   DISK_QUEUE_MAX_BYTES,
+  DISK_REMOVALS_TIMEOUT_MS,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
-import type { EvictionPolicy, PoolTenantStats, RequestOptions } from '../core/index.js';
+import type { PoolTenantStats, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
-import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import type { DiskInfo } from './disk-info.js';
-import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './folder/disk-folder.js';
+import { DiskState } from './disk-state.js';
+import type { DiskStoreOptions } from './disk-store-options.js';
+import { type DiskFolder, defaultIndexBytes, openDiskFolder, probeFolder } from './folder/disk-folder.js';
 import { NamespaceFile } from './folder/namespace-file.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
-import { type PageSum, type PutOptions, type PutOutcome, type RenewedPage, renewed } from './put-page.js';
+import { checkKey, type PageSum, type PutOptions, type PutOutcome, type RenewedPage, renewed } from './put-page.js';
 import { KeyReaders } from './reading/key-readers.js';
 import { PageReader } from './reading/page-reader.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
@@ -27,29 +30,9 @@ import { PageWriter } from './writing/page-writer.js';
 import type { WriteQueue } from './writing/write-queue.js';
 
 export type { DiskInfo } from './disk-info.js';
+export type { DiskStoreOptions } from './disk-store-options.js';
 export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
 export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
-
-/** Options of {@link DiskStore.open} beside path and size. */
-export interface DiskStoreOptions {
-  /** Called with the keys of pages that were evicted, or dropped because they were damaged. */
-  readonly onEvict?: (keys: string[]) => void;
-  /** Id of the node that uses the directory, for error messages of other processes that want it. */
-  readonly nodeId: string;
-  readonly env: Environment;
-  /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
-  readonly present?: (() => number) | undefined;
-  /** Eviction policy; default: `lru`. */
-  readonly policy?: EvictionPolicy;
-  /** @internal Default: all pages are of one tenant. */
-  readonly tenants?: NamespaceTenants | undefined;
-  /** Bytes of pages that may wait to be written; further pages are not written. */
-  readonly queueMaxBytes?: number;
-  /** Part of `maxBytes` that the index may take; default: 1/32. Small pages with long keys need more to fill the disk. */
-  readonly indexBytes?: number;
-  /** Kind of I/O; default `auto`: direct if the file system supports it. */
-  readonly mode?: 'auto' | 'direct' | 'buffered';
-}
 
 /**
  * Pages in a directory of the disk, of at most `maxBytes` in all; the eviction policy chooses which pages leave first. When the directory
@@ -68,6 +51,7 @@ export class DiskStore {
   readonly startNote: DiskFolder['startNote'];
   readonly #folder: DiskFolder;
   readonly #index: PageIndex;
+  readonly #state: DiskState;
   readonly #writer: PageWriter;
   readonly #queue: WriteQueue;
   readonly #env: Environment;
@@ -118,11 +102,12 @@ export class DiskStore {
         env.log.log('error', 'disk tier: onEvict has thrown', { path, error: String(error) });
       }
     };
+    this.#state = new DiskState({ path, env, probe: () => probeFolder(folder) });
     const readers = new KeyReaders();
     const writer = new PageWriter({
-      path,
       folder,
       index,
+      state: this.#state,
       env,
       queueMaxBytes: options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES,
       present: options.present,
@@ -132,7 +117,7 @@ export class DiskStore {
     this.#writer = writer;
     this.#queue = writer.queue;
     options.tenants?.learned.listen((...learned) => writer.dropped(index.tenants.give(...learned)));
-    const onReadFailed = (error: unknown) => writer.failed(error);
+    const onReadFailed = (error: unknown) => this.#state.failed(error);
     this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
   }
 
@@ -189,7 +174,7 @@ export class DiskStore {
 
   /** Whether writing is paused after a failure. */
   get isPaused(): boolean {
-    return this.#writer.isPaused;
+    return this.#state.isPaused;
   }
 
   /** Counts pages that were not put because there was no room. */
@@ -224,16 +209,20 @@ export class DiskStore {
 
   /**
    * Reads pages concurrently, with one outcome per key. Counts as a use of the stored ones, in the order of the keys. After another
-   * outcome than `read`, the content of a target is undefined. The targets are in use until the promise has resolved.
+   * outcome than `read`, the content of a target is undefined. The targets are in use until the promise has resolved: soon after the
+   * signal was aborted, whatever the disk does.
    */
   async readPages(
     keys: readonly string[],
     targets: readonly PageBytes[],
-    request?: RequestOptions,
+    {
+      request,
+      signal,
+    }: { readonly request?: RequestOptions | undefined; readonly signal?: AbortSignal | undefined } = {},
   ): Promise<LocalRead[]> {
     this.#checkOpen();
     this.#index.touchBatch(keys, request);
-    return this.#reader.read(keys, targets);
+    return this.#reader.read(keys, targets, signal);
   }
 
   /** Whether the page can be read, from disk or while it waits to be written. Does not count as a use. */
@@ -366,13 +355,23 @@ export class DiskStore {
     this.#folder.journal.update({ key, offset: page.offset, length, checksum, ...origin });
   }
 
+  /** Whether a crash would bring back removed pages, because the disk has failed or does not answer. */
+  get keepsRemoved(): boolean {
+    return this.#folder.journal.keepsRemoved;
+  }
+
   /**
    * Resolves when no crash and no loss of power can bring back removed pages: the removals are on the medium, or the whole index was
-   * discarded. On a disk that allows neither, it resolves nevertheless, and discarding is tried again.
+   * discarded. Rejects with `DiskError` on a disk that allows neither, or does not answer in time; it is tried again.
    */
   async removalsWritten(): Promise<void> {
-    // The journal has logged the failure.
-    await this.#folder.journal.sync().catch(() => {});
+    const written = this.#folder.journal.sync().catch((cause: unknown) => {
+      // The journal has logged any other failure.
+      if (isOverdue(cause)) this.#state.failed(cause);
+      throw new DiskError(`disk tier: ${this.#path}: removed pages cannot be recorded: ${String(cause)}`, { cause });
+    });
+    if (await within(this.#env.clock, DISK_REMOVALS_TIMEOUT_MS, written)) return;
+    throw new DiskError(`disk tier: ${this.#path}: removals were not recorded in ${DISK_REMOVALS_TIMEOUT_MS} ms`);
   }
 
   /** Removes all pages, including waiting ones; returns the keys of those that were written. */
@@ -407,13 +406,16 @@ export class DiskStore {
       queueBytes: this.#queue.bytes,
       ...this.#writer.stats,
       ...this.#reader.stats,
+      writeErrors: this.#state.errors,
+      failure: this.#state.failure,
       ioMode: this.#folder.file.mode,
     };
   }
 
   async #close(): Promise<void> {
     const { clock, log } = this.#env;
-    await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
+    this.#state.close();
+    if (!this.#state.isHung) await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
     const bytes = this.#queue.bytes;
     const pages = this.#queue.cancelAll();
     if (pages > 0) {
@@ -430,12 +432,15 @@ export class DiskStore {
     await this.#reader.idle();
     await this.#namespaces?.close();
     await this.startNote.close();
-    await file.sync().catch((error: unknown) => this.#writer.failed(error));
-    await file.close();
-    await journal.close().catch((error: unknown) => this.#writer.failed(error));
+    await file.sync().catch((error: unknown) => this.#state.failed(error));
+    // A disk that hung and has gone on since, or fails to.
+    if (journal.isBroken) await journal.rewrite().catch((error: unknown) => this.#state.failed(error));
+    await file.close().catch((error: unknown) => this.#state.failed(error));
+    await journal.close().catch((error: unknown) => this.#state.failed(error));
     this.#lastInfo = this.#currentInfo();
     this.#index.free();
-    await lock.release();
+    // Removing the lock would wait for the disk. The end of this process frees it.
+    if (!this.#state.isHung) await lock.release();
   }
 
   /** Puts the pages of the journal into the index. Pages that do not fit in a smaller disk tier are dropped. */
@@ -473,7 +478,7 @@ export class DiskStore {
   #removeWritten(key: string): boolean {
     if (!this.#index.remove(key)) return false;
     this.#folder.journal.remove(key);
-    this.#writer.flushJournal().catch(() => {});
+    this.#writer.flushJournal().catch((error: unknown) => isOverdue(error) && this.#state.failed(error));
     return true;
   }
 
@@ -490,9 +495,4 @@ export class DiskStore {
     this.#folder.file.verify();
     this.#folder.journal.verify();
   }
-}
-
-function checkKey(key: string): void {
-  if (typeof key === 'string' && key.length > 0) return;
-  throw new ArgumentError(`disk: a key must be text that is not empty, got ${String(key)}`);
 }

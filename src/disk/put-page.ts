@@ -1,3 +1,4 @@
+import { ArgumentError } from '../base/errors.js';
 import { laterExpiry } from '../base/expiry.js';
 import type { RequestOptions } from '../core/index.js';
 import type { PageOrigin, PublishedPage } from '../pool/page-index.js';
@@ -25,4 +26,10 @@ export function renewed(there: PageOrigin, set: PageOrigin): PageOrigin | undefi
   const isOtherwise = set.version > there.version || set.kind !== there.kind;
   const isExtended = set.version === there.version && expires !== there.expires;
   return isOtherwise || isExtended ? { ...set, expires } : undefined;
+}
+
+/** Throws `ArgumentError` unless the key is text that is not empty. */
+export function checkKey(key: string): void {
+  if (typeof key === 'string' && key.length > 0) return;
+  throw new ArgumentError(`disk: a key must be text that is not empty, got ${String(key)}`);
 }

@@ -81,8 +81,9 @@ export class PageWrites {
           this.#skipped.noteUnpublished(start, { keys: sliceKeys, pages, published, refusals });
         this.#parts.onSet?.(stringsOf(sliceKeys));
         const outdated = this.#parts.disk?.writeThrough(sliceKeys, published, request.disk);
-        if (outdated !== undefined) announcements.push(outdated);
-        announcements.push(this.#stateSlice(start, { keys: sliceKeys, published, origin, results, refusals }));
+        const slice = { keys: sliceKeys, published, origin, results, refusals };
+        const stated = this.#stateSlice(start, slice);
+        announcements.push(outdated === undefined ? stated : this.#afterRemoval(outdated, stated, { start, slice }));
       },
     };
     await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts)).finally(request.end);
@@ -148,6 +149,21 @@ export class PageWrites {
     const reasons = [...refused.values()];
     for (const reason of ['directory', 'superseded'] as const) {
       this.#skipped.count(reason, reasons.filter((each) => each === reason).length);
+    }
+  }
+
+  /** Waits for both. Pages whose earlier content a crash could bring back become false. */
+  async #afterRemoval(
+    outdated: Promise<void>,
+    stated: Promise<void>,
+    { start, slice }: { readonly start: number; readonly slice: PublishedSlice },
+  ): Promise<void> {
+    const [removed] = await Promise.allSettled([outdated, stated]);
+    await stated;
+    if (removed.status === 'fulfilled') return;
+    for (let j = 0; j < slice.published.length; j++) {
+      slice.results[start + j] = false;
+      slice.refusals?.note(start + j, 'timed_out');
     }
   }
 

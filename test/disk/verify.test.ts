@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { DISK_ALIGNMENT_BYTES } from '../../src/base/limits.js';
+import { DiskState } from '../../src/disk/disk-state.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { Journal } from '../../src/disk/journal/journal.js';
 import { AlignedBuffers } from '../../src/disk/page-file/aligned-buffers.js';
@@ -32,9 +33,9 @@ function newWriter() {
     journal: { hasRoomFor: () => true, put() {}, remove() {}, flush: async () => {} },
   } as unknown as PageWriterParts['folder'];
   const writer = new PageWriter({
-    path: '',
     folder,
     index,
+    state: new DiskState({ path: '', env, probe: async () => {} }),
     env,
     queueMaxBytes: 64 * PAGE,
     onEvict() {},

@@ -128,7 +128,7 @@ test('package: its programs are the command and the processes that it starts', (
     .filter((name) => name !== undefined)
     .sort();
   const entries = ['core', 'index', 'native', 'sim'];
-  t.deepEqual(found, [...entries, 'bench-peer', 'cli', 'cluster-agent', 'tcp-serving-worker'].sort());
+  t.deepEqual(found, [...entries, 'bench-peer', 'cli', 'cluster-agent', 'file-thread', 'tcp-serving-worker'].sort());
 });
 
 test('package: the core is below 108 kB with its module, and loads nothing else', (t) => {

@@ -127,6 +127,7 @@ async function newTier(
 function delegates(disk: DiskStore): TierDisk {
   return {
     isPaused: false,
+    keepsRemoved: false,
     clear: () => disk.clear(),
     clearWhere: (isWanted) => disk.clearWhere(isWanted),
     close: () => disk.close(),

@@ -1,3 +1,19 @@
+/**
+ * Code of the error of a call that the file system has not answered in time, and of every further call on the same folder until that
+ * one has ended. It may take effect at any time until then.
+ */
+export const CALL_OVERDUE = 'ETIMEDOUT';
+
+/** Whether a call to {@link Files} has failed because the file system does not answer. What is on the disk is as good as before. */
+export function isOverdue(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | undefined)?.code === CALL_OVERDUE;
+}
+
+/** Whether the system may still use the memory of the call that has failed so. */
+export function isStillRunning(error: unknown): boolean {
+  return isOverdue(error) && (error as { isStillRunning?: boolean }).isStillRunning === true;
+}
+
 /** How to open a file. Without options it is opened for reading and must exist. A file that is opened for writing is never the target of a link: ELOOP. */
 export interface OpenOptions {
   /** Opens the file for reading and writing. */
@@ -30,7 +46,7 @@ export interface FileStatus {
 
 /**
  * An open file. It stays open if it is renamed or removed. Reads and writes may overlap in time; buffers are in use until the promise
- * is settled.
+ * is settled. Buffers in shared memory are used without a copy, and stay in use after an error for which {@link isStillRunning} is true.
  */
 export interface OpenFile {
   /** File descriptor for the native addon; -1: the file does not belong to the operating system. */
@@ -56,7 +72,7 @@ export interface OpenFile {
 
 /**
  * The files of this host; a simulator or a test hands in its own. Errors are those of the system, with its `code` (ENOENT, EEXIST,
- * ENOSPC, EIO, EROFS, EACCES, ...).
+ * ENOSPC, EIO, EROFS, EACCES, ...). Every call ends: after some seconds without an answer of the file system with {@link CALL_OVERDUE}.
  */
 export interface Files {
   /** Opens a file, which the caller has to close. */

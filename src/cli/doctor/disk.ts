@@ -1,5 +1,5 @@
-import { mkdtemp, open, readdir, rm, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { isOverdue } from '../../base/environment/files.js';
 import { silentLogger } from '../../base/environment/log.js';
 import { DiskError } from '../../base/errors.js';
 import { DISK_ALIGNMENT_BYTES, DISK_MIN_BYTES } from '../../base/limits.js';
@@ -8,10 +8,10 @@ import { DirectoryLock } from '../../disk/folder/directory-lock.js';
 import { JOURNAL_MAGIC } from '../../disk/journal/journal.js';
 import { PageFile } from '../../disk/page-file/page-file.js';
 import { systemEnvironment } from '../../system/system-environment.js';
+import { fileSystemOf, makeTemporaryFolder, systemFiles } from '../../system/system-files.js';
 import type { Finding } from './finding.js';
 
 const PROBE_BYTES = 16 * DISK_ALIGNMENT_BYTES;
-const BLOCK_BYTES = 512;
 const PROBE_NODE_ID = 'doctor';
 const ENV = systemEnvironment({ log: silentLogger });
 /** Names of a disk tier's files. */
@@ -58,12 +58,13 @@ export async function checkDisk(path: string, sizeBytes: number | undefined): Pr
   const folder = await nearestFolder(wanted);
   if (typeof folder !== 'string') return [folder];
   const isThere = folder === wanted;
-  const findings = [await checkFileSystem(folder), await checkSpace(folder, isThere, sizeBytes)];
+  const findings: Finding[] = [];
   let probe: string;
   try {
-    probe = await mkdtemp(join(folder, '.meshcache-doctor-'));
+    findings.push(await checkFileSystem(folder), await checkSpace(folder, isThere, sizeBytes));
+    probe = await makeTemporaryFolder(join(folder, '.meshcache-doctor-'));
   } catch (error) {
-    return [notWritable(folder, error), ...findings];
+    return [notUsable(folder, error), ...findings];
   }
   try {
     const writable = isThere ? `${folder} can be written` : `${wanted} is not there yet; ${folder} can be written`;
@@ -74,8 +75,10 @@ export async function checkDisk(path: string, sizeBytes: number | undefined): Pr
       await checkLock(isThere ? folder : probe),
       ...(isThere ? await checkContents(folder) : []),
     ];
+  } catch (error) {
+    return [notUsable(folder, error), ...findings];
   } finally {
-    await rm(probe, { recursive: true, force: true });
+    await systemFiles.rm(probe, { recursive: true, force: true }).catch(ifOverdue);
   }
 }
 
@@ -83,27 +86,33 @@ export async function checkDisk(path: string, sizeBytes: number | undefined): Pr
 async function nearestFolder(wanted: string): Promise<string | Finding> {
   for (let path = wanted; ; path = dirname(path)) {
     try {
-      if ((await stat(path)).isDirectory()) return path;
+      if ((await systemFiles.status(path)).isDirectory) return path;
       const detail = `${path} is not a folder`;
       return { subject: 'disk folder', state: 'problem', detail, advice: 'set disk_path to a folder' };
     } catch (error) {
       const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT' && dirname(path) !== path;
-      if (!isMissing) return notWritable(path, error);
+      if (!isMissing) return notUsable(path, error);
     }
   }
 }
 
-function notWritable(path: string, error: unknown): Finding {
+function notUsable(path: string, error: unknown): Finding {
   const isReadOnly = (error as NodeJS.ErrnoException).code === 'EROFS';
-  const advice = isReadOnly
+  const unwritable = isReadOnly
     ? 'its file system is read-only: mount it for writing, or set another disk_path'
     : 'let the user of the node write there, or set another disk_path';
+  const advice = isOverdue(error) ? 'look at the disk, its driver or its server, or set another disk_path' : unwritable;
   return { subject: 'disk folder', state: 'problem', detail: `${path}: ${(error as Error).message}`, advice };
+}
+
+/** Handles a check that has failed because the disk does not answer: another one has said so. */
+function ifOverdue(error: unknown): void {
+  if (!isOverdue(error)) throw error;
 }
 
 async function checkFileSystem(folder: string): Promise<Finding> {
   const subject = 'disk file system';
-  const { type } = await statfs(folder);
+  const { type } = await fileSystemOf(folder);
   // Some systems give the number with a sign.
   const fileSystem = FILE_SYSTEMS.get(type >>> 0);
   if (fileSystem === undefined)
@@ -116,8 +125,7 @@ async function checkFileSystem(folder: string): Promise<Finding> {
 /** Checks the free space; files that already lie in the folder count as free. */
 async function checkSpace(folder: string, isThere: boolean, sizeBytes: number | undefined): Promise<Finding> {
   const subject = 'disk space';
-  const { bavail, bsize } = await statfs(folder);
-  const freeBytes = bavail * bsize;
+  const { freeBytes } = await fileSystemOf(folder);
   const ownBytes = isThere ? await storeBytes(folder) : 0;
   const own = ownBytes === 0 ? '' : `, and ${formatSize(ownBytes)} taken by the tier itself`;
   const free = `${formatSize(freeBytes)} free${own}`;
@@ -135,8 +143,8 @@ async function checkSpace(folder: string, isThere: boolean, sizeBytes: number | 
 async function storeBytes(folder: string): Promise<number> {
   const sizes = await Promise.all(
     STORE_FILES.map((name) =>
-      stat(join(folder, name)).then(
-        ({ blocks }) => blocks * BLOCK_BYTES,
+      systemFiles.status(join(folder, name)).then(
+        ({ allocatedBytes }) => allocatedBytes,
         () => 0,
       ),
     ),
@@ -186,7 +194,7 @@ async function checkLock(folder: string): Promise<Finding> {
 }
 
 async function checkContents(folder: string): Promise<Finding[]> {
-  const names = new Set(await readdir(folder));
+  const names = new Set(await systemFiles.readdir(folder));
   const there = STORE_FILES.filter((name) => names.has(name));
   const findings: Finding[] = [];
   if (there.length === STORE_FILES.length) {
@@ -213,12 +221,13 @@ async function checkContents(folder: string): Promise<Finding[]> {
 
 /** Whether the file is an index of a disk tier. */
 async function isJournal(path: string): Promise<boolean> {
-  const handle = await open(path).catch(() => undefined);
-  if (handle === undefined) return false;
+  const file = await systemFiles.open(path).catch(() => undefined);
+  if (file === undefined) return false;
   try {
-    const { buffer } = await handle.read(Buffer.alloc(JOURNAL_MAGIC.length), 0, JOURNAL_MAGIC.length, 0);
-    return buffer.toString('latin1') === JOURNAL_MAGIC;
+    const start = Buffer.alloc(JOURNAL_MAGIC.length);
+    await file.read([start], 0);
+    return start.toString('latin1') === JOURNAL_MAGIC;
   } finally {
-    await handle.close();
+    await file.close();
   }
 }

@@ -1,9 +1,10 @@
-import { open, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { isOverdue } from '../../base/environment/files.js';
 import { formatSize } from '../../base/sizes.js';
 import { loadNative } from '../../native/addon/loader.js';
 import { INDEX_FILE, PAGES_FILE } from '../../node/warm/pool-folder.js';
 import { poolIndexBytes, readState } from '../../pool/kept/cells.js';
+import { fileSystemOf, systemFiles } from '../../system/system-files.js';
 import type { Finding } from './finding.js';
 
 /** Names of file systems in memory by their magic numbers of statfs(2). */
@@ -11,7 +12,6 @@ const IN_MEMORY: ReadonlyMap<number, string> = new Map([
   [0x01021994, 'tmpfs'],
   [0x958458f6, 'hugetlbfs'],
 ]);
-const BLOCK_BYTES = 512;
 const HEADER_BYTES = 128;
 
 /** Checks whether a pool of that size can outlive its node in the folder `path`. Changes nothing. */
@@ -23,8 +23,18 @@ export async function checkPoolFolder(path: string, poolBytes: number): Promise<
     return [{ subject, state: 'problem', detail: `needs the native addon: ${reason}`, advice }];
   }
   const wanted = resolve(path);
+  return checkFolder(wanted, poolBytes).catch((error: Error) => {
+    const advice = isOverdue(error)
+      ? 'look at the file system, or set another pool_path'
+      : 'let the user of the node use the folder, or set another pool_path';
+    return [{ subject, state: 'problem', detail: `${wanted}: ${error.message}`, advice }];
+  });
+}
+
+async function checkFolder(wanted: string, poolBytes: number): Promise<Finding[]> {
+  const subject = 'pool folder';
   const folder = await nearestFolder(wanted);
-  const { type, blocks, bavail, bsize } = await statfs(folder);
+  const { type, blocks, freeBytes: leftBytes } = await fileSystemOf(folder);
   const fileSystem = IN_MEMORY.get(type >>> 0);
   if (fileSystem === undefined) {
     const detail = `${folder} is on a file system of type 0x${(type >>> 0).toString(16)}, which is not in memory`;
@@ -36,7 +46,7 @@ export async function checkPoolFolder(path: string, poolBytes: number): Promise<
   const neededBytes = poolBytes + poolIndexBytes(poolBytes);
   const ownBytes = (await bytesOf(join(wanted, PAGES_FILE))) + (await bytesOf(join(wanted, INDEX_FILE)));
   // Without a limit of its own, the file system says that it has no blocks at all.
-  const freeBytes = blocks === 0 ? Number.POSITIVE_INFINITY : bavail * bsize;
+  const freeBytes = blocks === 0 ? Number.POSITIVE_INFINITY : leftBytes;
   const free = blocks === 0 ? 'no limit' : `${formatSize(freeBytes)} free`;
   const own = ownBytes === 0 ? '' : `, and ${formatSize(ownBytes)} taken by the pool itself`;
   const detail = `${free}${own}; ${formatSize(neededBytes)} wanted with the index`;
@@ -63,9 +73,9 @@ async function checkContents(folder: string): Promise<Finding> {
 async function stateOf(path: string): Promise<ReturnType<typeof readState>> {
   const bytes = new Uint8Array(HEADER_BYTES);
   try {
-    const file = await open(path);
+    const file = await systemFiles.open(path);
     try {
-      await file.read(bytes, 0, HEADER_BYTES, 0);
+      await file.read([bytes], 0);
     } finally {
       await file.close();
     }
@@ -78,17 +88,20 @@ async function stateOf(path: string): Promise<ReturnType<typeof readState>> {
 /** The folder itself, or the nearest existing one above it. */
 async function nearestFolder(wanted: string): Promise<string> {
   for (let path = wanted; ; path = dirname(path)) {
-    const isThere = await stat(path).then(
-      (status) => status.isDirectory(),
-      () => false,
+    const isThere = await systemFiles.status(path).then(
+      ({ isDirectory }) => isDirectory,
+      (error: unknown) => {
+        if (isOverdue(error)) throw error;
+        return false;
+      },
     );
     if (isThere || dirname(path) === path) return path;
   }
 }
 
 async function bytesOf(path: string): Promise<number> {
-  return stat(path).then(
-    ({ blocks }) => blocks * BLOCK_BYTES,
+  return systemFiles.status(path).then(
+    ({ allocatedBytes }) => allocatedBytes,
     () => 0,
   );
 }

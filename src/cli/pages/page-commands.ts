@@ -1,4 +1,3 @@
-import { readFile, writeFile } from 'node:fs/promises';
 import { Command } from 'commander';
 import { PAGE_MAX_BYTES } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
@@ -7,6 +6,7 @@ import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, EXIT_FAILURE, wrongUsage } from '../../command/failure.js';
 import { wholeNumber } from '../../command/options.js';
 import { formatTable, printable } from '../../command/table.js';
+import { systemFiles } from '../../system/system-files.js';
 import { ATTACH_HELP, type AttachOptions, addAttachOptions, attached } from './attaching.js';
 
 /*
@@ -79,7 +79,7 @@ export function getCommand(context: CommandContext): Command {
         const page = await client.get(key);
         if (page === null) throw new CommandFailure(`${key}: not found`);
         const isToStdout = file === undefined || file === '-';
-        if (!isToStdout) await writeFile(file, page).catch(fileFailure);
+        if (!isToStdout) await systemFiles.writeFile(file, page).catch(fileFailure);
         else if (!options.json) await written(page);
         if (isToStdout && !options.json) return;
         const result = {
@@ -176,7 +176,7 @@ async function pageOf(file: string | undefined, text: string | undefined): Promi
 }
 
 async function fileBytes(file: string | undefined): Promise<Buffer> {
-  if (file !== undefined && file !== '-') return readFile(file).catch(fileFailure);
+  if (file !== undefined && file !== '-') return systemFiles.readFile(file).catch(fileFailure);
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of process.stdin) {

@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { isLogLevel, LOG_LEVELS } from '../../base/environment/log.js';
 import { ConfigError } from '../../base/errors.js';
@@ -7,6 +6,7 @@ import { wrongUsage } from '../../command/failure.js';
 import { DISCOVERY_ADDR_HELP, discoveryAddr, diskBytes, keyValue, poolBytes } from '../../command/options.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../config.js';
 import type { SecurityConfig } from '../../net/secured-environment.js';
+import { systemFiles } from '../../system/system-files.js';
 import { isLogFormat, LOG_FORMATS } from '../../system/system-log.js';
 
 /*
@@ -162,7 +162,7 @@ function keyOf(message: string): string | undefined {
 async function readConfigFile(path: string): Promise<Map<string, unknown>> {
   let text: string;
   try {
-    text = await readFile(path, 'utf8');
+    text = (await systemFiles.readFile(path)).toString();
   } catch (error) {
     throw wrongUsage(`--config ${path}: ${(error as Error).message}`);
   }

@@ -103,6 +103,12 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
   }
 }
 
+/** Resolves when the disk reads, writes and syncs, and the journal has all changes. Rejects with the system's error. */
+export async function probeFolder({ journal, file }: Pick<DiskFolder, 'journal' | 'file'>): Promise<void> {
+  await file.probe();
+  await (journal.isBroken ? journal.rewrite() : journal.flush());
+}
+
 /**
  * Creates missing directories level by level, so that an error names the first one that cannot be created. Adds each to `made`, the
  * outermost first.

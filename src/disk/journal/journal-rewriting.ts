@@ -1,7 +1,7 @@
 import type { Files } from '../../base/environment/files.js';
 import { DiskError } from '../../base/errors.js';
 import { JournalFile } from './journal-file.js';
-import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, RecordWriter } from './journal-format.js';
+import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
 
 /** The pages of a store at one moment. */
 export interface Snapshot {
@@ -136,4 +136,11 @@ function shortened(keys: readonly (string | undefined)[]): readonly (string | un
   for (let characters = 0; end < keys.length && characters < SLICE_CHARACTERS; end++)
     characters += keys[end]?.length ?? 0;
   return end < keys.length ? keys.slice(0, end) : keys;
+}
+
+/** The pages of a snapshot, and the size of their records. */
+export function counted({ count, keysAt }: Snapshot): { readonly entries: number; readonly liveBytes: number } {
+  let liveBytes = 0;
+  for (const key of keysAt(0, count)) liveBytes += key === undefined ? 0 : putRecordBytes(key);
+  return { entries: count, liveBytes };
 }

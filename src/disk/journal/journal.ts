@@ -2,6 +2,7 @@ import { dirname } from 'node:path';
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
+import { isOverdue } from '../../base/environment/files.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -16,7 +17,7 @@ import {
 import { flushNames } from './flushing.js';
 import { JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
-import { JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
+import { counted, JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
 
 export { type IndexEntry, JOURNAL_MAGIC, JournalDamage } from './journal-format.js';
 export type { Snapshot } from './journal-rewriting.js';
@@ -215,6 +216,11 @@ export class Journal {
     return this.#failure !== undefined;
   }
 
+  /** Whether the file lists removed pages and can be neither written nor deleted, so far. */
+  get keepsRemoved(): boolean {
+    return this.isBroken && this.#hasRemovals;
+  }
+
   stats(): { bytes: number; entries: number; rewrites: number } {
     const bytes = this.#file.bytes + (this.#rewriting?.bytes ?? 0);
     return { bytes, entries: this.#entries, rewrites: this.#rewrites };
@@ -409,6 +415,11 @@ export class Journal {
       this.#rewriteAtBytes = this.#file.bytes + this.#budgetBytes * RETRY_FRACTION;
       this.#rewriting = undefined;
       this.#recount();
+      // The file may still be replaced, at any time: what is written to the old one would be lost.
+      if (isOverdue(error)) {
+        this.#failure ??= { error };
+        this.#hasRemovals = true;
+      }
       // The rewriting was to repair an earlier failure.
       if (this.#failure !== undefined) this.#giveUp();
       await this.#givingUp.catch(() => {});
@@ -483,13 +494,6 @@ export class Journal {
     const kept = this.#uses.size + this.#records.bytes;
     assert(this.#isRecording || kept === 0, () => `journal: broken, and keeps ${kept} bytes and uses`);
   }
-}
-
-/** The pages of a snapshot, and the size of their records. */
-function counted({ count, keysAt }: Snapshot): { readonly entries: number; readonly liveBytes: number } {
-  let liveBytes = 0;
-  for (const key of keysAt(0, count)) liveBytes += key === undefined ? 0 : putRecordBytes(key);
-  return { entries: count, liveBytes };
 }
 
 function checkMaxBytes(maxBytes: number): void {

@@ -1,11 +1,12 @@
 import { assert } from '../../base/assert.js';
+import { isStillRunning } from '../../base/environment/files.js';
 import { Semaphore } from './semaphore.js';
 
 const WASM_PAGE_BYTES = 65_536;
 
 /**
  * Buffers for direct I/O, in one WebAssembly memory, which is page-aligned with and without the addon. It is shared, so that other
- * threads can copy. The system provides memory only for buffers that were used, and the one used last is used next.
+ * threads can copy, and make the calls to the system. The system provides memory only for buffers that were used, and the one used last is used next.
  */
 export class AlignedBuffers {
   readonly #bufferBytes: number;
@@ -24,9 +25,20 @@ export class AlignedBuffers {
     this.#semaphore = new Semaphore(count);
   }
 
-  /** Runs `work` as soon as a buffer is free; it has the buffer, with old content, until its promise is settled. */
+  /**
+   * Runs `work` as soon as a buffer is free; it has the buffer, with old content, until its promise is settled. A buffer that an overdue
+   * call to the system may still use is given up, and so are the others beside it when their work has ended.
+   */
   use<T>(work: (buffer: Uint8Array) => Promise<T>): Promise<T> {
-    return this.#semaphore.use((permit) => work(this.#buffer(permit)));
+    return this.#semaphore.use(async (permit) => {
+      const buffer = this.#buffer(permit);
+      try {
+        return await work(buffer);
+      } catch (error) {
+        if (isStillRunning(error) && this.#memory?.buffer === buffer.buffer) this.#memory = undefined;
+        throw error;
+      }
+    });
   }
 
   #buffer(slot: number): Uint8Array {

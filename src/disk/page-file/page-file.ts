@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
-import { type OpenFile, withoutFirst } from '../../base/environment/files.js';
+import type { OpenFile } from '../../base/environment/files.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -9,12 +9,11 @@ import {
   DISK_PIECE_MAX_BYTES,
   DISK_STAGING_BUFFERS_COUNT,
 } from '../../base/limits.js';
-import { addressOf, staysInPlace } from '../../memory/native-memory.js';
 import { PageCopies } from '../../memory/page-copies.js';
-import { loadNative } from '../../native/addon/loader.js';
 import { isWhole, type PageBytes } from '../../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
-import { alignedUp, ZEROS } from './alignment.js';
+import { alignedUp } from './alignment.js';
+import { Lending } from './lending.js';
 import { reserveSpace } from './reserved-space.js';
 import { Semaphore } from './semaphore.js';
 
@@ -25,9 +24,6 @@ export interface PageFileOptions {
   readonly mode?: 'auto' | 'direct' | 'buffered';
   readonly env: Pick<Environment, 'files' | 'log' | 'threads'>;
 }
-
-/** Most views of one call that every system accepts. */
-const CALL_MAX_VIEWS = 1024;
 
 /** Advice for errors at opening, by their codes. */
 const ADVICE: Readonly<Record<string, string>> = {
@@ -45,8 +41,8 @@ const ADVICE: Readonly<Record<string, string>> = {
  * A file of fixed length with pages at multiples of DISK_ALIGNMENT_BYTES. It does not know which page is where; calls at overlapping
  * ranges may run in any order.
  *
- * Direct I/O needs aligned memory and whole blocks. Such parts of a page are written from and read into the page's own memory, all others
- * through buffers; so is memory that could be transferred to another thread and freed there while the system uses it.
+ * The system works on buffers of this class only, which are aligned for direct I/O: a call that the disk completes late does not touch
+ * memory that has another owner by then.
  */
 export class PageFile {
   readonly mode: 'direct' | 'buffered';
@@ -102,16 +98,26 @@ export class PageFile {
 
   /**
    * Reads a page at `offset` into the targets, which are in use until the promise is settled, and resolves with the CRC-32 of the bytes.
-   * Rejects with the system's error, or with `DiskError` if the file was truncated; then any part of the targets may have been written.
+   * Rejects with the system's error, with `DiskError` if the file was truncated, or soon after the signal was aborted, whatever the disk
+   * does; then any part of the targets may have been written.
    */
-  read(offset: number, targets: PageBytes): Promise<number> {
+  read(offset: number, targets: PageBytes, signal?: AbortSignal): Promise<number> {
     this.#checkRange('read', offset, targets);
-    return this.#run(() => this.#read(offset, targets));
+    const lending = new Lending(signal);
+    return lending.until(this.#run(() => this.#read(offset, targets, lending)));
   }
 
   /** Resolves when all written pages are on the device. Rejects with the system's error. */
   sync(): Promise<void> {
     return this.#run(() => this.#file.datasync());
+  }
+
+  /** Resolves when the disk has read a block of the file and has synced the file. Rejects with the system's error. */
+  probe(): Promise<void> {
+    return this.#run(async () => {
+      await this.#buffers.use((buffer) => this.#readAll(buffer.subarray(0, DISK_ALIGNMENT_BYTES), 0));
+      await this.#file.datasync();
+    });
   }
 
   /** Bytes that the file occupies on disk; some file systems add blocks of their own. */
@@ -138,69 +144,39 @@ export class PageFile {
 
   async #write(offset: number, page: PageBytes): Promise<void> {
     for (const { at, views, length } of piecesOf('write', page)) {
-      if (this.#isInPlace(views, length)) {
-        const padding = alignedUp(length) - length;
-        await this.#writeAll(padding > 0 ? [...views, ZEROS.subarray(0, padding)] : views, offset + at);
-      } else {
-        const head = this.#wholeBlocksInPlace(views);
-        await this.#buffers.use(async (buffer) => {
-          const restBytes = length - head.length;
-          await this.#copy(withoutFirst(views, head.length), buffer.subarray(0, restBytes));
-          const rest = buffer.subarray(0, alignedUp(restBytes)).fill(0, restBytes);
-          await this.#writeAll(head.length > 0 ? [head, rest] : [rest], offset + at);
-        });
-      }
+      await this.#buffers.use(async (buffer) => {
+        await this.#copy(views, buffer.subarray(0, length));
+        await this.#writeAll(buffer.subarray(0, alignedUp(length)).fill(0, length), offset + at);
+      });
     }
   }
 
-  async #read(offset: number, targets: PageBytes): Promise<number> {
+  async #read(offset: number, targets: PageBytes, lending: Lending): Promise<number> {
     let checksum: number | undefined;
     for (const { at, views, length } of piecesOf('read', targets)) {
-      if (this.#isInPlace(views, length)) {
-        await this.#readAll(views, length, offset + at);
-      } else {
-        const sum = await this.#buffers.use(async (buffer) => {
-          const blocks = buffer.subarray(0, alignedUp(length));
-          await this.#readAll([blocks], blocks.length, offset + at);
-          return this.#scatter(buffer.subarray(0, length), views);
-        });
-        if (length === targets.length) checksum = sum;
-      }
+      lending.check();
+      const sum = await this.#buffers.use(async (buffer) => {
+        await this.#readAll(buffer.subarray(0, alignedUp(length)), offset + at);
+        return lending.during(() => this.#scatter(buffer.subarray(0, length), views));
+      });
+      if (length === targets.length) checksum = sum;
     }
-    return checksum ?? this.#checksumOf(targets);
+    return checksum ?? lending.during(() => this.#checksumOf(targets));
   }
 
-  /** The whole blocks at the start of a piece that direct I/O can use in place: most of a page whose last bytes are elsewhere. */
-  #wholeBlocksInPlace([first]: readonly Uint8Array[]): Uint8Array {
-    const { addon } = loadNative();
-    if (this.mode === 'buffered' || first === undefined || addon === null || !staysInPlace(first))
-      return ZEROS.subarray(0, 0);
-    if (addressOf(addon, first) % DISK_ALIGNMENT_BYTES !== 0) return ZEROS.subarray(0, 0);
-    return first.subarray(0, first.length - (first.length % DISK_ALIGNMENT_BYTES));
-  }
-
-  /** Whether the system can work on this memory itself. */
-  #isInPlace(views: readonly Uint8Array[], length: number): boolean {
-    if (!views.every(staysInPlace)) return false;
-    if (this.mode === 'buffered') return views.length < CALL_MAX_VIEWS;
-    const { addon } = loadNative();
-    const [view] = views;
-    if (addon === null || view === undefined || views.length > 1) return false;
-    return length % DISK_ALIGNMENT_BYTES === 0 && addressOf(addon, view) % DISK_ALIGNMENT_BYTES === 0;
-  }
-
-  async #writeAll(views: readonly Uint8Array[], position: number): Promise<void> {
-    for (let rest = views, at = position; rest.length > 0; ) {
-      const bytesWritten = await this.#file.write(rest, at);
-      if (bytesWritten === 0) throw new DiskError(`${this.#path}: the system has written nothing at ${at}`);
-      rest = withoutFirst(rest, bytesWritten);
-      at += bytesWritten;
+  async #writeAll(bytes: Uint8Array, position: number): Promise<void> {
+    for (let done = 0; done < bytes.length; ) {
+      const at = position + done;
+      const bytesWritten = await this.#file.write([bytes.subarray(done)], at);
+      // Not a bug of ours: a system that accepts nothing must not turn this into an endless loop.
+      if (bytesWritten === 0) throw new DiskError(`${this.#path}: the system wrote nothing at ${at}`);
+      done += bytesWritten;
     }
   }
 
-  async #readAll(views: readonly Uint8Array[], length: number, position: number): Promise<void> {
-    const bytesRead = await this.#file.read(views, position);
-    if (bytesRead === length) return;
+  async #readAll(bytes: Uint8Array, position: number): Promise<void> {
+    const bytesRead = await this.#file.read([bytes], position);
+    if (bytesRead === bytes.length) return;
     throw new DiskError(`${this.#path}: the file ends at ${position + bytesRead}: another program has truncated it`);
   }
 

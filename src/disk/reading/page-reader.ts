@@ -1,5 +1,6 @@
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
+import { isOverdue } from '../../base/environment/files.js';
 import { isWhole, type PageBytes } from '../../pool/page-batch.js';
 import type { PageIndex, PublishedPage } from '../../pool/page-index.js';
 import type { LocalRead } from '../../pool/page-reading.js';
@@ -40,9 +41,12 @@ export class PageReader {
     return { corruptPages: this.#corruptPages, readPages: this.#readPages };
   }
 
-  /** Reads all pages at once; one outcome a key. The targets are in use until the promise has resolved. */
-  async read(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]> {
-    const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes)));
+  /**
+   * Reads all pages at once; one outcome a key. The targets are in use until the promise has resolved: soon after the signal was aborted,
+   * whatever the disk does.
+   */
+  async read(keys: readonly string[], targets: readonly PageBytes[], signal?: AbortSignal): Promise<LocalRead[]> {
+    const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes, signal)));
     this.#reading.add(all);
     try {
       return await all;
@@ -56,16 +60,17 @@ export class PageReader {
     await Promise.allSettled([...this.#reading]);
   }
 
-  async #read(key: string, target: PageBytes): Promise<LocalRead> {
+  async #read(key: string, target: PageBytes, signal: AbortSignal | undefined): Promise<LocalRead> {
     const { index, queue } = this.#parts;
     if (queue.find(key) !== undefined) {
       const outcome = await this.#copyMutex.run(() => this.#readWaiting(key, target));
       if (outcome !== undefined) return outcome;
     }
+    if (signal?.aborted) return 'absent';
     const [found] = index.peekBatch([key]);
     if (found === undefined || found === null) return 'absent';
     if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
-    return this.#readWritten(key, found, target);
+    return this.#readWritten(key, found, { target, signal });
   }
 
   /** Reads a waiting page from memory; undefined when it does not wait any more. */
@@ -76,17 +81,25 @@ export class PageReader {
     return waiting && readWaiting(waiting, target);
   }
 
-  async #readWritten(key: string, found: PublishedPage, target: PageBytes): Promise<LocalRead> {
+  async #readWritten(
+    key: string,
+    found: PublishedPage,
+    { target, signal }: { readonly target: PageBytes; readonly signal: AbortSignal | undefined },
+  ): Promise<LocalRead> {
     const { folder, index, readers } = this.#parts;
     index.hold([key]);
     let checksum: number | undefined;
+    let isUnknown = false;
     try {
-      checksum = await readers.during(key, folder.file.read(found.offset, target));
+      checksum = await readers.during(key, folder.file.read(found.offset, target, signal));
     } catch (error) {
-      this.#parts.onReadFailed(error);
+      isUnknown = isOverdue(error) || signal?.aborted === true;
+      if (signal?.aborted !== true) this.#parts.onReadFailed(error);
     }
     // A release makes the page the most recently used one.
     index.release([key]);
+    // A disk that does not answer has the page as before.
+    if (isUnknown) return 'absent';
     if (checksum !== found.checksum) {
       this.#dropCorrupt(key, found);
       return 'damaged';

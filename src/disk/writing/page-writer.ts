@@ -1,23 +1,21 @@
 import { assert, assertAtMost } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
 import {
-  DISK_FAILURE_SHOWN_MS,
   DISK_FULL_EVICTIONS_MAX_COUNT,
-  DISK_LOG_INTERVAL_MS,
-  DISK_RETRY_AFTER_MS,
   DISK_WRITE_TARGET_BYTES,
   DISK_WRITES_IN_FLIGHT_MAX_COUNT,
 } from '../../base/limits.js';
 import type { PageBytes } from '../../pool/page-batch.js';
 import type { PageIndex, Vacancy, Wish } from '../../pool/page-index.js';
+import type { DiskState } from '../disk-state.js';
 import type { DiskFolder } from '../folder/disk-folder.js';
 import { alignedUp, ZEROS } from '../page-file/alignment.js';
 import { type QueuedPage, WriteQueue } from './write-queue.js';
 
 export interface PageWriterParts {
-  readonly path: string;
   readonly folder: Pick<DiskFolder, 'file' | 'journal'>;
   readonly index: PageIndex;
+  readonly state: DiskState;
   readonly env: Environment;
   readonly queueMaxBytes: number;
   /** The present of the hybrid clock, by which pages expire. Default: none expires. */
@@ -43,12 +41,6 @@ export class PageWriter {
   #skippedPages = 0;
   #evictions = 0;
   #writtenPages = 0;
-  #errors = 0;
-  /** Time before which nothing is written, after a failure. */
-  #retryAtMs = Number.NEGATIVE_INFINITY;
-  #tellAtMs = Number.NEGATIVE_INFINITY;
-  /** The last failure; undefined if a write has succeeded since. */
-  #failure: { readonly atMs: number; readonly message: string } | undefined;
 
   constructor(parts: PageWriterParts) {
     this.#parts = parts;
@@ -59,15 +51,11 @@ export class PageWriter {
     readonly skippedPages: number;
     readonly evictions: number;
     readonly writtenPages: number;
-    readonly writeErrors: number;
-    readonly failure: string | null;
   } {
     return {
       skippedPages: this.#skippedPages,
       evictions: this.#evictions,
       writtenPages: this.#writtenPages,
-      writeErrors: this.#errors,
-      failure: this.#failureShown(),
     };
   }
 
@@ -84,13 +72,8 @@ export class PageWriter {
 
   /** Whether a page of that length would be queued now. */
   hasRoomFor(length: number): boolean {
-    const isWritable = !this.isPaused && length <= this.#parts.folder.file.capacityBytes;
+    const isWritable = !this.#parts.state.isPaused && length <= this.#parts.folder.file.capacityBytes;
     return isWritable && this.queue.hasRoomFor(length);
-  }
-
-  /** Whether writing is paused after a failure, so that no page is queued. */
-  get isPaused(): boolean {
-    return this.#parts.env.clock.nowMs() < this.#retryAtMs;
   }
 
   /** Counts pages that are not written. */
@@ -102,25 +85,6 @@ export class PageWriter {
   /** Resolves when all changes are in the journal file. */
   flushJournal(): Promise<void> {
     return this.#parts.folder.journal.flush();
-  }
-
-  /** Handles a failed read or write: counts it, logs it at most once in DISK_LOG_INTERVAL_MS, and pauses writing. */
-  failed(error: unknown): void {
-    const { path, env } = this.#parts;
-    const nowMs = env.clock.nowMs();
-    this.#errors++;
-    this.#failure = { atMs: nowMs, message: error instanceof Error ? error.message : String(error) };
-    env.metrics.count('meshcache_disk_write_errors_total');
-    this.#retryAtMs = nowMs + DISK_RETRY_AFTER_MS;
-    if (nowMs < this.#tellAtMs) return;
-    this.#tellAtMs = nowMs + DISK_LOG_INTERVAL_MS;
-    env.log.log('error', 'disk tier: reading or writing fails', { path, error: String(error) });
-  }
-
-  #failureShown(): string | null {
-    if (this.#failure === undefined) return null;
-    const { atMs, message } = this.#failure;
-    return this.#parts.env.clock.nowMs() - atMs < DISK_FAILURE_SHOWN_MS ? message : null;
   }
 
   #pump(): void {
@@ -143,7 +107,7 @@ export class PageWriter {
       for (const { key } of held) await this.#parts.readsEnded(key);
       await this.#writeAll(entries, written);
     } catch (error) {
-      this.failed(error);
+      this.#parts.state.failed(error);
     }
     await before;
     for (const entry of entries) {
@@ -151,8 +115,8 @@ export class PageWriter {
       if (vacancy !== undefined) this.#list(entry, vacancy);
       else if (!entry.isCancelled) this.skip();
     }
-    if (written.size > 0) this.#failure = undefined;
-    if (written.size > 0) this.flushJournal().catch((error: unknown) => this.failed(error));
+    if (written.size > 0) this.#parts.state.succeeded();
+    if (written.size > 0) this.flushJournal().catch((error: unknown) => this.#parts.state.failed(error));
     this.#writing--;
     for (const entry of entries) this.queue.ended(entry);
     this.#pump();
@@ -198,9 +162,9 @@ export class PageWriter {
 
   /** Finds places for pages, which are unfilled and held; the journal file lists no other page there. */
   async #place(entries: readonly QueuedPage[]): Promise<PlacedPage[]> {
-    const { folder, index, env } = this.#parts;
+    const { folder, index, state } = this.#parts;
     const { journal } = folder;
-    if (env.clock.nowMs() < this.#retryAtMs) return [];
+    if (state.isPaused) return [];
     const wanted = entries.filter(({ isCancelled, key }) => !isCancelled && this.#makeIndexRoom(key));
     const wishes = wanted.map(({ key, page, request }): Wish => {
       return { key, length: page.length, here: null, intent: 'new', request };
@@ -241,7 +205,7 @@ export class PageWriter {
       folder.journal.put({ key, offset: vacancy.offset, length: page.length, checksum, ...origin });
     } catch (error) {
       index.abandonHeld(key);
-      this.failed(error);
+      this.#parts.state.failed(error);
       return;
     }
     const listed = index.fillHeld(vacancy, page.length, checksum);

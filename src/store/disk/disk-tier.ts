@@ -1,7 +1,12 @@
 import { assert, assertEqual } from '../../base/assert.js';
 import { type Clock, within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
-import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../../base/limits.js';
+import {
+  DISK_HELD_POOL_FRACTION,
+  DISK_STALL_MS,
+  DISK_UNRECORDED_MAX_KEYS,
+  DISK_WAITING_CLOSE_TIMEOUT_MS,
+} from '../../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RequestOptions } from '../../core/index.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
@@ -26,6 +31,7 @@ export type TierDisk = Pick<
   | 'hasRoomFor'
   | 'info'
   | 'isPaused'
+  | 'keepsRemoved'
   | 'keysInSlices'
   | 'peekBatch'
   | 'putPage'
@@ -100,6 +106,11 @@ export class DiskTier implements Backlog {
   readonly #queued = new Set<PageLease>();
   /** Time at which the disk last finished a write, or was given the first one. */
   #movedAtMs = 0;
+  /**
+   * Keys of removed pages that the disk could not record as removed. Setting or deleting one of them again waits for the record, too;
+   * with DISK_UNRECORDED_MAX_KEYS of them, every key does.
+   */
+  readonly #unrecorded = new Set<string>();
   #onNoneWaiting: () => void = () => {};
   #isClosed = false;
 
@@ -156,14 +167,14 @@ export class DiskTier implements Backlog {
   /**
    * Queues pages that have just been published; null for pages that were not. A page that has left the pool already is
    * not written. Other bytes on disk under the key are removed: the promise resolves when a crash cannot bring them
-   * back; undefined when there were none.
+   * back, and rejects if the disk does not record that; undefined when there were none.
    */
   writeThrough(
     keys: Keys,
     published: readonly (PublishedPage | null)[],
     request?: RequestParts,
   ): Promise<void> | undefined {
-    let isOutdated = false;
+    const outdated: string[] = [];
     const strings = stringsOf(keys);
     // Asked once for all keys: within this call the disk gets no pages but these.
     const isStored = this.#disk.hasBatch(keys);
@@ -177,13 +188,15 @@ export class DiskTier implements Backlog {
       const isNew = isStored[i] === 0;
       // The removal comes first: the new page may find no room, or be gone already, and then the old one must not be
       // read.
-      if (page !== null && !isNew && this.#disk.removeOther(strings[i] as string, page)) isOutdated = true;
+      const key = strings[i] as string;
+      if (page !== null && ((!isNew && this.#disk.removeOther(key, page)) || this.#isUnrecorded(key)))
+        outdated.push(key);
       if (lease !== null) this.#write(lease, { request: request?.next(), isNew });
       // The page was evicted for others already, so it is not written.
-      else if (page !== null && !this.#disk.exists(strings[i] as string)) this.#disk.skipped(1);
+      else if (page !== null && !this.#disk.exists(key)) this.#disk.skipped(1);
     });
     this.#writeWaiting();
-    return isOutdated ? this.#disk.removalsWritten() : undefined;
+    return outdated.length > 0 ? this.#recorded(outdated) : undefined;
   }
 
   /** One byte for each key; 1: the page can be read from the disk. Does not count as a use. */
@@ -200,8 +213,13 @@ export class DiskTier implements Backlog {
     if (keys.length > 0) this.#disk.touchBatch(keys, request);
   }
 
-  readPages(keys: readonly string[], targets: readonly PageBytes[], request?: RequestOptions): Promise<LocalRead[]> {
-    return this.#disk.readPages(keys, targets, request);
+  /** Reads pages, with one outcome each; the targets are in use until the promise has resolved, soon after the signal was aborted. */
+  readPages(
+    keys: readonly string[],
+    targets: readonly PageBytes[],
+    options?: { readonly request?: RequestOptions | undefined; readonly signal?: AbortSignal | undefined },
+  ): Promise<LocalRead[]> {
+    return this.#disk.readPages(keys, targets, options);
   }
 
   /** Keys of all pages, slice by slice. */
@@ -211,15 +229,16 @@ export class DiskTier implements Backlog {
 
   /**
    * Removes pages that are older than the version given for their key; with `isCopy` only those that other nodes have
-   * placed here. Once it resolves, a crash cannot bring them back.
+   * placed here. Once it resolves, a crash cannot bring them back; it rejects if the disk does not record that.
    */
   async removeOlder(
     keys: readonly string[],
     voidBelow: readonly number[],
     options?: { readonly isCopy: boolean },
   ): Promise<void> {
-    if (this.#disk.removeOlder(keys, voidBelow, options)) await this.#disk.removalsWritten();
+    const wasWritten = this.#disk.removeOlder(keys, voidBelow, options);
     this.#writeWaiting();
+    if (wasWritten || keys.some((key) => this.#isUnrecorded(key))) await this.#recorded(keys);
   }
 
   /** Removes pages that are expired, at most `maxCount`; returns their keys. */
@@ -276,6 +295,23 @@ export class DiskTier implements Backlog {
     if (this.#waiting.size === 0) return;
     const lost = keys.filter((key) => this.#endWait(key));
     if (lost.length > 0) this.#disk.skipped(lost.length);
+  }
+
+  /** Resolves when a crash cannot bring back removed pages of these keys. */
+  async #recorded(keys: readonly string[]): Promise<void> {
+    try {
+      await this.#disk.removalsWritten();
+    } catch (error) {
+      for (const key of keys) if (this.#unrecorded.size < DISK_UNRECORDED_MAX_KEYS) this.#unrecorded.add(key);
+      throw error;
+    }
+  }
+
+  /** Whether a crash may bring back a removed page of this key. */
+  #isUnrecorded(key: string): boolean {
+    if (this.#unrecorded.size === 0) return false;
+    if (!this.#disk.keepsRemoved) this.#unrecorded.clear();
+    return this.#unrecorded.size === DISK_UNRECORDED_MAX_KEYS || this.#unrecorded.has(key);
   }
 
   #write(lease: PageLease, about: AboutWrite): void {

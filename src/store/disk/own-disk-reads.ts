@@ -1,14 +1,12 @@
 import { unlessAborted } from '../../base/concurrency/abort.js';
 import type { Clock } from '../../base/environment/clock.js';
-import { DISK_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
 import type { Keys } from '../../core/index.js';
 import type { Metrics } from '../../metrics/metrics.js';
-import type { LocalRead } from '../../pool/published-pool.js';
 import type { DataLocation } from '../../types.js';
 import type { MissReason, Reasons } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { ReasonLog } from '../call/reason-log.js';
-import type { RequestCall, RequestParts } from '../call/request-calls.js';
+import type { RequestCall } from '../call/request-calls.js';
 import type { DiskTier } from './disk-tier.js';
 
 export interface OwnDiskReadsParts {
@@ -53,9 +51,8 @@ export class OwnDiskReads {
   }
 
   /**
-   * Reads those of the pages with these indices that the disk has and that are good as far as can be known. After the
-   * call's signal is aborted, no read begins. Reads that have begun, at most DISK_IN_FLIGHT_MAX_COUNT, cannot be
-   * cancelled, so they are waited for.
+   * Reads those of the pages with these indices that the disk has and that are good as far as can be known. Soon after the
+   * call's signal is aborted, nothing touches the pages any more, whatever the disk does.
    */
   async read(
     { keys, pages, results, request, signal, reasons }: ReadingCall,
@@ -70,10 +67,10 @@ export class OwnDiskReads {
     const isHere = disk.hasBatch(good.map((i) => keys[i] as string));
     const here = good.filter((_, j) => isHere[j] === 1);
     if (here.length === 0) return;
-    const outcomes = await this.#readPages(
+    const outcomes = await disk.readPages(
       here.map((i) => keys[i] as string),
       here.map((i) => pages[i] as CallerPage),
-      { parts: request.disk, signal },
+      { request: request.disk.next(), signal },
     );
     let hits = 0;
     let bytes = 0;
@@ -93,32 +90,5 @@ export class OwnDiskReads {
     this.hits += hits;
     this.readBytes += bytes;
     metrics.recordReads('disk', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
-  }
-
-  /**
-   * Reads pages. With a signal, no more pages are handed to the disk than it reads at a time, because it reads
-   * everything it was given.
-   */
-  async #readPages(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    { parts, signal }: { readonly parts: RequestParts; readonly signal: AbortSignal | undefined },
-  ): Promise<LocalRead[]> {
-    const { disk } = this.#parts;
-    if (signal === undefined || keys.length === 1) return disk.readPages(keys, pages, parts.next());
-    const outcomes = new Array<LocalRead>(keys.length).fill('absent');
-    let next = 0;
-    const readNext = async (): Promise<void> => {
-      while (next < keys.length && !signal.aborted && !this.#closed) {
-        const i = next++;
-        const [outcome] = await disk.readPages([keys[i] as string], [pages[i] as CallerPage], parts.next());
-        outcomes[i] = outcome as LocalRead;
-      }
-    };
-    const readers = Array.from({ length: Math.min(DISK_IN_FLIGHT_MAX_COUNT, keys.length) }, readNext);
-    // All readers have ended before a failure is passed on: until then the disk may write into the pages.
-    const ended = await Promise.allSettled(readers);
-    for (const reader of ended) if (reader.status === 'rejected') throw reader.reason;
-    return outcomes;
   }
 }

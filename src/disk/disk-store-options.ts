@@ -1,0 +1,24 @@
+import type { Environment } from '../base/environment/environment.js';
+import type { EvictionPolicy } from '../core/index.js';
+import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
+
+/** Options of `DiskStore.open` beside path and size. */
+export interface DiskStoreOptions {
+  /** Called with the keys of pages that were evicted, or dropped because they were damaged. */
+  readonly onEvict?: (keys: string[]) => void;
+  /** Id of the node that uses the directory, for error messages of other processes that want it. */
+  readonly nodeId: string;
+  readonly env: Environment;
+  /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
+  readonly present?: (() => number) | undefined;
+  /** Eviction policy; default: `lru`. */
+  readonly policy?: EvictionPolicy;
+  /** @internal Default: all pages are of one tenant. */
+  readonly tenants?: NamespaceTenants | undefined;
+  /** Bytes of pages that may wait to be written; further pages are not written. */
+  readonly queueMaxBytes?: number;
+  /** Part of `maxBytes` that the index may take; default: 1/32. Small pages with long keys need more to fill the disk. */
+  readonly indexBytes?: number;
+  /** Kind of I/O; default `auto`: direct if the file system supports it. */
+  readonly mode?: 'auto' | 'direct' | 'buffered';
+}

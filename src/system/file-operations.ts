@@ -1,0 +1,115 @@
+import {
+  closeSync,
+  constants,
+  fdatasyncSync,
+  fstatSync,
+  ftruncateSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readvSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  type Stats,
+  statfsSync,
+  statSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+  writevSync,
+} from 'node:fs';
+import { type FileStatus, type OpenOptions, withoutFirst } from '../base/environment/files.js';
+
+/** Unit of `blocks` in a file's status, whatever the block size of the file system is. */
+const STAT_BLOCK_BYTES = 512;
+const PERMISSION_BITS = 0o7777;
+const FOLDER_MODE = 0o700;
+const ROOT_UID = 0;
+const REPLACE = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW;
+/** Flag for direct I/O; undefined on systems without it. */
+const O_DIRECT = constants.O_DIRECT as number | undefined;
+
+/** The calls to the file system that a file thread makes: arguments and results can be cloned. Each blocks until the system has answered. */
+export const FILE_OPERATIONS = {
+  open: (path: string, options: OpenOptions): number => openSync(path, flagsOf(path, options), options.mode),
+  close: (fd: number): void => closeSync(fd),
+  /** Reads into shared memory. */
+  readInto: (fd: number, views: readonly Uint8Array[], position: number): number => readAll(fd, views, position),
+  read(fd: number, lengthBytes: number, position: number): Uint8Array<ArrayBuffer> {
+    const bytes = new Uint8Array(lengthBytes);
+    return bytes.subarray(0, readAll(fd, [bytes], position));
+  },
+  write: (fd: number, views: readonly Uint8Array[], position: number): number => writevSync(fd, views, position),
+  datasync: (fd: number): void => fdatasyncSync(fd),
+  truncate: (fd: number, lengthBytes: number): void => ftruncateSync(fd, lengthBytes),
+  statusOfOpen: (fd: number): FileStatus => statusOf(fstatSync(fd)),
+  status: (path: string): FileStatus => statusOf(statSync(path)),
+  readFile: (path: string): Uint8Array<ArrayBuffer> => exact(readFileSync(path)),
+  writeFile: (path: string, bytes: Uint8Array | string): void => writeFileSync(path, bytes, { flag: REPLACE as unknown as string }),
+  fileSystem(path: string): { readonly type: number; readonly blocks: number; readonly freeBytes: number } {
+    const { type, blocks, bavail, bsize } = statfsSync(path);
+    return { type, blocks, freeBytes: bavail * bsize };
+  },
+  readdir: (path: string, isRecursive: boolean): string[] => readdirSync(path, { recursive: isRecursive }) as string[],
+  mkdir: (path: string, isRecursive: boolean): void =>
+    void mkdirSync(path, { recursive: isRecursive, mode: FOLDER_MODE }),
+  makeTemporary: (prefix: string): string => mkdtempSync(prefix),
+  rename: (from: string, to: string): void => renameSync(from, to),
+  removeAll: (path: string, isForced: boolean): void => rmSync(path, { recursive: true, force: isForced }),
+  remove(path: string, isForced: boolean): void {
+    try {
+      unlinkSync(path);
+    } catch (error) {
+      if (!isForced || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    }
+  },
+  rmdir: (path: string): void => rmdirSync(path),
+  symlink: (target: string, path: string): void => symlinkSync(target, path),
+  readlink: (path: string): string => readlinkSync(path),
+};
+
+export type FileOperations = typeof FILE_OPERATIONS;
+export type FileOperation = keyof FileOperations;
+
+/** A read may return fewer bytes than the file has, so it is repeated until the views are full or the file ends. */
+function readAll(fd: number, views: readonly Uint8Array[], position: number): number {
+  let done = 0;
+  for (let missing = [...views]; missing.length > 0; missing = withoutFirst(views, done)) {
+    const bytesRead = readvSync(fd, missing, position + done);
+    if (bytesRead === 0) break;
+    done += bytesRead;
+  }
+  return done;
+}
+
+function flagsOf(path: string, options: OpenOptions): number {
+  // Somebody who may write to the folder could have put a link there, to a file that only this user may write.
+  let flags = options.write ? constants.O_RDWR | constants.O_NOFOLLOW : constants.O_RDONLY;
+  if (options.create) flags |= constants.O_CREAT;
+  if (options.exclusive) flags |= constants.O_EXCL;
+  if (options.truncate) flags |= constants.O_TRUNC;
+  if (options.directory) flags |= constants.O_DIRECTORY;
+  if (!options.direct) return flags;
+  if (O_DIRECT !== undefined) return flags | O_DIRECT;
+  throw Object.assign(new Error(`EINVAL: no direct I/O on this system, open '${path}'`), { code: 'EINVAL' });
+}
+
+function statusOf(stats: Stats): FileStatus {
+  return {
+    sizeBytes: stats.size,
+    allocatedBytes: stats.blocks * STAT_BLOCK_BYTES,
+    mode: stats.mode & PERMISSION_BITS,
+    isFile: stats.isFile(),
+    isDirectory: stats.isDirectory(),
+    isForeign: stats.uid !== ROOT_UID && stats.uid !== process.geteuid?.(),
+  };
+}
+
+/** The bytes in a buffer of their own, which can be transferred. */
+function exact(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  return bytes.byteLength === bytes.buffer.byteLength ? bytes : Uint8Array.prototype.slice.call(bytes);
+}
