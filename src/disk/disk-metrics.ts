@@ -20,6 +20,7 @@ export function reportDisk(disk: DiskStore, metrics: MetricsSink): void {
   metrics.setGaugeProvider('meshcache_disk_capacity_bytes', () => disk.info().capacityBytes);
   metrics.setGaugeProvider('meshcache_disk_keys', () => disk.info().entries);
   metrics.setGaugeProvider('meshcache_disk_queue_bytes', () => disk.info().queueBytes);
+  metrics.setGaugeProvider('meshcache_disk_failed', () => Number(disk.info().failure !== null));
   metrics.setCounterProvider('meshcache_disk_read_pages_total', () => disk.info().readPages);
   metrics.setCounterProvider('meshcache_disk_written_pages_total', () => disk.info().writtenPages);
   // Counters exist from the start, so that monitoring sees their first increase.

@@ -321,6 +321,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
     'Pages that could not be read from disk, or not with their checksum: dropped, a miss',
   meshcache_disk_evictions_total: 'Pages that left the disk tier for want of space',
   meshcache_disk_write_errors_total: 'Reads, writes and syncs of the disk tier that failed',
+  meshcache_disk_failed: '1 while the disk tier fails or does not answer, else 0',
   meshcache_disk_set_aside_total: 'Times that a disk store could not be used and was set aside for an empty one',
   meshcache_promoted_pages_total: 'Pages brought from disk back into the pool',
   meshcache_promote_failures_total: 'Pages that other nodes asked for and that could not be brought back from disk',

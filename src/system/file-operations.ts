@@ -49,7 +49,8 @@ export const FILE_OPERATIONS = {
   statusOfOpen: (fd: number): FileStatus => statusOf(fstatSync(fd)),
   status: (path: string): FileStatus => statusOf(statSync(path)),
   readFile: (path: string): Uint8Array<ArrayBuffer> => exact(readFileSync(path)),
-  writeFile: (path: string, bytes: Uint8Array | string): void => writeFileSync(path, bytes, { flag: REPLACE as unknown as string }),
+  writeFile: (path: string, bytes: Uint8Array | string): void =>
+    writeFileSync(path, bytes, { flag: REPLACE as unknown as string }),
   fileSystem(path: string): { readonly type: number; readonly blocks: number; readonly freeBytes: number } {
     const { type, blocks, bavail, bsize } = statfsSync(path);
     return { type, blocks, freeBytes: bavail * bsize };

@@ -29,7 +29,8 @@ port.on('message', ({ id, operation, args }: FileCallMessage) => {
   const { value } = answer;
   const isOwnMemory = value instanceof Uint8Array && value.buffer instanceof ArrayBuffer;
   port.postMessage(answer, isOwnMemory ? [value.buffer as ArrayBuffer] : []);
-  Atomics.store(current, 0, 0);
+  // The next call may have been given already, with the answer.
+  Atomics.compareExchange(current, 0, id, 0);
   Atomics.notify(current, 0);
 });
 

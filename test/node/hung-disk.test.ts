@@ -88,7 +88,6 @@ function hangs(kinds: readonly Hanging[]): void {
 
     disk.hang(...kinds);
     const late = keysOf('late', 16);
-    const refusals: unknown[] = [];
     const isSet = await timed(t, () => setAll(client, late.slice(0, 1)));
     await readAll(t, client, early.slice(0, 2));
     await timed(t, () => client.delete(['early-5']));
@@ -109,7 +108,6 @@ function hangs(kinds: readonly Hanging[]): void {
       ['early-5'],
       'everything else is found',
     );
-    t.log(isSet, refusals);
     t.false(isSet.includes(false), 'new pages go into the pool');
     await until(async () => (await client.delete(['early-5']))[0] === true);
 

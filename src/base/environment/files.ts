@@ -4,9 +4,13 @@
  */
 export const CALL_OVERDUE = 'ETIMEDOUT';
 
-/** Whether a call to {@link Files} has failed because the file system does not answer. What is on the disk is as good as before. */
+/**
+ * Whether this is the error of a call to {@link Files} that the file system does not answer, or was caused by one. What is on the disk is as
+ * good as before.
+ */
 export function isOverdue(error: unknown): boolean {
-  return (error as NodeJS.ErrnoException | undefined)?.code === CALL_OVERDUE;
+  const { code, cause } = (error ?? {}) as { readonly code?: unknown; readonly cause?: unknown };
+  return code === CALL_OVERDUE || (cause !== undefined && isOverdue(cause));
 }
 
 /** Whether the system may still use the memory of the call that has failed so. */

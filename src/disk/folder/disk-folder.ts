@@ -1,6 +1,6 @@
 import { dirname, join } from 'node:path';
 import type { Environment } from '../../base/environment/environment.js';
-import type { Files } from '../../base/environment/files.js';
+import { type Files, isOverdue } from '../../base/environment/files.js';
 import { DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -87,7 +87,8 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
   const distrust = await makeFolder(path, env.files, made)
     .then(async () => distrustOfFolder(path, await env.files.status(path)))
     .catch((cause: unknown) => {
-      const reason = `${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`;
+      const advice = isOverdue(cause) ? 'look at the disk' : 'choose a path that this user may write';
+      const reason = `${path} cannot be made: ${messageOf(cause)}; ${advice}`;
       throw new DiskError(`disk tier: ${reason}`, { cause });
     });
   if (distrust !== '') throw new DiskError(`disk tier: ${distrust}`);
@@ -96,7 +97,8 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
     lock = await DirectoryLock.acquire(path, { nodeId, env });
     return await openLocked(options, lock);
   } catch (cause) {
-    await lock?.release();
+    // Removing the lock would wait for a disk that does not answer. The end of this process frees it.
+    if (!isOverdue(cause)) await lock?.release();
     await removeMade(path, made, env.files);
     if (cause instanceof DiskError) throw cause;
     throw new DiskError(`disk tier at ${path} cannot be opened: ${messageOf(cause)}`, { cause });
