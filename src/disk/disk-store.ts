@@ -17,7 +17,6 @@ import type { PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import type { DiskInfo } from './disk-info.js';
-import { DiskState } from './disk-state.js';
 import type { DiskStoreOptions } from './disk-store-options.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder, probeFolder } from './folder/disk-folder.js';
 import { NamespaceFile } from './folder/namespace-file.js';
@@ -26,6 +25,7 @@ import { checkKey, type PageSum, type PutOptions, type PutOutcome, type RenewedP
 import { KeyReaders } from './reading/key-readers.js';
 import { PageReader } from './reading/page-reader.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
+import { DiskState } from './writing/disk-state.js';
 import { PageWriter } from './writing/page-writer.js';
 import type { WriteQueue } from './writing/write-queue.js';
 

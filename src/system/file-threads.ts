@@ -4,9 +4,9 @@ import type { FileOperation, FileOperations } from './file-operations.js';
 import type { FileAnswer, FileCallMessage, FileThreadStart } from './file-thread.js';
 
 /** Time in which a call must end. */
-const CALL_TIMEOUT_MS = 3_000;
-/** The same for a call that takes time in proportion to the size of files. */
-const LONG_CALL_TIMEOUT_MS = 30_000;
+const FILE_CALL_TIMEOUT_MS = 3_000;
+/** Time in which a call must end that takes time in proportion to the size of files. */
+const LONG_FILE_CALL_TIMEOUT_MS = 30_000;
 /**
  * Time between two looks at the calls in progress. A call's age is the number of looks: time in which this process stood still, or its
  * main thread was busy, counts as one.
@@ -99,7 +99,7 @@ export class FileThreads {
     if (thread === undefined) throw overdue({ operation, path, thread });
     const call = this.#newCall({ operation, args, folder, path, resolve: () => {}, reject: () => {} });
     this.#start(call, thread);
-    const answer = thread.wait(call.id, CALL_TIMEOUT_MS);
+    const answer = thread.wait(call.id, FILE_CALL_TIMEOUT_MS);
     if (answer === undefined) {
       this.#expire(call);
       throw overdue(call);
@@ -199,7 +199,7 @@ export class FileThreads {
 
   #look(): void {
     for (const call of this.#awaited) {
-      const limitMs = LONG_OPERATIONS.has(call.operation) ? LONG_CALL_TIMEOUT_MS : CALL_TIMEOUT_MS;
+      const limitMs = LONG_OPERATIONS.has(call.operation) ? LONG_FILE_CALL_TIMEOUT_MS : FILE_CALL_TIMEOUT_MS;
       if (++call.looks * LOOK_INTERVAL_MS <= limitMs) continue;
       // An answer that has been posted arrives soon.
       if (call.thread?.isBusy ?? true) this.#expire(call);

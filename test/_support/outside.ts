@@ -60,7 +60,10 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/system/system-random.ts': { ways: ['randomness', 'system'], because: REAL },
   'src/system/file-operations.ts': { ways: ['process', 'node:fs'], because: REAL },
   'src/system/file-thread.ts': { ways: ['node:worker_threads'], because: REAL },
-  'src/system/file-threads.ts': { ways: ['node:worker_threads', 'performance', 'process', 'timers'], because: REAL },
+  'src/system/file-threads.ts': {
+    ways: ['node:worker_threads', 'performance', 'process', 'timers', 'waiting'],
+    because: REAL,
+  },
   'src/system/system-files.ts': { ways: ['process', 'node:child_process', 'system'], because: REAL },
   'src/system/system-host.ts': {
     ways: ['node:dgram', 'node:dns', 'node:os', 'node:perf_hooks', 'performance', 'process', 'system'],

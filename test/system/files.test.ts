@@ -1,8 +1,11 @@
-import { statSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { closeSync, constants, openSync, statSync, writeFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { systemFiles } from '../../src/system/system-files.js';
 import { temporaryFolder } from '../_support/disk/mounts.js';
+import { until } from '../_support/support.js';
 import { filesContract } from '../contract/files-contract.js';
 
 filesContract(test, 'system files', (t) => ({ files: systemFiles, folder: temporaryFolder(t) }));
@@ -26,4 +29,46 @@ test.serial('system files: folders are for this user alone, whatever the mask is
   } finally {
     process.umask(before);
   }
+});
+
+/** Opening a FIFO that nobody writes to does not return. */
+test('system files: a call that hangs ends, its folder fails at once until it has, and nothing else waits', async (t) => {
+  const folder = temporaryFolder(t);
+  const other = temporaryFolder(t);
+  const fifos = Array.from({ length: 6 }, (_, i) => join(folder, `fifo-${i}`));
+  for (const path of fifos) execFileSync('mkfifo', [path]);
+  writeFileSync(join(folder, 'file'), 'here');
+  const overdue = { code: 'ETIMEDOUT' };
+  const hanging = fifos.map((path) => t.throwsAsync(systemFiles.open(path), overdue));
+  // Node's own threads, and other folders.
+  t.is((await readFile(join(folder, 'file'))).toString(), 'here');
+  await systemFiles.writeFile(join(other, 'file'), 'there');
+  t.is((await systemFiles.readFile(join(other, 'file'))).toString(), 'there');
+  await Promise.all(hanging);
+  await t.throwsAsync(systemFiles.readFile(join(folder, 'file')), overdue);
+  t.throws(() => systemFiles.readFileSync(join(folder, 'file')), overdue);
+  t.is((await systemFiles.readFile(join(other, 'file'))).toString(), 'there');
+  for (const path of fifos) closeSync(openSync(path, constants.O_RDWR | constants.O_NONBLOCK));
+  await until(() =>
+    systemFiles.readFile(join(folder, 'file')).then(
+      (bytes) => bytes.toString() === 'here',
+      () => false,
+    ),
+  );
+});
+
+test('system files: a FIFO in the place of a file that is read at the start is an error, not a wait', (t) => {
+  const path = join(temporaryFolder(t), 'fifo');
+  execFileSync('mkfifo', [path]);
+  t.throws(() => systemFiles.readFileSync(path), { code: 'ETIMEDOUT' });
+  closeSync(openSync(path, constants.O_RDWR | constants.O_NONBLOCK));
+});
+
+test('system files: calls that follow one another at once all end', async (t) => {
+  const path = join(temporaryFolder(t), 'file');
+  writeFileSync(path, 'x');
+  const turns = async (): Promise<void> => {
+    for (let i = 0; i < 500; i++) t.is((await systemFiles.status(path)).sizeBytes, 1);
+  };
+  await Promise.all([turns(), turns(), turns()]);
 });

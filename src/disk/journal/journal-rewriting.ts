@@ -12,6 +12,8 @@ export interface Snapshot {
   entriesOf(keys: readonly string[]): (IndexEntry | null)[];
 }
 
+/** No pages. */
+export const EMPTY_SNAPSHOT: Snapshot = { count: 0, keysAt: () => [], entriesOf: () => [] };
 /** Keys, and characters of keys, that are written between two turns of the event loop. */
 const SLICE_KEYS = 512;
 const SLICE_CHARACTERS = 128 * 1024;

@@ -17,7 +17,7 @@ import {
 import { flushNames } from './flushing.js';
 import { JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
-import { counted, JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
+import { counted, EMPTY_SNAPSHOT, JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
 
 export { type IndexEntry, JOURNAL_MAGIC, JournalDamage } from './journal-format.js';
 export type { Snapshot } from './journal-rewriting.js';
@@ -35,7 +35,6 @@ export interface JournalOptions {
   readonly snapshot: () => Snapshot;
 }
 
-const EMPTY: Snapshot = { count: 0, keysAt: () => [], entriesOf: () => [] };
 /** Part of the limit by which the file may grow before a failed rewriting is tried again. */
 const RETRY_FRACTION = 1 / 16;
 const BLOCK_FRACTION = 1 / 16;
@@ -92,7 +91,7 @@ export class Journal {
       () => false,
     );
     if (isThere) throw new DiskError(`there is an index at ${path} already; open it, or move it away`);
-    const first = { storeId: options.storeId, snapshot: EMPTY, liveBytes: 0, files: options.env.files };
+    const first = { storeId: options.storeId, snapshot: EMPTY_SNAPSHOT, liveBytes: 0, files: options.env.files };
     const beginning = new JournalRewriting(`${path}.new`, first);
     try {
       await beginning.write();
@@ -416,10 +415,8 @@ export class Journal {
       this.#rewriting = undefined;
       this.#recount();
       // The file may still be replaced, at any time: what is written to the old one would be lost.
-      if (isOverdue(error)) {
-        this.#failure ??= { error };
-        this.#hasRemovals = true;
-      }
+      if (isOverdue(error)) this.#failure ??= { error };
+      if (isOverdue(error)) this.#hasRemovals = true;
       // The rewriting was to repair an earlier failure.
       if (this.#failure !== undefined) this.#giveUp();
       await this.#givingUp.catch(() => {});

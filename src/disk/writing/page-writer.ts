@@ -7,9 +7,9 @@ import {
 } from '../../base/limits.js';
 import type { PageBytes } from '../../pool/page-batch.js';
 import type { PageIndex, Vacancy, Wish } from '../../pool/page-index.js';
-import type { DiskState } from '../disk-state.js';
 import type { DiskFolder } from '../folder/disk-folder.js';
 import { alignedUp, ZEROS } from '../page-file/alignment.js';
+import type { DiskState } from './disk-state.js';
 import { type QueuedPage, WriteQueue } from './write-queue.js';
 
 export interface PageWriterParts {

@@ -1,6 +1,6 @@
-import type { Environment } from '../base/environment/environment.js';
-import { isOverdue } from '../base/environment/files.js';
-import { DISK_FAILURE_SHOWN_MS, DISK_LOG_INTERVAL_MS, DISK_RETRY_AFTER_MS } from '../base/limits.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { isOverdue } from '../../base/environment/files.js';
+import { DISK_FAILURE_SHOWN_MS, DISK_LOG_INTERVAL_MS, DISK_RETRY_AFTER_MS } from '../../base/limits.js';
 
 export interface DiskStateParts {
   readonly path: string;
