@@ -14,7 +14,7 @@ const LONG_FILE_CALL_TIMEOUT_MS = 30_000;
 const LOOK_INTERVAL_MS = 250;
 /** Threads that work for one folder at a time, as many as Node has for all files. */
 const FOLDER_MAX_THREADS = 4;
-/** Threads in all, including those whose call does not end. */
+/** Threads in all, including those whose call does not end; calls that their caller waits for synchronously may need a few more. */
 const MAX_THREADS = 32;
 /** Time in which the calls in progress must end when the process ends. */
 const EXIT_WAIT_MS = 500;
@@ -95,8 +95,9 @@ export class FileThreads {
     ...args: Arguments<N>
   ): Result<N> {
     const folder = this.#folder(folderPath);
-    const thread = folder.overdue > 0 ? undefined : this.#takeThread();
-    if (thread === undefined) throw overdue({ operation, path, thread });
+    if (folder.overdue > 0) throw overdue({ operation, path, thread: undefined });
+    // The calling thread cannot wait for a thread that is busy.
+    const thread = this.#idle.pop() ?? this.#newThread();
     const call = this.#newCall({ operation, args, folder, path, resolve: () => {}, reject: () => {} });
     this.#start(call, thread);
     const answer = thread.wait(call.id, FILE_CALL_TIMEOUT_MS);
@@ -137,8 +138,10 @@ export class FileThreads {
   }
 
   #takeThread(): FileThread | undefined {
-    const idle = this.#idle.pop();
-    if (idle !== undefined || this.#threads.size >= MAX_THREADS) return idle;
+    return this.#idle.pop() ?? (this.#threads.size < MAX_THREADS ? this.#newThread() : undefined);
+  }
+
+  #newThread(): FileThread {
     if (this.#threads.size === 0 && isMainThread) process.on('exit', () => this.#endProcess());
     const thread = new FileThread((answer) => this.#answered(thread, answer));
     this.#threads.add(thread);

@@ -64,7 +64,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     ways: ['node:worker_threads', 'performance', 'process', 'timers', 'waiting'],
     because: REAL,
   },
-  'src/system/system-files.ts': { ways: ['process', 'node:child_process', 'system'], because: REAL },
+  'src/system/system-files.ts': { ways: ['node:child_process', 'system'], because: REAL },
   'src/system/system-host.ts': {
     ways: ['node:dgram', 'node:dns', 'node:os', 'node:perf_hooks', 'performance', 'process', 'system'],
     because: REAL,
