@@ -253,7 +253,7 @@ function pageStoreParts(
     endpointOf: (node) => runtime.dataEndpointOf(node),
     unreachableNodes: () => runtime.unreachableNodes(),
     versions: runtime.versions,
-    deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
+    deleteEverywhere: (...call) => runtime.drops.deleteEverywhere(...call),
     isSettled: () => earlier.isSettled,
     keepsDuplicates: config.keepDuplicates,
     onReadFrom(owner, pages, bytes) {

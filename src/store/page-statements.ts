@@ -95,9 +95,14 @@ export class PageStatements {
 
   /**
    * Announces pages that have just been set, one for each key, null for pages that were not set; returns the keys of those
-   * that are not set after all, with the reason.
+   * that are not set after all, with the reason. `isOver`: whether the caller has given the call up, which then is not made the newest any more.
    */
-  async stateSet(keys: Keys, published: readonly (PublishedPage | null)[], origin: PageOrigin): Promise<RefusedKeys> {
+  async stateSet(
+    keys: Keys,
+    published: readonly (PublishedPage | null)[],
+    origin: PageOrigin,
+    isOver: () => boolean = () => false,
+  ): Promise<RefusedKeys> {
     const strings = stringsOf(keys);
     const contentOf = (page: PublishedPage): PageOrigin => {
       // A copy that came first stands for the page.
@@ -122,7 +127,7 @@ export class PageStatements {
     const pages = indices.map((i) => published[i] as PublishedPage);
     const columns = this.#own.ofSet(pages, contentOf);
     const entries = this.#ofPresent({ keys: pickKeys(keys, indices), columns }, origin);
-    const refused = await this.#announceSet(entries, origin);
+    const refused = await this.#announceSet(entries, origin, isOver);
     if (origin.kind === 'named') this.#noteSet(entries, refused);
     return refused;
   }
@@ -299,7 +304,7 @@ export class PageStatements {
    * Announces pages that were just set, repeatedly while owners know a newer content; returns the keys that are not set. A named page is announced once more
    * when its owners turn out to know of a clock that is far ahead: a node that is away now may have an older content with a later version.
    */
-  async #announceSet(entries: KeyedLocations, origin: PageOrigin): Promise<RefusedKeys> {
+  async #announceSet(entries: KeyedLocations, origin: PageOrigin, isOver: () => boolean): Promise<RefusedKeys> {
     const { pool, disk, versions, keepsDuplicates } = this.#parts;
     const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
     const refused = new Map<string, StatementRefusal>();
@@ -315,7 +320,9 @@ export class PageStatements {
         : announced.outdated.map((i) => strings[i] as string);
       if (outdated.length === 0 || this.#closed) return refused;
       const next = versions.next();
-      const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
+      // What is newer may have been set since the caller gave this up, and stays.
+      const mayRenew = attempt < SET_ATTEMPTS_MAX_COUNT && !isOver();
+      const renewed = mayRenew ? pool.renew(outdated, version, next) : [];
       disk?.renew(renewed);
       if (origin.kind === 'named') for (const key of renewed) this.#voids.note(key, next);
       const isRenewed = new Set(renewed);

@@ -15,7 +15,14 @@ import type { PublishedPool, ServedPage } from '../pool/published-pool.js';
 import type { PageLimits } from '../pool/tenants/page-limits.js';
 import type { Transport } from '../transport/contract/transport.js';
 import type { EntryKind } from '../types.js';
-import { inTime, type MissReason, orAbort, timedOut, type WaitOptions } from './call/call-options.js';
+import {
+  inTime,
+  type MissReason,
+  orAbort,
+  type TimedOptions,
+  timedOut,
+  type WaitOptions,
+} from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
 import { ReasonLog } from './call/reason-log.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
@@ -48,9 +55,9 @@ export interface PageStoreParts {
   readonly versions: HybridClock;
   /**
    * Makes every node drop these pages if they are older than the version; true for each page that all nodes have
-   * dropped.
+   * dropped. `isOver`: whether the caller has given the call up, so that what is newer stays.
    */
-  readonly deleteEverywhere: (keys: readonly string[], version: number) => Promise<boolean[]>;
+  readonly deleteEverywhere: (keys: readonly string[], version: number, isOver: () => boolean) => Promise<boolean[]>;
   /** Whether pages from before this start count as good: all other nodes have reported what they know of them. */
   readonly isSettled: () => boolean;
   /** Whether computed pages are kept here although another node has them. */
@@ -346,12 +353,15 @@ export class PageStore {
   }
 
   /** Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false. */
-  async delete(keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
+  async delete(keys: readonly string[], options: TimedOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
     const { versions, clock } = this.#parts;
     if (options.signal?.aborted) return keys.map(() => false);
-    return inTime(clock, options, async ({ signal }) => {
-      const deleted = await unlessAborted(this.#deleteEverywhere(keys, versions.next(), signal), signal);
+    return inTime(clock, options, async ({ signal, time }) => {
+      const version = versions.next();
+      const isOver = (): boolean => signal?.aborted === true || time?.isOver() === true;
+      if (isOver()) return keys.map(() => false);
+      const deleted = await unlessAborted(this.#deleteEverywhere(keys, version, { signal, isOver }), signal);
       return deleted ?? keys.map(() => false);
     });
   }
@@ -359,9 +369,9 @@ export class PageStore {
   async #deleteEverywhere(
     keys: readonly string[],
     version: number,
-    signal: AbortSignal | undefined,
+    { signal, isOver }: { readonly signal: AbortSignal | undefined; readonly isOver: () => boolean },
   ): Promise<boolean[]> {
-    const isDropped = await this.#parts.deleteEverywhere(keys, version);
+    const isDropped = await this.#parts.deleteEverywhere(keys, version, isOver);
     if (this.#objects === undefined || signal?.aborted) return isDropped;
     // Nodes that have dropped a page do not send it any more.
     const isDeleted = await this.#objects.delete(keys, version, signal);

@@ -8,6 +8,7 @@ import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published
 import { PageLimits } from '../pool/tenants/page-limits.js';
 import type { EntryKind } from '../types.js';
 import { endedBy, type Reasons, type RefusalReason } from './call/call-options.js';
+import type { CallTime } from './call/call-time.js';
 import type { CallerPage } from './call/caller-page.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import type { DiskTier } from './disk/disk-tier.js';
@@ -57,13 +58,15 @@ export class PageWrites {
     keys: Keys,
     pages: readonly CallerPage[],
     kind: EntryKind,
-    { signal, refusals, expiresInMs, ...told }: CallOptions = {},
+    { signal, refusals, expiresInMs, time, ...told }: CallOptions = {},
   ): Promise<boolean[]> {
     const request = this.#parts.calls.begin(told, pages.length);
     const startMs = this.#parts.clock.nowMs();
     const { versions } = this.#parts;
-    const expires = expiresInMs === undefined ? 0 : versions.in(expiresInMs);
+    const ageMs = time === undefined ? 0 : startMs - time.askedMs;
+    const expires = expiresInMs === undefined ? 0 : versions.in(expiresInMs - ageMs);
     const origin: PageOrigin = { version: versions.next(), kind, isCopy: false, expires };
+    const isOver = (): boolean => signal?.aborted === true || time?.isOver() === true;
     const results = new Array<boolean>(pages.length).fill(false);
     const announcements: Promise<void>[] = [];
     const publishing: Publishing = {
@@ -72,7 +75,7 @@ export class PageWrites {
       origin,
       request: request.pool,
       signal,
-      mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
+      mayGoOn: (pagesLeft) => !isOver() && this.#mayPublish(pagesLeft),
       onTakenBack: (gone) => this.#parts.onDropped(gone),
       onLeft: (left) => this.#stateLeft(left),
       onPublished: ({ start }, published, sliceKeys) => {
@@ -81,7 +84,7 @@ export class PageWrites {
           this.#skipped.noteUnpublished(start, { keys: sliceKeys, pages, published, refusals });
         this.#parts.onSet?.(stringsOf(sliceKeys));
         const outdated = this.#parts.disk?.writeThrough(sliceKeys, published, request.disk);
-        const slice = { keys: sliceKeys, published, origin, results, refusals };
+        const slice = { keys: sliceKeys, published, origin, results, refusals, isOver };
         const stated = this.#stateSlice(start, slice);
         announcements.push(outdated === undefined ? stated : this.#afterRemoval(outdated, stated, { start, slice }));
       },
@@ -91,7 +94,7 @@ export class PageWrites {
     const announced = await unlessAborted(Promise.all(announcements), signal);
     // After an abort it is unknown which owners have accepted their pages, so that every result is false.
     if (announced === undefined) results.fill(false);
-    refusals?.fill(results, this.#refusalReason(signal));
+    refusals?.fill(results, this.#refusalReason(signal, time));
     if (announced === undefined) return [...results];
     const written = results.reduce((count, ok) => count + Number(ok), 0);
     if (written > 0) {
@@ -127,17 +130,21 @@ export class PageWrites {
   }
 
   /** The reason for pages of a call that have not been set, and for which none was noted. */
-  #refusalReason(signal: AbortSignal | undefined): RefusalReason {
+  #refusalReason(signal: AbortSignal | undefined, time: CallTime | undefined): RefusalReason {
     if (this.#closed) return 'closed';
-    return endedBy(signal) ?? (this.#isPublishing ? 'no_room' : 'draining');
+    const end = endedBy(signal) ?? (time?.isOver() === true ? 'timed_out' : undefined);
+    return end ?? (this.#isPublishing ? 'no_room' : 'draining');
   }
 
   /** Announces a slice in the directory; pages that no owner accepts, or whose content has lost, become false in `results`. */
-  async #stateSlice(start: number, { keys, published, origin, results, refusals }: PublishedSlice): Promise<void> {
+  async #stateSlice(
+    start: number,
+    { keys, published, origin, results, refusals, isOver }: PublishedSlice,
+  ): Promise<void> {
     published.forEach((page, j) => {
       if (page !== null) results[start + j] = true;
     });
-    const refused = await this.#parts.statements.stateSet(keys, published, origin);
+    const refused = await this.#parts.statements.stateSet(keys, published, origin, isOver);
     this.#noteStated(keys, published, refused);
     if (refused.size === 0) return;
     stringsOf(keys).forEach((key, j) => {
@@ -183,4 +190,6 @@ interface PublishedSlice {
   /** Results of the whole call. */
   readonly results: boolean[];
   readonly refusals: Reasons<RefusalReason> | undefined;
+  /** Whether the caller has given the call up. */
+  readonly isOver: () => boolean;
 }

@@ -6,10 +6,10 @@ const STEP_MS = 10;
 const FAIR_GAP_MS = 40;
 
 function createPatientClock(): Clock {
-  let lastMs = performance.now();
+  let lastMs = systemClock.nowMs();
   let stolenMs = 0;
   const nowMs = (): number => {
-    const machineMs = performance.now();
+    const machineMs = systemClock.nowMs();
     stolenMs += Math.max(0, machineMs - lastMs - FAIR_GAP_MS);
     lastMs = machineMs;
     return machineMs - stolenMs;

@@ -35,6 +35,18 @@ simulated(
   },
 );
 
+// Cause: a deletion that met a newer page was repeated with a later version, also when its caller had given it up and others had set the page since.
+simulated('delete: one that is given up does not reach what is newer', async (t, world) => {
+  const [setter, deleter] = (await trio(world, [0, 0, 0])) as [MeshCacheStore, MeshCacheStore];
+  t.true(await setter.set('key', content(1, PAGE_BYTES)));
+  const keys = setter.keyEncoder.encodeKeys(['key']);
+  const { drops } = deleter.runtime;
+  t.deepEqual(await drops.deleteEverywhere(keys, 1, () => true), [false]);
+  for (const store of [setter, deleter]) t.deepEqual(await store.get('key'), content(1, PAGE_BYTES));
+  t.deepEqual(await drops.deleteEverywhere(keys, 1, () => false), [true]);
+  for (const store of [setter, deleter]) t.is(await store.get('key'), null);
+});
+
 simulated(
   'delete: of two nodes in turn, each of which sets what the other one deletes, none keeps a page',
   async (t, world) => {

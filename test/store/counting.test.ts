@@ -8,6 +8,7 @@ import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
 import { Reasons, type RefusalReason } from '../../src/store/call/call-options.js';
+import type { CallTime } from '../../src/store/call/call-time.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { PageStore, type PageStoreParts } from '../../src/store/page-store.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
@@ -17,7 +18,7 @@ import { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
 import { sampleIn } from '../_support/metrics/samples.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { content } from '../_support/support.js';
+import { content, PATIENCE_MS } from '../_support/support.js';
 
 const PAGE = 4096;
 
@@ -119,6 +120,60 @@ test('store counting: a named set that another writer has won over says supersed
   t.is(refusals.of(0), 'superseded');
   t.is(await value('skipped_writes_total', { reason: 'superseded' }), 1);
   t.is(await value('skipped_writes_total', { reason: 'directory' }), 0);
+});
+
+/** The time of a call that is given up when `isOver` says so. */
+const timeOf = (isOver: () => boolean): CallTime => ({ askedMs: patientClock.nowMs(), isOver });
+
+test('store counting: a call whose time is over changes nothing, whatever its timer says', async (t) => {
+  const deleted: unknown[] = [];
+  const { store, page, value } = await bench(t, {
+    deleteEverywhere: async (...call) => {
+      deleted.push(call);
+      return [true];
+    },
+  });
+  const refusals = new Reasons<RefusalReason>();
+  const time = timeOf(() => true);
+  t.deepEqual(await store.set(['a'], [page()], 'named', { refusals, time }), [false]);
+  t.is(refusals.of(0), 'timed_out');
+  t.deepEqual(await store.delete(['a'], { time }), [false]);
+  t.deepEqual(deleted, []);
+  t.is(await value('writes_total', {}), 0);
+  t.deepEqual(await store.set(['a'], [page()], 'named', { time: timeOf(() => false) }), [true]);
+});
+
+test('store counting: a set that is given up before its owners answer is not made the newest', async (t) => {
+  // Cause: it met a content that was set since, took a version above it, and won.
+  let stated = 0;
+  const directory = {
+    state: async (_keys: unknown, { count }: { count: number }) => {
+      stated++;
+      return new Uint8Array(count).fill(Taken.outdated);
+    },
+    delete: async () => {},
+  };
+  const { store, page } = await bench(t, { directory: directory as unknown as PageStoreParts['directory'] });
+  t.deepEqual(await store.set(['a'], [page()], 'named', { time: timeOf(() => stated > 0) }), [false]);
+  t.is(stated, 1);
+  t.deepEqual(store.lengthsHere(['a']), [null]);
+});
+
+test('store counting: a set of a process that was stopped for longer than its time is not made the newest', async (t) => {
+  // Cause: the answers of the owners came before the timer, which alone told that the time was over.
+  let [stated, stoppedMs] = [0, 0];
+  const clock = Object.assign(Object.create(patientClock), { nowMs: () => patientClock.nowMs() + stoppedMs });
+  const directory = {
+    state: async (_keys: unknown, { count }: { count: number }) => {
+      stated++;
+      stoppedMs = PATIENCE_MS;
+      return new Uint8Array(count).fill(Taken.outdated);
+    },
+    delete: async () => {},
+  };
+  const { store, page } = await bench(t, { clock, directory: directory as unknown as PageStoreParts['directory'] });
+  t.deepEqual(await store.set(['a'], [page()], 'named', { timeoutMs: PATIENCE_MS }), [false]);
+  t.is(stated, 1);
 });
 
 test('store counting: what a call has not published when the node stops publishing is skipped', async (t) => {

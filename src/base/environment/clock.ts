@@ -1,7 +1,9 @@
 /** Time as the rest of the code sees it; a simulator or a test hands in its own. */
 export interface Clock {
-  /** Monotonic milliseconds from an arbitrary start; the only time that deadlines are made of. */
+  /** Monotonic milliseconds from an arbitrary start, the same for all processes of a host; the only time that deadlines are made of. */
   nowMs(): number;
+  /** Milliseconds of processor time that this process has had; default: none is known of. */
+  workedMs?(): number;
   /** Milliseconds since 1970 by the wall clock; may jump, so only for display and incarnations. */
   wallMs(): number;
   /**

@@ -157,11 +157,12 @@ export class NodeDirectory {
    * member that does not answer in time is told again until it answers or leaves.
    *
    * A page that was set before this call may have a later version than this node's clock gives, if the clock of the node that set it is ahead. The
-   * members report such versions, and are told once more, with a version later than these. A page that is newer even then was set meanwhile.
+   * members report such versions, and are told once more, with a version later than these, unless `isOver`: the caller has given the call up. A page
+   * that is newer even then was set meanwhile.
    */
-  async deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
+  async deleteEverywhere(keys: readonly string[], version: number, isOver: () => boolean): Promise<boolean[]> {
     // One message a member at a time, so that each of them has the whole time of a call.
-    const outcomes = await eachRequestOf(keys, (request) => this.#deleteSlice(pick(keys, request), version));
+    const outcomes = await eachRequestOf(keys, (request) => this.#deleteSlice(pick(keys, request), version, isOver));
     return outcomes.flat();
   }
 
@@ -256,7 +257,7 @@ export class NodeDirectory {
     if (met.length > 0) this.met.tell(met, isEarlier);
   }
 
-  async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {
+  async #deleteSlice(keys: readonly string[], version: number, isOver: () => boolean): Promise<boolean[]> {
     const members = [...this.#members.keys()];
     let newest = 0;
     const onNewer = (newer: number) => {
@@ -270,7 +271,9 @@ export class NodeDirectory {
     await tell(version);
     if (newest > 0) {
       this.versions.see(newest);
-      await tell(this.versions.next());
+      const later = this.versions.next();
+      if (isOver()) return keys.map(() => false);
+      await tell(later);
     }
     const owed = members.map((nodeId) => this.drops.isOwedBy(nodeId, keys));
     return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));

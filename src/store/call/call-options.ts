@@ -6,6 +6,7 @@ import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type PagePriority, priorityNumber } from '../../core/binding/page-priority.js';
 import type { PublishRequest, RequestOptions } from '../../core/index.js';
+import { type CallTime, callTime } from './call-time.js';
 
 /**
  * How long a call may take. When the signal is aborted, or the time is over, the call ends as soon as nothing touches its buffers any
@@ -15,6 +16,12 @@ export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds for the whole call. Default: the limits of its parts; for an attached client that of the client. */
   readonly timeoutMs?: number | undefined;
+}
+
+/** What a call knows of its time beside that. */
+export interface TimedOptions extends WaitOptions {
+  /** Default: the call is made now, and given up after `timeoutMs`. */
+  readonly time?: CallTime | undefined;
 }
 
 /** Why a page has not been read. */
@@ -136,8 +143,8 @@ function checkPriority(method: string, priority: PagePriority | undefined): void
   }
 }
 
-/** Calls `use` with options in which the time is part of the signal. */
-export function inTime<T, Options extends WaitOptions>(
+/** Calls `use` with options in which `timeoutMs` has become the signal and the time of the call. */
+export function inTime<T, Options extends TimedOptions>(
   clock: Clock,
   options: Options,
   use: (options: Options) => Promise<T>,
@@ -148,17 +155,19 @@ export function inTime<T, Options extends WaitOptions>(
   return endInTime(clock, { ...options, timeoutMs }, use);
 }
 
-async function endInTime<T, Options extends WaitOptions>(
+async function endInTime<T, Options extends TimedOptions>(
   clock: Clock,
   options: Options & { readonly timeoutMs: number },
   use: (options: Options) => Promise<T>,
 ): Promise<T> {
   const { signal, timeoutMs } = options;
+  const nowMs = clock.nowMs();
+  const time = options.time ?? callTime(clock, nowMs, nowMs + timeoutMs);
   const ends = new AbortController();
   const stop = signal && onAbort(signal, () => ends.abort(signal.reason));
   const cancel = clock.after(timeoutMs, () => ends.abort(timedOut(timeoutMs)), { keepAlive: true });
   try {
-    return await use({ ...options, signal: ends.signal, timeoutMs: undefined });
+    return await use({ ...options, signal: ends.signal, timeoutMs: undefined, time });
   } finally {
     cancel();
     stop?.();

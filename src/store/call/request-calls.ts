@@ -4,7 +4,7 @@ import { shown } from '../../base/shown.js';
 import type { PublishRequest, RequestOptions } from '../../core/index.js';
 import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../core/pool/request-callers.js';
 import { hintNumber } from '../../core/pool/request-hints.js';
-import type { MissReason, Reasons, RefusalReason, WaitOptions } from './call-options.js';
+import type { MissReason, Reasons, RefusalReason, TimedOptions } from './call-options.js';
 
 /** Number of calls that gave a hint, and of the pages that they asked for or set. */
 export interface HintedCalls {
@@ -20,7 +20,7 @@ const ALL_FREE = 2 ** CONCURRENT_CALLERS_COUNT - 1;
 const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
 
 /** Facts that a call states about its request, and how long it may take. */
-export interface CallOptions extends PublishRequest, WaitOptions {
+export interface CallOptions extends PublishRequest, TimedOptions {
   /** Milliseconds after which the pages of a write are expired. Default: they do not expire. */
   readonly expiresInMs?: number | undefined;
   /** Takes the reasons of a read for pages that it has not read. */

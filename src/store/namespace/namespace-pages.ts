@@ -1,6 +1,6 @@
 import type { KeyEncoder, PublishRequest, RequestOptions } from '../../core/index.js';
 import type { ServedPage } from '../../pool/published-pool.js';
-import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../call/call-options.js';
+import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies } from '../copied-reads.js';
 import type { PageStore } from '../page-store.js';
@@ -12,7 +12,7 @@ import { MAIN_POOL } from './hybrid.js';
  * Options of calls. When the signal is aborted or the time is over, reads end early, as misses; nothing touches their memory after they
  * have resolved.
  */
-export interface PageOptions extends RequestOptions, WaitOptions {
+export interface PageOptions extends RequestOptions, TimedOptions {
   readonly pool: string;
 }
 
