@@ -251,7 +251,9 @@ export class Attachment {
       this.#unregister(link, regionId);
       return undefined;
     }
-    if (given !== null) {
+    // The node was stopped for long. The next use of the memory registers it.
+    if (given?.status === Status.tooLate) this.#regions.delete(region);
+    else if (given !== null) {
       const reason = given.body.toString();
       this.#parts.env.log.log('warn', 'node refuses memory, pages go over the socket', { reason });
     }

@@ -21,6 +21,7 @@ export interface ClientCallsParts {
 /** One call and its remaining time. */
 export interface Call {
   readonly link: NodeLink;
+  readonly askedMs: number;
   readonly untilMs: number;
   readonly signal: AbortSignal | undefined;
 }
@@ -57,7 +58,8 @@ export class ClientCalls {
     checkClientKeys(keys, pool);
     const { link } = attachment;
     if (link === undefined || signal?.aborted === true) return undefined;
-    return { link, untilMs: env.clock.nowMs() + (timeoutMs ?? this.#parts.timeoutMs), signal };
+    const askedMs = env.clock.nowMs();
+    return { link, askedMs, untilMs: askedMs + (timeoutMs ?? this.#parts.timeoutMs), signal };
   }
 
   /** Why a call has not moved pages, as far as this side knows. */
@@ -96,7 +98,7 @@ export class ClientCalls {
     const { env, attachment } = this.#parts;
     const leftMs = call.untilMs - env.clock.nowMs();
     if (leftMs <= 0 || call.signal?.aborted === true) return null;
-    const asked = call.link.request(type, body, leftMs);
+    const asked = call.link.request(type, body, leftMs, call.askedMs);
     if (asked === undefined) return null;
     const { id, answer } = asked;
     const inTime = within(env.clock, leftMs + CLIENT_ANSWER_GRACE_MS, answer);

@@ -9,9 +9,11 @@ import {
   CLIENT_SMALL_BODY_BYTES,
 } from '../base/limits.js';
 import { distrustOf, ownRuntimeFolder } from '../clients/socket-path.js';
+import { encodeRequestHead, isSameClock } from '../clients/wire/asked-instant.js';
 import { decodeFingerprintNotice } from '../clients/wire/fingerprint-messages.js';
 import { FrameReceiver } from '../clients/wire/frame-receiver.js';
 import {
+  Capability,
   CLIENT_PROTOCOL_VERSION,
   decodeHelloAnswer,
   encodeHeader,
@@ -49,8 +51,17 @@ interface Waiting {
 interface Queued {
   readonly type: RequestType;
   readonly body: Buffer;
+  readonly askedMs: number;
   readonly untilMs: number;
   readonly answered: (answer: Answer | null) => void;
+}
+
+/** A connection on which the node has answered HELLO. */
+interface Greeted {
+  readonly socket: Connection;
+  readonly waiting: Map<number, Waiting>;
+  readonly hello: HelloAnswer;
+  readonly saysInstants: boolean;
 }
 
 const NOTHING = Buffer.alloc(0);
@@ -68,6 +79,8 @@ export class NodeLink {
   readonly nodePid: number | undefined;
   readonly #parts: NodeLinkParts;
   readonly #socket: Connection;
+  /** Whether requests say when they were asked: the node knows what that means, and reads the same clock. */
+  readonly #saysInstants: boolean;
   /** Requests that were sent and not answered. */
   readonly #waiting: Map<number, Waiting>;
   /** Requests to send by their ids, oldest first. */
@@ -123,12 +136,9 @@ export class NodeLink {
       keepAlive: true,
     });
     try {
-      const answer = await helloAnswer(socket, waiting, parts);
-      if (answer === null) throw new Error(failure);
-      if (answer.status !== Status.ok) {
-        throw new MeshCacheError('ERR_REMOTE', `the node refuses: ${answer.body}`, { retryable: true });
-      }
-      link = new NodeLink(parts, socket, waiting, decodeHelloAnswer(answer.body));
+      const greeted = await greet(socket, waiting, parts);
+      if (greeted === null) throw new Error(failure);
+      link = new NodeLink(parts, greeted);
       return link;
     } catch (error) {
       fail((error as Error).message);
@@ -138,8 +148,9 @@ export class NodeLink {
     }
   }
 
-  private constructor(parts: NodeLinkParts, socket: Connection, waiting: Map<number, Waiting>, hello: HelloAnswer) {
+  private constructor(parts: NodeLinkParts, { socket, waiting, hello, saysInstants }: Greeted) {
     this.hello = hello;
+    this.#saysInstants = saysInstants;
     this.#parts = parts;
     this.#socket = socket;
     this.#waiting = waiting;
@@ -149,19 +160,20 @@ export class NodeLink {
   }
 
   /**
-   * Sends a request; its id is for {@link cancel}. With `deadlineMs` 0 the node sets the deadline. Resolves with null
-   * if the connection ends first; a request that was never sent gets the status `closing`.
+   * Sends a request; its id is for {@link cancel}. With `deadlineMs` 0 the node sets the deadline; `askedMs` is when the call was made that the request is
+   * for. Resolves with null if the connection ends first; a request that was never sent gets the status `closing`.
    */
   request(
     type: RequestType,
     body: Buffer,
     deadlineMs: number,
+    askedMs = this.#parts.env.clock.nowMs(),
   ): { readonly id: number; readonly answer: Promise<Answer | null> } {
     const id = this.#newId();
     if (this.#isClosed || this.#isEnding) return { id, answer: Promise.resolve(NOT_SENT) };
     const untilMs = deadlineMs === 0 ? Number.POSITIVE_INFINITY : this.#parts.env.clock.nowMs() + deadlineMs;
     const answer = new Promise<Answer | null>((resolve) => {
-      this.#queue.set(id, { type, body, untilMs, answered: resolve });
+      this.#queue.set(id, { type, body, askedMs, untilMs, answered: resolve });
     });
     this.#sendQueued();
     return { id, answer };
@@ -173,13 +185,13 @@ export class NodeLink {
     if (this.#isClosed || !this.#waiting.has(id)) return;
     const body = Buffer.alloc(4);
     body.writeUInt32LE(id);
-    this.#write({ type: RequestType.cancel, requestId: this.#newId(), deadlineMs: 0 }, body);
+    this.#write({ type: RequestType.cancel, requestId: this.#newId(), deadlineMs: 0 }, body, undefined);
   }
 
   /** Sends what has no answer. False: the connection is at its end, and nothing was sent. */
   tell(type: RequestType, body: Buffer): boolean {
     if (this.#isClosed || this.#isEnding) return false;
-    this.#write({ type, requestId: this.#newId(), deadlineMs: 0 }, body);
+    this.#write({ type, requestId: this.#newId(), deadlineMs: 0 }, body, undefined);
     return true;
   }
 
@@ -207,18 +219,21 @@ export class NodeLink {
 
   #sendQueued(): void {
     const { clock } = this.#parts.env;
-    for (const [id, { type, body, untilMs, answered }] of this.#queue) {
+    for (const [id, { type, body, askedMs, untilMs, answered }] of this.#queue) {
       if (this.#waiting.size >= this.#sentMaxCount) return;
-      const leftMs = untilMs - clock.nowMs();
-      if (leftMs <= 0) {
+      const nowMs = clock.nowMs();
+      if (untilMs <= nowMs) {
         this.#dropQueued(id);
         continue;
       }
       this.#queue.delete(id);
       if (this.#waiting.size === 0) this.#socket.ref();
       this.#waiting.set(id, { answered: (given) => this.#answered(given, answered) });
+      // The node counts the deadline from the instant that the request says, or from when it has the request.
+      const saidMs = this.#saysInstants ? askedMs : undefined;
+      const leftMs = untilMs - (saidMs ?? nowMs);
       const deadlineMs = Number.isFinite(leftMs) ? Math.max(1, Math.round(leftMs)) : 0;
-      this.#write({ type, requestId: id, deadlineMs }, body);
+      this.#write({ type, requestId: id, deadlineMs }, body, saidMs);
     }
   }
 
@@ -247,8 +262,12 @@ export class NodeLink {
     return this.#nextId;
   }
 
-  #write(header: Pick<FrameHeader, 'type' | 'requestId' | 'deadlineMs'>, body: Buffer): void {
-    const head = encodeHeader({ ...header, bodyBytes: body.length, status: 0 });
+  #write(
+    header: Pick<FrameHeader, 'type' | 'requestId' | 'deadlineMs'>,
+    body: Buffer,
+    askedMs: number | undefined,
+  ): void {
+    const head = encodeRequestHead({ ...header, bodyBytes: body.length }, askedMs);
     if (body.length <= CLIENT_SMALL_BODY_BYTES) {
       this.#socket.write(body.length === 0 ? head : Buffer.concat([head, body]));
       return;
@@ -274,7 +293,6 @@ export class NodeLink {
   }
 }
 
-/** The node's process id according to the kernel; in different PID namespaces it differs from the node's own. */
 /** Throws an `Error` for a path at which another user may listen. */
 function connectTo({ path, env }: NodeLinkParts): Connection {
   const distrust = distrustOf(path, ownRuntimeFolder());
@@ -282,6 +300,7 @@ function connectTo({ path, env }: NodeLinkParts): Connection {
   return env.network.connect({ path });
 }
 
+/** The node's process id according to the kernel; in different PID namespaces it differs from the node's own. */
 function peerPidOf(socket: Connection): number | undefined {
   const pid = credentialsOf(socket)?.pid ?? 0;
   return pid > 0 ? pid : undefined;
@@ -291,6 +310,21 @@ function told({ onFingerprint }: NodeLinkParts, notice: Buffer): void {
   onFingerprint?.(decodeFingerprintNotice(notice));
 }
 
+/** Says HELLO. Null: the connection has ended. Throws `ERR_REMOTE` for a node that refuses. */
+async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: NodeLinkParts): Promise<Greeted | null> {
+  const { clock } = parts.env;
+  const beforeMs = clock.nowMs();
+  const answer = await helloAnswer(socket, waiting, parts);
+  if (answer === null) return null;
+  if (answer.status !== Status.ok) {
+    throw new MeshCacheError('ERR_REMOTE', `the node refuses: ${answer.body}`, { retryable: true });
+  }
+  const hello = decodeHelloAnswer(answer.body);
+  const { capabilities, instantUs = Number.NaN } = hello;
+  const isShared = isSameClock(instantUs / 1000, { beforeMs, afterMs: clock.nowMs() });
+  return { socket, waiting, hello, saysInstants: isShared && (capabilities & Capability.instants) !== 0 };
+}
+
 function helloAnswer(
   socket: Connection,
   waiting: Map<number, Waiting>,
@@ -298,7 +332,8 @@ function helloAnswer(
 ): Promise<Answer | null> {
   const version = CLIENT_PROTOCOL_VERSION;
   const isTold = namespace !== undefined && onFingerprint !== undefined;
-  const body = encodeHello({ minVersion: version, maxVersion: version, name, pid: process.pid, namespace, isTold });
+  const said = { name, pid: process.pid, namespace, isTold, comparesClocks: true };
+  const body = encodeHello({ minVersion: version, maxVersion: version, ...said });
   const header = encodeHeader({
     bodyBytes: body.length,
     type: RequestType.hello,

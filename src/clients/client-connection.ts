@@ -1,19 +1,22 @@
 import { assert } from '../base/assert.js';
 import type { ByteBudget } from '../base/concurrency/byte-budget.js';
+import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
+import { callTime } from '../store/call/call-time.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
 import type { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
 import { ClientRegions } from './requests/client-regions.js';
-import { CANCELLED, ClientRequests } from './requests/client-requests.js';
+import { CANCELLED, ClientRequests, type RequestWait } from './requests/client-requests.js';
 import type { ClientCounts } from './requests/client-stats.js';
 import { type ClientRequest, type RequestBeginning, RequestsInFlight } from './requests-in-flight.js';
+import { ASKED_BYTES, askedRequest, FLAG_ASKED } from './wire/asked-instant.js';
 import { BodyReader } from './wire/body.js';
 import { decodeFingerprint, encodeFingerprintNotice, type FingerprintRequest } from './wire/fingerprint-messages.js';
 import { FrameReceiver } from './wire/frame-receiver.js';
@@ -29,7 +32,7 @@ import {
   Status,
 } from './wire/messages.js';
 import { RequestError, statusOf } from './wire/request-error.js';
-import { CANCELLABLE_TYPES, REQUEST_TYPES } from './wire/request-types.js';
+import { CANCELLABLE_TYPES, mayBeginLate, REQUEST_TYPES } from './wire/request-types.js';
 
 export interface ClientConnectionParts {
   readonly socket: Connection;
@@ -39,6 +42,8 @@ export interface ClientConnectionParts {
   /** What the node has paid for in the memory of clients. */
   readonly paid: AbsentBudget;
   readonly clock: Clock;
+  /** Tells since when a request that does not say it may have been sent. */
+  readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly log: Logger;
   /** Attaches the client. Throws {@link RequestError}. */
   readonly attach: (hello: HelloRequest, connection: ClientConnection) => Promise<AttachedClient>;
@@ -206,12 +211,10 @@ export class ClientConnection {
 
   /** Throws for headers that end the connection. */
   #check({ bodyBytes, type, status, requestId }: FrameHeader): void {
-    const { bodyMaxBytes } = this.#parts.limits;
-    if (bodyBytes > bodyMaxBytes) {
-      throw new ProtocolError(`a body of ${bodyBytes} bytes, allowed are ${bodyMaxBytes}`);
-    }
+    const maxBytes = this.#parts.limits.bodyMaxBytes + (status === FLAG_ASKED ? ASKED_BYTES : 0);
+    if (bodyBytes > maxBytes) throw new ProtocolError(`a body of ${bodyBytes} bytes, allowed are ${maxBytes}`);
     if (!REQUEST_TYPES.has(type)) throw new ProtocolError(`a request of type ${type}`);
-    if (status !== 0) throw new ProtocolError(`a request with status ${status}`);
+    if (status !== 0 && status !== FLAG_ASKED) throw new ProtocolError(`a request with flags ${status}`);
     if (requestId === 0) throw new ProtocolError('a request with the id 0');
     if (this.#inFlight.get(requestId) !== undefined) throw new ProtocolError(`the id ${requestId}, which is in use`);
     const isHello = type === RequestType.hello;
@@ -258,8 +261,9 @@ export class ClientConnection {
     else if (socket.isPaused()) socket.resume();
   }
 
-  #onFrame(header: FrameHeader, body: Buffer): void {
+  #onFrame(header: FrameHeader, received: Buffer): void {
     this.#cancelFrameTimer();
+    const { body, askedMs } = askedRequest(header, received);
     if (this.#state === 'greeting') {
       void this.#hello(header, body);
       return;
@@ -283,7 +287,7 @@ export class ClientConnection {
     }
     const tooMuch = this.#inFlight.tooMuch(header.type, body, this.#giveBack !== undefined);
     if (tooMuch === undefined) {
-      this.#take(header, body);
+      this.#take(header, body, askedMs);
     } else {
       this.#dropReservation();
       this.#fail(header, Status.tooMuch, tooMuch);
@@ -319,12 +323,14 @@ export class ClientConnection {
     }
   }
 
-  #take(header: FrameHeader, body: Buffer): void {
-    const { clock, limits } = this.#parts;
-    const deadlineMs = Math.min(header.deadlineMs === 0 ? limits.deadlineMs : header.deadlineMs, limits.deadlineMs);
+  #take(header: FrameHeader, body: Buffer, saidMs: number | undefined): void {
+    const { clock, limits, pauses } = this.#parts;
+    const nowMs = clock.nowMs();
+    const askedMs = Math.min(nowMs, saidMs ?? pauses.sentAfterMs());
+    const untilMs = askedMs + Math.min(header.deadlineMs || limits.deadlineMs, limits.deadlineMs);
     const abort = new AbortController();
-    const cancelDeadline = clock.after(deadlineMs, () => abort.abort());
-    const request = this.#begin({ header, body, abort, cancelDeadline });
+    const cancelDeadline = clock.after(Math.max(0, untilMs - nowMs), () => abort.abort());
+    const request = this.#begin({ header, body, time: callTime(clock, askedMs, untilMs), abort, cancelDeadline });
     this.#inFlight.wait(request);
     if (CANCELLABLE_TYPES.has(header.type)) {
       request.abort.signal.addEventListener('abort', () => this.#endQueued(request), { once: true });
@@ -360,13 +366,14 @@ export class ClientConnection {
     if (this.#inFlight.runNow(request)) void this.#run(request);
   }
 
-  /** Runs a request that has left the queue, and answers it. */
+  /** Runs a request that has left the queue, and answers it. One that its client has given up is not begun: it ends as if it were cancelled. */
   async #run(request: ClientRequest): Promise<void> {
-    const { header, body, abort } = request;
+    const { header, body, abort, time } = request;
+    if (time.isOver()) abort.abort(CANCELLED);
     let status: Status = Status.ok;
     let answer: Buffer = NOTHING;
     try {
-      answer = await this.#execute(header, body, abort.signal);
+      answer = await this.#execute(header, body, { signal: abort.signal, time });
     } catch (error) {
       let message: string;
       [status, message] = statusOf(error);
@@ -387,12 +394,14 @@ export class ClientConnection {
     this.#closeWhenAnswered();
   }
 
-  #execute(header: FrameHeader, body: Buffer, signal: AbortSignal): Promise<Buffer> | Buffer {
-    const { bootToken, statsOf, limits, allWaitingBytes } = this.#parts;
+  #execute(header: FrameHeader, body: Buffer, wait: RequestWait): Promise<Buffer> | Buffer {
+    const { statsOf, limits, allWaitingBytes } = this.#parts;
+    if (wait.time.isOver() && !mayBeginLate(header.type)) {
+      throw new RequestError(Status.tooLate, 'the time of the request was over before it began; nothing was done');
+    }
     switch (header.type) {
       case RequestType.ping:
-        new BodyReader(body).end();
-        return bootToken;
+        return this.#ping(body);
       case RequestType.stats:
         new BodyReader(body).end();
         return Buffer.from(JSON.stringify(statsOf(this)));
@@ -409,17 +418,22 @@ export class ClientConnection {
         }
         break;
     }
-    return (this.#requests as ClientRequests).run(header.type as RequestType, body, signal);
+    return (this.#requests as ClientRequests).run(header.type as RequestType, body, wait);
   }
 
   /** Answers FENCE and PING, which skip the queue. */
   #answerNow(header: FrameHeader, body: Buffer): void {
     try {
       if (header.type === RequestType.fence) this.#fence(header, decodeNumber(body));
-      else this.#answer(header, Status.ok, this.#execute(header, body, AbortSignal.abort()) as Buffer);
+      else this.#answer(header, Status.ok, this.#ping(body));
     } catch (error) {
       this.#fail(header, ...statusOf(error));
     }
+  }
+
+  #ping(body: Buffer): Buffer {
+    new BodyReader(body).end();
+    return this.#parts.bootToken;
   }
 
   /** Answers when request `id` has ended; with `id` 0, when all earlier requests have. */

@@ -37,7 +37,8 @@ const ALWAYS =
   Capability.events |
   Capability.priority |
   Capability.fingerprints |
-  Capability.lookups;
+  Capability.lookups |
+  Capability.instants;
 
 export interface ClientMemoryParts {
   /** Path of the client socket. */

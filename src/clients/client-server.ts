@@ -1,5 +1,6 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
+import { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
@@ -83,6 +84,7 @@ export class ClientServer {
   readonly #ending = new Map<ClientConnection, Promise<void>>();
   readonly #onEnded = new Map<ClientConnection, () => void>();
   readonly #bootToken: Buffer;
+  readonly #pauses: PauseWatch;
   #refusedCount = 0;
   #lastCaller = 0;
   #closing: Promise<void> | undefined;
@@ -100,6 +102,7 @@ export class ClientServer {
     this.#limits = clientLimits(options.limits);
     this.#budget = new ByteBudget(this.#limits.bodiesMaxBytes);
     this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
+    this.#pauses = new PauseWatch(parts.env.clock);
     this.#server = parts.env.network.createServer({ plane: 'client' }, (socket) => this.#accept(socket));
     this.#memory = new ClientMemory({ ...options, env: parts.env });
     this.#reportMetrics();
@@ -135,6 +138,7 @@ export class ClientServer {
   }
 
   async #close(): Promise<void> {
+    this.#pauses.close();
     this.#memory.close();
     const reason = 'the node is closing';
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
@@ -152,6 +156,7 @@ export class ClientServer {
       await listenLocally(this.#server, { ...this.#options, key: 'client_socket' }, { env, onError });
       await orConfigError('client_socket', this.path, () => this.#memory.listen());
     } catch (error) {
+      this.#pauses.close();
       this.#memory.close();
       this.#server.close();
       throw error;
@@ -185,6 +190,7 @@ export class ClientServer {
       budget: this.#budget,
       paid: this.#paid,
       clock: env.clock,
+      pauses: this.#pauses,
       log: env.log,
       bootToken: this.#bootToken,
       attach: (hello, client) => this.#attach(hello, client),
@@ -241,6 +247,7 @@ export class ClientServer {
         stagingMaxBytes: this.#memory.stagingMaxBytes,
         nodeId,
         packageVersion,
+        instantUs: hello.comparesClocks === true ? Math.floor(1000 * env.clock.nowMs()) : undefined,
       }),
     };
   }

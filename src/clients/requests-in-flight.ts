@@ -1,4 +1,5 @@
 import { assert, assertEqual } from '../base/assert.js';
+import type { CallTime } from '../store/call/call-time.js';
 import type { ClientLimits } from './client-limits.js';
 import { type FrameHeader, RequestType } from './wire/messages.js';
 
@@ -6,6 +7,7 @@ import { type FrameHeader, RequestType } from './wire/messages.js';
 export interface ClientRequest {
   readonly header: FrameHeader;
   readonly body: Buffer;
+  readonly time: CallTime;
   readonly abort: AbortController;
   readonly cancelDeadline: () => void;
   /** Gives back the memory that was reserved for its body. */
@@ -18,7 +20,10 @@ export interface ClientRequest {
 
 /** The parts of a new request; `giveBack` is left out if no memory was reserved for its body. */
 export type RequestBeginning = Pick<ClientRequest, 'header' | 'body'> &
-  Partial<Pick<ClientRequest, 'abort' | 'cancelDeadline' | 'giveBack'>>;
+  Partial<Pick<ClientRequest, 'time' | 'abort' | 'cancelDeadline' | 'giveBack'>>;
+
+/** The time of requests that wait for others, and do nothing themselves. */
+const ENDLESS: CallTime = { askedMs: 0, isOver: () => false };
 
 /**
  * The requests of one client that were received and not answered: a few run, the others wait for their turn; HELLO and fences do neither.
@@ -79,10 +84,11 @@ export class RequestsInFlight {
   }
 
   /** Adds a request to those in flight. */
-  begin({ header, body, abort, cancelDeadline, giveBack }: RequestBeginning): ClientRequest {
+  begin({ header, body, time, abort, cancelDeadline, giveBack }: RequestBeginning): ClientRequest {
     const request: ClientRequest = {
       header,
       body,
+      time: time ?? ENDLESS,
       abort: abort ?? new AbortController(),
       cancelDeadline: cancelDeadline ?? (() => {}),
       giveBack: giveBack ?? (() => {}),

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import test from 'ava';
+import { askedRequest, encodeRequestHead } from '../../src/clients/wire/asked-instant.js';
 import { decodeEvents, decodeEventsAnswer, encodeEvents, encodeEventsAnswer } from '../../src/clients/wire/events.js';
 import {
   decodeFingerprint,
@@ -57,6 +58,7 @@ interface Entry {
   readonly requestId: number;
   readonly status?: number;
   readonly deadlineMs?: number;
+  readonly askedUs?: number;
   // biome-ignore lint/suspicious/noExplicitAny: each entry has fields of its own.
   readonly fields: any;
   readonly hex: string;
@@ -106,7 +108,8 @@ function helloCase(body: Buffer, f: Entry['fields']): Case {
   const printed = ns?.fingerprint === undefined ? {} : { fingerprint: ns.fingerprint };
   const namespace = ns ? { ...given, ...ranks, isMlaModel: ns.isMla, ...printed } : undefined;
   const { oldestVersion: minVersion, newestVersion: maxVersion, clientName: name, processId: pid, isTold } = f;
-  const expected = { minVersion, maxVersion, name, pid, namespace, isTold };
+  const { comparesClocks = false } = f;
+  const expected = { minVersion, maxVersion, name, pid, namespace, isTold, comparesClocks };
   return { encoded: encodeHello(expected), decoded: decodeHello(body), expected };
 }
 
@@ -219,6 +222,7 @@ function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
       stagingMaxBytes: f.maxStagingBytes,
       nodeId: f.nodeId,
       packageVersion: f.packageVersion,
+      instantUs: f.instantUs,
     };
     return { encoded: encodeHelloAnswer(expected), decoded: decodeHelloAnswer(body), expected };
   }
@@ -260,7 +264,7 @@ function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
   return { encoded: NOTHING, decoded: {}, expected: f };
 }
 
-for (const { name, kind, type, requestId, status = 0, deadlineMs = 0, fields, hex: text } of entries) {
+for (const { name, kind, type, requestId, status = 0, deadlineMs = 0, askedUs, fields, hex: text } of entries) {
   const bytes = hex(text);
   if (kind === 'record') {
     test(`client frames: record: ${name}`, (t) => {
@@ -285,11 +289,15 @@ for (const { name, kind, type, requestId, status = 0, deadlineMs = 0, fields, he
   }
   test(`client frames: ${kind}: ${name}`, (t) => {
     const header = decodeHeader(bytes);
-    const body = bytes.subarray(FRAME_HEADER_BYTES);
+    const received = bytes.subarray(FRAME_HEADER_BYTES);
+    const { body, askedMs } = kind === 'request' ? askedRequest(header, received) : { body: received };
+    t.is(askedMs, askedUs === undefined ? undefined : askedUs / 1000);
     // An answer to a header that cannot be right has neither the type nor the id of a request.
     if (requestId !== 0) t.is(header.type as number | undefined, TYPES[type]);
-    t.like(header, { bodyBytes: body.length, requestId, status, deadlineMs });
-    t.is(encodeHeader(header).toString('hex'), bytes.toString('hex', 0, FRAME_HEADER_BYTES));
+    t.like(header, { bodyBytes: received.length, requestId, status, deadlineMs });
+    const sent = { ...header, bodyBytes: body.length };
+    const head = kind === 'request' ? encodeRequestHead(sent, askedMs) : encodeHeader(header);
+    t.is(head.toString('hex'), bytes.toString('hex', 0, head.length));
     const { encoded, decoded, expected } = (kind === 'request' ? requestCase : answerCase)(type, body, fields);
     t.is(encoded.toString('hex'), body.toString('hex'));
     t.deepEqual(decoded, expected);

@@ -261,7 +261,8 @@ test('client requests: a SET of very many bytes ends between two steps when it i
     keys.map(() => [[1, 0, 32 * 2 ** 20]]),
   );
   const abort = new AbortController();
-  const answer = requests.run(RequestType.set, body, abort.signal);
+  const time = { askedMs: 0, isOver: () => false };
+  const answer = requests.run(RequestType.set, body, { signal: abort.signal, time });
   await until(() => store.calls.length === 1);
   t.is(store.calls[0]?.keys.length, 4);
   store.calls[0]?.end([true, true, true, true]);

@@ -92,6 +92,7 @@ def _hello(reader: Reader) -> dict[str, Any]:
         "clientName": reader.text16(),
         "processId": reader.number(4),
         "isTold": flags & 4 != 0,
+        **({"comparesClocks": True} if flags & 8 else {}),
         "namespace": None,
     }
     if flags & 1:

@@ -40,7 +40,9 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
     flags = protocol.flags_of(*told, fields.get("expiresInMs"), priority)
     match type_:
         case "HELLO":
-            return protocol.hello_body(fields["clientName"], fields["processId"], namespace_of(fields["namespace"]))
+            compares = fields.get("comparesClocks", False)
+            namespace = namespace_of(fields["namespace"])
+            return protocol.hello_body(fields["clientName"], fields["processId"], namespace, compares)
         case "FILE":
             return protocol.file_body(
                 *(fields[n] for n in ("regionId", "writable", "length", "processId", "descriptor"))
@@ -99,6 +101,7 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
                 "maxStagingBytes": hello.max_staging_bytes,
                 "nodeId": hello.node_id,
                 "packageVersion": hello.package_version,
+                **({} if hello.instant is None else {"instantUs": round(hello.instant * 1e6)}),
             }
         case "EXISTS":
             prefix, flags = protocol.decode_exists(body, request["keys"], request["perKey"])
@@ -152,19 +155,20 @@ class GoldenFrames(unittest.TestCase):
             with self.subTest(frame["name"]):
                 number = getattr(protocol, frame["type"])
                 body = encode(frame["type"], frame["fields"])
-                self.assertEqual(
-                    protocol.frame(number, frame["requestId"], frame["deadlineMs"], body).hex(), frame["hex"]
-                )
+                asked = frame["askedUs"] / 1e6 if "askedUs" in frame else None
+                encoded = protocol.frame(number, frame["requestId"], frame["deadlineMs"], body, asked=asked)
+                self.assertEqual(encoded.hex(), frame["hex"])
 
     def test_requests_are_decoded_by_the_fake_node(self) -> None:
         for frame in (frame for frame in FRAMES if frame["kind"] == "request"):
             with self.subTest(frame["name"]):
                 data = bytes.fromhex(frame["hex"])
                 length, type_, status, request_id, deadline_ms = protocol.HEADER.unpack_from(data)
-                self.assertEqual((length, status), (len(data) - 16, 0))
+                self.assertEqual((length, status), (len(data) - 16, int("askedUs" in frame)))
+                body = data[24:] if "askedUs" in frame else data[16:]
                 self.assertEqual((TYPES[type_], request_id), (frame["type"], frame["requestId"]))
                 self.assertEqual(deadline_ms, frame["deadlineMs"])
-                self.assertEqual(decode_request(frame["type"], data[16:]), frame["fields"])
+                self.assertEqual(decode_request(frame["type"], body), frame["fields"])
 
     def test_answers_are_decoded(self) -> None:
         for frame in (frame for frame in FRAMES if frame["kind"] == "answer"):
@@ -196,7 +200,9 @@ class GoldenFrames(unittest.TestCase):
             if frame["type"] not in checked:
                 continue
             body = bytes.fromhex(frame["hex"])[16:]
-            for wrong in [body[:end] for end in range(len(body))] + [body + b"\0"]:
+            # An answer to HELLO is whole without the instant at its end.
+            whole = {len(body) - 8} if "instantUs" in frame["fields"] else set()
+            for wrong in [body[:end] for end in range(len(body)) if end not in whole] + [body + b"\0"]:
                 with self.subTest(frame["name"], size=len(wrong)), self.assertRaises(protocol.Violation):
                     decode(frame["type"], wrong, frame["fields"])
 

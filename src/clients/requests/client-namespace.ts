@@ -3,7 +3,12 @@ import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/l
 import type { KeyNamespace, RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
-import type { PagePinOptions, PageWriteOptions, StoredPages } from '../../store/namespace/namespace-pages.js';
+import type {
+  PageOptions,
+  PagePinOptions,
+  PageWriteOptions,
+  StoredPages,
+} from '../../store/namespace/namespace-pages.js';
 import type { PageRoom, PlacedPage } from '../../store/placed-reads.js';
 import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
@@ -74,13 +79,15 @@ export class ClientNamespace {
     keys: readonly string[],
     pages: readonly CallerPage[],
     options: RequestOptions &
-      Pick<PageWriteOptions, 'pool' | 'isNamed' | 'expiresInMs' | 'priority'> & { readonly signal: AbortSignal },
+      Pick<PageWriteOptions, 'pool' | 'isNamed' | 'expiresInMs' | 'priority' | 'time'> & {
+        readonly signal: AbortSignal;
+      },
   ): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.set(keys, pages, options));
   }
 
-  delete(keys: readonly string[], pool: string): Promise<boolean[]> {
-    return this.#in(pool, () => this.#pages.delete(keys, { pool }));
+  delete(keys: readonly string[], options: Pick<PageOptions, 'pool' | 'time'>): Promise<boolean[]> {
+    return this.#in(options.pool, () => this.#pages.delete(keys, options));
   }
 
   /** Pins pages for this client; see `ClientPins.pin`. */

@@ -8,6 +8,7 @@ import {
 } from '../../base/limits.js';
 import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
+import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import { RequestParts } from '../../store/call/request-calls.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
@@ -46,6 +47,13 @@ export interface ClientRequestsParts {
   readonly caller: number;
 }
 
+/** How long the client waits for a request. */
+export interface RequestWait {
+  /** Ends the request soon: pages that have not begun by then are misses, or not set. */
+  readonly signal: AbortSignal;
+  readonly time: CallTime;
+}
+
 /** Why a request ends that its client has cancelled: the reason of its signal. */
 export const CANCELLED: Error = new DOMException('cancelled by the client', 'AbortError');
 
@@ -71,25 +79,25 @@ export class ClientRequests {
 
   /**
    * Executes a request and resolves with the body of its answer, when nothing of this node touches the request's memory
-   * any more. `signal` ends it soon: pages that have not begun by then are misses, or not set. Throws {@link
-   * RequestError}, and `ProtocolError` for a body that cannot be decoded.
+   * any more. Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
-  async run(type: RequestType, body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async run(type: RequestType, body: Buffer, wait: RequestWait): Promise<Buffer> {
+    const { signal } = wait;
     switch (type) {
       case RequestType.exists:
         return this.#exists(body, signal);
       case RequestType.get:
         return this.#get(body, signal);
       case RequestType.set:
-        return this.#set(body, signal);
+        return this.#set(body, wait);
       case RequestType.getStaged:
         return this.#getStaged(body, signal);
       case RequestType.getBytes:
         return this.#getBytes(body, signal);
       case RequestType.setBytes:
-        return this.#setBytes(body, signal);
+        return this.#setBytes(body, wait);
       case RequestType.delete:
-        return this.#delete(body, signal);
+        return this.#delete(body, wait);
       case RequestType.pin:
         return this.#pin(body, signal);
       case RequestType.unpin:
@@ -173,13 +181,13 @@ export class ClientRequests {
     return encodeStagedAnswer(placed);
   }
 
-  async #set(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #set(body: Buffer, wait: RequestWait): Promise<Buffer> {
     const { regions, counts } = this.#parts;
     const request = decodeRegionRequest(body, REGION_LIMITS);
     const held = regions.hold(request, 'read');
     const results = await released(held, async () => {
       await held.load();
-      return this.#publish(request, held.pages, signal);
+      return this.#publish(request, held.pages, wait);
     });
     counts.written(wayOf(request), held.pages, results);
     return flagsOf(results);
@@ -189,13 +197,13 @@ export class ClientRequests {
   async #publish(
     request: Omit<SetBytesRequest, 'pages'>,
     pages: readonly CallerPage[],
-    signal: AbortSignal,
+    wait: RequestWait,
   ): Promise<boolean[]> {
     const { keys, pool, isNamed, expiresInMs, priority } = request;
     const { namespace, caller } = this.#parts;
     const parts = new RequestParts({ ...told(request), caller });
     const results: boolean[] = [];
-    while (results.length < keys.length && !signal.aborted) {
+    while (results.length < keys.length && !wait.signal.aborted) {
       const start = results.length;
       let end = start;
       for (let bytes = 0; end < keys.length && (end === start || bytes < CLIENT_SET_STEP_BYTES); end++) {
@@ -207,7 +215,7 @@ export class ClientRequests {
         isNamed,
         expiresInMs,
         priority,
-        signal,
+        ...wait,
       });
       for (const isSet of some) results.push(isSet);
     }
@@ -273,7 +281,7 @@ export class ClientRequests {
     return copies;
   }
 
-  async #setBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #setBytes(body: Buffer, wait: RequestWait): Promise<Buffer> {
     const { counts } = this.#parts;
     const request = decodeSetBytes(body, CLIENT_REQUEST_MAX_KEYS);
     if (request.keys.length === 0) return Buffer.alloc(0);
@@ -283,7 +291,7 @@ export class ClientRequests {
         const addr = memory.addr + BigInt(page.byteOffset - body.byteOffset);
         return { ranges: [{ addr, length: page.length }], views: [page], length: page.length };
       });
-      const results = await this.#publish(request, pages, signal);
+      const results = await this.#publish(request, pages, wait);
       counts.written('bytes', pages, results);
       return flagsOf(results);
     } finally {
@@ -291,9 +299,9 @@ export class ClientRequests {
     }
   }
 
-  async #delete(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #delete(body: Buffer, { signal, time }: RequestWait): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
-    return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.delete(keys, pool));
+    return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.delete(keys, { pool, time }));
   }
 
   async #pin(body: Buffer, signal: AbortSignal): Promise<Buffer> {

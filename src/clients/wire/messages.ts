@@ -63,6 +63,7 @@ export const Status = {
   unavailable: 7,
   failed: 8,
   absent: 9,
+  tooLate: 10,
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
 
@@ -79,6 +80,7 @@ export const Capability = {
   fingerprints: 256,
   lookups: 512,
   stagedReads: 1024,
+  instants: 2048,
 } as const;
 
 export interface FrameHeader {
@@ -119,19 +121,23 @@ export interface HelloRequest {
   readonly namespace?: KeyNamespace | undefined;
   /** Whether the client takes the fingerprint that it is told while it is attached. */
   readonly isTold?: boolean;
+  /** Whether the client wants to know the node's instant, to compare clocks. */
+  readonly comparesClocks?: boolean;
 }
 
 const FLAG_NAMESPACE = 1;
 const FLAG_FINGERPRINT = 2;
 const FLAG_TOLD = 4;
+const FLAG_CLOCKS = 8;
 
 export function encodeHello(hello: HelloRequest): Buffer {
-  const { minVersion, maxVersion, name, pid, namespace, isTold = false } = hello;
+  const { minVersion, maxVersion, name, pid, namespace, isTold = false, comparesClocks = false } = hello;
   const writer = new BodyWriter().u32(HELLO_MAGIC).u16(minVersion).u16(maxVersion);
   writer
     .u32(
       (namespace === undefined ? 0 : FLAG_NAMESPACE | (namespace.fingerprint ? FLAG_FINGERPRINT : 0)) |
-        (isTold ? FLAG_TOLD : 0),
+        (isTold ? FLAG_TOLD : 0) |
+        (comparesClocks ? FLAG_CLOCKS : 0),
     )
     .text16(name)
     .u32(pid);
@@ -167,7 +173,8 @@ export function decodeHello(body: Buffer): HelloRequest {
     if ((flags & FLAG_FINGERPRINT) !== 0) namespace = { ...namespace, fingerprint: reader.text16() };
   }
   reader.end();
-  return { minVersion, maxVersion, name, pid, namespace, isTold: (flags & FLAG_TOLD) !== 0 };
+  const [isTold, comparesClocks] = [(flags & FLAG_TOLD) !== 0, (flags & FLAG_CLOCKS) !== 0];
+  return { minVersion, maxVersion, name, pid, namespace, isTold, comparesClocks };
 }
 
 /** A node's identity and limits, in the answer to HELLO. */
@@ -184,10 +191,12 @@ export interface HelloAnswer {
   readonly stagingMaxBytes: number;
   readonly nodeId: string;
   readonly packageVersion: string;
+  /** What the node's monotonic clock reads, in microseconds; only a client that compares clocks is told. */
+  readonly instantUs?: number | undefined;
 }
 
 export function encodeHelloAnswer(answer: HelloAnswer): Buffer {
-  return new BodyWriter(128)
+  const writer = new BodyWriter(128)
     .u16(answer.version)
     .u16(0)
     .u32(answer.capabilities)
@@ -200,8 +209,8 @@ export function encodeHelloAnswer(answer: HelloAnswer): Buffer {
     .u64(answer.pageMaxBytes)
     .u64(answer.stagingMaxBytes)
     .text16(answer.nodeId)
-    .text16(answer.packageVersion)
-    .done();
+    .text16(answer.packageVersion);
+  return (answer.instantUs === undefined ? writer : writer.u64(answer.instantUs)).done();
 }
 
 /** Decodes the answer; fields that a later version adds at the end are ignored. */
@@ -222,6 +231,7 @@ export function decodeHelloAnswer(body: Buffer): HelloAnswer {
     stagingMaxBytes: reader.u64(),
     nodeId: reader.text16(),
     packageVersion: reader.text16(),
+    instantUs: reader.restBytes >= 8 ? reader.u64() : undefined,
   };
 }
 

@@ -24,6 +24,9 @@ from .settings import Settings, distrust_of
 _F_GET_SEALS: Final = 1034
 _F_SEAL_SHRINK: Final = 2
 
+#: Instants are rounded to this many seconds.
+_INSTANT_STEP: Final = 1e-6
+
 #: Instead of a status: nobody is at the socket of descriptors; whoever is has not answered in time.
 UNREACHABLE, LATE = -1, -2
 
@@ -89,7 +92,8 @@ class Attachment:
         cls, settings: Settings, connection: Connection, process: NodeProcess | None, deadline: float
     ) -> Attachment:
         """Says HELLO. Raises AttachError."""
-        body = protocol.hello_body(settings.name, os.getpid(), settings.namespace)
+        body = protocol.hello_body(settings.name, os.getpid(), settings.namespace, compares_clocks=True)
+        before = monotonic()
         call = connection.submit(protocol.HELLO, body, deadline)
         if call is None or not connection.wait(call, deadline):
             raise AttachError(connection.reason or "the node does not answer")
@@ -100,6 +104,9 @@ class Attachment:
         except Violation as violation:
             raise AttachError(str(violation)) from None
         connection.set_limits(hello.max_in_flight, hello.max_body_bytes)
+        connection.says_instants = bool(hello.capabilities & protocol.CAN_TAKE_INSTANTS) and _is_same_clock(
+            hello, before
+        )
         if process is not None and not process.is_called(hello.process_id):
             process = None
         return cls(settings, connection, hello, process)
@@ -250,6 +257,11 @@ class Attachment:
             return failure, 0, None
         status, _, length = protocol.RECORD_ANSWER.unpack(answer)
         return status, length, kept
+
+
+def _is_same_clock(hello: Hello, before: float) -> bool:
+    """Whether the node reads the same monotonic clock: what it has read lies between `before`, when it was asked, and now."""
+    return hello.instant is not None and before - _INSTANT_STEP <= hello.instant <= monotonic() + _INSTANT_STEP
 
 
 def _stays(descriptor: int, length: int) -> bool:

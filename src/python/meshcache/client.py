@@ -18,6 +18,7 @@ from ._memory.memory import Backing, Memory, find_backing, is_writable, mapping_
 from ._memory.region import Region, process_memory
 from ._moves.transfer import Transfer
 from ._wire import protocol
+from ._wire.deadline import Deadline
 from ._wire.late_calls import LateCalls, watched
 from ._wire.namespace import Namespace
 from .arguments import (
@@ -771,10 +772,8 @@ class Client:
         if self._closed:
             raise ClosedError("the client is closed; make another one")
 
-    def _deadline(self, timeout: float | None) -> float:
-        if timeout is None:
-            return monotonic() + self._settings.timeout
-        return monotonic() + checked_timeout(timeout)
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return Deadline(self._settings.timeout if timeout is None else checked_timeout(timeout))
 
 
 def _follower(client: Client) -> Callable[[str | None], None]:

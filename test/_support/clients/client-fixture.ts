@@ -10,6 +10,7 @@ import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../../src/c
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
+import type { CallTime } from '../../../src/store/call/call-time.js';
 import type { CallerPage } from '../../../src/store/call/caller-page.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
@@ -84,6 +85,7 @@ export interface StoreCall {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly signal: AbortSignal | undefined;
+  readonly time: CallTime | undefined;
   end(result: unknown): void;
   fail(error: unknown): void;
 }
@@ -100,11 +102,11 @@ export class HeldStore {
       (method: StoreCall['method']) =>
       (first: Keys | string, second?: unknown, third?: unknown): Promise<unknown> => {
         const keys = typeof first === 'string' ? [first] : stringsOf(first);
-        const options = (third ?? second) as { signal?: AbortSignal } | undefined;
+        const options = (third ?? second) as { signal?: AbortSignal; time?: CallTime } | undefined;
         const pages = Array.isArray(second) ? (second as CallerPage[]) : [];
         return new Promise((resolve, reject) => {
           const signal = options?.signal;
-          const call: StoreCall = { method, keys, pages, signal, end: resolve, fail: reject };
+          const call: StoreCall = { method, keys, pages, signal, time: options?.time, end: resolve, fail: reject };
           const onAbort = (): void => resolve(method === 'getCopyWithin' ? null : keys.map(() => false));
           signal?.addEventListener('abort', onAbort, { once: true });
           this.calls.push(call);

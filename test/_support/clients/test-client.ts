@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import type { ExecutionContext } from 'ava';
+import { encodeRequestHead } from '../../../src/clients/wire/asked-instant.js';
 import { FrameReceiver } from '../../../src/clients/wire/frame-receiver.js';
 import {
   CLIENT_PROTOCOL_VERSION,
@@ -33,12 +34,23 @@ export function numberBody(value: number): Buffer {
   return body;
 }
 
+/** What the header of a request says of its time. */
+export interface RequestTime {
+  readonly deadlineMs?: number;
+  /** When it was asked, by this host's monotonic clock; left out: the request does not say it. */
+  readonly askedMs?: number;
+}
+
 export function frame(
   type: number,
   requestId: number,
   body: Uint8Array = Buffer.alloc(0),
-  { deadlineMs = 0, status = 0 }: { readonly deadlineMs?: number; readonly status?: number } = {},
+  { deadlineMs = 0, askedMs, status = 0 }: RequestTime & { readonly status?: number } = {},
 ): Buffer {
+  if (askedMs !== undefined) {
+    const head = encodeRequestHead({ bodyBytes: body.length, type, requestId, deadlineMs }, askedMs);
+    return Buffer.concat([head, body]);
+  }
   return Buffer.concat([encodeHeader({ bodyBytes: body.length, type, status, requestId, deadlineMs }), body]);
 }
 
@@ -102,7 +114,7 @@ export class TestClient {
   }
 
   /** Sends one request; returns its id. */
-  send(type: number, body: Uint8Array = Buffer.alloc(0), options: { readonly deadlineMs?: number } = {}): number {
+  send(type: number, body: Uint8Array = Buffer.alloc(0), options: RequestTime = {}): number {
     const id = this.#nextId++;
     this.socket.write(frame(type, id, body, options));
     return id;
@@ -118,12 +130,12 @@ export class TestClient {
     });
   }
 
-  request(type: number, body?: Uint8Array, options?: { readonly deadlineMs?: number }): Promise<Answer> {
+  request(type: number, body?: Uint8Array, options?: RequestTime): Promise<Answer> {
     return this.answerTo(this.send(type, body, options));
   }
 
   /** Resolves with the body of an answer with status 0; rejects for others. */
-  async ok(type: number, body?: Uint8Array, options?: { readonly deadlineMs?: number }): Promise<Buffer> {
+  async ok(type: number, body?: Uint8Array, options?: RequestTime): Promise<Buffer> {
     const answer = await this.request(type, body, options);
     if (answer.header.status !== 0) throw new Error(`status ${answer.header.status}: ${answer.body}`);
     return answer.body;

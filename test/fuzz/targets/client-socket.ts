@@ -184,6 +184,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     paid: new AbsentBudget(),
     budget: new ByteBudget(2 ** 26),
     clock: env.clock,
+    pauses: { sentAfterMs: () => env.clock.nowMs() },
     log: env.log,
     attach: async () => {
       const counts = new ClientCounts(env.metrics, 'fuzz');

@@ -12,6 +12,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from . import protocol
+from .deadline import Deadline
 from .protocol import Violation
 from .receiver import Receiver
 
@@ -30,6 +31,12 @@ _PROBE_SECONDS: Final = 0.05
 _PARTS_AT_ONCE: Final = 256
 #: A node that has said nothing for this long, with a request overdue, is taken to be frozen.
 _SILENCE_SECONDS: Final = 1.0
+
+
+def _node_milliseconds(left: float) -> int:
+    """The time of a request: the node ends it a little earlier than the caller does, so that its answer is here in time."""
+    left_ms = int(min(left * 1000, 0xFFFFFFF))
+    return max(1, min(left_ms - 1, left_ms * 9 // 10))
 
 
 class Call:
@@ -90,6 +97,8 @@ class Connection:
         #: The node is taken to be frozen: requests are refused until it says something.
         self.silent = False
         self._is_draining = False
+        #: Requests say when they were asked: the node knows what that means, and reads the same clock.
+        self.says_instants = False
         self._fingerprints: list[str | None] = []
         #: The last PING that asked whether the node answers.
         self._probe: Call | None = None
@@ -145,13 +154,15 @@ class Connection:
                     return None
             if under_way is not None:
                 under_way.append(call)
-            left = deadline - monotonic()
-            # The node ends a request a little earlier than the caller does, so that its answer is here in time.
-            left_ms = int(min(left * 1000, 0xFFFFFFFF))
-            deadline_ms = max(1, min(left_ms - 1, left_ms * 9 // 10))
             call.sent_at = monotonic()
+            left = deadline - call.sent_at
             page_bytes = sum(map(len, pages))
-            head = protocol.frame(type_, call.request_id, deadline_ms, body, page_bytes)
+            if self.says_instants:
+                asked = deadline.asked if isinstance(deadline, Deadline) else call.sent_at
+                deadline_ms = _node_milliseconds(left) + int((call.sent_at - asked) * 1000)
+                head = protocol.frame(type_, call.request_id, deadline_ms, body, page_bytes, asked)
+            else:
+                head = protocol.frame(type_, call.request_id, _node_milliseconds(left), body, page_bytes)
             if left > 0 and self._send(head, deadline, pages):
                 return call
             self._forget(call)

@@ -41,6 +41,7 @@ TOO_MUCH: Final = 4
 CLOSING: Final = 5
 REFUSED: Final = 6
 ABSENT: Final = 9
+TOO_LATE: Final = 10
 
 CAN_TAKE_DESCRIPTORS: Final = 1
 CAN_GIVE_STAGING: Final = 2
@@ -53,6 +54,7 @@ CAN_RANK: Final = 128
 CAN_TELL_FINGERPRINTS: Final = 256
 CAN_COUNT: Final = 512
 CAN_READ_STAGED: Final = 1024
+CAN_TAKE_INSTANTS: Final = 2048
 
 EVENTS_NOTHING: Final = 0
 EVENTS_RESET: Final = 1
@@ -76,6 +78,8 @@ HEADER: Final = struct.Struct("<IHHII")
 RECORD: Final = struct.Struct("<IHH16sIIQQ")
 RECORD_ANSWER: Final = struct.Struct("<IIQ")
 
+_INSTANT: Final = struct.Struct("<Q")
+_FLAG_ASKED: Final = 1
 _HELLO_MAGIC: Final = 0x4348434D
 _RECORD_MAGIC: Final = 0x4446434D
 _RECORD_VERSION: Final = 1
@@ -122,6 +126,8 @@ class Hello:
     max_staging_bytes: int
     node_id: str
     package_version: str
+    #: What the node's monotonic clock reads, in seconds; None: the client has not asked.
+    instant: float | None = None
 
 
 @dataclass(frozen=True)
@@ -135,9 +141,17 @@ class EventsAnswer:
     groups: list[tuple[int, Literal["memory", "disk"] | None, list[str]]]
 
 
-def frame(type_: int, request_id: int, deadline_ms: int, body: bytes, page_bytes: int = 0) -> bytes:
-    """A request with its header. `page_bytes`: those of pages that follow, as the end of the body."""
-    return HEADER.pack(len(body) + page_bytes, type_, 0, request_id, deadline_ms) + body
+def frame(
+    type_: int, request_id: int, deadline_ms: int, body: bytes, page_bytes: int = 0, asked: float | None = None
+) -> bytes:
+    """A request with its header. `page_bytes`: those of pages that follow, as the end of the body. `asked`: when the call was made, by
+    the monotonic clock; its deadline counts from then.
+    """
+    size = len(body) + page_bytes
+    if asked is None:
+        return HEADER.pack(size, type_, 0, request_id, deadline_ms) + body
+    instant = _INSTANT.pack(int(asked * 1e6))
+    return HEADER.pack(size + len(instant), type_, _FLAG_ASKED, request_id, deadline_ms) + instant + body
 
 
 def text16(text: str) -> bytes:
@@ -185,10 +199,13 @@ def encode_lengths(lengths: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(lengths)}I", *lengths)
 
 
-def hello_body(name: str, process_id: int, namespace: Namespace | None) -> bytes:
-    """HELLO of a client. One with a namespace of its own is told when another fingerprint is meant for it."""
+def hello_body(name: str, process_id: int, namespace: Namespace | None, compares_clocks: bool = False) -> bytes:
+    """HELLO of a client. One with a namespace of its own is told when another fingerprint is meant for it. `compares_clocks`: it is told
+    what the node's monotonic clock reads.
+    """
     fingerprint = (namespace.fingerprint or None) if namespace is not None else None
     flags = (namespace is not None) | (fingerprint is not None) << 1 | (namespace is not None) << 2
+    flags |= compares_clocks << 3
     head = struct.pack("<IHHI", _HELLO_MAGIC, VERSION, VERSION, flags)
     body = head + text16(name) + process_id.to_bytes(4, "little")
     if namespace is None:
@@ -297,11 +314,15 @@ def decode_hello(body: bytes) -> Hello:
         fixed = _HELLO_ANSWER.unpack_from(body)
         node_id, at = _decode_text16(body, _HELLO_ANSWER.size)
         package_version, at = _decode_text16(body, at)
+        instant = None
+        if at + _INSTANT.size == len(body):
+            instant = cast(int, _INSTANT.unpack_from(body, at)[0]) / 1e6
+            at = len(body)
     except (struct.error, UnicodeDecodeError) as error:
         raise Violation(f"the answer to HELLO cannot be decoded: {error}") from None
     numbers = dict(zip(_HELLO_FIELDS, fixed))
     del numbers["zero"]
-    hello = Hello(**numbers, node_id=node_id, package_version=package_version)
+    hello = Hello(**numbers, node_id=node_id, package_version=package_version, instant=instant)
     if at != len(body) or hello.version != VERSION:
         raise Violation(f"the answer to HELLO has version {hello.version} and {len(body)} bytes")
     if min(hello.max_keys, hello.max_body_bytes, hello.max_in_flight, hello.max_page_bytes) < 1:
