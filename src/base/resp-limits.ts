@@ -39,6 +39,11 @@ export const RESP_OUTPUT_MAX_BYTES = 512 * KIB;
 export const RESP_SERVED_MIN_BYTES = 64 * KIB;
 /** Bytes of a value that are given to the socket at a time. */
 export const RESP_SLICE_BYTES = 256 * KIB;
+/**
+ * A command with effect that may have been sent longer ago, because the node was not running, is not carried out: its client may have given it up. Redis
+ * clients do not say how long they wait.
+ */
+export const RESP_SENT_MAX_MS = 2_000;
 /** Longest time of one batch of commands in the store. */
 export const RESP_DEADLINE_MS = 30_000;
 /** A connection ends when its client takes none of its answers, or does not complete a command, for this long. */

@@ -1,14 +1,17 @@
 import { assert } from '../base/assert.js';
 import type { ByteBudget } from '../base/concurrency/byte-budget.js';
+import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
 import { ClosedError, ProtocolError } from '../base/errors.js';
-import { READ_MIN_BYTES_PER_S } from '../base/limits.js';
+import { READ_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
+import { callTime } from '../store/call/call-time.js';
 import type { ArgumentMemory } from './argument-memory.js';
 import {
   CommandError,
   type CommandSpec,
+  isChange,
   type RespCommand,
   type RespFacts,
   type RespSession,
@@ -38,6 +41,7 @@ export interface RespConnectionParts {
   /** Whether this is a password; undefined: none is needed. */
   readonly isPassword: ((password: Buffer) => boolean) | undefined;
   readonly clock: Clock;
+  readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly log: Logger;
   /** Called once, when the connection has ended and nothing of it is in progress. */
   readonly onEnded: (connection: RespConnection) => void;
@@ -48,6 +52,10 @@ export interface RespConnectionParts {
  * there carried out.
  */
 const HTTP_WORDS: ReadonlySet<string> = new Set(['post', 'host:']);
+
+/** Answers to commands that change something and are not carried out, because their client may have given them up. */
+const SENT_EARLIER = 'TRYAGAIN the node was not running; this may have been sent long ago, and was not carried out';
+const SENT_BEFORE_THE_END = 'TRYAGAIN the client has ended the connection; this was not carried out';
 
 /** One Redis client: receives its commands, carries them out one after the other, and answers in their order. */
 export class RespConnection {
@@ -61,6 +69,8 @@ export class RespConnection {
   #state: 'open' | 'finishing' | 'closed' = 'open';
   #isRunning = false;
   #isEnded = false;
+  /** Whether the client has ended its side. */
+  #hasEnded = false;
   #sentBytes = 0;
   #waitsForBudget = false;
   /** Gives back the memory of large arguments of the command that is being received. */
@@ -86,7 +96,7 @@ export class RespConnection {
     this.#cancelLogin = clock.after(limits.loginTimeoutMs, () => this.#checkLogin());
     socket.on('data', (chunk: Buffer) => this.#onData(chunk));
     socket.on('error', (error) => this.close(error.message));
-    socket.on('end', () => this.#finish());
+    socket.on('end', () => this.#onEnd());
     socket.on('close', () => this.close('closed'));
   }
 
@@ -120,6 +130,13 @@ export class RespConnection {
     socket.destroy();
     this.#output.close();
     this.#endWhenIdle();
+  }
+
+  /** The client sends nothing more. It may have given up what waits, so that only reads of that are carried out. */
+  #onEnd(): void {
+    this.#hasEnded = true;
+    this.#waiting.refuseChanges(SENT_BEFORE_THE_END);
+    this.#finish();
   }
 
   /** Carries out what was received, then ends the connection. */
@@ -183,7 +200,7 @@ export class RespConnection {
     this.#grants = [];
     this.#grantedBytes = 0;
     const spec = commandOf(args);
-    const command = typeof spec === 'string' ? spec : { spec, args: args.slice(1) };
+    const command = typeof spec === 'string' ? spec : this.#commandOf(spec, args.slice(1));
     const giveBack = (): void => {
       for (const each of grants) each();
     };
@@ -191,6 +208,13 @@ export class RespConnection {
     this.#waiting.add({ command, isAllowed: isFirstWord, bytes, giveBack });
     // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a stranger.
     if (!this.#session.isTrusted) void this.#run();
+  }
+
+  /** The command, or the error to answer instead. */
+  #commandOf(spec: CommandSpec, args: RespArgument[]): RespCommand | string {
+    const sentAfterMs = this.#parts.pauses.sentAfterMs();
+    const isLate = this.#parts.clock.nowMs() - sentAfterMs > RESP_SENT_MAX_MS;
+    return isLate && isChange(spec) ? SENT_EARLIER : { spec, args, sentAfterMs };
   }
 
   /** Reserves memory for a large argument. A further one of the same command does not wait, so that commands do not wait for each other. */
@@ -324,8 +348,9 @@ export class RespConnection {
   }
 
   #makeSession(): RespSession {
-    const { id, pages, facts, counts, isPassword } = this.#parts;
+    const { id, pages, facts, counts, isPassword, clock } = this.#parts;
     const output = this.#output;
+    const hasEnded = (): boolean => this.#hasEnded;
     return {
       id,
       name: Buffer.alloc(0),
@@ -335,6 +360,11 @@ export class RespConnection {
       facts,
       signal: this.#abort.signal,
       isPasswordNeeded: isPassword !== undefined,
+      timeOf({ sentAfterMs }) {
+        const { isOver } = callTime(clock, sentAfterMs, sentAfterMs + RESP_DEADLINE_MS);
+        const wallMs = facts.wallMs() - (clock.nowMs() - sentAfterMs);
+        return { askedMs: sentAfterMs, wallMs, isOver: () => hasEnded() || isOver() };
+      },
       isPassword(password) {
         const isRight = isPassword?.(password) ?? false;
         if (!isRight) counts.wrongPassword();

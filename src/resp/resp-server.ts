@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
+import { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Connection, formatEndpoint, listenAt, portOf, type Server } from '../base/environment/network.js';
@@ -52,6 +53,7 @@ export class RespServer {
   readonly #waiting: WaitingTotal = { bytes: 0 };
   readonly #counts: RespCounts;
   readonly #facts: RespFacts;
+  readonly #pauses: PauseWatch;
   #lastId = 0;
   #port = 0;
   #onIdle: (() => void)[] = [];
@@ -77,6 +79,7 @@ export class RespServer {
     this.#arguments = new ByteBudget(this.#limits.argumentsBudgetBytes);
     this.#pages = new RespPages(pages, new ByteBudget(this.#limits.valuesBudgetBytes));
     this.#counts = new RespCounts(env.metrics, COMMANDS.keys());
+    this.#pauses = new PauseWatch(env.clock);
     const startMs = env.clock.nowMs();
     this.#facts = {
       ...facts,
@@ -119,6 +122,7 @@ export class RespServer {
   }
 
   async #close(): Promise<void> {
+    this.#pauses.close();
     const closed = Promise.all(
       this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
     );
@@ -189,6 +193,7 @@ export class RespServer {
       counts: this.#counts,
       isPassword,
       clock: env.clock,
+      pauses: this.#pauses,
       log: env.log,
       onEnded: (ended) => {
         this.#connections.delete(ended);

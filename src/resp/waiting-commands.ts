@@ -1,6 +1,6 @@
 import { assertEqual } from '../base/assert.js';
 import { RESP_BATCH_MAX_BYTES, RESP_BATCH_MAX_COUNT, RESP_BATCH_MAX_KEYS } from '../base/limits.js';
-import type { RespCommand } from './commands/command.js';
+import { isChange, type RespCommand } from './commands/command.js';
 import type { RespArgument } from './wire/resp-parser.js';
 
 /** Bytes that a waiting command counts beside its arguments, for each of them. */
@@ -78,6 +78,14 @@ export class WaitingCommands {
       this.#at = 0;
     }
     return taken;
+  }
+
+  /** Answers those waiting commands that would change something with an error instead of carrying them out. */
+  refuseChanges(error: string): void {
+    this.#commands = this.#commands.map((waiting, at) => {
+      if (at < this.#at || typeof waiting.command === 'string' || !isChange(waiting.command.spec)) return waiting;
+      return { ...waiting, command: error };
+    });
   }
 
   /** Drops all commands. */

@@ -63,6 +63,27 @@ test('resp values: every size is read as it was set, here and at another node', 
   }
 });
 
+test('resp values: of what waits when the client has ended the connection only reads are carried out', async (t) => {
+  // Cause: a client that has given up ends its connection; what it had set was carried out later, as the newest.
+  const { store, path } = await startLocalNode(t, '64mb');
+  const other = await RawClient.connect(t, { path });
+  const large = content(1, 16 * MIB);
+  t.is(await set(other, 'large', large), '+OK\r\n');
+  t.is(await set(other, 'kept', Buffer.from('kept')), '+OK\r\n');
+  const client = await stalledReader(t, path, 'large');
+  client.send(commandOf('SET', 'late', '1'), commandOf('DEL', 'kept'), commandOf('FLUSHALL'), commandOf('GET', 'kept'));
+  client.socket.end();
+  // Everything that has been sent, and the end, is read within a few turns of the event loop.
+  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
+  client.socket.resume();
+  t.true((await bulk(client, large.length)).equals(large));
+  const error = '-TRYAGAIN the client has ended the connection; this was not carried out\r\n';
+  t.is((await client.rest()).toString(), `${error.repeat(3)}$4\r\nkept\r\n`);
+  other.send(commandOf('EXISTS', 'late', 'kept', 'large'));
+  t.is(await other.text(':2\r\n'), ':2\r\n');
+  t.is(store.stats().members, 1);
+});
+
 test('resp values: keys are any bytes, up to 64 KiB and more', async (t) => {
   const { host, port, store } = await startRespNode(t);
   const client = await RawClient.connect(t, { host, port });

@@ -1,3 +1,4 @@
+import type { CallTime } from '../../store/call/call-time.js';
 import type { RespPages } from '../values/resp-pages.js';
 import type { Protocol } from '../wire/protocol.js';
 import type { Answer } from '../wire/resp-answers.js';
@@ -10,6 +11,14 @@ export type CommandResult = 'ok' | 'nil' | 'error';
 export interface RespCommand {
   readonly spec: CommandSpec;
   readonly args: readonly RespArgument[];
+  /** The earliest time at which it was sent, by the monotonic clock. */
+  readonly sentAfterMs: number;
+}
+
+/** The time of a command. */
+export interface CommandTime extends CallTime {
+  /** The date at `askedMs`, in milliseconds since 1970. */
+  readonly wallMs: number;
 }
 
 /** What a command sees of its connection and of the node. */
@@ -23,6 +32,8 @@ export interface RespSession {
   readonly facts: RespFacts;
   /** Aborted when the connection is closed. */
   readonly signal: AbortSignal;
+  /** The time of commands that are carried out together, the first of which is given; over when the client has ended the connection. */
+  timeOf(first: RespCommand): CommandTime;
   /** Whether this is the node's password; always false if the node has none. */
   readonly isPassword: (password: Buffer) => boolean;
   /** Whether clients must authenticate themselves. */
@@ -98,4 +109,9 @@ export function wordOf(argument: RespArgument | undefined): string {
   return argument === null || argument === undefined || argument.length > 64
     ? ''
     : argument.toString('latin1').toLowerCase();
+}
+
+/** Whether a command changes what others see. */
+export function isChange({ flags }: CommandSpec): boolean {
+  return flags.includes('write');
 }

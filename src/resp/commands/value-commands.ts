@@ -1,3 +1,4 @@
+import type { CallTime } from '../../store/call/call-time.js';
 import { storeKeyOf } from '../values/resp-keys.js';
 import type { ValueRead, ValueWrite } from '../values/resp-pages.js';
 import { arrayHead, integer, nilOf, OK } from '../wire/resp-answers.js';
@@ -36,9 +37,9 @@ const READS: Batch = {
 const WRITES: Batch = {
   async run(commands, session) {
     const writes: ValueWrite[] = [];
-    const wallMs = session.facts.wallMs();
-    const plans = commands.map((command) => planWrites(command, writes, wallMs));
-    const results = await session.pages.set(writes, session.signal);
+    const time = session.timeOf(commands[0] as RespCommand);
+    const plans = commands.map((command) => planWrites(command, writes, time.wallMs));
+    const results = await session.pages.set(writes, { signal: session.signal, time });
     for (const [i, { spec }] of commands.entries()) {
       const plan = plans[i] as WritePlan;
       if (plan.error !== undefined) {
@@ -90,11 +91,13 @@ function planWrites({ spec, args }: RespCommand, writes: ValueWrite[], wallMs: n
 }
 
 /** Asks for all keys of commands that lie next to each other at once, and answers each with a number. */
-function counting(count: (keys: readonly string[], session: RespSession) => Promise<readonly number[]>): Batch {
+function counting(
+  count: (keys: readonly string[], session: RespSession, time: CallTime) => Promise<readonly number[]>,
+): Batch {
   return {
     async run(commands, session) {
       const keys = commands.flatMap(({ args }) => args.map(keyOf));
-      const counts = await count(keys, session);
+      const counts = await count(keys, session, session.timeOf(commands[0] as RespCommand));
       let at = 0;
       for (const { spec, args } of commands) {
         const own = counts.slice(at, at + args.length);
@@ -119,10 +122,10 @@ const EXISTS = counting(async (keys, session) => {
 });
 
 /** DEL and UNLINK: 1 for each key that had a value, NaN if a node has not confirmed that it is gone. */
-const DELETES = counting(async (keys, { pages, signal }) => {
+const DELETES = counting(async (keys, { pages, signal }, time) => {
   const distinct = [...new Set(keys)];
   const existed = await pages.exists(distinct, signal);
-  const deleted = await pages.delete(distinct, signal);
+  const deleted = await pages.delete(distinct, { signal, time });
   const counts = new Map(distinct.map((key, i) => [key, deleted[i] === true ? Number(existed[i]) : Number.NaN]));
   return keys.map((key) => {
     const count = counts.get(key) as number;

@@ -5,6 +5,7 @@ import {
   RESP_SERVED_MIN_BYTES,
   RESP_SLICE_BYTES,
 } from '../../base/limits.js';
+import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { bulkHead, CRLF } from '../wire/resp-answers.js';
@@ -36,6 +37,12 @@ export interface ValueWrite {
   readonly value: Uint8Array | null;
   /** Milliseconds after which the value is expired; undefined: it does not expire. */
   readonly expiresInMs?: number | undefined;
+}
+
+/** How long a call that changes values may take. */
+export interface ChangeOptions {
+  readonly signal: AbortSignal;
+  readonly time: CallTime;
 }
 
 const POOL = '';
@@ -75,13 +82,13 @@ export class RespPages {
   }
 
   /** Sets values; one result for each. Of two values for one key the later one stays. */
-  async set(writes: readonly ValueWrite[], signal: AbortSignal): Promise<boolean[]> {
+  async set(writes: readonly ValueWrite[], options: ChangeOptions): Promise<boolean[]> {
     const kept = writes.flatMap(({ value }, i) => (value === null || isEmptyValue(value) ? [] : [i]));
     const results = new Array<boolean>(writes.length).fill(false);
     for (const run of runsOf(kept, (i) => (writes[i] as ValueWrite).expiresInMs)) {
       const areSet = await this.#setRun(
         run.map((i) => writes[i] as ValueWrite),
-        signal,
+        options,
       );
       run.forEach((i, j) => {
         results[i] = areSet[j] === true;
@@ -91,11 +98,11 @@ export class RespPages {
   }
 
   /** Sets values that all have the same expiry. */
-  #setRun(writes: readonly ValueWrite[], signal: AbortSignal): Promise<boolean[]> {
+  #setRun(writes: readonly ValueWrite[], change: ChangeOptions): Promise<boolean[]> {
     const pages = writes.map(({ value }) => pageOf(value as Uint8Array));
     const keys = writes.map(({ key }) => key);
     const expiresInMs = writes[0]?.expiresInMs;
-    const options = { pool: POOL, isNamed: true, expiresInMs, signal, timeoutMs: RESP_DEADLINE_MS };
+    const options = { pool: POOL, isNamed: true, expiresInMs, ...change, timeoutMs: RESP_DEADLINE_MS };
     return this.#pages.set(keys, pages, options);
   }
 
@@ -111,8 +118,8 @@ export class RespPages {
   }
 
   /** Deletes values; false: not every node has confirmed it. */
-  delete(keys: readonly string[], signal: AbortSignal): Promise<boolean[]> {
-    return this.#pages.delete(keys, { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
+  delete(keys: readonly string[], options: ChangeOptions): Promise<boolean[]> {
+    return this.#pages.delete(keys, { pool: POOL, ...options, timeoutMs: RESP_DEADLINE_MS });
   }
 
   /** Length of a value; null: it is not there. */

@@ -194,6 +194,7 @@ export const respConnection: Fuzzer = {
       counts: new RespCounts(env.metrics, []),
       isPassword: undefined,
       clock: env.clock,
+      pauses: { sentAfterMs: () => env.clock.nowMs() },
       log: env.log,
       onEnded: () => endedCount++,
     });
