@@ -3,7 +3,7 @@ import type { Clock } from '../environment/clock.js';
 /** Milliseconds between two looks at the clock. */
 const LOOK_MS = 200;
 /** A process that has had less than this part of a processor meanwhile was not running. One that had more was busy. */
-const WORKED_FRACTION = 0.1;
+const WORKED_FRACTION = 1 / 3;
 
 /**
  * Notices when this process was not running, as after SIGSTOP, or while its machine was suspended or out of memory: what it reads from a socket then
