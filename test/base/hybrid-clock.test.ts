@@ -101,3 +101,23 @@ test('hybrid clock: only a version of a clock that is far ahead is a jump', (t) 
   clock.see(clock.next());
   t.is(clock.jumpedTo, ahead);
 });
+
+test('hybrid clock: after the wall clock was ahead and is right again, versions go on from the present', (t) => {
+  // Cause: versions went on from the latest one, while the present had gone on by real time: what was set later was older, and expired too late elsewhere.
+  const time = { wallMs: 1_700_000_000_000, nowMs: 500 };
+  const clock = new HybridClock({ wallMs: () => time.wallMs, nowMs: () => time.nowMs }, 7);
+  const ahead = (ms: number): void => {
+    time.wallMs += ms;
+    clock.now();
+  };
+  ahead(60_000);
+  ahead(-60_000);
+  const first = clock.next();
+  t.true(first >= clock.now() - 2_048);
+  time.wallMs += 30_000;
+  time.nowMs += 30_000;
+  const later = clock.next();
+  t.true(later >= clock.now() - 2_048, 'not before the present');
+  t.true(later - first >= 29_999 * 2_048, 'as far apart as they were in time');
+  t.true(clock.msUntil(later) <= 0, 'and not after it');
+});

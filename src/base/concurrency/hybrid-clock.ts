@@ -13,7 +13,7 @@ export const CLOCKS_APART = 1000 * VERSIONS_PER_MS;
 const VERSION_MAX = 2 ** 53 - 2 ** 45;
 
 /**
- * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the wall clock in milliseconds
+ * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the present (see {@link now}) in milliseconds
  * times 2^11, plus a number of the node's own below 2^10. When that is not later than the latest version that this node has given out or seen, it is
  * the first later version with the same remainder modulo OWN_STEP as the node's own number. So whatever a node sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks
  * in step, versions of different nodes are in the order of real time. Nodes may give out the same version, but seldom. Whole numbers, exact until the year 2109.
@@ -39,7 +39,9 @@ export class HybridClock {
   next(): number {
     const later = this.#latest + OWN_STEP;
     const own = later - ((later - this.#firstOfMs) % OWN_STEP);
-    this.#latest = Math.max(own, this.#wallVersion() + this.#firstOfMs);
+    // The present, and not the wall clock: after a wall clock was ahead and is right again, what is set later is newer still, on all nodes.
+    const presentMs = Math.floor(this.now() / VERSIONS_PER_MS);
+    this.#latest = Math.max(own, presentMs * VERSIONS_PER_MS + this.#firstOfMs);
     return this.#latest;
   }
 
@@ -49,11 +51,6 @@ export class HybridClock {
     if (version > this.now() + CLOCKS_APART) this.#jumpedTo = version;
     this.#latest = version;
     this.now();
-  }
-
-  /** The latest version given out or seen; 0: none was. */
-  get latest(): number {
-    return this.#latest;
   }
 
   /** The latest version seen that was far ahead of this clock's present then: those that this node gave out before are older than it. 0: there was none. */
@@ -90,10 +87,10 @@ export class HybridClock {
   }
 }
 
-/** What nodes tell each other of their clocks, so that those whose date is behind follow. */
+/** What nodes tell each other of their clocks, so that those whose present is behind follow. */
 export interface SharedClock {
-  /** The latest version given out or seen; 0: none was. */
-  readonly latest: number;
+  /** The present as a version, not before any version given out or seen. */
+  now(): number;
   /** Takes note of another node's version. */
   see(version: number): void;
 }

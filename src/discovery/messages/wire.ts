@@ -59,7 +59,7 @@ export interface MasterAnswer {
   readonly version: number;
   /** Milliseconds that the master has run; a young master does not know all nodes yet. */
   readonly ageMs: number;
-  /** The latest version that the master's node knows of; 0: it has not said. */
+  /** The present of the master's node as a version; 0: it has not said. */
   readonly clock: number;
   /** The list or its changes; undefined if the asking node has this version. */
   readonly roster: RosterNews | undefined;
@@ -144,12 +144,12 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
   };
 }
 
-/** The latest version that the node of a message knows of, as fields of it. */
+/** The present of the node of a message, as fields of it. */
 export function clockFields(clock: SharedClock | undefined): { readonly clock?: number } {
-  return clock === undefined ? {} : { clock: clock.latest };
+  return clock === undefined ? {} : { clock: clock.now() };
 }
 
-/** The latest version that the node knows of from which a message is; 0: it has not said, as nodes of older versions do not. */
+/** The present of the node from which a message is, as a version; 0: it has not said, as nodes of older versions do not. */
 export function clockOf({ clock }: Readonly<Record<string, unknown>>): number {
   return isVersion(clock) ? clock : 0;
 }
