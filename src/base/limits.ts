@@ -276,6 +276,9 @@ export const DISCOVERY_FORMER_MASTERS_KEPT_MS = 24 * 3_600_000;
 /** Longest time that `start()` of a node waits for a master before the node works alone. */
 export const DISCOVERY_START_TIMEOUT_MS = 3_000;
 export const DISCOVERY_LEAVE_TIMEOUT_MS = 500;
+/** A node whose date is further ahead of the cluster's is refused as a member. Dates of members are within it: versions that are twice as far ahead are not followed. */
+export const CLOCK_AHEAD_MAX_MS = 300_000;
+export const VERSION_AHEAD_MAX_MS = 2 * CLOCK_AHEAD_MAX_MS;
 /** First pause after a master was not reached; the pause doubles up to the heartbeat interval. */
 export const DISCOVERY_RETRY_MIN_MS = 50;
 /** Shortest time between two log records saying that no master is reachable. */

@@ -19,7 +19,8 @@ import { MasterLink } from './masters/master-link.js';
 import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
 import { countChanges, hasLeft, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
 import { type MasterView, mergeMembers } from './masters/merge.js';
-import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './messages/cluster-settings.js';
+import { RefusalLog } from './masters/refusal-log.js';
+import { type ClusterSettings, type Refusal, refusalError } from './messages/cluster-settings.js';
 import { timingOf } from './timing.js';
 
 /** Callbacks, settings and times of a {@link DiscoveryClient}. */
@@ -90,8 +91,7 @@ export class DiscoveryClient {
   #endStart: ((error?: ConfigError) => void) | undefined;
   #cancelStart: (() => void) | undefined;
   #waitsForOthers = false;
-  /** Time of the last log record about each master that refuses this node. */
-  readonly #saidRefusedMs = new Map<string, number>();
+  readonly #refusals: RefusalLog;
   #saidUnreachableMs: number | undefined;
   /** Whether the master of this host has failed to answer before any other had answered. */
   #ownHasFailed = false;
@@ -108,10 +108,13 @@ export class DiscoveryClient {
   constructor(addr: string | readonly Endpoint[], nodeInfo: NodeInfo, options: DiscoveryClientOptions) {
     this.#self = nodeInfo;
     this.#options = options;
+    this.#refusals = new RefusalLog(nodeInfo.nodeId, options.env);
     this.#env = options.env;
     this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
     this.#env.metrics.setGaugeProvider('meshcache_discovery_reachable', () => Number(this.isReachable));
+    const { clock } = options;
+    this.#env.metrics.setGaugeProvider('meshcache_clock_offset_seconds', () => (clock?.offsetMs ?? 0) / 1000);
     const listed = isEndpoints(addr) ? addr : parseMasters(addr);
     this.#rule = { listed, maxMasters: options.maxMasters ?? listed.length };
     this.#masters = listed;
@@ -211,6 +214,9 @@ export class DiscoveryClient {
       self: () => this.#self,
       settings: this.#options.settings,
       clock: this.#options.clock,
+      membersCount: () => (this.isReachable ? this.#members.size : 1),
+      // The own master may tell the own date, which says nothing where there is another one.
+      tellsDate: (id) => this.#options.isOwnMaster?.(id) !== true || !this.#others().some(({ hasView }) => hasView),
       rpc: this.#rpc,
       codec: this.#codec,
       env: this.#env,
@@ -259,8 +265,7 @@ export class DiscoveryClient {
   /** Handles a master that did not restart and does not know this node. Returns true if other nodes may have dropped announcements. */
   #unknown(link: MasterLink, ttlMs: number): boolean {
     if (this.#stopping !== undefined) return false;
-    const { isOwnMaster = () => false } = this.#options;
-    const others = [...this.#links.values()].filter((link) => !isOwnMaster(link.masterId));
+    const others = this.#others();
     const heardMs = Math.max(this.#renewedMs, ...others.map((link) => link.heardMs));
     // This incarnation has announced everything later than that.
     if (link.heardMs < this.#renewedMs) return false;
@@ -276,6 +281,12 @@ export class DiscoveryClient {
     });
     this.#options.onMembers?.(this.#members, [renewed.nodeId], []);
     return false;
+  }
+
+  /** The links to masters that do not run in this process. */
+  #others(): MasterLink[] {
+    const { isOwnMaster = () => false } = this.#options;
+    return [...this.#links.values()].filter((link) => !isOwnMaster(link.masterId));
   }
 
   #changed(): void {
@@ -330,8 +341,7 @@ export class DiscoveryClient {
   /** Ends `start` when it has its answer. This process's own master knows no members at first; another one may know a cluster, or refuse this node. */
   #endStartIfJoined(): void {
     if (this.#endStart === undefined || !this.isReachable) return;
-    const { isOwnMaster = () => false } = this.#options;
-    const others = [...this.#links.values()].filter((link) => !isOwnMaster(link.masterId));
+    const others = this.#others();
     if (others.some(({ view }) => view !== undefined) || others.every(({ hasOutcome }) => hasOutcome)) this.#endStart();
     else if (!this.#waitsForOthers) {
       this.#waitsForOthers = true;
@@ -411,20 +421,7 @@ export class DiscoveryClient {
       return;
     }
     if (this.#stopping !== undefined) return;
-    const nowMs = this.#env.clock.nowMs();
-    const saidMs = this.#saidRefusedMs.get(master) ?? Number.NEGATIVE_INFINITY;
-    if (nowMs - saidMs < DISCOVERY_LOG_INTERVAL_MS) return;
-    this.#saidRefusedMs.set(master, nowMs);
-    this.#env.log.log(
-      'error',
-      'a discovery master refuses this node: all nodes of a cluster, or of a namespace, must share these settings',
-      {
-        node_id: this.#self.nodeId,
-        master,
-        master_node_id: refusal.nodeId,
-        reason: describeDifferences(refusal.differences, false),
-      },
-    );
+    this.#refusals.log(master, refusal);
   }
 
   #replaced(isReplaced: boolean): void {

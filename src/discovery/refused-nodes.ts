@@ -3,7 +3,7 @@ import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_REFUSED_KEPT_MS, DISCOVERY_REFUSED_MAX_COUNT } from '../base/limits.js';
 import type { NodeInfo } from '../types.js';
-import { describeDifferences, type SettingDifference } from './messages/cluster-settings.js';
+import { describeDifferences, ruleOf, type SettingDifference } from './messages/cluster-settings.js';
 
 /** A node that a master refuses. */
 export interface RefusedNode {
@@ -35,7 +35,7 @@ export class RefusedNodes {
     const isSilent = known !== undefined && nowMs - known.loggedMs < DISCOVERY_LOG_INTERVAL_MS;
     const address = formatEndpoint({ host: info.controlHost, port: info.controlPort });
     if (!isSilent) {
-      this.#env.log.log('error', 'node refused: all nodes of a cluster, or of a namespace, must share these settings', {
+      this.#env.log.log('error', `node refused: ${ruleOf(differences)}`, {
         node_id: nodeId,
         address,
         reason: describeDifferences(differences, true),
@@ -54,7 +54,7 @@ export class RefusedNodes {
     }
   }
 
-  /** Forgets a node that has the same settings now. */
+  /** Forgets a node that is accepted now. */
   accept(nodeId: string): void {
     this.#entries.delete(nodeId);
   }

@@ -8,6 +8,7 @@ import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
 import { ChangeGap } from './change-gap.js';
+import { ClockCheck } from './clock-check.js';
 import { type MemberStatus, MemberTable } from './members/member-table.js';
 import { asMap, decodeNode } from './members/node-record.js';
 import {
@@ -93,6 +94,7 @@ export class DiscoveryServer {
   readonly #codec = new MessageCodec();
   readonly #owner: MasterOwner | undefined;
   readonly #clock: SharedClock | undefined;
+  readonly #clocks: ClockCheck | undefined;
   readonly #refused: RefusedNodes;
   #table: MemberTable;
   #masterId: string;
@@ -112,6 +114,10 @@ export class DiscoveryServer {
     this.#memberTtlMs = memberTtlMs;
     this.#owner = options.owner;
     this.#clock = options.clock;
+    const { clock, owner, env } = options;
+    if (clock !== undefined && owner !== undefined) {
+      this.#clocks = new ClockCheck({ own: clock, ownerId: owner.nodeId, clock: env.clock, table: () => this.#table });
+    }
     this.#refused = new RefusedNodes(this.#env);
     this.#table = new MemberTable(this.#memberTtlMs);
     this.#masterId = this.#newId();
@@ -158,7 +164,6 @@ export class DiscoveryServer {
 
   #register(params: unknown): unknown {
     const fields = asMap(params);
-    this.#clock?.see(clockOf(fields));
     const info = decodeNode(fields.node);
     const settings = decodeSettings(fields.settings);
     if (this.#owner !== undefined) {
@@ -170,8 +175,11 @@ export class DiscoveryServer {
       const [theirs, ours] = [info, other].map(({ fingerprint }) => fingerprint?.value ?? '') as [string, string];
       return this.#refuse(info, other.nodeId, [{ key: FINGERPRINT_KEY, theirs, ours }]);
     }
+    const date = this.#clocks?.differenceOf(fields);
+    if (date !== undefined) return this.#refuseClock(info, date);
     this.#refused.accept(info.nodeId);
-    const status = this.#table.register(info, this.#env.clock.nowMs());
+    this.#clock?.see(clockOf(fields));
+    const status = this.#table.register(info, this.#env.clock.nowMs(), this.#clocks?.dateAheadMs(fields));
     if (status === 'full') {
       const text = `the cluster has ${MEMBERS_MAX_COUNT} members, no more are allowed`;
       throw new MeshCacheError('ERR_OVERLOADED', text, { retryable: true });
@@ -182,12 +190,16 @@ export class DiscoveryServer {
 
   #heartbeat(params: unknown, context: RpcContext): unknown {
     const fields = asMap(params);
-    this.#clock?.see(clockOf(fields));
     const { nodeId, incarnation } = decodeIdentity(fields);
+    const member = this.#table.member(nodeId);
+    const date = member?.incarnation === incarnation ? this.#clocks?.differenceOf(fields) : undefined;
+    if (member !== undefined && date !== undefined) return this.#refuseClock(member, date);
+    this.#clock?.see(clockOf(fields));
     const { form } = nothingKnown(fields);
     const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true, form };
     const waitMs = Math.min(wholeField(fields, 'wait_ms'), this.#heartbeatIntervalMs);
-    const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs());
+    const dateAheadMs = this.#clocks?.dateAheadMs(fields);
+    const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs(), dateAheadMs);
     if (status !== 'ok') return this.#answer(status, undefined);
     if (fields.master_id !== this.#masterId) return this.#answer('ok', nothingKnown(fields));
     if (known.version !== this.#spread.version || waitMs === 0) return this.#answer('ok', known);
@@ -224,6 +236,13 @@ export class DiscoveryServer {
     };
   }
 
+  /** Refuses a node whose date is too far ahead, also one that is a member. */
+  #refuseClock(info: NodeInfo, difference: SettingDifference): object {
+    this.#table.refuse(info.nodeId);
+    this.#changed();
+    return this.#refuse(info, this.#owner?.nodeId ?? info.nodeId, [difference]);
+  }
+
   #leave(params: unknown): unknown {
     const { nodeId, incarnation } = decodeIdentity(asMap(params));
     this.#table.leave(nodeId, incarnation);
@@ -239,6 +258,7 @@ export class DiscoveryServer {
       version: this.#spread.version,
       age_ms: this.#ageMs(),
       ...clockFields(this.#clock),
+      ...this.#clocks?.fields(),
       roster: known === undefined ? null : this.#newsFor(known),
     };
   }

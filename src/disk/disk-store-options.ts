@@ -11,6 +11,8 @@ export interface DiskStoreOptions {
   readonly env: Environment;
   /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
   readonly present?: (() => number) | undefined;
+  /** Whether a page's version or expiry is further ahead than any right clock can have made it: such a page is not written, nor found. Default: none is. */
+  readonly isAhead?: ((version: number, expires: number) => boolean) | undefined;
   /** Eviction policy; default: `lru`. */
   readonly policy?: EvictionPolicy;
   /** @internal Default: all pages are of one tenant. */

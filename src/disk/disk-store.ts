@@ -41,7 +41,6 @@ export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
  *
  * A page can be read as soon as it is put: from memory while it waits to be written, then from disk. The journal records the removal of a
  * page before its place is given to another one, and every read verifies the checksum: a stale or damaged page is a miss and is dropped.
- *
  * Accounting: every readable page of the index is in the journal, or will be after the next flush.
  */
 export class DiskStore {
@@ -111,6 +110,7 @@ export class DiskStore {
       env,
       queueMaxBytes: options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES,
       present: options.present,
+      isAhead: options.isAhead,
       onEvict,
       readsEnded: (key) => readers.ended(key),
     });
@@ -343,6 +343,7 @@ export class DiskStore {
    */
   renew(key: string, { length, checksum, version, kind, expires, takenFor = 0 }: RenewedPage): void {
     this.#checkOpen();
+    if (this.#writer.isAhead({ version, expires })) return void this.#remove(key);
     const set: PageOrigin = { version, kind, isCopy: takenFor !== 0, expires, takenFor };
     const waiting = this.#queue.get(key);
     if (waiting?.page.length === length && waiting.checksum === checksum) {

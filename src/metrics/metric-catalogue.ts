@@ -176,6 +176,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
       'address',
     series: each('change', ['joined', 'left', 'lost', 'changed']),
   },
+  meshcache_ahead_pages_refused_total: {
+    help: 'Pages whose version is so far ahead that a wrong clock has given it out, and that this directory shard has refused',
+    series: ALONE,
+  },
   meshcache_discovery_failures_total: {
     help: 'Attempts to reach a discovery master that failed',
     series: ALONE,
@@ -270,6 +274,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_discovery_reachable: '1 while a discovery master answers, else 0',
   meshcache_discovery_source_answers:
     '1 while the source of discovery addresses answers, else 0; 1 with a list of addresses',
+  meshcache_clock_offset_seconds:
+    'Seconds that the clock of this machine is ahead of the median of the members, as its discovery master knows them; negative: behind',
   meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
 
   meshcache_clients: 'Processes that are attached to this node',

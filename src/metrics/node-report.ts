@@ -277,6 +277,8 @@ export interface NodeReport extends MetricsReport {
   readonly discovery?: DiscoveryReport;
   /** Live nodes that this one knows, itself included. */
   readonly members: number;
+  /** Seconds that the clock of its machine is ahead of the median of the members; negative: behind. Absent from nodes that do not know it. */
+  readonly clock_offset_s?: number;
   readonly health: HealthReport;
   readonly directory: { readonly keys: number };
   readonly pool: {

@@ -107,6 +107,7 @@ const REPORT: Shape = {
   vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
   masters: isListOf(isText),
   unreachable: isListOf(isText),
+  clock_offset_s: isNumber,
   discovery: isMapWith({ source: isText, found: isNumber, answered_ago_s: isAmount, trouble: isText }),
   control_endpoint: isText,
   data_endpoint: isText,

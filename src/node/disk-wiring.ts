@@ -21,7 +21,7 @@ export interface OpenDiskOptions {
   /** Called with the keys of pages that the disk has dropped for want of room. */
   readonly onEvict: (keys: string[]) => void;
   /** The cluster's hybrid clock, by which pages expire. */
-  readonly versions: Pick<HybridClock, 'now'>;
+  readonly versions: Pick<HybridClock, 'now' | 'isAhead'>;
   readonly env: Environment;
 }
 
@@ -38,6 +38,7 @@ export async function openDisk(
     nodeId,
     env,
     present: () => versions.now(),
+    isAhead: (version, expires) => versions.isAhead(version, expires),
     policy: config.evictionPolicy,
     tenants,
     queueMaxBytes: Math.min(DISK_QUEUE_MAX_BYTES, Math.floor(config.globalSegmentSize * DISK_QUEUE_POOL_FRACTION)),

@@ -1,11 +1,18 @@
 import test from 'ava';
-import { CLOCKS_APART, HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import {
+  CLOCKS_APART,
+  HybridClock,
+  isVersion,
+  VERSION_AHEAD_SLACK_MS,
+  versionAt,
+} from '../../src/base/concurrency/hybrid-clock.js';
+import { EXPIRY_MAX_MS, VERSION_AHEAD_MAX_MS } from '../../src/base/limits.js';
 
 test('hybrid clock: versions grow, whatever the wall clock does, and are newer than what was seen', (t) => {
   let wallMs = 1_700_000_000_000;
   const clock = new HybridClock({ wallMs: () => wallMs, nowMs: () => 0 });
   let latest = 0;
-  for (const jumpMs of [0, 0, 5, -10_000, 0, 3_600_000, -3_600_000, 0, 1]) {
+  for (const jumpMs of [0, 0, 5, -10_000, 0, 360_000, -360_000, 0, 1]) {
     wallMs += jumpMs;
     for (let i = 0; i < 5000; i++) {
       const version = clock.next();
@@ -94,7 +101,7 @@ test('hybrid clock: only a version of a clock that is far ahead is a jump', (t) 
   clock.see(first + CLOCKS_APART / 2);
   t.is(clock.jumpedTo, 0);
   const second = clock.next();
-  const ahead = second + 3600 * CLOCKS_APART;
+  const ahead = second + 300 * CLOCKS_APART;
   clock.see(ahead);
   t.is(clock.jumpedTo, ahead);
   t.true(clock.next() > ahead);
@@ -120,4 +127,36 @@ test('hybrid clock: after the wall clock was ahead and is right again, versions 
   t.true(later >= clock.now() - 2_048, 'not before the present');
   t.true(later - first >= 29_999 * 2_048, 'as far apart as they were in time');
   t.true(clock.msUntil(later) <= 0, 'and not after it');
+});
+
+test('hybrid clock: a version that is further ahead than the bound is not followed, and is refused', (t) => {
+  const time = { wallMs: Date.UTC(2026, 0, 1), nowMs: 1_000 };
+  const clock = new HybridClock({ wallMs: () => time.wallMs, nowMs: () => time.nowMs });
+  const first = clock.next();
+  for (const aheadMs of [VERSION_AHEAD_MAX_MS + 1_000, 86_400_000 * 210, 86_400_000 * 365 * 80]) {
+    const version = versionAt(time.wallMs + aheadMs);
+    clock.see(version);
+    t.true(clock.next() < first + 2_048, `${aheadMs}`);
+    t.is(clock.isAhead(version), aheadMs > VERSION_AHEAD_MAX_MS + VERSION_AHEAD_SLACK_MS);
+  }
+  t.true(clock.isAhead(first, versionAt(time.wallMs + 11 * 365 * 86_400_000 + VERSION_AHEAD_MAX_MS)));
+  t.false(clock.isAhead(first, clock.in(EXPIRY_MAX_MS)));
+  // A clock that is behind goes by the date of the cluster.
+  const cluster = time.wallMs + 86_400_000 * 365;
+  clock.follow(cluster);
+  t.is(clock.offsetMs, -86_400_000 * 365);
+  clock.see(versionAt(cluster));
+  t.true(clock.next() > versionAt(cluster));
+});
+
+test('hybrid clock: a date that is centuries wrong still gives versions, in order', (t) => {
+  for (const wallMs of [Date.UTC(2526, 0, 1), 8.64e15, Date.UTC(1901, 0, 1)]) {
+    const clock = new HybridClock({ wallMs: () => wallMs, nowMs: () => 0 }, 3);
+    let latest = 0;
+    for (let i = 0; i < 1000; i++) {
+      const version = clock.next();
+      t.true(isVersion(version) && version > latest && isVersion(clock.in(EXPIRY_MAX_MS)));
+      latest = version;
+    }
+  }
 });

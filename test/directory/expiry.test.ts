@@ -1,5 +1,5 @@
 import test from 'ava';
-import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
+import { ArgumentError } from '../../src/base/errors.js';
 import { LocationColumns } from '../../src/directory/messages/location-columns.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard/shard.js';
@@ -11,7 +11,7 @@ function setUp() {
   const displaced: Displaced[] = [];
   const seen: number[] = [];
   const shard = new DirectoryShard({
-    versions: { now: () => time.present, see: (version) => seen.push(version) },
+    versions: { now: () => time.present, isAhead: () => false, see: (version) => seen.push(version) },
     onDisplaced: (each) => displaced.push(each),
   });
   const put = (init: Partial<DataLocationInit>, unlessHeld = false, key = 'k') =>
@@ -29,8 +29,19 @@ test('directory expiry: a location travels with its expiry', (t) => {
   t.deepEqual([...read.expires], expiries);
   const picked = LocationColumns.concat([read.pick([2]), read.pick([1])]);
   t.deepEqual([picked.locationAt(0)?.expires, picked.locationAt(1)?.expires], [2 ** 50, 5]);
-  read.expires[1] = 1.5;
-  t.throws(() => LocationColumns.decode(read.bytes, read.nodesToWire()), { instanceOf: ProtocolError });
+  // One that cannot be read does not spoil the others.
+  for (const column of [read.expires, read.version]) {
+    for (const wrong of [1.5, -1, 2 ** 53, Number.NaN]) {
+      const before = column[1] as number;
+      column[1] = wrong;
+      const others = LocationColumns.decode(read.bytes, read.nodesToWire());
+      t.deepEqual(
+        [0, 1, 2].map((i) => others.locationAt(i)?.nodeId),
+        ['n0', undefined, 'n2'],
+      );
+      column[1] = before;
+    }
+  }
   t.throws(() => columnsOf(locationOf({ expires: -1 })), { instanceOf: ArgumentError });
 });
 
@@ -98,4 +109,30 @@ test('directory expiry: a computed page is held only where it does not expire ea
     put({ ...computed, nodeId: 'a', version: 1, expires: there });
     t.is(put({ ...computed, nodeId: 'b', version: 2, expires: here }, true), expected, `${there} there, ${here} here`);
   }
+});
+
+test('directory: a page of a version far ahead is refused, and named; the others of its batch are taken', (t) => {
+  const ahead: string[] = [];
+  const seen: number[] = [];
+  const versions = {
+    now: () => 0,
+    see: (version: number) => seen.push(version),
+    isAhead: (version: number, expires: number) => version > 1_000 || expires > 2_000,
+  };
+  const shard = new DirectoryShard({ versions, onAhead: (nodeId) => ahead.push(nodeId) });
+  const locations = columnsOf(
+    locationOf({ ...named, nodeId: 'a', version: 5 }),
+    locationOf({ ...named, nodeId: 'b', version: 1_001 }),
+    locationOf({ ...named, nodeId: 'c', version: 6, expires: 2_001 }),
+    locationOf({ ...named, nodeId: 'd', version: 7 }),
+  );
+  t.deepEqual(
+    [...shard.put(['1', '2', '3', '4'], locations)],
+    [Taken.taken, Taken.refused, Taken.refused, Taken.taken],
+  );
+  t.deepEqual(ahead, ['b', 'c']);
+  t.is(shard.newestVersion, 7);
+  shard.removeAll(['1'], 1_001);
+  t.is(getOne(shard, '1')?.nodeId, 'a', 'nor does it delete');
+  t.is(shard.newestVersion, 7);
 });

@@ -8,6 +8,8 @@ import { join } from 'node:path';
 export const ORDER_BOUND_MS = 10_000;
 /** Statements of different nodes that are closer than this are not in order: their clocks count milliseconds. */
 const MARGIN_MS = 5;
+/** While all nodes hear of each other, their clocks agree so well, whatever their wall clocks say: a message between them may be on its way. */
+const CLOCKS_AGREE_MS = 1_000;
 const FIELDS_COUNT = 10;
 const RECORD_BYTES = FIELDS_COUNT * 8;
 /** Reads that are written at once. */
@@ -113,7 +115,7 @@ function eventOf(fields: Float64Array): OrderEvent {
 export interface OrderOptions {
   /** Times from the begin to the end of each fault, by {@link sharedMs}. */
   readonly faults?: readonly (readonly [fromMs: number, toMs: number])[];
-  /** Wall clocks were put wrong: statements of different nodes are in the order of their versions only. */
+  /** Wall clocks were put wrong: statements of nodes that may not have heard of each other's clocks are in the order of their versions. */
   readonly hasClockFaults?: boolean;
   /** No page was ever copied to another node: what its node has overwritten, deleted or cleared is gone at once, for every reader. */
   readonly hasNoCopies?: boolean;
@@ -192,8 +194,14 @@ export class OrderJudge {
 
   #isOlder(set: OrderEvent, than: OrderEvent): boolean {
     if (set.process === than.process) return set.endMs < than.beginMs;
-    if (this.#options.hasClockFaults === true) return set.highVersion < than.lowVersion;
-    return set.endMs + MARGIN_MS < than.beginMs;
+    if (!this.#areClocksHeard(than.beginMs)) return set.highVersion < than.lowVersion;
+    const marginMs = this.#options.hasClockFaults === true ? CLOCKS_AGREE_MS : MARGIN_MS;
+    return set.endMs + marginMs < than.beginMs;
+  }
+
+  /** Whether time itself is the order: wall clocks are right, or all nodes have heard of each other's clocks by then. */
+  #areClocksHeard(atMs: number): boolean {
+    return this.#options.hasClockFaults !== true || this.#calmSinceMs(atMs) + this.#boundMs <= atMs;
   }
 
   /** When the last fault before `atMs` ended. */

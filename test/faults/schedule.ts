@@ -43,7 +43,7 @@ export const KINDS = {
   /** Something else takes all that is left of the disk. */
   diskfull: { group: 'disk', weight: 3, durationMs: [1_000, 6_000], needs: 'disk' },
   /** The wall clock jumps so many milliseconds, back or forth, and stays so. */
-  clock: { group: 'clock', weight: 1, durationMs: [0, 0], amount: [500, 86_400_000] },
+  clock: { group: 'clock', weight: 1, durationMs: [0, 0], amount: [500, 60_000] },
 } as const satisfies Record<string, Kind>;
 
 export type FaultKind = keyof typeof KINDS;

@@ -21,6 +21,7 @@ import { simulated, type TestWorld } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
 
 const OTHER = '10.0.0.8';
+const MINUTES_MS = 240_000;
 const HOUR_MS = 3_600_000;
 /** The contents of pages that are set anew begin with this one. */
 const NEWEST = 500;
@@ -43,7 +44,7 @@ for (const how of ['deleted', 'set'] as const) {
     const shared = { directory_replicas: 1 };
     const config = { ...DISK, ...shared };
     const stores = await startNodes(world, 3, shared);
-    const ahead = await setAhead(world, stores, { aheadMs: HOUR_MS, config });
+    const ahead = await setAhead(world, stores, { aheadMs: MINUTES_MS, config });
     await world.sleep(1_000);
     await ahead.close();
     await areAll(world, stores);
@@ -67,7 +68,7 @@ simulated('heard clocks: nodes that have joined since set pages', async (t, worl
   const shared = { directory_replicas: 1 };
   const config = { ...DISK, ...shared };
   const stores = await startNodes(world, 2, shared);
-  const ahead = await setAhead(world, stores, { aheadMs: HOUR_MS, config });
+  const ahead = await setAhead(world, stores, { aheadMs: MINUTES_MS, config });
   await ahead.close();
   await areAll(world, stores);
   for (let i = 0; i < 12; i++) stores.push(await startNode(world, shared));

@@ -183,6 +183,25 @@ test.serial('objects: a page that has expired is a miss', async (t) => {
   t.deepEqual(await getPages(second, 1 - index, 2 - index), [true]);
 });
 
+for (const field of ['version', 'expires'] as const) {
+  test.serial(`objects: a page whose ${field} is of a clock far ahead is a miss, and spoils nothing`, async (t) => {
+    const s3 = await S3Server.start(t);
+    const first = await objectNode(t, s3);
+    await storePages(first, s3, 0, 2);
+    const [name = ''] = await s3.names('test/v1/pages/');
+    const object = await s3.read(name);
+    const header = decodeHeader(object) as ObjectHeader;
+    const ahead = encodeHeader({ ...header, [field]: 2 ** 53 - 2 ** 45 });
+    await s3.write(name, Buffer.concat([ahead, object.subarray(OBJECT_HEADER_BYTES)]));
+    const second = await objectNode(t, s3);
+    const index = Number(header.key.slice(-1));
+    t.deepEqual(await getPages(second, index, index + 1), [false]);
+    t.deepEqual(await getPages(second, 1 - index, 2 - index), [true]);
+    t.true(await second.store.set('other', content(9, PAGE), { expiresInMs: 60_000 }));
+    t.deepEqual(Buffer.from((await second.store.get('other')) as Uint8Array), Buffer.from(content(9, PAGE)));
+  });
+}
+
 test.serial('objects: a store that is silent costs one deadline, and is used again when it answers', async (t) => {
   const s3 = await S3Server.start(t);
   const first = await objectNode(t, s3);

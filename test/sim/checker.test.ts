@@ -190,6 +190,15 @@ test('read order: with clocks that are wrong, versions say what is older', (t) =
   }
 });
 
+test('read order: also with clocks that are wrong, time decides where all have heard of each other', (t) => {
+  const history = new History({ hasClockFaults: true });
+  history.faults.begin(0)(1);
+  const first = history.call('named', 1, [20_010, 20_020], { skew: 1_000, expiresInMs: 100_000 });
+  t.is(history.read(first, 2, 121_000, 20_030), 'expired', 'the reader is behind');
+  history.call('named', 2, [21_030, 21_040], { skew: -5_000 });
+  t.is(history.read(first, 3, 90_000, 20_030), 'calm');
+});
+
 test('read order: what is read has been set', (t) => {
   const history = new History();
   const late = history.call('named', 1, [100, 110]);

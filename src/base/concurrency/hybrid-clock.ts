@@ -1,4 +1,5 @@
 import type { Clock } from '../environment/clock.js';
+import { EXPIRY_MAX_MS, VERSION_AHEAD_MAX_MS } from '../limits.js';
 
 /** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;
@@ -11,12 +12,20 @@ const OWN_STEP = 32;
 export const CLOCKS_APART = 1000 * VERSIONS_PER_MS;
 /** The largest version that is accepted: far beyond honest clocks, and far enough below 2^53 that later versions are exact numbers. */
 const VERSION_MAX = 2 ** 53 - 2 ** 45;
+/** A version that is further ahead by so much more is refused: dates differ a little, and no node is to refuse what another one follows. */
+export const VERSION_AHEAD_SLACK_MS = 60_000;
+/** The dates from which versions are taken: later ones are as wrong, and leave room for versions that follow. */
+const WALL_MIN_MS = 1;
+const WALL_MAX_MS = (VERSION_MAX - 2 ** 44) / VERSIONS_PER_MS;
 
 /**
  * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the present (see {@link now}) in milliseconds
  * times 2^11, plus a number of the node's own below 2^10. When that is not later than the latest version that this node has given out or seen, it is
  * the first later version with the same remainder modulo OWN_STEP as the node's own number. So whatever a node sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks
  * in step, versions of different nodes are in the order of real time. Nodes may give out the same version, but seldom. Whole numbers, exact until the year 2109.
+ *
+ * One wrong clock must not move all others: a version that is further ahead than VERSION_AHEAD_MAX_MS is not followed (see {@link isAhead}). Ahead of the wall
+ * clock, or of the date of the cluster if that is later and known, so that a node whose date is behind follows the others.
  */
 export class HybridClock {
   readonly #clock: Pick<Clock, 'wallMs' | 'nowMs'>;
@@ -26,6 +35,8 @@ export class HybridClock {
   /** The present at a reading of the monotonic clock, from which on it goes forward as that clock does. */
   #anchor: number;
   #anchorMs: number;
+  /** The date of the cluster, as what it is ahead of the monotonic clock; undefined: not known. */
+  #clusterAheadMs: number | undefined;
 
   /** `nodeNumber` is a whole number, different on each node, so that two nodes seldom give out the same version. */
   constructor(clock: Pick<Clock, 'wallMs' | 'nowMs'>, nodeNumber = 0) {
@@ -47,10 +58,34 @@ export class HybridClock {
 
   /** Takes note of a version that another node has given out: later ones of this node are greater, and its present is not before it. */
   see(version: number): void {
-    if (version <= this.#latest || !isVersion(version)) return;
+    if (version <= this.#latest || !isVersion(version) || version > this.#limit()) return;
     if (version > this.now() + CLOCKS_APART) this.#jumpedTo = version;
     this.#latest = version;
     this.now();
+  }
+
+  /**
+   * Whether a version is so far ahead, or an expiry so much further, that a wrong clock has given it out: what has it is refused. Versions that a node
+   * follows are not ahead for another one whose date is a little behind.
+   */
+  isAhead(version: number, expires = 0): boolean {
+    const limit = refusedAfter(this.#dateMs());
+    return version > limit || expires > limit + EXPIRY_MAX_MS * VERSIONS_PER_MS;
+  }
+
+  /** The wall clock, in milliseconds since 1970. */
+  wallMs(): number {
+    return this.#clock.wallMs();
+  }
+
+  /** Takes note of the date of the cluster, which goes on at the pace of the monotonic clock. */
+  follow(clusterMs: number): void {
+    this.#clusterAheadMs = clusterMs - this.#clock.nowMs();
+  }
+
+  /** Milliseconds that the wall clock is ahead of the date of the cluster; 0 while that is not known. */
+  get offsetMs(): number {
+    return this.#clusterAheadMs === undefined ? 0 : this.#clock.wallMs() - this.#clusterMs();
   }
 
   /** The latest version seen that was far ahead of this clock's present then: those that this node gave out before are older than it. 0: there was none. */
@@ -83,14 +118,49 @@ export class HybridClock {
   }
 
   #wallVersion(): number {
-    return Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS;
+    return versionAt(this.#clock.wallMs());
   }
+
+  /** The date that this node goes by when it judges versions. */
+  #dateMs(): number {
+    return Math.max(this.#clock.wallMs(), this.#clusterMs());
+  }
+
+  #clusterMs(): number {
+    return this.#clock.nowMs() + (this.#clusterAheadMs ?? Number.NEGATIVE_INFINITY);
+  }
+
+  /** The latest version that this node follows. */
+  #limit(): number {
+    return versionAt(this.#dateMs() + VERSION_AHEAD_MAX_MS);
+  }
+}
+
+/** The first version of a date, in milliseconds since 1970. */
+export function versionAt(wallMs: number): number {
+  return Math.floor(Math.min(WALL_MAX_MS, Math.max(WALL_MIN_MS, wallMs))) * VERSIONS_PER_MS;
+}
+
+/** The latest version that is not refused at a date, in milliseconds since 1970. */
+export function refusedAfter(dateMs: number): number {
+  return versionAt(dateMs + VERSION_AHEAD_MAX_MS + VERSION_AHEAD_SLACK_MS);
+}
+
+/** The date of a version, in milliseconds since 1970. */
+export function dateOf(version: number): number {
+  return version / VERSIONS_PER_MS;
 }
 
 /** What nodes tell each other of their clocks, so that those whose present is behind follow. */
 export interface SharedClock {
   /** The present as a version, not before any version given out or seen. */
   now(): number;
+  /** The wall clock, in milliseconds since 1970. */
+  wallMs(): number;
+  /** Takes note of the date of the cluster. */
+  follow(clusterMs: number): void;
+  /** Milliseconds that the wall clock is ahead of the date of the cluster; 0 while that is not known. */
+  readonly offsetMs: number;
   /** Takes note of another node's version. */
   see(version: number): void;
 }

@@ -1,6 +1,6 @@
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { CLOCK_AHEAD_MAX_MS } from '../../base/limits.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from '../../base/settings/discovery-address.js';
-import type { NodeInfo } from '../../types.js';
 import { type Configuration, securityOf } from '../settings/configuration.js';
 import { ClusterQuery, NoMasterFailure } from '../status/cluster-query.js';
 import { checkSilentDiscovery, unauthenticatedAtDiscovery } from './configuration.js';
@@ -10,9 +10,7 @@ import type { Check, Finding } from './finding.js';
 /** Addresses of a source that are tried. */
 const TRIED_MAX_COUNT = 3;
 /** Difference between the clocks of two machines above which NTP cannot be at work. */
-const CLOCK_DIFFERENCE_MAX_S = 30;
-/** Members that are asked for their clocks, until one answers. */
-const CLOCKS_MAX_COUNT = 3;
+const CLOCK_DIFFERENCE_MAX_S = 1;
 
 /** Checks of the discovery addresses of a configuration, or of the source that names them; none without a valid address. */
 export function discoveryChecks(configuration: Configuration): [string, Check][] {
@@ -39,7 +37,7 @@ async function checkDiscovery(endpoint: Endpoint, configuration: Configuration):
   try {
     const members = await query.members([endpoint]);
     const detail = `${formatEndpoint(endpoint)} answers and knows ${members.length} nodes`;
-    return [{ subject: 'discovery', state: 'ok', detail }, ...(await checkClocks(query, members))];
+    return [{ subject: 'discovery', state: 'ok', detail }, ...checkClock(query)];
   } catch (error) {
     if (!(error instanceof NoMasterFailure)) throw error;
     const reason = error.reasons.join('; ');
@@ -49,17 +47,13 @@ async function checkDiscovery(endpoint: Endpoint, configuration: Configuration):
   }
 }
 
-/** Compares the clock of one member with this machine's. */
-async function checkClocks(query: ClusterQuery, members: readonly NodeInfo[]): Promise<Finding[]> {
-  for (const member of members.slice(0, CLOCKS_MAX_COUNT)) {
-    const status = await query.status(member);
-    if ('error' in status || status.incarnation === undefined || status.uptime_s === undefined) continue;
-    const aheadS = (status.incarnation + 1000 * status.uptime_s - Date.now()) / 1000;
-    if (Math.abs(aheadS) <= CLOCK_DIFFERENCE_MAX_S) return [];
-    const detail = `the clock of ${status.node_id} is ${Math.abs(aheadS).toFixed(0)} s ${aheadS > 0 ? 'ahead of' : 'behind'} this machine's`;
-    const advice =
-      'set both by NTP, before a node is restarted: it is told from its former self by the time of its start';
-    return [{ subject: 'clock', state: 'warning', detail, advice }];
-  }
-  return [];
+/** Compares the clock of this machine with the date of the cluster. */
+function checkClock({ offsetMs }: ClusterQuery): Finding[] {
+  if (offsetMs === undefined || Math.abs(offsetMs) <= CLOCK_DIFFERENCE_MAX_S * 1000) return [];
+  const isRefused = offsetMs > CLOCK_AHEAD_MAX_MS;
+  const detail = `the clock of this machine is ${Math.abs(offsetMs / 1000).toFixed(0)} s ${offsetMs > 0 ? 'ahead of' : 'behind'} those of the cluster`;
+  const advice = isRefused
+    ? 'set it by NTP: a node whose clock is so far ahead is refused as a member'
+    : 'set it by NTP: pages expire by it, and a restarted node is told from its former self by the time of its start';
+  return [{ subject: 'clock', state: isRefused ? 'problem' : 'warning', detail, advice }];
 }

@@ -40,6 +40,8 @@ export class NoMasterFailure extends CommandFailure {
 
 /** Asks masters and nodes from outside of the cluster, without joining it. */
 export class ClusterQuery {
+  /** Milliseconds that the clock of this machine is ahead of the date of the cluster, by the last call of {@link members}; undefined: not known. */
+  offsetMs: number | undefined;
   readonly #codec = new MessageCodec();
   readonly #rpc: RpcClient;
 
@@ -53,10 +55,18 @@ export class ClusterQuery {
    * answers.
    */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
+    this.offsetMs = undefined;
+    let largest = 0;
     let isAuthentication = false;
     const asked = masters.map(async (master) => {
       try {
         const answer = decodeAnswer(this.#codec, await this.#rpc.call(master, DiscoveryMethod.members, {}));
+        const size = answer.roster?.members.size ?? 0;
+        // Of masters that are cut off from each other, the one with the most members knows the date.
+        if (answer.clusterMs !== undefined && size > largest) {
+          largest = size;
+          this.offsetMs = Date.now() - answer.clusterMs;
+        }
         return answer.roster ?? `${formatEndpoint(master)}: answers without a list of members`;
       } catch (error) {
         const { message } = error as Error;

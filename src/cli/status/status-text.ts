@@ -23,6 +23,8 @@ import { ZONE_COLUMNS, zoneRows } from './zones-table.js';
 /** Width of what is not printed to a terminal, or to one that does not know its width. */
 const DEFAULT_COLUMNS = 100;
 const UNKNOWN = '-';
+/** A node is said to have another clock from so many seconds on. */
+const CLOCK_OFFSET_SHOWN_S = 1;
 /** Members' columns that a narrow terminal does without, the first to go first. The others fit into 100 columns. */
 const OPTIONAL_COLUMNS = [
   'version',
@@ -255,8 +257,12 @@ function remarksOf(node: NodeRow): string[] {
   const peers = unreachable.map((id) => `cannot read the pages of ${id}`);
   const source = discovery?.trouble ? [`${discovery.source} does not answer: ${discovery.trouble}`] : [];
   const failure = node.object_store?.failure;
+  const offsetS = node.clock_offset_s ?? 0;
+  const ahead = offsetS > 0 ? 'ahead of' : 'behind';
+  const isOff = Math.abs(offsetS) >= CLOCK_OFFSET_SHOWN_S;
+  const clock = isOff ? [`clock ${Math.abs(offsetS).toFixed(1)} s ${ahead} those of the cluster: set it by NTP`] : [];
   const store = typeof failure === 'string' ? [`object store failing: ${failure} (see meshcache doctor)`] : [];
-  return [...(health?.reasons ?? []), ...peers, ...source, ...reads, ...store, ...foundAgain(node)];
+  return [...(health?.reasons ?? []), ...clock, ...peers, ...source, ...reads, ...store, ...foundAgain(node)];
 }
 
 /** A line about each source by which nodes find each other. */

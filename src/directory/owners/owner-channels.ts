@@ -4,6 +4,7 @@ import type { Endpoint } from '../../base/environment/network.js';
 import type { Keys } from '../../core/binding/key-batch.js';
 import { RpcClient } from '../../rpc/client.js';
 import type { LocationColumns } from '../messages/location-columns.js';
+import { Taken } from '../messages/taken.js';
 import type { PutAnswer, PutWish } from '../messages/wire.js';
 import type { DirectoryShard } from '../shard/shard.js';
 import { OwnShard } from './own-shard.js';
@@ -52,10 +53,18 @@ export class OwnerChannels {
     return this.#channels.get(ownerId) ?? this.#add(ownerId);
   }
 
-  /** Puts locations, see {@link DirectoryOwner}, and observes the versions that the owner knows of. */
+  /**
+   * Puts locations, see {@link DirectoryOwner}, and observes the versions that the owner knows of. A page of a version that is too far ahead is `outdated`,
+   * whatever the owner says, whose own clock may be behind.
+   */
   async put(ownerId: string, keys: Keys, columns: LocationColumns, wish: PutWish): Promise<PutAnswer | undefined> {
     const answer = await this.to(ownerId).put(keys, columns, wish);
-    if (answer !== undefined) this.#options.versions.see(answer.newestVersion);
+    if (answer === undefined) return undefined;
+    const { versions } = this.#options;
+    versions.see(answer.newestVersion);
+    for (let i = 0; i < columns.count; i++) {
+      if (versions.isAhead(columns.version[i] as number, columns.expires[i])) answer.taken[i] = Taken.outdated;
+    }
     return answer;
   }
 

@@ -17,10 +17,20 @@ interface Preferred extends Wishes {
   readonly distances: Distances;
 }
 
+/** The hybrid clock, as a shard uses it. */
+export interface ShardClock {
+  /** The present, as a version. */
+  now(): number;
+  /** Whether a version or an expiry is so far ahead that a wrong clock has given it out. */
+  isAhead(version: number, expires: number): boolean;
+  /** Takes note of a version: what this node sets or deletes from then on is newer, and the present is not before it. */
+  see(version: number): void;
+}
+
 /** The part of a shard's options that concerns the choice of locations. */
 export interface LocationChoiceOptions {
   /** The clock by which locations expire; default: none expires. */
-  readonly versions?: { now(): number };
+  readonly versions?: ShardClock;
   /** How far nodes are from an asking one, which gets the nearest location. Default: all are equally far. */
   readonly distancesFrom?: (asker: string) => Distances;
 }

@@ -31,19 +31,14 @@ export interface DirectoryShardOptions extends LocationChoiceOptions, VoidVersio
   readonly onDisplaced?: (displaced: Displaced) => void;
   /** Called with a computed key that two nodes have announced with different lengths. */
   readonly onLengthConflict?: (key: string) => void;
+  /** Called with a node that has stated a page of a version that is too far ahead. */
+  readonly onAhead?: (nodeId: string) => void;
   /** Called for each call about pages of a node that was away: it asks nodes that do not own them, too. */
   readonly onFormer?: () => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
   readonly maxKeys?: number;
-  /** The clock by which locations expire; default: none expires. */
-  readonly versions?: {
-    /** The present, as a version. */
-    now(): number;
-    /** Takes note of a version: what this node sets or deletes from then on is newer, and the present is not before it. */
-    see(version: number): void;
-  };
 }
 
 /** The number of entries that a shard holds, and has refused since its start. */
@@ -74,6 +69,7 @@ export class DirectoryShard {
   readonly #onDisplaced: (displaced: Displaced) => void;
   readonly #onLengthConflict: (key: string) => void;
   readonly #onFormer: () => void;
+  readonly #onAhead: (nodeId: string) => void;
   readonly #maxKeys: number;
   readonly #lists = new LocationLists();
   readonly #versions: DirectoryShardOptions['versions'];
@@ -95,6 +91,7 @@ export class DirectoryShard {
     this.#onDisplaced = options.onDisplaced ?? (() => {});
     this.#onLengthConflict = options.onLengthConflict ?? (() => {});
     this.#onFormer = options.onFormer ?? (() => {});
+    this.#onAhead = options.onAhead ?? (() => {});
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
     this.#versions = options.versions;
@@ -120,7 +117,7 @@ export class DirectoryShard {
 
   /**
    * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings of their own, not slices of larger
-   * ones. With `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`. With `formerStart`, what may have
+   * ones. A page of a version that is too far ahead is `refused`: whether its clock or that of this node is wrong, its node knows better. With `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`. With `formerStart`, what may have
    * become void since that start was lost is `outdated`.
    */
   put(keys: readonly string[], locations: LocationColumns, { unlessHeld, formerStart }: PutWish = {}): Uint8Array {
@@ -185,6 +182,7 @@ export class DirectoryShard {
 
   /** Drops every location that is older than `version`, and accepts none that is. */
   removeAll(keys: readonly string[], version: number): void {
+    if (this.#versions?.isAhead(version, 0)) return;
     this.#newestVersion = Math.max(this.#newestVersion, version);
     for (const key of keys) {
       this.#lists.unlinkWhere(key, (record, slot) => {
@@ -328,6 +326,10 @@ export class DirectoryShard {
     { record, unlessHeld = false, formerStart }: PutWish & { readonly record: number },
   ): number {
     const version = locations.version[i] as number;
+    if (this.#versions?.isAhead(version, locations.expires[i] as number)) {
+      this.#onAhead(this.#lists.recordAt(record).nodeId);
+      return Taken.refused;
+    }
     if (version > 0) {
       this.#newestVersion = Math.max(this.#newestVersion, version);
       const isCopy = ((locations.flags[i] as number) & COPY) !== 0;

@@ -28,11 +28,15 @@ export interface MasterLinkOptions {
   readonly settings?: ClusterSettings | undefined;
   /** The clock of this node; undefined: none is told of. */
   readonly clock?: SharedClock | undefined;
+  /** Whether the date that the master with that id tells is that of the cluster for this node; default: always. */
+  tellsDate?(masterId: string): boolean;
   readonly rpc: RpcClient;
   readonly codec: MessageCodec;
   readonly env: Environment;
   readonly heartbeatIntervalMs: number;
   readonly memberTtlMs: number;
+  /** The members that this node knows while a master answers, itself included; default: itself. */
+  membersCount?(): number;
   /** Called when `view` has changed or is gone. */
   onChange(): void;
   /** The known record of a node, so that an equal record is not stored twice. */
@@ -183,11 +187,7 @@ export class MasterLink {
     );
     this.#hasOutcome = true;
     this.#refusal = answer.refusal;
-    if (answer.refusal !== undefined) {
-      if (!this.#abort.aborted) this.#options.onRefused?.(answer.refusal);
-      await this.#pause(heartbeatIntervalMs);
-      return;
-    }
+    if (answer.refusal !== undefined) return this.#refusedFor(answer.refusal);
     // An answer about an earlier incarnation of this node says nothing about the present one.
     const isOfNow = info.incarnation === self().incarnation;
     if (answer.status !== 'ok' || answer.roster === undefined) {
@@ -229,11 +229,19 @@ export class MasterLink {
       return;
     }
     this.#isRegistered = false;
+    this.#refusal = answer.refusal;
     const isAboutNow = identity.incarnation === this.#identity().incarnation;
     if (answer.status === 'unknown' && isAboutNow && answer.ageMs >= this.#options.memberTtlMs) {
       this.#isForgotten = this.#options.onUnknown();
     }
     this.#options.onChange();
+    if (answer.refusal !== undefined) await this.#refusedFor(answer.refusal);
+  }
+
+  /** Waits before the master is asked again that has refused this node. */
+  async #refusedFor(refusal: Refusal): Promise<void> {
+    if (!this.#abort.aborted) this.#options.onRefused?.(refusal);
+    await this.#pause(this.#options.heartbeatIntervalMs);
   }
 
   async #call(method: string, params: object, waitMs: number): Promise<MasterAnswer> {
@@ -241,7 +249,7 @@ export class MasterLink {
     const value = await rpc.call(
       endpoint,
       method,
-      { ...params, ...clockFields(clock) },
+      { ...params, ...clockFields(clock), members: this.#options.membersCount?.() ?? 1 },
       {
         timeoutMs: waitMs + RPC_CALL_TIMEOUT_MS,
         signal: this.#abort,
@@ -250,7 +258,11 @@ export class MasterLink {
       },
     );
     const answer = decodeAnswer(codec, value);
-    clock?.see(answer.clock);
+    if (answer.clusterMs !== undefined && (this.#options.tellsDate?.(answer.masterId) ?? true)) {
+      clock?.follow(answer.clusterMs);
+    }
+    // What a master knows that refuses this node is not for this node.
+    if (answer.refusal === undefined) clock?.see(answer.clock);
     if (answer.refusal === undefined) this.#answeredMs = this.#options.env.clock.nowMs();
     return answer;
   }

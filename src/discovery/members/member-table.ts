@@ -7,6 +7,8 @@ export type MemberStatus = 'ok' | 'unknown' | 'replaced' | 'full';
 interface Member {
   readonly info: NodeInfo;
   lastSeenMs: number;
+  /** What its date is ahead of the master's monotonic clock; undefined: it has not said. */
+  dateAheadMs: number | undefined;
 }
 
 /** A start of a node that is no longer a member. */
@@ -57,11 +59,20 @@ export class MemberTable {
     return new Set(this.#changes.slice(this.#changes.length - count));
   }
 
-  register(info: NodeInfo, nowMs: number): MemberStatus {
+  /** What the dates of the members are ahead of the master's monotonic clock, but for that of one node. */
+  datesAheadMs(exceptId: string): number[] {
+    const dates: number[] = [];
+    for (const [nodeId, { dateAheadMs }] of this.#members) {
+      if (nodeId !== exceptId && dateAheadMs !== undefined) dates.push(dateAheadMs);
+    }
+    return dates;
+  }
+
+  register(info: NodeInfo, nowMs: number, dateAheadMs?: number): MemberStatus {
     const known = this.#members.get(info.nodeId);
     if (known !== undefined && known.info.incarnation > info.incarnation) return 'replaced';
     if (known === undefined && this.#members.size >= MEMBERS_MAX_COUNT) return 'full';
-    this.#members.set(info.nodeId, { info, lastSeenMs: nowMs });
+    this.#members.set(info.nodeId, { info, lastSeenMs: nowMs, dateAheadMs });
     if (known === undefined) this.#departures = this.#departures.filter(({ nodeId }) => nodeId !== info.nodeId);
     if (known === undefined || !isSameInfo(known.info, info)) this.#changed(info.nodeId);
     return 'ok';
@@ -76,12 +87,24 @@ export class MemberTable {
     return undefined;
   }
 
-  heartbeat(nodeId: string, incarnation: number, nowMs: number): MemberStatus {
+  heartbeat(nodeId: string, incarnation: number, nowMs: number, dateAheadMs?: number): MemberStatus {
     const known = this.#members.get(nodeId);
     if (known === undefined || known.info.incarnation < incarnation) return 'unknown';
     if (known.info.incarnation > incarnation) return 'replaced';
     known.lastSeenMs = nowMs;
+    known.dateAheadMs = dateAheadMs;
     return 'ok';
+  }
+
+  /** The record of a member; undefined: it is none. */
+  member(nodeId: string): NodeInfo | undefined {
+    return this.#members.get(nodeId)?.info;
+  }
+
+  /** Removes a member that the master refuses from now on. */
+  refuse(nodeId: string): void {
+    const incarnation = this.#members.get(nodeId)?.info.incarnation;
+    if (incarnation !== undefined) this.#remove({ nodeId, incarnation });
   }
 
   /** Removes a member that leaves; without effect for another incarnation than the present one. */

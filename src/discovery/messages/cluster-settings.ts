@@ -34,6 +34,8 @@ export type SettingValue = number | boolean | string;
 
 /** The key of a difference that only nodes of one namespace must not have. */
 export const FINGERPRINT_KEY = 'fingerprint';
+/** The key of a difference of dates, in milliseconds since 1970: that of a node, and that of the cluster. */
+export const CLOCK_KEY = 'clock';
 const VALUE_MAX_CHARACTERS = 128;
 
 const DIFFERENCES_MAX_COUNT = 16;
@@ -108,6 +110,12 @@ export function refusalError({ nodeId, differences }: Refusal, master: string): 
         `with ${ours} first`,
     );
   }
+  if (key === CLOCK_KEY) {
+    return new ConfigError(
+      `the clock of this machine ${describeDates(theirs, ours, 'here', `in the cluster of discovery master at ${master}, node "${nodeId}"`)}; ` +
+        'set it by NTP, and start this node again',
+    );
+  }
   const others = more.map((other) => `, ${other.key} (${other.theirs} here, ${other.ours} there)`).join('');
   return new ConfigError(
     `configuration key "${key}": got ${theirs}, but node "${nodeId}", discovery master at ${master}, has ${ours}; ` +
@@ -119,10 +127,34 @@ export function refusalError({ nodeId, differences }: Refusal, master: string): 
 /** The differences in words, such as `vnodes is 100 here and 160 there`; `isOurs`: "here" is the master's node. */
 export function describeDifferences(differences: readonly SettingDifference[], isOurs: boolean): string {
   const texts = differences.map(({ key, theirs, ours }) => {
+    if (key === CLOCK_KEY)
+      return `its clock ${describeDates(theirs, ours, 'there', 'in the cluster')}; set it by NTP, and start that node again`;
     const [here, there] = isOurs ? [ours, theirs] : [theirs, ours];
     return `${key} is ${here} here and ${there} there`;
   });
   return texts.join(', ');
+}
+
+/** The rule that differences break, for the log. */
+export function ruleOf(differences: readonly SettingDifference[]): string {
+  if (differences.some(({ key }) => key === CLOCK_KEY)) return 'its clock is too far ahead of those of the members';
+  return 'all nodes of a cluster, or of a namespace, must share these settings';
+}
+
+function describeDates(theirs: SettingValue, ours: SettingValue, here: string, there: string): string {
+  const aheadMs = Number(theirs) - Number(ours);
+  return `is ${formatSpan(aheadMs)} ahead: it is ${formatDate(theirs)} ${here}, and ${formatDate(ours)} ${there}`;
+}
+
+function formatDate(ms: SettingValue): string {
+  const date = new Date(Number(ms));
+  return Number.isNaN(date.getTime()) ? 'no date' : date.toISOString();
+}
+
+function formatSpan(ms: number): string {
+  const days = Math.floor(ms / 86_400_000);
+  if (days >= 1) return `${days} day${days === 1 ? '' : 's'}`;
+  return `${Math.round(ms / 1000)} s`;
 }
 
 function isSetting(key: string, value: unknown): value is SettingValue {

@@ -61,6 +61,8 @@ export interface MasterAnswer {
   readonly ageMs: number;
   /** The present of the master's node as a version; 0: it has not said. */
   readonly clock: number;
+  /** The date of the cluster as the master knows it, in milliseconds since 1970; undefined: it has not said, or does not know. */
+  readonly clusterMs: number | undefined;
   /** The list or its changes; undefined if the asking node has this version. */
   readonly roster: RosterNews | undefined;
   /** Present only with the status `refused`. */
@@ -136,6 +138,7 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
     version: wholeField(fields, 'version'),
     ageMs: wholeField(fields, 'age_ms'),
     clock: clockOf(fields),
+    clusterMs: dateField(fields, 'cluster_ms'),
     roster: fields.roster instanceof Uint8Array ? decodeRoster(codec, fields.roster) : undefined,
     refusal:
       status === 'refused'
@@ -144,9 +147,15 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
   };
 }
 
-/** The present of the node of a message, as fields of it. */
-export function clockFields(clock: SharedClock | undefined): { readonly clock?: number } {
-  return clock === undefined ? {} : { clock: clock.now() };
+/** The present of the node of a message, and the date by its wall clock, as fields of it. */
+export function clockFields(clock: SharedClock | undefined): { readonly clock?: number; readonly date_ms?: number } {
+  return clock === undefined ? {} : { clock: clock.now(), date_ms: clock.wallMs() };
+}
+
+/** A date in a message, in milliseconds since 1970; undefined: it has none. */
+export function dateField(fields: Readonly<Record<string, unknown>>, name: string): number | undefined {
+  const value = fields[name];
+  return Number.isSafeInteger(value) ? (value as number) : undefined;
 }
 
 /** The present of the node from which a message is, as a version; 0: it has not said, as nodes of older versions do not. */

@@ -20,6 +20,8 @@ export interface PageWriterParts {
   readonly queueMaxBytes: number;
   /** The present of the hybrid clock, by which pages expire. Default: none expires. */
   readonly present?: (() => number) | undefined;
+  /** Whether a version or an expiry is so far ahead that a wrong clock has given it out: such a page is not written. Default: none is. */
+  readonly isAhead?: ((version: number, expires: number) => boolean) | undefined;
   /** Called with the keys of pages that were evicted. */
   readonly onEvict: (keys: string[]) => void;
   /** Resolves when the present reads of this key have ended. */
@@ -61,13 +63,18 @@ export class PageWriter {
 
   /** Queues a page. Returns false if the page is skipped, which is counted. */
   add(entry: QueuedPage): boolean {
-    if (!this.hasRoomFor(entry.page.length)) {
+    if (this.isAhead(entry.origin) || !this.hasRoomFor(entry.page.length)) {
       this.skip();
       return false;
     }
     this.queue.add(entry);
     this.#pump();
     return true;
+  }
+
+  /** Whether a page is not written because of its version or expiry, which a wrong clock has given out. */
+  isAhead({ version = 0, expires = 0 }: { readonly version?: number; readonly expires?: number }): boolean {
+    return this.#parts.isAhead?.(version, expires) === true;
   }
 
   /** Whether a page of that length would be queued now. */

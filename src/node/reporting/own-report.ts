@@ -1,3 +1,4 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { formatEndpoint } from '../../base/environment/network.js';
 import type { DiscoveryClient } from '../../discovery/client.js';
@@ -18,6 +19,7 @@ export interface OwnReportParts {
   /** What the source of discovery addresses says; undefined with a list of them. */
   readonly source: SourceState | undefined;
   readonly members: ReadonlyMap<string, NodeInfo>;
+  readonly versions: Pick<HybridClock, 'offsetMs'>;
   readonly memberEvents: Pick<MemberEvents, 'departed' | 'list'>;
   /** Ids of the nodes whose pages it cannot read. */
   readonly unreachable: readonly string[];
@@ -52,6 +54,7 @@ export function ownReport(parts: OwnReportParts): Record<string, unknown> {
     ...(parts.source === undefined ? {} : { discovery: discoveryReport(parts.source) }),
     members: members.size,
     ...(parts.unreachable.length === 0 ? {} : { unreachable: parts.unreachable.slice(0, UNREACHABLE_SHOWN_MAX_COUNT) }),
+    clock_offset_s: parts.versions.offsetMs / 1000,
     directory: { keys: parts.directoryKeys },
     rss_bytes: env.host.residentBytes(),
     departed: parts.memberEvents.departed(),

@@ -261,8 +261,7 @@ export class NodeRuntime {
   /** Describes for an operator what is wrong with this node's part in the cluster. */
   troubles(): string[] {
     if (this.#parts === undefined) return ['the node has not joined the cluster'];
-    const { discovery, master } = this.#parts.membership;
-    const troubles = discoveryTroubles(discovery, master, this.config.discoveryAddr);
+    const troubles = discoveryTroubles(this.#parts.membership, this.config.discoveryAddr, this.versions);
     const isServing = this.#parts.chosen.transport.isServing();
     if (!isServing) troubles.push('the serving thread has failed: other nodes cannot read from this one');
     return troubles;
@@ -391,6 +390,7 @@ export class NodeRuntime {
       members: members.byId,
       memberEvents,
       unreachable: unreachable.ids(),
+      versions: this.versions,
       directoryKeys: directory.keys,
       env: this.#env,
     });

@@ -23,6 +23,9 @@ import { PageDrops } from './page-drops.js';
 import { ShardFilling } from './shard-filling.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
+/** Shortest time between two log records of pages that were refused. */
+const AHEAD_LOG_INTERVAL_MS = 10_000;
+
 export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
   readonly vnodes: number;
@@ -56,6 +59,7 @@ export class NodeDirectory {
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
   #members: ReadonlyMap<string, NodeInfo>;
+  #saidAheadMs = Number.NEGATIVE_INFINITY;
   #hasLengthConflict = false;
   #droppingCount = 0;
   readonly #shard: DirectoryShard;
@@ -80,7 +84,14 @@ export class NodeDirectory {
     this.versions = versions;
     this.#nodeId = nodeId;
     this.#members = new Map([[nodeId, self]]);
-    this.drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
+    this.drops = new PageDrops({
+      nodeId,
+      rpc,
+      env,
+      endpointOf,
+      isAhead: (version) => versions.isAhead(version),
+      joinMs: 2 * settleMs,
+    });
     this.#shard = new DirectoryShard({
       isLive,
       versions: this.versions,
@@ -94,6 +105,7 @@ export class NodeDirectory {
       },
       onLengthConflict: (key) => this.#lengthsDiffer(key),
       onFormer: () => this.#upkeep.pruneLater(),
+      onAhead: (holder) => this.#isAhead(holder),
     });
     this.client = new DirectoryClient(ring, endpointOf, replicas, {
       nodeId,
@@ -277,6 +289,18 @@ export class NodeDirectory {
     }
     const owed = members.map((nodeId) => this.drops.isOwedBy(nodeId, keys));
     return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
+  }
+
+  /** Counts a page that was refused, and names the node that has stated it. */
+  #isAhead(nodeId: string): void {
+    const { clock, log, metrics } = this.#env;
+    metrics.count('meshcache_ahead_pages_refused_total');
+    const nowMs = clock.nowMs();
+    if (nowMs - this.#saidAheadMs < AHEAD_LOG_INTERVAL_MS) return;
+    this.#saidAheadMs = nowMs;
+    log.log('warn', 'pages refused: their version is far ahead, as of a clock that is or was wrong', {
+      node_id: nodeId,
+    });
   }
 
   /** Logs the first conflict of lengths; a metric counts all. */

@@ -49,6 +49,8 @@ export interface PageDropsOptions {
   readonly env: Environment;
   /** The control endpoint of a node; undefined when the node is not a member. */
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
+  /** Whether a version is so far ahead that a wrong clock has given it out. Default: none is. */
+  readonly isAhead?: (version: number) => boolean;
   /** A node that is not a member is told nothing more after so long. Joining nodes announce pages before all others know of them, hence the wait. */
   readonly joinMs: number;
 }
@@ -88,6 +90,7 @@ export class PageDrops {
 
   /** Answers other nodes; `handler` also carries out the orders to this node itself. A malformed request is refused as a whole. */
   handle(server: RpcServer, handler: DropHandler, restateAll: () => void): void {
+    const { isAhead = () => false } = this.#options;
     this.#handler = handler;
     server.handle(RESTATE_METHOD, () => {
       restateAll();
@@ -96,7 +99,16 @@ export class PageDrops {
     server.handle(METHOD, async (params) => {
       const fields = asFields(params);
       const keys = readKeys(fields, true);
-      const newest = await handler(keys, readVersions(fields, keys.length), readReason(fields));
+      const voidBelow = readVersions(fields, keys.length);
+      const good = keys.flatMap((_, i) => (isAhead(voidBelow[i] as number) ? [] : i));
+      const newest = await handler(
+        good.map((i) => keys[i] as string),
+        good.map((i) => voidBelow[i] as number),
+        readReason(fields),
+      );
+      // The others are dropped by then: the node that asks is told, and asks again.
+      if (good.length < keys.length)
+        throw new ProtocolError('void_below: a version is too far ahead of the clock here');
       return { newest_version: newest };
     });
   }

@@ -8,6 +8,9 @@ export const ORDER_BOUND_MS = 10_000;
 /** Calls of different nodes that are closer together than this have no order, as wall clocks count milliseconds. */
 const MARGIN_MS = 5;
 
+/** While all nodes hear of each other, their clocks agree so well, whatever their wall clocks say: a message between them may be on its way. */
+const CLOCKS_AGREE_MS = 250;
+
 /** Rules by which a page must not have been read, with their texts. */
 const ORDER_RULES = {
   'same-node': 'a node reads nothing older than what it has set or deleted itself',
@@ -34,7 +37,7 @@ export interface PageRead extends ProcessId {
 }
 
 export interface ReadOrderOptions {
-  /** Whether wall clocks are wrong at times: then calls of different nodes are ordered by their versions. */
+  /** Whether wall clocks are wrong at times: then calls of nodes that may not have heard of each other's clocks are ordered by their versions. */
   readonly hasClockFaults: boolean;
   /** Directory owners of a key. If as many nodes end, no node may be left that knows the last set. */
   readonly replicas: number;
@@ -90,16 +93,17 @@ export class ReadOrder {
   }
 
   /**
-   * Whether a page had expired: by the clock of the reading node, which never goes back, or, when wall clocks are right, by time itself. Of a
-   * computed page the latest expiry of all that set it counts.
+   * Whether a page had expired: by the clock of the reading node, which never goes back, and by time itself, unless clocks were wrong and nodes may not
+   * have heard of each other's. Of a computed page the latest expiry of all that set it counts.
    */
   #isExpired(history: KeyHistory, set: Statement, read: PageRead): boolean {
     if (!Number.isFinite(set.expiresInMs)) return false;
     const all = set.kind === 'named' ? [set] : [...history.sets.values()].filter(({ kind }) => kind === 'computed');
     const setBefore = all.filter(({ beginMs }) => beginMs <= read.endMs);
     if (setBefore.every(({ expiredBy }) => expiredBy <= read.present)) return true;
-    if (this.#options.hasClockFaults) return false;
-    return setBefore.every(({ endMs, expiresInMs }) => endMs + expiresInMs + MARGIN_MS <= read.beginMs);
+    if (!this.#areClocksHeard(read.beginMs)) return false;
+    const lateMs = this.#options.hasClockFaults ? CLOCKS_AGREE_MS : MARGIN_MS;
+    return setBefore.every(({ endMs, expiresInMs }) => endMs + expiresInMs + lateMs <= read.beginMs);
   }
 
   #against(history: KeyHistory, set: Statement, by: Statement, read: PageRead): OrderProblem | undefined {
@@ -130,8 +134,14 @@ export class ReadOrder {
 
   #isOlder(set: Statement, than: Statement): boolean {
     if (set.process === than.process) return set.endMs < than.beginMs;
-    if (this.#options.hasClockFaults) return set.highVersion < than.lowVersion;
-    return set.endMs + MARGIN_MS < than.beginMs;
+    if (!this.#areClocksHeard(than.beginMs)) return set.highVersion < than.lowVersion;
+    const marginMs = this.#options.hasClockFaults ? CLOCKS_AGREE_MS : MARGIN_MS;
+    return set.endMs + marginMs < than.beginMs;
+  }
+
+  /** Whether time itself is the order: wall clocks are right, or all nodes have heard of each other's clocks by then. */
+  #areClocksHeard(atMs: number): boolean {
+    return !this.#options.hasClockFaults || this.#faults.calmSinceMs(atMs) + ORDER_BOUND_MS <= atMs;
   }
 }
 

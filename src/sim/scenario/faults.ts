@@ -64,8 +64,8 @@ export const FAULT_KINDS = {
   diskreadonly: { group: 'disk', weight: 1, durationMs: [500, 4_000], needs: 'disk' },
   /** `amount` bits of the disk's files flip. */
   bitrot: { group: 'disk', weight: 2, durationMs: [0, 0], amount: [1, 200], needs: 'disk' },
-  /** The wall clock jumps by `amount` milliseconds, back or forth, and stays so. */
-  clockjump: { group: 'clock', weight: 2, durationMs: [0, 0], amount: [500, 86_400_000] },
+  /** The wall clock jumps by `amount` milliseconds, back or forth, and stays so: several jumps are not so far that its node is refused. */
+  clockjump: { group: 'clock', weight: 2, durationMs: [0, 0], amount: [500, 60_000] },
   /** Both clocks are fast or slow by `amount` parts in a million. */
   clockdrift: { group: 'clock', weight: 1, durationMs: [2_000, 20_000], amount: [10, 50_000] },
   /** The wall clock stands still. */

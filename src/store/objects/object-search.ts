@@ -37,7 +37,7 @@ interface Absence {
 export interface ObjectSearchParts {
   readonly store: ObjectStore;
   readonly statements: Pick<PageAnnouncements, 'isVoid'>;
-  readonly versions: Pick<HybridClock, 'now'>;
+  readonly versions: Pick<HybridClock, 'now' | 'isAhead'>;
   readonly clock: Clock;
 }
 
@@ -87,9 +87,11 @@ export class ObjectSearch {
     return this.#damaged.has(key);
   }
 
-  /** Whether a header is that of a page of the key that has not expired. */
-  isPageOf(key: string, { kind, key: found, expires }: ObjectHeader): boolean {
-    return kind === 'page' && found === key && !isExpired(expires, this.#parts.versions.now());
+  /** Whether a header is that of a page of the key that has not expired, by a clock that was not far ahead. */
+  isPageOf(key: string, { kind, key: found, version, expires }: ObjectHeader): boolean {
+    const { versions } = this.#parts;
+    const isPage = kind === 'page' && found === key;
+    return isPage && !versions.isAhead(version, expires) && !isExpired(expires, versions.now());
   }
 
   /** Begins the checks of one call. */

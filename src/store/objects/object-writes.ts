@@ -29,7 +29,7 @@ export interface ObjectWritesParts {
   readonly writer: string;
   readonly pool: Pick<PublishedPool, 'hasBatch' | 'peekBatch' | 'readPages'>;
   readonly disk?: Pick<DiskTier, 'hasBatch' | 'peekBatch' | 'readPages'> | undefined;
-  readonly versions: Pick<HybridClock, 'now'>;
+  readonly versions: Pick<HybridClock, 'now' | 'isAhead'>;
   /** Bytes a second that are sent, on average. */
   readonly bytesPerS: number;
   readonly clock: Clock;
@@ -233,8 +233,9 @@ export class ObjectWrites {
     const { generation } = marker;
     const page = this.#originalOf(key);
     if (sending.isDropped || this.#isClosed || generation === undefined || page === undefined) return 'gone';
-    // A page that was set before the key was deleted stays deleted.
-    if (header?.kind === 'deleted' && header.key === key && page.version < header.version) return 'gone';
+    // A page that was set before the key was deleted stays deleted; a mark of a clock that was far ahead says nothing.
+    const isDeleted = header?.kind === 'deleted' && header.key === key && !this.#parts.versions.isAhead(header.version);
+    if (isDeleted && page.version < header.version) return 'gone';
     const body = await this.#copyOf(key, page);
     if (body === undefined || sending.isDropped || this.#isClosed) return 'gone';
     const { length, checksum, version, expires } = page;
@@ -255,7 +256,7 @@ export class ObjectWrites {
     if (page === undefined || page.kind !== 'computed' || page.isCopy || page.length > OBJECT_PAGE_MAX_BYTES)
       return undefined;
     const isOver = page.expires !== 0 && page.expires <= versions.now();
-    return isOver || !isStorable(key) ? undefined : page;
+    return isOver || versions.isAhead(page.version, page.expires) || !isStorable(key) ? undefined : page;
   }
 
   /** The bytes of a page; undefined: it is not there any more, or is another one. */

@@ -23,7 +23,7 @@ export interface RemoteReadsParts extends MemoryReadsParts {
   readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
   readonly promotions: Promotions;
   /** The clock by which pages expire. Default: none expires. */
-  readonly versions?: Pick<HybridClock, 'now' | 'see'>;
+  readonly versions?: Pick<HybridClock, 'now' | 'see' | 'isAhead'>;
   /** Version below which pages of the key are void, if a page of `version` is among them; else 0. Default: always 0. */
   readonly voidBelow?: (key: string, version: number) => number;
   /** Called with the node of a void location, which still has the void page. */
@@ -286,10 +286,12 @@ export class RemoteReads {
     };
   }
 
-  /** Whether a location is expired, at a present that is not before the page was set, however far this node's clock is behind. */
+  /** Whether a location is expired, or of a clock that is too far ahead, at a present that is not before the page was set, however far this node's clock is behind. */
   #isExpired({ expires, version }: LocationColumns, row: number): boolean {
     const { versions } = this.#parts;
-    if (expires[row] === 0 || versions === undefined) return false;
+    if (versions === undefined) return false;
+    if (versions.isAhead(version[row] as number, expires[row] as number)) return true;
+    if (expires[row] === 0) return false;
     versions.see(version[row] as number);
     return isExpired(expires[row] as number, versions.now());
   }
