@@ -43,8 +43,8 @@ export const NAMESPACES_KNOWN_MAX_COUNT = 1024;
 export const CLIENT_POOLS_MAX_COUNT = 256;
 /** Namespace tags with quotas; each has an order of eviction of its own. */
 export const NAMESPACE_QUOTAS_MAX_COUNT = 64;
-/** Digests of namespaces of which a node remembers the tag, for quotas. Pages of further ones count as those of tags without a quota. */
-export const NAMESPACE_PREFIXES_MAX_COUNT = 1024;
+/** Digests of namespaces and pools of one tag with a quota, or with a write policy of its own, that a node knows; the use of further ones fails. */
+export const NAMESPACE_PREFIXES_MAX_COUNT = 4096;
 export const CLIENT_POOL_NAME_MAX_BYTES = 256;
 /** Keys of one STAT, which asks which nodes have a page. */
 export const CLIENT_STAT_MAX_KEYS = 256;

@@ -134,8 +134,9 @@ export const SECRETS_MAX_COUNT = 2;
 export const SECRET_MAX_CHARACTERS = 1024;
 /** A node warns of a shorter secret, because it might be guessed. */
 export const SECRET_ADVISED_CHARACTERS = 16;
-/** Shortest time between two log records about failed authentication for the same reason. */
-export const AUTH_LOG_INTERVAL_MS = 10_000;
+/** Shortest time between two log lines of one kind that somebody outside of this node can cause, and the kinds that one part of a node tells apart. */
+export const LOG_LINE_INTERVAL_MS = 10_000;
+export const LOG_KINDS_MAX_COUNT = 64;
 
 /** A peer that could not be reached is not tried again for this long. */
 export const RPC_RETRY_AFTER_MS = 1_000;

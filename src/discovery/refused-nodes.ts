@@ -1,6 +1,7 @@
 import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
 import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_REFUSED_KEPT_MS, DISCOVERY_REFUSED_MAX_COUNT } from '../base/limits.js';
 import type { NodeInfo } from '../types.js';
 import { describeDifferences, ruleOf, type SettingDifference } from './messages/cluster-settings.js';
@@ -21,11 +22,13 @@ interface Entry extends RefusedNode {
 /** Nodes that one master refused recently. Logs each at most once in DISCOVERY_LOG_INTERVAL_MS. */
 export class RefusedNodes {
   readonly #env: Environment;
+  readonly #lines: SparseLog;
   /** Refused nodes by id, the most recent at the end. */
   readonly #entries = new Map<string, Entry>();
 
   constructor(env: Environment) {
     this.#env = env;
+    this.#lines = new SparseLog(env);
   }
 
   refuse(info: NodeInfo, differences: readonly SettingDifference[]): void {
@@ -35,11 +38,8 @@ export class RefusedNodes {
     const isSilent = known !== undefined && nowMs - known.loggedMs < DISCOVERY_LOG_INTERVAL_MS;
     const address = formatEndpoint({ host: info.controlHost, port: info.controlPort });
     if (!isSilent) {
-      this.#env.log.log('error', `node refused: ${ruleOf(differences)}`, {
-        node_id: nodeId,
-        address,
-        reason: describeDifferences(differences, true),
-      });
+      const fields = { node_id: nodeId, address, reason: describeDifferences(differences, true) };
+      this.#lines.log('error', `node refused: ${ruleOf(differences)}`, fields, nodeId);
     }
     this.#entries.delete(nodeId);
     this.#entries.set(nodeId, {

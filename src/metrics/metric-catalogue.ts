@@ -311,6 +311,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_namespace_used_bytes: 'Bytes that the pages of a namespace tag take of a tier, with padding',
   meshcache_namespace_min_bytes: 'Bytes of a tier that other tags leave a namespace tag',
   meshcache_namespace_max_bytes: 'Most bytes of a tier that the pages of a namespace tag take',
+  meshcache_namespace_prefixes: 'Namespaces and pools of a tag with a quota that the node knows',
+  meshcache_namespace_prefixes_refused_total: 'Uses of a further namespace or pool of a tag with a quota that failed',
   meshcache_namespace_evictions_total: 'Pages of a namespace tag that were evicted from a tier',
 
   meshcache_disk_bytes_used: 'Bytes of the pages in the disk tier',

@@ -186,6 +186,8 @@ export interface QuotaReport {
   readonly pool: QuotaUse;
   /** Disk tier; null without one. */
   readonly disk: QuotaUse | null;
+  /** Namespaces and pools of the tag that the node knows, and uses of further ones that failed; absent for `other`. */
+  readonly prefixes?: { readonly known: number; readonly refused: number };
 }
 
 /** What a node did in the last seconds, so that nodes can be compared; null where there is nothing to measure. */

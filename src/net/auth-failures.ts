@@ -1,6 +1,6 @@
 import type { Environment } from '../base/environment/environment.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
 import { AuthError } from '../base/errors.js';
-import { AUTH_LOG_INTERVAL_MS } from '../base/limits.js';
 
 /** Why authentication failed; a label of `meshcache_auth_failures_total`. */
 export type AuthFailureReason = 'missing' | 'unexpected' | 'wrong' | 'refused' | 'tls';
@@ -21,33 +21,21 @@ export function authError(reason: AuthFailureReason, peer: string): AuthError {
   return new AuthError(`${peer}: ${TEXTS[reason]}`, { retryable: true });
 }
 
-/** Counts failures and logs them: at most one record for each reason in AUTH_LOG_INTERVAL_MS, which states the number of the others. */
+/** Counts failures and logs them, sparsely for each reason. */
 export class AuthFailures {
   readonly #plane: AuthFailurePlane;
-  readonly #env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
-  readonly #last = new Map<AuthFailureReason, { readonly atMs: number; suppressed: number }>();
+  readonly #env: Pick<Environment, 'metrics'>;
+  readonly #log: SparseLog;
 
   constructor(plane: AuthFailurePlane, env: Pick<Environment, 'clock' | 'log' | 'metrics'>) {
     this.#plane = plane;
     this.#env = env;
+    this.#log = new SparseLog(env);
   }
 
   /** Counts and logs a failure; `peer` is the peer's address. */
   record(reason: AuthFailureReason, peer: string): void {
-    const { clock, log, metrics } = this.#env;
-    metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
-    const last = this.#last.get(reason);
-    const nowMs = clock.nowMs();
-    if (last !== undefined && nowMs - last.atMs < AUTH_LOG_INTERVAL_MS) {
-      last.suppressed++;
-      return;
-    }
-    this.#last.set(reason, { atMs: nowMs, suppressed: 0 });
-    log.log('warn', 'authentication failed', {
-      plane: this.#plane,
-      peer,
-      reason: TEXTS[reason],
-      more_like_it: last?.suppressed || undefined,
-    });
+    this.#env.metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
+    this.#log.log('warn', 'authentication failed', { plane: this.#plane, peer, reason: TEXTS[reason] }, reason);
   }
 }

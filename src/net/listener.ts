@@ -1,6 +1,6 @@
 import type { Environment } from '../base/environment/environment.js';
 import { type Connection, type ListenOptions, portOf, type Server } from '../base/environment/network.js';
-import { AUTH_LOG_INTERVAL_MS } from '../base/limits.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
 import type { AuthFailurePlane } from './auth-failures.js';
 import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates } from './connection-limits.js';
 
@@ -28,6 +28,7 @@ export interface ListenerParts {
 export class Listener {
   readonly #parts: ListenerParts;
   readonly #limits: ConnectionLimits;
+  readonly #log: SparseLog;
   readonly #server: Server;
   #state: 'new' | 'starting' | 'open' | 'paused' | 'resuming' | 'ending' | 'closed' = 'new';
   #host = '';
@@ -35,12 +36,12 @@ export class Listener {
   #settle: ((error?: Error) => void) | undefined;
   #end: (() => void) | undefined;
   #cancelPause: (() => void) | undefined;
-  #loggedAtMs = Number.NEGATIVE_INFINITY;
   #saidResumeFailure = false;
   #closing: Promise<void> | undefined;
 
   constructor(parts: ListenerParts) {
     this.#parts = parts;
+    this.#log = new SparseLog(parts.env);
     this.#limits = new ConnectionLimits(parts.env.clock, parts.rates);
     const admit = (connection: Connection): boolean => this.#admits(connection);
     this.#server = parts.env.network.createServer({ ...parts.options, admit }, parts.onConnection);
@@ -102,10 +103,7 @@ export class Listener {
     this.#server.close();
     this.#resumeLater();
     env.metrics.count('meshcache_listen_pauses_total', 1, { plane });
-    const nowMs = env.clock.nowMs();
-    if (nowMs - this.#loggedAtMs < AUTH_LOG_INTERVAL_MS) return;
-    this.#loggedAtMs = nowMs;
-    env.log.log(
+    this.#log.log(
       'warn',
       'unauthenticated connection flood: accepting is paused for a moment; block the source with a firewall',
       {

@@ -14,7 +14,7 @@ export class KeyEncoders {
   readonly own: KeyEncoder;
   readonly #onPrefix: (prefix: string, namespace: KeyNamespace) => void;
 
-  /** `onPrefix` is called with each prefix that object keys of a namespace begin with, when it is used for the first time. */
+  /** `onPrefix` is called with the prefix of object keys of a namespace whenever it is used. What it throws, the use throws. */
   constructor(own: KeyNamespace, onPrefix: (prefix: string, namespace: KeyNamespace) => void = () => {}) {
     this.#onPrefix = onPrefix;
     this.own = this.#encoderOf(own);

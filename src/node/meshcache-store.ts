@@ -127,13 +127,13 @@ export class MeshCacheStore extends NodeNamespace {
     const part = modelPartOf(storage);
     const machine = systemEnvironment(environment);
     checkMemory(config.globalSegmentSize, machine.host);
-    const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config);
-    const fingerprint = fingerprintOf(keyEncoders.own.namespace);
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
     const given = { ...machine, metrics: environment.metrics ?? metrics };
     const recent = new RecentEvents(given.log, given.clock);
     const env = { ...given, log: recent };
+    const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config, env);
+    const fingerprint = fingerprintOf(keyEncoders.own.namespace);
     const reporting = new NodeReporting({ config, metrics, events: recent, env });
     warnOfUncheckedReads(config, env);
     let kept: KeptPool | undefined;
@@ -322,13 +322,11 @@ export class MeshCacheStore extends NodeNamespace {
 }
 
 /** What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, and how their keys are encoded. */
-function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig) {
-  const tenants = new NamespaceTenants(config.namespaceQuotas);
-  const policies = new KeyPolicies(config);
-  const keyEncoders = new KeyEncoders(own, (prefix, { tag }) => {
-    tenants.learn(prefix, tag);
-    policies.learn(prefix, tag);
-  });
+function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment) {
+  const { namespaceQuotas: quotas, namespaceWritePolicies } = config;
+  const tenants = new NamespaceTenants({ quotas, otherTags: Object.keys(namespaceWritePolicies), env });
+  const policies = new KeyPolicies(config, (key) => tenants.tagOf(key));
+  const keyEncoders = new KeyEncoders(own, (prefix, { tag }) => tenants.use(prefix, tag));
   return { tenants, policies, keyEncoders };
 }
 

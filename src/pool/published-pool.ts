@@ -84,7 +84,8 @@ export class PublishedPool {
       records &&
       stamps &&
       new KeptPages({ records, index, stamps, earlier: unconfirmed.earlier, capacityBytes: capacity });
-    options.tenants?.learned.listen((...learned) => this.#tellGone(new Set(this.#index.tenants.give(...learned))));
+    options.tenants?.learnedLate.listen((...learned) => this.#tellGone(new Set(index.tenants.give(...learned))));
+    options.tenants?.addTier(() => keysInSlices(index));
     this.#leases = new PageLeases(this.#index);
     this.#fills = new PageFills({
       index: this.#index,

@@ -2,6 +2,7 @@ import { assertAtMost, assertEqual } from '../base/assert.js';
 import { Cancellation, type CancelSignal } from '../base/concurrency/cancellation.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection } from '../base/environment/network.js';
+import type { SparseLog } from '../base/environment/sparse-log.js';
 import { type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
   RPC_BUFFERED_MAX_BYTES,
@@ -59,6 +60,8 @@ export type RpcFault =
 export interface ServerConnectionOwner {
   readonly env: Environment;
   readonly codec: MessageCodec;
+  /** For what peers cause. */
+  readonly lines: SparseLog;
   handlerOf(method: string): RpcHandler | undefined;
   called(): void;
   /** Whether all connections together may hold another call of this many bytes. */
@@ -270,7 +273,7 @@ export class ServerConnection {
     const isCallersFault = isOurs && (error.code === 'ERR_ARGUMENT' || error.code === 'ERR_PROTOCOL');
     this.#owner.fault(isCallersFault ? 'bad_params' : 'handler');
     const text = error instanceof Error ? error.message : String(error);
-    if (!isOurs) this.#owner.env.log.log('warn', 'RPC handler failed', { error: text });
+    if (!isOurs) this.#owner.lines.log('warn', 'RPC handler failed', { error: text });
     this.#answerError(requestId, isOurs ? error.code : 'ERR_REMOTE', text);
   }
 
@@ -323,11 +326,9 @@ export class ServerConnection {
     if (this.#socket.destroyed) return;
     this.#owner.fault(fault);
     // Drops of unauthenticated peers, which may be many, are counted and only logged at debug level.
-    this.#owner.env.log.log(this.#opening.isOpen ? 'info' : 'debug', 'control connection dropped', {
-      remote: this.#remote,
-      kind: fault,
-      reason: error instanceof Error ? error.message : undefined,
-    });
+    const reason = error instanceof Error ? error.message : undefined;
+    const level = this.#opening.isOpen ? 'info' : 'debug';
+    this.#owner.lines.log(level, 'control connection dropped', { remote: this.#remote, kind: fault, reason }, fault);
     this.close();
   }
 

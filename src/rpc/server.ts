@@ -1,6 +1,7 @@
 import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Connection, formatEndpoint } from '../base/environment/network.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   HANDSHAKES_PENDING_MAX_COUNT,
@@ -66,6 +67,7 @@ export class RpcServer {
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
   readonly #connections = new Set<ServerConnection>();
+  readonly #lines: SparseLog;
   readonly #authFailures: AuthFailures;
   /** Connections whose peers have not authenticated themselves yet. */
   readonly #pending = new PendingConnections<ServerConnection>(HANDSHAKES_PENDING_MAX_COUNT, (oldest) => {
@@ -94,6 +96,7 @@ export class RpcServer {
     this.#rates = options.rates;
     this.#service = options.service ?? 'control';
     this.#env = options.env;
+    this.#lines = new SparseLog(this.#env);
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'server',
@@ -186,6 +189,7 @@ export class RpcServer {
     const connection = new ServerConnection(socket, {
       env: this.#env,
       codec: this.#codec,
+      lines: this.#lines,
       handlerOf: (method) => this.#handlers.get(method),
       called: () => {
         this.#calls++;

@@ -1,5 +1,6 @@
 import test from 'ava';
 import type { Logger } from '../../src/base/environment/log.js';
+import { NAMESPACE_PREFIXES_MAX_COUNT } from '../../src/base/limits.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
@@ -160,11 +161,13 @@ simulated('quotas: the report of a node has each tag with a quota, and all other
       namespace: 'quiet',
       pool: { entries: 8, used_bytes: 8 * PAGE, min_bytes: 16 * PAGE, max_bytes: 16 * PAGE, evictions },
       disk: { entries: 8, used_bytes: 8 * PAGE, min_bytes: 64 * PAGE, max_bytes: 64 * PAGE, evictions },
+      prefixes: { known: 1, refused: 0 },
     },
     {
       namespace: 'noisy',
       pool: { entries: 32, used_bytes: 32 * PAGE, min_bytes: 0, max_bytes: 32 * PAGE, evictions: 8 },
       disk: { entries: 40, used_bytes: 40 * PAGE, min_bytes: 0, max_bytes: 128 * PAGE, evictions },
+      prefixes: { known: 1, refused: 0 },
     },
   ]);
   const plain = await startStore(world, { host: '10.0.0.2', config: settings('lru', { namespace_quotas: {} }) });
@@ -232,11 +235,57 @@ simulated('quotas: copies of pages of other nodes count for their tag', async (t
   t.is(await used(), 8 * PAGE);
 });
 
-test('quotas: the encoder tells each prefix once', (t) => {
+test('quotas: the encoder tells a prefix whenever it is used, and fails if it is not taken', (t) => {
   const told: string[] = [];
   const encoder = new KeyEncoder(wholeNamespace({ tag: 'x' }), { onPrefix: (prefix) => told.push(prefix) });
   t.deepEqual(told, []);
   for (const pool of ['kv', 'side', 'kv']) encoder.encodeKeys(['a'], pool);
-  t.deepEqual(told, encoder.prefixesOf());
-  t.is(told.length, 2);
+  const [first, second] = encoder.prefixesOf();
+  t.deepEqual(told, [first, second, first]);
+  const refusing = new KeyEncoder(wholeNamespace({ tag: 'x' }), {
+    onPrefix: () => {
+      throw new Error('no more');
+    },
+  });
+  for (let i = 0; i < 2; i++) t.throws(() => refusing.encodeKeys(['a']), { message: 'no more' });
 });
+
+simulated(
+  'quotas: however many namespaces a tag has, its pages stay within its share, and those of others stay',
+  async (t, world) => {
+    const lines: string[] = [];
+    const log: Logger = { log: (_level, message) => void lines.push(message) };
+    const store = await startStore(world, { config: settings('lru'), env: { log } });
+    const used = (namespace: string) => store.metric('meshcache_namespace_used_bytes', { namespace, tier: 'pool' });
+    let refusedCount = 0;
+    for (let i = 0; i < NAMESPACE_PREFIXES_MAX_COUNT + 200; i++) {
+      try {
+        await store.namespace({ tag: 'noisy', fingerprint: `f${i}` }).set('k', content(i, PAGE));
+      } catch (error) {
+        t.regex((error as Error).message, /tag "noisy", no more are allowed/);
+        refusedCount++;
+      }
+    }
+    t.is(refusedCount, 200);
+    t.is(await used('noisy'), 32 * PAGE);
+    t.is(await used('other'), 0);
+    t.is(await store.metric('meshcache_namespace_prefixes', { namespace: 'noisy' }), NAMESPACE_PREFIXES_MAX_COUNT);
+    t.is(await store.metric('meshcache_namespace_prefixes_refused_total', { namespace: 'noisy' }), 200);
+    t.is(lines.filter((line) => line.startsWith('namespace refused')).length, 1);
+    const { quotas } = await store.runtime.report();
+    const known = { known: NAMESPACE_PREFIXES_MAX_COUNT, refused: 200 };
+    t.deepEqual(quotas?.find(({ namespace }) => namespace === 'noisy')?.prefixes, known);
+    // A tag that comes late has its share all the same.
+    await setAll(world, store, 'quiet', 16);
+    await setAll(world, store, 'unnamed', 200);
+    t.is(await used('quiet'), 16 * PAGE);
+    t.is(await readAll(store, 'quiet', 16), 16);
+    // Namespaces without pages make room after a while.
+    const setLater = async () => store.namespace({ tag: 'noisy', fingerprint: 'later' }).set('k', content(1, PAGE));
+    await t.throwsAsync(setLater, { message: /no more are allowed/ });
+    await world.sleep(61_000);
+    await world.until(() => setLater().catch(() => false));
+    t.true((await used('noisy')) <= 32 * PAGE);
+    t.is(await readAll(store, 'quiet', 16), 16);
+  },
+);

@@ -1,4 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { KEY_PREFIX_BYTES } from '../../src/base/limits.js';
@@ -36,8 +37,8 @@ function newPins(
 ) {
   const clock = new ManualClock();
   const region = HostRegion.allocate(poolPages * PAGE);
-  const tenants = new NamespaceTenants(quotas);
-  for (const tag of Object.keys(quotas)) tenants.learn(tag.padEnd(KEY_PREFIX_BYTES, '.'), tag);
+  const tenants = new NamespaceTenants({ quotas, env: { clock, log: silentLogger, metrics: noMetrics } });
+  for (const tag of Object.keys(quotas)) tenants.use(tag.padEnd(KEY_PREFIX_BYTES, '.'), tag);
   const stamps = seededRandom(1);
   const options = { clock, stamps, tenants, copyThreads: nativeCopyThreads };
   const pool = new PublishedPool(region.addr, region.length, 7, options);

@@ -9,16 +9,18 @@ export interface QuotasOfNode {
 }
 
 export const QUOTA_COLUMNS: FittedTable = {
-  rightColumns: new Set(['pages', 'used', 'min', 'max', 'evictions']),
+  rightColumns: new Set(['pages', 'used', 'min', 'max', 'evictions', 'refused']),
   optional: ['evictions', 'pages'],
 };
 
 /** Rows of a table of all quotas, by node and namespace tag: one of its pool, and one of its disk tier if it has one. */
 export function quotaRows(nodes: readonly QuotasOfNode[]): Record<string, string>[] {
   return nodes.flatMap(({ node_id, quotas = [] }) =>
-    quotas.flatMap(({ namespace, pool, disk }) => {
+    quotas.flatMap(({ namespace, pool, disk, prefixes }) => {
       const subject = { node: node_id, namespace };
-      const inPool = quotaRow({ ...subject, tier: 'pool' }, pool);
+      // Uses of namespaces that failed; hardly ever any.
+      const refused: Record<string, string> = prefixes?.refused ? { refused: formatCount(prefixes.refused) } : {};
+      const inPool = { ...quotaRow({ ...subject, tier: 'pool' }, pool), ...refused };
       return disk === null ? [inPool] : [inPool, quotaRow({ ...subject, tier: 'disk' }, disk)];
     }),
   );

@@ -37,7 +37,7 @@ export const NAMESPACE_PARTS: ReadonlySet<string> = new Set<keyof KeyNamespace>(
 
 /** Options of a {@link KeyEncoder}. */
 export interface KeyEncoderOptions extends CoreOptions {
-  /** Called with the prefix of the object keys of each pool when keys of it are encoded for the first time. */
+  /** Called with the prefix of the object keys of a pool whenever keys of it are encoded. What it throws, encoding throws. */
   readonly onPrefix?: (prefix: string) => void;
 }
 
@@ -106,6 +106,7 @@ export class KeyEncoder {
   encodeKeys(keys: readonly string[], pool = 'kv'): string[] {
     if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${shown(keys)}`);
     const prefix = this.prefixes.get(pool) ?? this.addPrefix(pool);
+    this.onPrefix(prefix);
     const objectKeys = new Array<string>(keys.length);
     for (let i = 0; i < keys.length; i++) {
       const key = keys[i] as string;
@@ -154,7 +155,6 @@ export class KeyEncoder {
     const digest = area.u8.subarray(area.results, area.results + DIGEST_BYTES);
     const prefix = `${Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('')}/`;
     this.prefixes.set(pool, prefix);
-    this.onPrefix(prefix);
     return prefix;
   }
 }

@@ -32,7 +32,7 @@ export class NamespaceFile {
     if (tenants.isEmpty) return undefined;
     const file = new NamespaceFile(join(folder, NAME), tenants, env);
     const wanted = new Set(entries.map(({ key }) => key.slice(0, KEY_PREFIX_BYTES)));
-    for (const [prefix, tag] of await file.#read()) if (wanted.has(prefix)) tenants.learn(prefix, tag);
+    for (const [prefix, tag] of await file.#read()) if (wanted.has(prefix)) tenants.restore(prefix, tag);
     tenants.learned.listen(() => file.#write());
     return file;
   }

@@ -36,7 +36,7 @@ export interface StoreReporterParts {
   /** Pages of before in the pool; undefined: the pool does not outlive the process. */
   readonly kept?: { readonly figures: KeptFigures } | undefined;
   readonly pages: Pick<PageStore, 'objectStats'>;
-  readonly tenants: Pick<NamespaceTenants, 'names'>;
+  readonly tenants: Pick<NamespaceTenants, 'names' | 'prefixesCount' | 'refusedCount'>;
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
   readonly placing: { readonly placements: Pick<Placements, 'stats'> | null };
   readonly config: MeshCacheConfig;
@@ -54,7 +54,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
   const settings = shownSettings(config);
   return {
     report() {
-      const quotas = quotaReports(tenants.names, pool, disk);
+      const quotas = quotaReports(tenants, pool, disk);
       const objects = pages.objectStats();
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
       return {

@@ -1,3 +1,7 @@
+import { assertEqual } from '../../base/assert.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
+import { ArgumentError } from '../../base/errors.js';
 import { KEY_PREFIX_BYTES, NAMESPACE_PREFIXES_MAX_COUNT } from '../../base/limits.js';
 import { type NamespaceQuotas, OTHER_NAMESPACES } from '../../base/settings/namespace-quotas.js';
 import { Signal } from '../../base/signal.js';
@@ -11,23 +15,74 @@ export interface TierTenants {
   tenantOf(key: string): number;
 }
 
+export interface NamespaceTenantsParts {
+  readonly quotas: NamespaceQuotas;
+  /** Further tags whose object keys are to be known. */
+  readonly otherTags?: readonly string[];
+  /** Prefixes that are known of one tag at most. */
+  readonly prefixesMaxCount?: number;
+  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
+}
+
+/** A prefix of object keys whose tag is known, or `unknown`. */
+interface Known {
+  readonly prefix: string;
+  readonly tag: string | undefined;
+  readonly tenant: number;
+  /** The last round in which the prefix was used. */
+  round: number;
+}
+
+/** Shortest time between two searches for prefixes that have no pages. It is longer than a call may take. */
+const ROUND_MS = 60_000;
+/** Part of the prefixes of a tag beyond which such a search is worth its time. */
+const FULL_FRACTION = 3 / 4;
+/** Prefixes that were asked for and not known, as far as they are remembered. */
+const ASKED_MAX_COUNT = 16_384;
+
 /**
  * The tenants of a node: each namespace tag with a quota is one, from 1 on; all other pages are of tenant 0. Object keys begin with a digest
- * of their namespace, of which a tag is only a part. So a node learns which tag is behind a digest when somebody uses the namespace there;
+ * of their namespace, of which a tag is only a part. So a node learns which tag is behind a digest whenever somebody uses the namespace there;
  * its disk tier remembers it over restarts. Pages whose digest is not known yet are of tenant 0.
+ *
+ * Nobody leaves the tenant of their tag: of each tag NAMESPACE_PREFIXES_MAX_COUNT prefixes are known, whatever others do, and the use of one more
+ * fails. Prefixes that nobody has used for a while, and that no tier has a page of, make room.
  */
 export class NamespaceTenants {
   /** Tells of a prefix of object keys that has become known, and its tenant. */
   readonly learned = new Signal<[prefix: string, tenant: number]>();
-  readonly #quotas: NamespaceQuotas;
+  /** Tells of those prefixes that somebody asked for before they were known: there may be pages of them. */
+  readonly learnedLate = new Signal<[prefix: string, tenant: number]>();
+  readonly #parts: NamespaceTenantsParts;
   readonly #tags: readonly string[];
-  readonly #tenants = new Map<string, number>();
-  /** The prefix that was asked for last, and its tenant: keys of a call mostly have the same. */
-  #last: readonly [prefix: string, tenant: number] = ['', 0];
+  readonly #maxCount: number;
+  readonly #lines: SparseLog;
+  readonly #known = new Map<string, Known>();
+  /** Number of known prefixes by tag; its keys are all tags that are of interest. */
+  readonly #counts = new Map<string, number>();
+  readonly #refused = new Map<string, number>();
+  /** Prefixes that somebody asked for and that were not known. */
+  readonly #asked = new Set<string>();
+  /** Whether more were asked for than are remembered. */
+  #isMoreAsked = false;
+  /** The keys of each tier, in slices. */
+  readonly #tiers: (() => Iterable<readonly string[]>)[] = [];
+  /** The prefix that was used last: keys of a call mostly have the same. */
+  #last: Known = UNKNOWN;
+  #round = 0;
+  #roundMs = Number.NEGATIVE_INFINITY;
 
-  constructor(quotas: NamespaceQuotas) {
-    this.#quotas = quotas;
+  constructor(parts: NamespaceTenantsParts) {
+    const { quotas, otherTags = [], prefixesMaxCount = NAMESPACE_PREFIXES_MAX_COUNT, env } = parts;
+    this.#parts = parts;
     this.#tags = Object.keys(quotas);
+    this.#maxCount = prefixesMaxCount;
+    this.#lines = new SparseLog(env);
+    for (const tag of [...this.#tags, ...otherTags]) this.#counts.set(tag, 0);
+    for (const namespace of this.#tags) {
+      env.metrics.setGaugeProvider('meshcache_namespace_prefixes', () => this.prefixesCount(namespace), { namespace });
+      env.metrics.count('meshcache_namespace_prefixes_refused_total', 0, { namespace });
+    }
   }
 
   /** Whether there are tenants beside tenant 0. */
@@ -40,35 +95,144 @@ export class NamespaceTenants {
     return [OTHER_NAMESPACES, ...this.#tags];
   }
 
-  /** Notes the tag of the namespace whose object keys begin with `prefix`. */
-  learn(prefix: string, tag: string | undefined): void {
-    const tenant = tag === undefined ? 0 : this.#tags.indexOf(tag) + 1;
-    if (tenant === 0 || this.#tenants.has(prefix) || this.#tenants.size >= NAMESPACE_PREFIXES_MAX_COUNT) return;
-    this.#tenants.set(prefix, tenant);
-    this.#last = [prefix, tenant];
+  /** Number of uses of a tag that failed, because too many of its prefixes are known. */
+  refusedCount(tag: string): number {
+    return this.#refused.get(tag) ?? 0;
+  }
+
+  /** Number of prefixes of a tag that are known. */
+  prefixesCount(tag: string): number {
+    return this.#counts.get(tag) ?? 0;
+  }
+
+  /**
+   * To be called before keys with this prefix are used, with the tag of their namespace. Throws `ArgumentError` if it cannot be known any more
+   * whose they are.
+   */
+  use(prefix: string, tag: string | undefined): void {
+    if (tag === undefined || (this.#last.prefix === prefix && this.#last.tag === tag)) return;
+    const count = this.#counts.get(tag);
+    if (count === undefined) return;
+    if (this.#known.get(prefix) === undefined) {
+      if (count >= this.#maxCount * FULL_FRACTION) this.#makeRoom();
+      if (count >= this.#maxCount) this.#refuse(tag);
+    }
+    this.restore(prefix, tag);
+  }
+
+  /** Notes the tag of a prefix that was known in an earlier run, however many there are. */
+  restore(prefix: string, tag: string): void {
+    const count = this.#counts.get(tag);
+    if (count === undefined) return;
+    const known = this.#known.get(prefix);
+    if (known !== undefined) {
+      known.round = this.#round;
+      this.#last = known;
+      return;
+    }
+    const tenant = this.#tags.indexOf(tag) + 1;
+    this.#last = { prefix, tag, tenant, round: this.#round };
+    this.#known.set(prefix, this.#last);
+    this.#counts.set(tag, count + 1);
+    if (tenant === 0) return;
     this.learned.tell(prefix, tenant);
+    if (this.#asked.delete(prefix) || this.#isMoreAsked) this.learnedLate.tell(prefix, tenant);
   }
 
   tenantOf(key: string): number {
-    const [prefix, tenant] = this.#last;
-    if (prefix.length === KEY_PREFIX_BYTES && key.startsWith(prefix)) return tenant;
-    const start = key.slice(0, KEY_PREFIX_BYTES);
-    this.#last = [start, this.#tenants.get(start) ?? 0];
-    return this.#last[1];
+    return this.#of(key).tenant;
   }
 
-  /** The known prefixes, with their tags. */
+  /** The tag of an object key; undefined: not known, or of no interest. */
+  tagOf(key: string): string | undefined {
+    return this.#of(key).tag;
+  }
+
+  /** The known prefixes of tags with a quota, with their tags. */
   *known(): Generator<readonly [prefix: string, tag: string], void> {
-    for (const [prefix, tenant] of this.#tenants) yield [prefix, this.#tags[tenant - 1] as string];
+    for (const { prefix, tag, tenant } of this.#known.values()) if (tenant > 0) yield [prefix, tag as string];
+  }
+
+  /** Prefixes of the keys that `keys` gives stay known. */
+  addTier(keys: () => Iterable<readonly string[]>): void {
+    this.#tiers.push(keys);
   }
 
   /** The tenants of a tier of that capacity; undefined: there is only tenant 0. */
   of(tier: 'pool' | 'disk', capacityBytes: number): TierTenants | undefined {
     if (this.isEmpty) return undefined;
-    const quotas = Object.values(this.#quotas).map(({ min, max, minDisk, maxDisk }): PoolTenant => {
+    const quotas = Object.values(this.#parts.quotas).map(({ min, max, minDisk, maxDisk }): PoolTenant => {
       const [from, to] = tier === 'pool' ? [min, max] : [minDisk, maxDisk];
       return { minBytes: Math.floor(from * capacityBytes), maxBytes: Math.floor(to * capacityBytes) };
     });
     return { quotas, tenantOf: (key) => this.tenantOf(key) };
   }
+
+  #of(key: string): Known {
+    const { prefix } = this.#last;
+    if (prefix.length === KEY_PREFIX_BYTES && key.startsWith(prefix)) return this.#last;
+    const start = key.slice(0, KEY_PREFIX_BYTES);
+    const known = this.#known.get(start);
+    if (known !== undefined) known.round = this.#round;
+    else this.#ask(start);
+    this.#last = known ?? { ...UNKNOWN, prefix: start };
+    return this.#last;
+  }
+
+  #ask(prefix: string): void {
+    if (this.#asked.size < ASKED_MAX_COUNT) this.#asked.add(prefix);
+    else this.#isMoreAsked = true;
+  }
+
+  #refuse(tag: string): never {
+    const { metrics } = this.#parts.env;
+    this.#refused.set(tag, this.refusedCount(tag) + 1);
+    if (this.#tags.includes(tag)) metrics.count('meshcache_namespace_prefixes_refused_total', 1, { namespace: tag });
+    const allowed = `pages of ${this.#maxCount} namespaces and pools with the tag ${JSON.stringify(tag)}`;
+    this.#lines.log('warn', 'namespace refused: its tag has too many on this node', { tag, max: this.#maxCount }, tag);
+    throw new ArgumentError(
+      `this node knows ${allowed}, no more are allowed; those without pages make room within some minutes`,
+    );
+  }
+
+  /** Forgets prefixes that nobody has used since the round before and that have no pages, if it is time for another round. */
+  #makeRoom(): void {
+    const { clock, log } = this.#parts.env;
+    if (clock.nowMs() - this.#roundMs < ROUND_MS) return;
+    this.#roundMs = clock.nowMs();
+    const before = this.#round++;
+    // Whoever uses the last prefix again is to be noted in the new round, too.
+    this.#last = UNKNOWN;
+    this.#forget(before).catch((error: unknown) => {
+      log.log('error', 'searching for namespaces without pages failed', { error: String(error) });
+    });
+  }
+
+  async #forget(before: number): Promise<void> {
+    const { clock } = this.#parts.env;
+    const withPages = new Set<string>();
+    for (const keysOf of this.#tiers) {
+      for (const keys of keysOf()) {
+        for (const key of keys) withPages.add(key.slice(0, KEY_PREFIX_BYTES));
+        await clock.yield();
+      }
+    }
+    for (const { prefix, tag, round } of this.#known.values()) {
+      if (round >= before || withPages.has(prefix)) continue;
+      this.#known.delete(prefix);
+      this.#counts.set(tag as string, this.prefixesCount(tag as string) - 1);
+    }
+  }
+
+  /** Throws `InvariantError` unless the known prefixes of each tag are counted. */
+  verify(): void {
+    const counts = new Map([...this.#counts.keys()].map((tag) => [tag, 0]));
+    for (const { tag } of this.#known.values()) counts.set(tag as string, (counts.get(tag as string) ?? 0) + 1);
+    for (const [tag, count] of counts) {
+      assertEqual(`namespace tenants: prefixes of ${tag}`, this.prefixesCount(tag), count);
+    }
+  }
 }
+
+/** No prefix. */
+const UNKNOWN: Known = { prefix: '', tag: undefined, tenant: 0, round: 0 };

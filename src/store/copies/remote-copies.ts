@@ -3,6 +3,7 @@ import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { Logger } from '../../base/environment/log.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
 import {
   COPIES_POOL_FRACTION,
   COPY_REQUEST_TARGET_BYTES,
@@ -42,6 +43,7 @@ export type RemoteCopiesParts = Omit<PageCopierParts, 'directory' | 'pool'> & {
  */
 export class RemoteCopies {
   readonly #parts: RemoteCopiesParts;
+  readonly #lines: SparseLog;
   readonly #copier: PageCopier;
   readonly #maxBytes: number;
   readonly #copies = new Map<string, number>();
@@ -52,6 +54,7 @@ export class RemoteCopies {
 
   constructor(parts: RemoteCopiesParts) {
     this.#parts = parts;
+    this.#lines = new SparseLog(parts);
     this.#copier = new PageCopier(parts);
     this.#maxBytes = parts.pool.capacity * COPIES_POOL_FRACTION;
     parts.metrics.setGaugeProvider('meshcache_pool_copied_bytes', () => this.#copiedBytes);
@@ -91,7 +94,7 @@ export class RemoteCopies {
       return await this.#turns.run(() => this.#copy(keys, reason, takes));
     } catch (error) {
       if (!this.#isClosed) {
-        this.#parts.log.log('warn', 'copying pages of another node failed', { error: String(error) });
+        this.#lines.log('warn', 'copying pages of another node failed', { error: String(error) });
       }
       return refused;
     } finally {

@@ -1,5 +1,6 @@
 import { assertAtMost } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
 import { laterExpiry } from '../../base/expiry.js';
 import {
   PAGE_MAX_BYTES,
@@ -46,6 +47,7 @@ const NO_PLACER = '';
  */
 export class TakenPages {
   readonly #parts: TakenPagesParts;
+  readonly #lines: SparseLog;
   readonly #copier: PageCopier;
   readonly #turns = new Semaphore(PLACEMENT_REQUESTS_AT_ONCE_COUNT);
   #requests = 0;
@@ -58,6 +60,7 @@ export class TakenPages {
 
   constructor(parts: TakenPagesParts) {
     this.#parts = parts;
+    this.#lines = new SparseLog(parts);
     this.#copier = new PageCopier(parts);
   }
 
@@ -136,7 +139,7 @@ export class TakenPages {
     try {
       return await this.#turns.use(async () => (this.#isClosed ? undefined : await work()));
     } catch (error) {
-      if (!this.#isClosed) this.#parts.log.log('warn', 'taking pages of another node failed', { error: String(error) });
+      if (!this.#isClosed) this.#lines.log('warn', 'taking pages of another node failed', { error: String(error) });
       return undefined;
     } finally {
       if (--this.#requests === 0) this.#onNone();

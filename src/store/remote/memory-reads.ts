@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/environment/clock.js';
 import type { Logger } from '../../base/environment/log.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
 import { Gone } from '../../base/gone.js';
 import type { LocatedPages } from '../../directory/messages/located-pages.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
@@ -49,10 +50,12 @@ interface Miss {
 /** Reads pages from the memory of other nodes. */
 export class MemoryReads {
   readonly #parts: MemoryReadsParts;
+  readonly #lines: SparseLog;
   #closed = false;
 
   constructor(parts: MemoryReadsParts) {
     this.#parts = parts;
+    this.#lines = new SparseLog(parts);
   }
 
   /** Stops: reads under way finish, no new ones begin. */
@@ -65,7 +68,7 @@ export class MemoryReads {
    * report.
    */
   async read(located: LocatedPages, call: MemoryReadsCall): Promise<RemoteOutcome> {
-    const { transport, log, clock, verifyReads: isVerified } = this.#parts;
+    const { transport, clock, verifyReads: isVerified } = this.#parts;
     const outcome = new RemoteOutcome();
     const images = new ImageReads({ isVerified, maxCount: located.count });
     const tried = this.#plan(located, call, { images, outcome });
@@ -78,7 +81,7 @@ export class MemoryReads {
     const gone = new Uint8Array(ops.length);
     const read = await transport.batchRead(ops, gone, call.signal).catch((error: unknown): boolean[] => {
       // A read fails when the caller's memory was freed during it; the call waits for its other reads.
-      log.log('warn', 'reading pages of other nodes failed', { error: String(error) });
+      this.#lines.log('warn', 'reading pages of other nodes failed', { error: String(error) });
       return [];
     });
     const isInTime = this.#isWithinQuarantine(clock.nowMs() - sinceMs);

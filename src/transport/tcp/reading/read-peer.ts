@@ -1,5 +1,6 @@
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../../../base/environment/network.js';
+import type { SparseLog } from '../../../base/environment/sparse-log.js';
 import { AnswerTimes } from '../../../net/answer-times.js';
 import type { AuthFailures } from '../../../net/auth-failures.js';
 import type { TcpLimits } from '../protocol/limits.js';
@@ -15,6 +16,8 @@ export interface ReadPeerParts {
   readonly limits: TcpLimits;
   readonly env: Environment;
   readonly authFailures: AuthFailures;
+  /** The log of what peers can cause, of all of them. */
+  readonly lines: SparseLog;
   /** Called when the peer begins or ends to be reachable. */
   readonly onTurned: (isReachable: boolean) => void;
 }
@@ -125,8 +128,8 @@ export class ReadPeer {
 
   #closed({ hasAnswered, wasLate, wasForeign }: ReadConnection, isAtFault: boolean, reason: string): void {
     if (this.#isClosed) return;
-    const { env, limits } = this.#parts;
-    if (isAtFault) env.log.log('info', 'data connection failed', { peer: this.#name, reason });
+    const { env, limits, lines } = this.#parts;
+    if (isAtFault) lines.log('info', 'data connection failed', { peer: this.#name, reason }, this.#name);
     else if (this.#state === 'reachable') return;
     // It may have been restarted.
     if (this.#state === 'reachable' && hasAnswered && !wasLate && !wasForeign) return;

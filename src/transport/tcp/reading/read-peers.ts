@@ -1,6 +1,7 @@
 import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { parseEndpoint } from '../../../base/environment/network.js';
+import { SparseLog } from '../../../base/environment/sparse-log.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { STAGING_BYTES } from './landing.js';
@@ -13,6 +14,7 @@ export class ReadPeers {
   readonly #counters: ReadCounters;
   readonly #limits: TcpLimits;
   readonly #env: Environment;
+  readonly #lines: SparseLog;
   readonly #authFailures: AuthFailures;
   /** Staging buffer of all connections; undefined before the first one. */
   #staging: Uint8Array | undefined;
@@ -23,6 +25,7 @@ export class ReadPeers {
     this.#counters = counters;
     this.#limits = limits;
     this.#env = env;
+    this.#lines = new SparseLog(env);
     this.#authFailures = new AuthFailures('data', env);
   }
 
@@ -66,6 +69,7 @@ export class ReadPeers {
       limits: this.#limits,
       env: this.#env,
       authFailures: this.#authFailures,
+      lines: this.#lines,
       onTurned: (isReachable) => {
         if (isReachable) this.#unreachable.delete(endpointText);
         else this.#unreachable.add(endpointText);
