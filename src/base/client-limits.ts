@@ -3,6 +3,13 @@ const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
+/** Slowest rate at which clients, those of Redis too, may send a message that is received in parts, and the time over which it is measured. */
+export const RECEIVING_MIN_BYTES_PER_S = 1 * MIB;
+export const RECEIVING_WINDOW_MS = 10_000;
+/** Bytes of such a message for which memory is asked at a time; the memory for it grows to a least length, and by a factor. */
+export const RECEIVING_STEP_BYTES = 256 * KIB;
+export const RECEIVING_GROWN_MIN_BYTES = 512 * KIB;
+export const RECEIVING_GROWTH_FACTOR = 4;
 /** The longest path of a client socket. The kernel has 108 bytes for a path, its terminating zero and the suffix of the temporary name included. */
 export const CLIENT_SOCKET_PATH_MAX_BYTES = 100;
 /** Attached processes, and connections that have not said hello. A further connection without a hello replaces the oldest one. */
@@ -66,6 +73,8 @@ export const CLIENTS_REGIONS_MAX_BYTES = 32 * 1024 * GIB;
  */
 export const CLIENT_ABSENT_MAX_BYTES = 64 * MIB;
 export const CLIENTS_ABSENT_MAX_BYTES = 256 * MIB;
+/** Regions of all clients together; the kernel allows a process 65,530 mappings by default. */
+export const CLIENTS_REGIONS_MAX_COUNT = 8192;
 /** Staging memory of one client, and of all clients together. */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;

@@ -106,7 +106,6 @@ export class NodeLink {
       check: ({ bodyBytes }) => {
         if (bodyBytes > CLIENT_BODY_MAX_BYTES) throw new Error(`an answer of ${bodyBytes} bytes`);
       },
-      onBegin: () => receiver.begin(),
       onFrame: ({ status, type, requestId }, body) => {
         if (requestId === 0 && type === RequestType.fingerprint) return told(parts, body);
         const asked = waiting.get(requestId);

@@ -1,15 +1,17 @@
 import { assert } from '../base/assert.js';
 import type { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
+import type { Sharer, Shares } from '../base/concurrency/shares.js';
 import type { Clock } from '../base/environment/clock.js';
-import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
+import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ProtocolError } from '../base/errors.js';
-import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
+import { CLIENT_SMALL_BODY_BYTES, RECEIVING_MIN_BYTES_PER_S } from '../base/limits.js';
 import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
 import { callTime } from '../store/call/call-time.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
+import { RequestReception } from './request-reception.js';
 import type { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
 import { ClientRegions } from './requests/client-regions.js';
@@ -19,7 +21,6 @@ import { type ClientRequest, type RequestBeginning, RequestsInFlight } from './r
 import { ASKED_BYTES, askedRequest, FLAG_ASKED } from './wire/asked-instant.js';
 import { BodyReader } from './wire/body.js';
 import { decodeFingerprint, encodeFingerprintNotice, type FingerprintRequest } from './wire/fingerprint-messages.js';
-import { FrameReceiver } from './wire/frame-receiver.js';
 import { decodeLookups } from './wire/lookup-messages.js';
 import {
   decodeFile,
@@ -41,17 +42,22 @@ export interface ClientConnectionParts {
   readonly budget: ByteBudget;
   /** What the node has paid for in the memory of clients. */
   readonly paid: AbsentBudget;
+  /** The client's process and its user. */
+  readonly sharer: Sharer;
+  /** Regions of all clients. */
+  readonly regionShares: Shares;
   readonly clock: Clock;
   /** Tells since when a request that does not say it may have been sent. */
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
-  readonly log: Logger;
+  /** For what clients cause. */
+  readonly lines: SparseLog;
   /** Attaches the client. Throws {@link RequestError}. */
   readonly attach: (hello: HelloRequest, connection: ClientConnection) => Promise<AttachedClient>;
   /** Opens a file of the client as a region. Throws {@link RequestError}. */
   readonly openFile: (request: FileRequest, connection: ClientConnection) => Promise<void>;
   readonly statsOf: (connection: ClientConnection) => unknown;
-  /** Bytes of answers that the clients have not read yet, of all clients. */
-  readonly allWaitingBytes: () => number;
+  /** Whether the client may have more answers that are not read yet. */
+  readonly mayAnswer: (connection: ClientConnection) => boolean;
   readonly bootToken: Buffer;
   /** Tells the attached clients of a name their fingerprint. Returns their number. */
   readonly tellFingerprint: (request: FingerprintRequest) => number;
@@ -70,7 +76,7 @@ const NOTHING = Buffer.alloc(0);
 export class ClientConnection {
   readonly regions: ClientRegions;
   readonly #parts: ClientConnectionParts;
-  readonly #receiver: FrameReceiver;
+  readonly #reception: RequestReception;
   readonly #output: ClientOutput;
   #state: 'greeting' | 'attaching' | 'open' | 'finishing' | 'closed' = 'greeting';
   #name = '';
@@ -82,26 +88,26 @@ export class ClientConnection {
   #reason = '';
   #isEnded = false;
   readonly #cancelHelloTimer: () => void;
-  #cancelFrameTimer: () => void = () => {};
-  #waitsForBudget = false;
-  /** Gives back the memory for the body that is arriving; undefined if none is reserved. */
-  #giveBack: (() => void) | undefined;
 
   constructor(parts: ClientConnectionParts) {
     this.#parts = parts;
-    this.regions = new ClientRegions(parts.paid);
+    this.regions = new ClientRegions(parts.paid, { shares: parts.regionShares, sharer: parts.sharer });
     this.#inFlight = new RequestsInFlight(parts.limits);
     const { socket, clock, limits } = parts;
-    this.#receiver = new FrameReceiver({
+    const { stallTimeoutMs, receivingWindowMs } = limits;
+    this.#reception = new RequestReception({
+      ...parts,
+      receivingWindowMs,
       check: (header) => this.#check(header),
-      onBegin: ({ bodyBytes }) => this.#reserve(bodyBytes),
       onFrame: (header, body) => this.#onFrame(header, body),
+      onWaiting: () => this.#updateReading(),
+      guarded: (receive) => this.#guarded(receive),
+      onSlow: () => this.#tooSlow(),
     });
-    const { stallTimeoutMs } = limits;
     const onStalled = (): void => this.close('the client does not take its answers');
     this.#output = new ClientOutput({ socket, clock, stallTimeoutMs, onStalled });
     this.#cancelHelloTimer = clock.after(limits.handshakeTimeoutMs, () => this.close('no HELLO in time'));
-    socket.on('data', (chunk: Buffer) => this.#guarded(() => this.#receiver.receive(chunk)));
+    socket.on('data', (chunk: Buffer) => this.#guarded(() => this.#reception.receive(chunk)));
     socket.on('drain', () => {
       this.#updateReading();
       this.#runQueue();
@@ -124,6 +130,11 @@ export class ClientConnection {
   /** Credentials of the client's process according to the kernel; undefined if it has ended, or there is no addon. */
   get credentials(): PeerCredentials | undefined {
     return credentialsOf(this.#parts.socket);
+  }
+
+  /** The process and the user whose share it takes. */
+  get sharer(): Sharer {
+    return this.#parts.sharer;
   }
 
   /** Counters of the client; undefined before HELLO was answered. */
@@ -158,7 +169,7 @@ export class ClientConnection {
     else this.close(reason);
     if (this.isClosed) return;
     this.#reason = reason;
-    this.#receiver.stop();
+    this.#reception.stop();
     for (const { abort } of this.#inFlight.all()) abort.abort();
     this.#runQueue();
     this.#closeWhenAnswered();
@@ -181,17 +192,15 @@ export class ClientConnection {
     this.#state = 'closed';
     this.#reason = reason;
     this.#cancelHelloTimer();
-    this.#cancelFrameTimer();
     this.#output.close();
-    this.#receiver.stop();
-    this.#dropReservation();
+    this.#reception.stop();
     this.#parts.socket.destroy();
     this.#inFlight.dropWaiting();
     this.#parts.onClosed(this);
     for (const { abort } of this.#inFlight.all()) abort.abort();
     this.#requests?.close();
     this.regions.removeAll().catch((error: unknown) => {
-      this.#parts.log.log('error', 'releasing memory of a client failed', { error: String(error) });
+      this.#parts.lines.log('error', 'releasing memory of a client failed', { error: String(error) });
     });
     this.#endWhenIdle();
   }
@@ -203,7 +212,7 @@ export class ClientConnection {
       receive();
     } catch (error) {
       if (!(error instanceof ProtocolError)) {
-        this.#parts.log.log('error', 'request of a client failed', { client: this.#name, error: String(error) });
+        this.#parts.lines.log('error', 'request of a client failed', { client: this.#name, error: String(error) });
       }
       this.#violated(statusOf(error)[1]);
     }
@@ -225,71 +234,53 @@ export class ClientConnection {
     }
   }
 
-  /** Reserves memory for a large body before it arrives. Until there is some, nothing is read from the client. */
-  #reserve(bodyBytes: number): void {
-    if (bodyBytes <= CLIENT_SMALL_BODY_BYTES) {
-      this.#beginBody();
-      return;
-    }
-    this.#waitsForBudget = true;
-    let isWithin = true;
-    this.#giveBack = this.#parts.budget.take(bodyBytes, () => {
-      this.#waitsForBudget = false;
-      if (this.isClosed) return;
-      if (isWithin) this.#beginBody();
-      else this.#guarded(() => this.#beginBody());
-    });
-    isWithin = false;
-    this.#updateReading();
-  }
-
-  /** Limits the time of a frame: one that does not end holds memory that others need, so its connection ends. */
-  #beginBody(): void {
-    const { clock, limits } = this.#parts;
-    this.#cancelFrameTimer();
-    this.#cancelFrameTimer = clock.after(limits.stallTimeoutMs, () => this.close('a frame has not ended in time'));
-    this.#receiver.begin();
-    this.#updateReading();
+  /** Ends a connection on which a body does not go on: it would hold memory that others need. */
+  #tooSlow(): void {
+    const { lines, limits } = this.#parts;
+    const perS = RECEIVING_MIN_BYTES_PER_S;
+    const message = `a body of which less than ${perS} bytes a second have come for ${limits.receivingWindowMs / 1000} s`;
+    lines.log('warn', 'client disconnected', { client: this.#name, reason: message }, 'slow');
+    this.#violated(message);
   }
 
   /** Stops reading while there is no memory for the client's requests, or the client does not read its answers. */
   #updateReading(): void {
     if (this.isClosed) return;
     const { socket, limits } = this.#parts;
-    const isToWait = this.#waitsForBudget || this.#output.waitingBytes > limits.outputMaxBytes;
+    const isToWait = this.#reception.waitsForMemory || this.#output.waitingBytes > limits.outputMaxBytes;
+    this.#reception.hold(isToWait);
     if (isToWait) socket.pause();
     else if (socket.isPaused()) socket.resume();
   }
 
   #onFrame(header: FrameHeader, received: Buffer): void {
-    this.#cancelFrameTimer();
     const { body, askedMs } = askedRequest(header, received);
     if (this.#state === 'greeting') {
       void this.#hello(header, body);
       return;
     }
     if (header.type === RequestType.cancel) {
-      this.#dropReservation();
+      this.#reception.takeReserved()?.();
       this.#inFlight.get(decodeNumber(body))?.abort.abort(CANCELLED);
       return;
     }
     if (header.type === RequestType.lookups) {
-      this.#dropReservation();
+      this.#reception.takeReserved()?.();
       const { asked, found } = decodeLookups(body);
       this.#counts?.lookup(asked, found);
       return;
     }
     this.#counts?.request();
     if (header.type === RequestType.fence || (header.type === RequestType.ping && this.#state === 'open')) {
-      this.#dropReservation();
+      this.#reception.takeReserved()?.();
       this.#answerNow(header, body);
       return;
     }
-    const tooMuch = this.#inFlight.tooMuch(header.type, body, this.#giveBack !== undefined);
+    const tooMuch = this.#inFlight.tooMuch(header.type, body, this.#reception.isReserved);
     if (tooMuch === undefined) {
       this.#take(header, body, askedMs);
     } else {
-      this.#dropReservation();
+      this.#reception.takeReserved()?.();
       this.#fail(header, Status.tooMuch, tooMuch);
     }
   }
@@ -340,14 +331,8 @@ export class ClientConnection {
 
   /** Adds a request to those in flight. */
   #begin(beginning: Omit<RequestBeginning, 'giveBack'>): ClientRequest {
-    const giveBack = this.#giveBack;
-    this.#giveBack = undefined;
+    const giveBack = this.#reception.takeReserved();
     return this.#inFlight.begin(giveBack === undefined ? beginning : { ...beginning, giveBack });
-  }
-
-  #dropReservation(): void {
-    this.#giveBack?.();
-    this.#giveBack = undefined;
   }
 
   #runQueue(): void {
@@ -379,7 +364,7 @@ export class ClientConnection {
       [status, message] = statusOf(error);
       answer = Buffer.from(message);
       if (status === Status.failed && !this.isClosed) {
-        this.#parts.log.log('error', 'request of a client failed', { client: this.#name, error: String(error) });
+        this.#parts.lines.log('error', 'request of a client failed', { client: this.#name, error: String(error) });
       }
     }
     this.#inFlight.ended(request);
@@ -395,7 +380,7 @@ export class ClientConnection {
   }
 
   #execute(header: FrameHeader, body: Buffer, wait: RequestWait): Promise<Buffer> | Buffer {
-    const { statsOf, limits, allWaitingBytes } = this.#parts;
+    const { statsOf, mayAnswer } = this.#parts;
     if (wait.time.isOver() && !mayBeginLate(header.type)) {
       throw new RequestError(Status.tooLate, 'the time of the request was over before it began; nothing was done');
     }
@@ -413,8 +398,11 @@ export class ClientConnection {
       case RequestType.file:
         return this.#parts.openFile(decodeFile(body), this).then(() => NOTHING);
       case RequestType.getBytes:
-        if (allWaitingBytes() > limits.allOutputMaxBytes) {
-          throw new RequestError(Status.tooMuch, 'too many bytes of answers are waiting for the clients of this node');
+        if (!mayAnswer(this)) {
+          throw new RequestError(
+            Status.tooMuch,
+            'too many bytes of answers are waiting for this client, its process or its user',
+          );
         }
         break;
     }
@@ -493,9 +481,6 @@ export class ClientConnection {
     this.regions.verify();
     const isAny = this.#requests !== undefined || this.#inFlight.runningCount === 0;
     assert(isAny, () => `client ${this.#name}: ${this.#inFlight.runningCount} requests run before it is attached`);
-    assert(
-      !this.isClosed || this.#giveBack === undefined,
-      () => `client ${this.#name}: closed, and memory is reserved`,
-    );
+    assert(!this.isClosed || !this.#reception.isReserved, () => `client ${this.#name}: closed, and memory is reserved`);
   }
 }

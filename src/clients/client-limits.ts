@@ -12,6 +12,7 @@ import {
   CLIENTS_GREETING_MAX_COUNT,
   CLIENTS_MAX_COUNT,
   CLIENTS_OUTPUT_MAX_BYTES,
+  RECEIVING_WINDOW_MS,
 } from '../base/limits.js';
 
 /** Limits of the client socket; `base/limits.ts` describes each. */
@@ -29,6 +30,7 @@ export interface ClientLimits {
   readonly deadlineMs: number;
   readonly handshakeTimeoutMs: number;
   readonly stallTimeoutMs: number;
+  readonly receivingWindowMs: number;
 }
 
 /** The limits of production, with the `overrides` of a test. */
@@ -47,6 +49,7 @@ export function clientLimits(overrides: Partial<ClientLimits> = {}): ClientLimit
     deadlineMs: CLIENT_DEADLINE_MS,
     handshakeTimeoutMs: CLIENT_HANDSHAKE_TIMEOUT_MS,
     stallTimeoutMs: CLIENT_STALL_TIMEOUT_MS,
+    receivingWindowMs: RECEIVING_WINDOW_MS,
     ...overrides,
   };
 }

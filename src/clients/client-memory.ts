@@ -1,6 +1,8 @@
 import { openSync, rmSync } from 'node:fs';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { Shares } from '../base/concurrency/shares.js';
 import type { Environment } from '../base/environment/environment.js';
+import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ProtocolError } from '../base/errors.js';
 import {
   CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT,
@@ -47,6 +49,8 @@ export interface ClientMemoryParts {
   readonly gid?: number | undefined;
   readonly regionsMaxBytes?: number | undefined;
   readonly env: Environment;
+  /** For what clients cause. */
+  readonly lines: SparseLog;
 }
 
 /** Receives descriptors of files with clients' memory, and gives clients staging memory of this node. */
@@ -56,8 +60,8 @@ export class ClientMemory {
   /** Clients by attach token in hexadecimal. */
   readonly #clients = new Map<string, ClientConnection>();
   readonly #tokens = new Map<ClientConnection, string>();
-  /** Bytes of staging memory in use by clients. */
-  #stagingBytes = 0;
+  /** Bytes of staging memory of all clients. */
+  readonly #staging = new Shares(CLIENTS_STAGING_MAX_BYTES);
   #listener: DescriptorListener | undefined;
 
   constructor(parts: ClientMemoryParts) {
@@ -173,8 +177,9 @@ export class ClientMemory {
     } catch (error) {
       const status = error instanceof RequestError ? error.status : Status.badRequest;
       const reason = error instanceof Error ? error.message : String(error);
-      const level = error instanceof RequestError || error instanceof ProtocolError ? 'info' : 'warn';
-      this.#parts.env.log.log(level, 'memory of a client refused', { client_pid: given.pid, reason });
+      const isTheirs = error instanceof RequestError || error instanceof ProtocolError;
+      const fields = { client_pid: given.pid, client_uid: given.uid, reason };
+      this.#parts.lines.log(isTheirs ? 'info' : 'warn', 'memory of a client refused', fields, `${status} ${isTheirs}`);
       const restBytes = status === Status.tooMuch && client !== undefined ? this.#restBytes(client) : 0;
       given.reply(encodeDescriptorAnswer(status, restBytes));
     } finally {
@@ -225,17 +230,16 @@ export class ClientMemory {
     const length = Math.min(wantedBytes, CLIENT_STAGING_MAX_BYTES);
     if (length < 1) throw new RequestError(Status.badRequest, 'staging memory of 0 bytes');
     client.regions.checkRoom(STAGING_REGION);
-    if (this.#stagingBytes + length > CLIENTS_STAGING_MAX_BYTES) {
+    const { sharer } = client;
+    if (!this.#staging.allows(sharer, length)) {
       throw new RequestError(
         Status.tooMuch,
-        `${this.#stagingBytes} bytes of staging memory are given out, allowed are ${CLIENTS_STAGING_MAX_BYTES}`,
+        `${length} bytes of staging memory; ${this.#staging.left} of ${CLIENTS_STAGING_MAX_BYTES} are left, and this process has ${this.#staging.of(sharer)}: it may have half of what others have left, its user three quarters`,
       );
     }
     const memory = HostRegion.allocate(length, { shared: true });
-    this.#stagingBytes += length;
-    memory.onFree(() => {
-      this.#stagingBytes -= length;
-    });
+    this.#staging.take(sharer, length);
+    memory.onFree(() => this.#staging.giveBack(sharer, length));
     client.regions.add(STAGING_REGION, memory, true);
     return memory;
   }
@@ -249,8 +253,12 @@ export class ClientMemory {
     }
     assertEqual('client memory: tokens', this.#tokens.size, this.#clients.size);
     // Staging memory of a client that has left counts until nothing touches it any more.
-    assertAtMost('client memory: staging bytes of clients, and all', stagingBytes, this.#stagingBytes);
-    assertAtMost('client memory: staging bytes', this.#stagingBytes, CLIENTS_STAGING_MAX_BYTES);
+    assertAtMost(
+      'client memory: staging bytes of clients, and all',
+      stagingBytes,
+      CLIENTS_STAGING_MAX_BYTES - this.#staging.left,
+    );
+    this.#staging.verify();
   }
 }
 

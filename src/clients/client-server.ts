@@ -1,13 +1,22 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
+import { Shares } from '../base/concurrency/shares.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
-import { CLIENT_FINISH_TIMEOUT_MS, CLIENT_REQUEST_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
+import {
+  CLIENT_FINISH_TIMEOUT_MS,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENTS_REGIONS_MAX_COUNT,
+  PAGE_MAX_BYTES,
+} from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
+import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
+import { PendingConnections } from '../net/pending-connections.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
@@ -36,8 +45,8 @@ export interface ClientServerParts {
   readonly env: Environment;
   readonly nodeId: string;
   readonly packageVersion: string;
-  /** The pages of a namespace; undefined selects the node's own. Throws `ArgumentError` for an invalid one. */
-  readonly namespaceOf: (namespace: KeyNamespace | undefined) => ClientNamespace;
+  /** The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws `ArgumentError` for an invalid one. */
+  readonly namespaceOf: (namespace: KeyNamespace | undefined, process: string) => ClientNamespace;
   /** Figures of the node that it tells a client beside the client's own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
@@ -73,11 +82,15 @@ export class ClientServer {
   readonly #limits: ClientLimits;
   readonly #budget: ByteBudget;
   readonly #paid = new AbsentBudget();
+  /** Attached clients, and regions of all clients. */
+  readonly #clientShares: Shares;
+  readonly #regionShares = new Shares(CLIENTS_REGIONS_MAX_COUNT);
+  readonly #lines: SparseLog;
   readonly #names = new ClientNames();
   /** Open connections, oldest first. */
   readonly #connections = new Set<ClientConnection>();
   /** Open connections that are not attached yet. */
-  readonly #greeting = new Set<ClientConnection>();
+  readonly #greeting: PendingConnections<ClientConnection>;
   /** The pages that each attached client sees. */
   readonly #views = new Map<ClientConnection, ClientNamespace>();
   /** Connections that have ended while requests are still in progress. */
@@ -87,6 +100,7 @@ export class ClientServer {
   readonly #pauses: PauseWatch;
   #refusedCount = 0;
   #lastCaller = 0;
+  #lastConnection = 0;
   #closing: Promise<void> | undefined;
 
   /** Listens. Throws `ConfigError` if the path cannot be used. */
@@ -100,11 +114,19 @@ export class ClientServer {
     this.#options = options;
     this.#parts = parts;
     this.#limits = clientLimits(options.limits);
-    this.#budget = new ByteBudget(this.#limits.bodiesMaxBytes);
+    const { bodiesMaxBytes, bodyMaxBytes, clientsMaxCount, greetingMaxCount } = this.#limits;
+    this.#budget = new ByteBudget(bodiesMaxBytes, Math.min(bodyMaxBytes, bodiesMaxBytes));
+    this.#clientShares = new Shares(clientsMaxCount);
+    this.#lines = new SparseLog(parts.env);
+    this.#greeting = new PendingConnections(
+      greetingMaxCount,
+      (client) => this.#replaced(client),
+      ({ sharer }) => sharer.one,
+    );
     this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
     this.#pauses = new PauseWatch(parts.env.clock);
     this.#server = parts.env.network.createServer({ plane: 'client' }, (socket) => this.#accept(socket));
-    this.#memory = new ClientMemory({ ...options, env: parts.env });
+    this.#memory = new ClientMemory({ ...options, env: parts.env, lines: this.#lines });
     this.#reportMetrics();
   }
 
@@ -177,32 +199,55 @@ export class ClientServer {
       socket.destroy();
       return;
     }
-    // A connection that says nothing must not keep others out.
-    const [oldest] = this.#greeting;
-    if (oldest !== undefined && this.#greeting.size >= this.#limits.greetingMaxCount) {
-      this.#refusedCount++;
-      oldest.close('too many connections that are not attached');
-    }
     const { env } = this.#parts;
+    const sharer = sharerOf(socket, ++this.#lastConnection);
     const connection: ClientConnection = new ClientConnection({
       socket,
       limits: this.#limits,
       budget: this.#budget,
       paid: this.#paid,
+      sharer,
+      regionShares: this.#regionShares,
       clock: env.clock,
       pauses: this.#pauses,
-      log: env.log,
+      lines: this.#lines,
       bootToken: this.#bootToken,
       attach: (hello, client) => this.#attach(hello, client),
       openFile: (request, client) => this.#memory.openFile(request, client),
       tellFingerprint: (request) => this.#tellFingerprint(request),
       statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
-      allWaitingBytes: () => [...this.#connections].reduce((sum, { waitingBytes }) => sum + waitingBytes, 0),
+      mayAnswer: (client) => this.#mayAnswer(client),
       onClosed: (client) => this.#closed(client),
       onEnded: (client, reason) => this.#ended(client, reason),
     });
     this.#connections.add(connection);
     this.#greeting.add(connection);
+  }
+
+  #replaced(client: ClientConnection): void {
+    this.#refused('too many connections that are not attached', client);
+    client.close('too many connections that are not attached');
+  }
+
+  /** Counts a client that is turned away, and says so. */
+  #refused(reason: string, { name, sharer }: ClientConnection): void {
+    this.#refusedCount++;
+    this.#lines.log(
+      'warn',
+      'client refused',
+      { client: name || undefined, process: sharer.one, user: sharer.group, reason },
+      reason,
+    );
+  }
+
+  /** Whether answers that a client has not read yet are within its share, so that others can be answered. */
+  #mayAnswer(client: ClientConnection): boolean {
+    const waiting = [...this.#connections].map(({ sharer, waitingBytes }) => ({ sharer, waitingBytes }));
+    const bytes = waiting.reduce((sum, { waitingBytes }) => sum + waitingBytes, 0);
+    if (bytes >= this.#limits.allOutputMaxBytes) return false;
+    const shares = new Shares(this.#limits.allOutputMaxBytes);
+    for (const { sharer, waitingBytes } of waiting) if (waitingBytes > 0) shares.take(sharer, waitingBytes);
+    return shares.allows(client.sharer, 1);
   }
 
   async #attach(hello: HelloRequest, connection: ClientConnection): Promise<AttachedClient> {
@@ -214,22 +259,26 @@ export class ClientServer {
     if (!NAME.test(name)) {
       throw new RequestError(Status.refused, 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /');
     }
-    const namespace = this.#namespaceOf(hello.namespace);
     // Requests that the same process had in progress before are over when this is answered, as PROTOCOL.md promises.
     const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
     await Promise.all(before.map(([, ended]) => ended));
     if (connection.isClosed) throw new RequestError(Status.refused, 'the connection has ended');
     const { clientsMaxCount, bodyMaxBytes, inFlightMaxCount } = this.#limits;
-    if (this.#attached().length >= clientsMaxCount) {
-      this.#refusedCount++;
-      throw new RequestError(Status.tooMuch, `${clientsMaxCount} clients are attached, no more are allowed`);
+    const { sharer } = connection;
+    if (!this.#clientShares.allows(sharer, 1)) {
+      const ownCount = this.#clientShares.of(sharer);
+      const text = `${this.#attached().length} clients are attached, ${ownCount} of this process; of ${clientsMaxCount}, a process may have half of what others have left, a user three quarters`;
+      this.#refused('too many clients', connection);
+      throw new RequestError(Status.tooMuch, text);
     }
+    const namespace = this.#namespaceOf(hello.namespace, connection);
+    this.#clientShares.take(sharer, 1);
     this.#views.set(connection, namespace);
     this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
     this.#memory.attach(attachToken, connection);
-    env.log.log('info', 'client attached', { client: name, client_pid: pid });
+    this.#lines.log('info', 'client attached', { client: name, client_pid: pid }, name);
     return {
       namespace,
       counts: new ClientCounts(env.metrics, this.#names.shown(name)),
@@ -255,7 +304,7 @@ export class ClientServer {
   #tellFingerprint({ client, fingerprint }: FingerprintRequest): number {
     const told = this.#attached().filter(({ name }) => name === client);
     const count = told.filter((connection) => connection.tellFingerprint(fingerprint)).length;
-    this.#parts.env.log.log('info', 'clients told their fingerprint', { client, fingerprint, clients: count });
+    this.#lines.log('info', 'clients told their fingerprint', { client, fingerprint, clients: count }, client);
     return count;
   }
 
@@ -265,16 +314,17 @@ export class ClientServer {
     return this.#lastCaller;
   }
 
-  #namespaceOf(namespace: KeyNamespace | undefined): ClientNamespace {
+  #namespaceOf(namespace: KeyNamespace | undefined, connection: ClientConnection): ClientNamespace {
     try {
-      return this.#parts.namespaceOf(namespace);
+      return this.#parts.namespaceOf(namespace, connection.sharer.one);
     } catch (error) {
+      this.#refused('wrong namespace', connection);
       throw new RequestError(Status.refused, error instanceof Error ? error.message : String(error));
     }
   }
 
   #closed(connection: ClientConnection): void {
-    this.#views.delete(connection);
+    if (this.#views.delete(connection)) this.#clientShares.giveBack(connection.sharer, 1);
     this.#connections.delete(connection);
     this.#greeting.delete(connection);
     this.#memory.detach(connection);
@@ -286,11 +336,8 @@ export class ClientServer {
     this.#onEnded.get(connection)?.();
     this.#onEnded.delete(connection);
     if (connection.counts === undefined) return;
-    this.#parts.env.log.log('info', 'client detached', {
-      client: connection.name,
-      client_pid: connection.pid,
-      reason,
-    });
+    const fields = { client: connection.name, client_pid: connection.pid, reason };
+    this.#lines.log('info', 'client detached', fields, connection.name);
   }
 
   #infoOf(client: ClientConnection): ClientInfo {
@@ -325,18 +372,22 @@ export class ClientServer {
   /** @internal Throws `InvariantError` unless the clients are counted, within their limits, and each is consistent. */
   verify(): void {
     for (const client of this.#connections) client.verify();
-    for (const client of this.#greeting) {
-      assert(this.#connections.has(client), 'client server: one that is to attach is connected no more');
-    }
+    this.#greeting.verify(this.#connections);
     for (const client of this.#ending.keys()) {
       const isOver = !this.#connections.has(client) && this.#onEnded.has(client);
       assert(isOver, () => `client server: ${client.name} has gone, and is connected or never ends`);
     }
     assertEqual('client server: clients that have gone', this.#onEnded.size, this.#ending.size);
-    assertAtMost('client server: clients that are to attach', this.#greeting.size, this.#limits.greetingMaxCount);
     assertEqual('client server: namespaces of clients', this.#views.size, this.#attached().length);
     assertAtMost('client server: clients', this.#attached().length, this.#limits.clientsMaxCount);
     this.#budget.verify();
+    this.#clientShares.verify();
+    this.#regionShares.verify();
+    assertEqual(
+      'client server: shares of clients',
+      this.#limits.clientsMaxCount - this.#clientShares.left,
+      this.#views.size,
+    );
     this.#memory.verify();
   }
 }

@@ -3,6 +3,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import Koa from 'koa';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   METRICS_CONNECTION_MAX_REQUESTS,
@@ -57,14 +58,16 @@ export class MetricsServer {
     if (this.#stopped || this.#server !== undefined) throw new ClosedError('the metrics server');
     const server = createServer({ connectionsCheckingInterval: TIMEOUT_CHECK_MS }, this.#application().callback());
     this.#server = server;
-    server.maxConnections = METRICS_MAX_CONNECTIONS;
     server.maxRequestsPerSocket = METRICS_CONNECTION_MAX_REQUESTS;
     server.headersTimeout = METRICS_REQUEST_TIMEOUT_MS;
     server.requestTimeout = METRICS_REQUEST_TIMEOUT_MS;
     server.keepAliveTimeout = METRICS_REQUEST_TIMEOUT_MS;
     // Limits clients that do not read their answer; making it may have its own time before that.
     server.timeout = 2 * METRICS_REQUEST_TIMEOUT_MS;
-    makeRoom(server);
+    const lines = new SparseLog(this.#env);
+    makeRoom(server, (isAnswered, from) => {
+      if (isAnswered) lines.log('warn', 'metrics server: a client that does not read its answer made room', { from });
+    });
     await this.#listen(server);
     server.on('error', (error) => this.#env.log.log('error', 'metrics server failed', { error: error.message }));
     if (this.#stopped) {
@@ -161,16 +164,38 @@ async function end(server: Server): Promise<void> {
   await closed;
 }
 
-/** Closes silent connections, so that a scrape and a probe always find room. */
-function makeRoom(server: Server): void {
-  const idle = new PendingConnections<Socket>(METRICS_IDLE_CONNECTIONS_MAX_COUNT, (socket) => socket.destroy());
+/**
+ * Keeps room for a scrape and a probe, whatever others do: a connection beyond METRICS_IDLE_CONNECTIONS_MAX_COUNT idle ones, or beyond
+ * METRICS_MAX_CONNECTIONS in all, replaces another one. Idle ones go first, then the earliest of those that have an answer, from the address that
+ * has most. So nobody keeps others out by answers that they do not read.
+ */
+function makeRoom(server: Server, onReplaced: (isAnswered: boolean, from: string) => void): void {
+  const addresses = new WeakMap<Socket, string>();
+  const originOf = (socket: Socket): string => addresses.get(socket) ?? '';
+  const replace = (socket: Socket, isAnswered: boolean): void => {
+    onReplaced(isAnswered, originOf(socket));
+    socket.destroy();
+  };
+  const idle = new PendingConnections<Socket>(
+    METRICS_IDLE_CONNECTIONS_MAX_COUNT,
+    (socket) => replace(socket, false),
+    originOf,
+  );
+  const answered = new PendingConnections<Socket>(METRICS_MAX_CONNECTIONS, (socket) => replace(socket, true), originOf);
   server.on('connection', (socket) => {
+    addresses.set(socket, socket.remoteAddress ?? '');
+    socket.once('close', () => {
+      idle.delete(socket);
+      answered.delete(socket);
+    });
+    if (idle.count + answered.count >= METRICS_MAX_CONNECTIONS && !idle.dropOldest()) answered.dropOldest();
     idle.add(socket);
-    socket.once('close', () => idle.delete(socket));
   });
   server.on('request', ({ socket }, response) => {
     idle.delete(socket);
+    if (!socket.destroyed) answered.add(socket);
     response.once('close', () => {
+      answered.delete(socket);
       if (!socket.destroyed) idle.add(socket);
     });
   });

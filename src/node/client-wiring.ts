@@ -42,9 +42,9 @@ export async function openClientSocket(
       env,
       nodeId,
       packageVersion: packageVersion(),
-      namespaceOf: (namespace) => {
+      namespaceOf: (namespace, process) => {
         const encoder = keyEncoders.of(namespace);
-        return new ClientNamespace(new StoredPages(pages, encoder, pinning.client()), namespaceParts);
+        return new ClientNamespace(new StoredPages(pages, encoder, pinning.client(process)), namespaceParts);
       },
       nodeStats: () => {
         const { poolCapacityBytes, poolUsedBytes, poolEntries, pinnedEntries, pinnedBytes, members } = stats();

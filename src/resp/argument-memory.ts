@@ -12,12 +12,17 @@ export class ArgumentMemory {
   readonly #free = new Map<number, SharedArrayBuffer[]>();
   #freeBytes = 0;
 
-  /** Memory of this length, with any content. */
-  take(bytes: number): Buffer {
+  /** Memory of this length, with any content; undefined: the system has none. */
+  take(bytes: number): Buffer | undefined {
     const size = bytes > KEPT_MAX_BYTES ? bytes : 2 ** Math.ceil(Math.log2(bytes));
     const free = this.#free.get(size)?.pop();
     if (free !== undefined) this.#freeBytes -= size;
-    return Buffer.from(free ?? new SharedArrayBuffer(size), 0, bytes);
+    try {
+      return Buffer.from(free ?? new SharedArrayBuffer(size), 0, bytes);
+    } catch (error) {
+      if (error instanceof RangeError) return undefined;
+      throw error;
+    }
   }
 
   /** Takes memory back that nothing uses any more. */

@@ -1,11 +1,14 @@
 import { assert } from '../base/assert.js';
-import type { ByteBudget } from '../base/concurrency/byte-budget.js';
+import type { ByteBudget, ByteHolding } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
+import type { Sharer } from '../base/concurrency/shares.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
+import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ClosedError, ProtocolError } from '../base/errors.js';
-import { READ_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
+import { RECEIVING_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
+import { LeastRate } from '../net/least-rate.js';
 import { callTime } from '../store/call/call-time.js';
 import type { ArgumentMemory } from './argument-memory.js';
 import {
@@ -33,6 +36,8 @@ export interface RespConnectionParts {
   readonly limits: RespLimits;
   /** Memory for large arguments that are being received, shared by all connections. */
   readonly budget: ByteBudget;
+  /** Where the connection is from. */
+  readonly origin: Sharer;
   readonly memory: ArgumentMemory;
   readonly waiting: WaitingTotal;
   readonly pages: RespPages;
@@ -43,6 +48,8 @@ export interface RespConnectionParts {
   readonly clock: Clock;
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly log: Logger;
+  /** For what clients cause. */
+  readonly lines: SparseLog;
   /** Called once, when the connection has ended and nothing of it is in progress. */
   readonly onEnded: (connection: RespConnection) => void;
 }
@@ -73,24 +80,35 @@ export class RespConnection {
   #hasEnded = false;
   #sentBytes = 0;
   #waitsForBudget = false;
-  /** Gives back the memory of large arguments of the command that is being received. */
-  #grants: (() => void)[] = [];
-  /** Bytes of those arguments. */
-  #grantedBytes = 0;
+  /** The memory of the large arguments of the command that is being received; undefined: it has none. */
+  #holding: ByteHolding | undefined;
+  #arguments: Buffer[] = [];
+  /** Number of those arguments. */
+  #largeCount = 0;
+  readonly #rate: LeastRate;
   #cancelCommandTimer: (() => void) | undefined;
 
   constructor(parts: RespConnectionParts) {
     this.#parts = parts;
     const { socket, clock, limits, pages } = parts;
-    const { stallTimeoutMs } = limits;
+    const { stallTimeoutMs, receivingWindowMs } = limits;
+    this.#rate = new LeastRate({ clock, windowMs: receivingWindowMs, onSlow: () => this.#tooSlow() });
     const onStalled = (reason: string): void => this.close(reason);
-    this.#output = new RespOutput({ socket, clock, budget: pages.budget, stallTimeoutMs, onStalled });
+    this.#output = new RespOutput({
+      socket,
+      clock,
+      budget: pages.budget,
+      sharer: this.#sharer,
+      stallTimeoutMs,
+      onStalled,
+    });
     this.#waiting = new WaitingCommands(parts.waiting);
     this.#session = this.#makeSession();
     this.#parser = new RespParser({
       onCommand: (args) => this.#onCommand(args),
+      beginLarge: (bytes) => this.#beginLarge(bytes),
       reserve: (bytes) => this.#reserve(bytes),
-      allocate: (bytes) => this.#allocate(bytes),
+      grow: (body, bytes) => this.#grow(body, bytes),
       isTrusted: () => this.#session.isTrusted,
     });
     this.#cancelLogin = clock.after(limits.loginTimeoutMs, () => this.#checkLogin());
@@ -102,6 +120,16 @@ export class RespConnection {
 
   get isClosed(): boolean {
     return this.#state === 'closed';
+  }
+
+  /** Where the connection is from. */
+  get origin(): Sharer {
+    return this.#parts.origin;
+  }
+
+  /** Memory is taken of its own share, among those from the same place. */
+  get #sharer(): Sharer {
+    return { one: `connection ${this.#parts.id}`, group: this.#parts.origin.one };
   }
 
   /** Whether the client has authenticated itself, or need not. */
@@ -153,14 +181,30 @@ export class RespConnection {
 
   #stopReceiving(): void {
     this.#parser.stop();
+    this.#takeLarge()();
+  }
+
+  /** Ends the reception of a command. Returns what gives back the memory of its large arguments. */
+  #takeLarge(): () => void {
     this.#cancelCommandTimer?.();
     this.#cancelCommandTimer = undefined;
-    for (const giveBack of this.#grants.splice(0)) giveBack();
+    this.#rate.end();
+    const { memory } = this.#parts;
+    const [holding, taken] = [this.#holding, this.#arguments];
+    holding?.whole();
+    this.#holding = undefined;
+    this.#arguments = [];
+    this.#largeCount = 0;
+    return () => {
+      for (const argument of taken.splice(0)) memory.giveBack(argument);
+      holding?.giveBack();
+    };
   }
 
   #onData(chunk: Buffer): void {
     if (this.#state !== 'open') return;
     this.#parts.counts.received(chunk.length);
+    this.#rate.received(chunk.length);
     this.#guarded(() => this.#parser.receive(chunk));
   }
 
@@ -174,36 +218,38 @@ export class RespConnection {
       this.#finish();
       return;
     }
-    if (this.#parser.isWithinCommand && this.#cancelCommandTimer === undefined && !this.#waitsForBudget) this.#limit(0);
+    if (this.#parser.isWithinCommand && this.#cancelCommandTimer === undefined && this.#largeCount === 0) this.#limit();
     this.#updateReading();
     void this.#run();
   }
 
-  /** Limits the time in which the command that is being received must be complete. */
-  #limit(bytes: number): void {
+  /** Limits the time in which the command that is being received must be complete, if it has no large arguments. */
+  #limit(): void {
     const { clock, limits, socket } = this.#parts;
     this.#cancelCommandTimer?.();
-    const ms = limits.stallTimeoutMs + (1000 * bytes) / READ_MIN_BYTES_PER_S;
-    this.#cancelCommandTimer = clock.after(ms, () => {
+    this.#cancelCommandTimer = clock.after(limits.stallTimeoutMs, () => {
       // A client that is not read cannot complete its command.
-      if (socket.isPaused()) this.#limit(bytes);
+      if (socket.isPaused()) this.#limit();
       else this.close('a command has not ended in time');
     });
   }
 
+  /** Ends a connection on which a large argument does not go on: it would hold memory that others need. */
+  #tooSlow(): void {
+    const { lines, limits, id, origin } = this.#parts;
+    const perS = RECEIVING_MIN_BYTES_PER_S;
+    const reason = `a command of which less than ${perS} bytes a second have come for ${limits.receivingWindowMs / 1000} s`;
+    lines.log('warn', 'redis client disconnected', { client: id, from: origin.one, reason }, 'slow');
+    this.#waiting.add({ command: `ERR ${reason}`, isAllowed: true, bytes: 0, giveBack: () => {} });
+    this.#finish();
+  }
+
   #onCommand(args: RespArgument[]): void {
-    this.#cancelCommandTimer?.();
-    this.#cancelCommandTimer = undefined;
     if (HTTP_WORDS.has(wordOf(args[0]))) throw new ProtocolError('this is a port for Redis clients, and this is HTTP');
-    const grants = this.#grants;
-    const bytes = WaitingCommands.bytesOf(args, this.#grantedBytes);
-    this.#grants = [];
-    this.#grantedBytes = 0;
+    const bytes = WaitingCommands.bytesOf(args, this.#largeBytesOf(args));
+    const giveBack = this.#takeLarge();
     const spec = commandOf(args);
     const command = typeof spec === 'string' ? spec : this.#commandOf(spec, args.slice(1));
-    const giveBack = (): void => {
-      for (const each of grants) each();
-    };
     const isFirstWord = typeof spec !== 'string' && spec.isOpen === true;
     this.#waiting.add({ command, isAllowed: isFirstWord, bytes, giveBack });
     // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a stranger.
@@ -217,37 +263,63 @@ export class RespConnection {
     return isLate && isChange(spec) ? SENT_EARLIER : { spec, args, sentAfterMs };
   }
 
-  /** Reserves memory for a large argument. A further one of the same command does not wait, so that commands do not wait for each other. */
-  #reserve(bytes: number): 'now' | 'later' | 'drop' {
+  /** Bytes of those arguments whose memory is counted by the budget. */
+  #largeBytesOf(args: readonly RespArgument[]): number {
+    if (this.#arguments.length === 0) return 0;
+    const large = new Set(this.#arguments.map(({ buffer }) => buffer));
+    return args.reduce((sum, arg) => sum + (arg !== null && large.has(arg.buffer) ? arg.length : 0), 0);
+  }
+
+  /** Begins a large argument; false: it is dropped, as no pool takes it. */
+  #beginLarge(bytes: number): boolean {
     const { budget, facts } = this.#parts;
-    if (bytes > facts.poolCapacityBytes()) return 'drop';
+    if (bytes > facts.poolCapacityBytes()) return false;
+    this.#cancelCommandTimer?.();
+    this.#cancelCommandTimer = undefined;
+    this.#holding ??= budget.hold(this.#sharer);
+    this.#largeCount++;
+    this.#rate.begin();
+    return true;
+  }
+
+  /**
+   * Takes memory for a part of a large argument that has come. Only the first one of a command waits for it: of others, more may be wanted than
+   * there ever is.
+   */
+  #reserve(bytes: number): 'now' | 'later' | 'drop' {
+    const holding = this.#holding as ByteHolding;
     let isWithin = true;
     let isGranted = false;
-    const giveBack = budget.take(bytes, () => {
+    holding.take(bytes, () => {
       isGranted = true;
       if (isWithin || this.isClosed) return;
       this.#waitsForBudget = false;
-      this.#limit(bytes);
-      this.#guarded(() => this.#parser.begin());
+      this.#guarded(() => this.#parser.resume());
     });
     isWithin = false;
-    if (!isGranted && this.#grants.length > 0) {
-      giveBack();
+    if (isGranted) return 'now';
+    if (this.#largeCount > 1) {
+      holding.whole();
       return 'drop';
     }
-    this.#grants.push(giveBack);
-    this.#grantedBytes += bytes;
-    this.#waitsForBudget = !isGranted;
-    if (isGranted) this.#limit(bytes);
-    else this.#cancelCommandTimer?.();
-    return isGranted ? 'now' : 'later';
+    this.#waitsForBudget = true;
+    return 'later';
   }
 
-  #allocate(bytes: number): Buffer {
+  /** Null: the system has no more memory. */
+  #grow(body: Buffer, bytes: number): Buffer | null {
     const { memory } = this.#parts;
-    const argument = memory.take(bytes);
-    this.#grants.push(() => memory.giveBack(argument));
-    return argument;
+    const grown = memory.take(bytes);
+    if (grown === undefined) return null;
+    grown.set(body);
+    const at = this.#arguments.indexOf(body);
+    if (at < 0) {
+      this.#arguments.push(grown);
+    } else {
+      this.#arguments[at] = grown;
+      memory.giveBack(body);
+    }
+    return grown;
   }
 
   /** Stops reading while there is no memory for an argument, or enough commands wait. */
@@ -257,6 +329,7 @@ export class RespConnection {
     const { count, bytes } = this.#waiting;
     const isTooMuch = count >= limits.waitingMaxCount || bytes >= limits.waitingMaxBytes;
     const isToWait = this.#waitsForBudget || isTooMuch || (count > 0 && waiting.bytes > limits.allWaitingMaxBytes);
+    this.#rate.hold(isToWait);
     if (isToWait) socket.pause();
     else if (socket.isPaused()) socket.resume();
   }
@@ -335,7 +408,7 @@ export class RespConnection {
     if (this.isClosed) return;
     const isAnswerable = error instanceof CommandError || commands[0]?.spec.batch?.isStreamed !== true;
     if (!(error instanceof CommandError) && !(error instanceof ClosedError)) {
-      this.#parts.log.log('error', 'command of a redis client failed', { error: String(error) });
+      this.#parts.lines.log('error', 'command of a redis client failed', { error: String(error) });
     }
     if (!isAnswerable) {
       this.close(String(error));
@@ -401,7 +474,7 @@ export class RespConnection {
   verify(): void {
     this.#waiting.verify();
     assert(
-      !this.isClosed || (this.#grants.length === 0 && this.#waiting.count === 0),
+      !this.isClosed || (this.#holding === undefined && this.#arguments.length === 0 && this.#waiting.count === 0),
       () => `redis client ${this.#parts.id}: closed, and holds memory`,
     );
   }

@@ -1,4 +1,5 @@
 import {
+  RECEIVING_WINDOW_MS,
   RESP_ALL_WAITING_MAX_BYTES,
   RESP_ARGUMENTS_BUDGET_BYTES,
   RESP_CONNECTIONS_MAX_COUNT,
@@ -19,6 +20,7 @@ export interface RespLimits {
   readonly argumentsBudgetBytes: number;
   readonly valuesBudgetBytes: number;
   readonly stallTimeoutMs: number;
+  readonly receivingWindowMs: number;
   readonly loginTimeoutMs: number;
   readonly finishTimeoutMs: number;
 }
@@ -33,6 +35,7 @@ export function respLimits(overrides: Partial<RespLimits> = {}): RespLimits {
     argumentsBudgetBytes: RESP_ARGUMENTS_BUDGET_BYTES,
     valuesBudgetBytes: RESP_VALUES_BUDGET_BYTES,
     stallTimeoutMs: RESP_STALL_TIMEOUT_MS,
+    receivingWindowMs: RECEIVING_WINDOW_MS,
     loginTimeoutMs: RESP_LOGIN_TIMEOUT_MS,
     finishTimeoutMs: RESP_FINISH_TIMEOUT_MS,
     ...overrides,

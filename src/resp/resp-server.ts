@@ -2,12 +2,16 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
+import { type Sharer, Shares } from '../base/concurrency/shares.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Connection, formatEndpoint, listenAt, portOf, type Server } from '../base/environment/network.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
 import { ConfigError } from '../base/errors.js';
-import { KEEP_ALIVE_DELAY_MS } from '../base/limits.js';
+import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
+import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
+import { PendingConnections } from '../net/pending-connections.js';
 import type { StoredPages } from '../store/namespace/namespace-pages.js';
 import { ArgumentMemory } from './argument-memory.js';
 import type { RespFacts } from './commands/command.js';
@@ -47,7 +51,12 @@ export class RespServer {
   readonly #limits: RespLimits;
   readonly #servers: Server[] = [];
   readonly #connections = new Set<RespConnection>();
+  /** Connections that have not authenticated themselves. */
+  readonly #strangers: PendingConnections<RespConnection>;
+  /** Connections, by where they are from. */
+  readonly #shares: Shares;
   readonly #arguments: ByteBudget;
+  readonly #lines: SparseLog;
   readonly #memory = new ArgumentMemory();
   readonly #pages: RespPages;
   readonly #waiting: WaitingTotal = { bytes: 0 };
@@ -76,7 +85,15 @@ export class RespServer {
     this.#options = options;
     this.#parts = parts;
     this.#limits = respLimits(options.limits);
-    this.#arguments = new ByteBudget(this.#limits.argumentsBudgetBytes);
+    const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
+    this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_ARGUMENT_MAX_BYTES, argumentsBudgetBytes));
+    this.#shares = new Shares(connectionsMaxCount);
+    this.#lines = new SparseLog(env);
+    this.#strangers = new PendingConnections(
+      connectionsMaxCount,
+      (stranger) => this.#replaced(stranger),
+      ({ origin }) => origin.one,
+    );
     this.#pages = new RespPages(pages, new ByteBudget(this.#limits.valuesBudgetBytes));
     this.#counts = new RespCounts(env.metrics, COMMANDS.keys());
     this.#pauses = new PauseWatch(env.clock);
@@ -174,8 +191,10 @@ export class RespServer {
 
   #accept(socket: Connection, isPassword: ((password: Buffer) => boolean) | undefined): void {
     const { env } = this.#parts;
-    if (this.#closing !== undefined || !this.#hasRoom()) {
-      this.#counts.refused();
+    const id = ++this.#lastId;
+    const origin = originOf(socket, id);
+    if (this.#closing !== undefined || !this.#hasRoom(origin)) {
+      this.#refused(origin, 'too many connections');
       socket.on('error', () => {});
       socket.end(errorAnswer('ERR max number of clients reached'));
       socket.destroySoon();
@@ -183,7 +202,8 @@ export class RespServer {
     }
     const connection = new RespConnection({
       socket,
-      id: ++this.#lastId,
+      id,
+      origin,
       limits: this.#limits,
       budget: this.#arguments,
       memory: this.#memory,
@@ -195,24 +215,38 @@ export class RespServer {
       clock: env.clock,
       pauses: this.#pauses,
       log: env.log,
+      lines: this.#lines,
       onEnded: (ended) => {
         this.#connections.delete(ended);
+        this.#strangers.delete(ended);
+        this.#shares.giveBack(origin, 1);
         this.#tellIdle();
       },
     });
+    this.#shares.take(origin, 1);
     this.#connections.add(connection);
+    if (!connection.isTrusted) this.#strangers.add(connection);
   }
 
-  /** Whether there is room for a connection. The oldest one that has not authenticated itself makes room: it must not keep others out. */
-  #hasRoom(): boolean {
-    if (this.#connections.size < this.#limits.connectionsMaxCount) return true;
-    for (const connection of this.#connections) {
-      if (connection.isTrusted) continue;
-      this.#counts.refused();
-      connection.close('too many connections that are not authenticated');
-      return this.#connections.size < this.#limits.connectionsMaxCount;
-    }
-    return false;
+  /**
+   * Whether there is room for a connection from there. One that has not authenticated itself makes room for it, of those from where most of them are:
+   * it must not keep others out.
+   */
+  #hasRoom(origin: Sharer): boolean {
+    while (!this.#shares.allows(origin, 1)) if (!this.#strangers.dropOldest()) return false;
+    return true;
+  }
+
+  #replaced(stranger: RespConnection): void {
+    // It has authenticated itself meanwhile, and stays.
+    if (stranger.isTrusted) return;
+    this.#refused(stranger.origin, 'too many connections that are not authenticated');
+    stranger.close('too many connections that are not authenticated');
+  }
+
+  #refused({ one, group }: Sharer, reason: string): void {
+    this.#counts.refused();
+    this.#lines.log('warn', 'redis client refused', { from: one, by: group, reason }, reason);
   }
 
   #tellIdle(): void {
@@ -225,6 +259,8 @@ export class RespServer {
     for (const connection of this.#connections) connection.verify();
     assertAtMost('redis door: connections', this.#connections.size, this.#limits.connectionsMaxCount);
     this.#arguments.verify();
+    this.#shares.verify();
+    this.#strangers.verify(this.#connections);
     this.#pages.budget.verify();
     assert(this.#waiting.bytes >= 0, () => `redis door: ${this.#waiting.bytes} bytes wait`);
     if (this.#connections.size === 0) assertEqual('redis door: bytes that wait', this.#waiting.bytes, 0);
@@ -257,4 +293,11 @@ function listenError(
   return new ConfigError(`configuration key "${key}": cannot listen at ${formatEndpoint(endpoint)}: ${advice}`, {
     cause,
   });
+}
+
+/** Where a connection is from: the process and the user at a Unix socket, an address at the port. */
+function originOf(socket: Connection, id: number): Sharer {
+  const { remoteAddress } = socket;
+  if (remoteAddress !== undefined) return { one: remoteAddress, group: 'port' };
+  return sharerOf(socket, id);
 }

@@ -1,5 +1,6 @@
 import test from 'ava';
-import { ByteBudget } from '../../src/base/concurrency/byte-budget.js';
+import { ByteBudget, type ByteHolding } from '../../src/base/concurrency/byte-budget.js';
+import { Shares } from '../../src/base/concurrency/shares.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
 import { ClientNamespace } from '../../src/clients/requests/client-namespace.js';
@@ -35,45 +36,99 @@ function seeded(log: (text: string) => void) {
   return seededRandom(seed);
 }
 
-test('byte budget: grants in order, never more than there is, and gets all of it back', (t) => {
+/** A sharer of a group. */
+const sharer = (one: string, group = 'g') => ({ one, group });
+
+test('shares: nobody takes all, a newcomer gets something, and one alone has half', (t) => {
+  const shares = new Shares(256);
+  const fill = (one: string, group: string): number => {
+    for (let count = 0; ; count++) {
+      if (!shares.allows({ one, group }, 1)) return count;
+      shares.take({ one, group }, 1);
+    }
+  };
+  t.is(fill('a', 'x'), 128);
+  t.is(fill('b', 'x'), 64);
+  t.is(fill('c', 'x'), 0, 'the group has three quarters');
+  t.is(fill('d', 'y'), 32);
+  t.is(fill('e', 'z'), 16);
+  shares.verify();
+  shares.giveBack({ one: 'a', group: 'x' }, 128);
+  t.is(fill('f', 'w'), 72);
+  const single = new Shares(1);
+  t.true(single.allows(sharer('a'), 1), 'one may have at least 1');
+});
+
+test('byte budget: never gives more than there is, nobody waits for what may be had, and gets all of it back', (t) => {
   const random = seeded((text) => t.log(text));
-  const total = 1000;
-  const budget = new ByteBudget(total);
+  const [total, whole] = [1000, 300];
+  const budget = new ByteBudget(total, whole);
   let held = 0;
-  let [asked, granted] = [0, 0];
-  const live: (() => void)[] = [];
+  const live = new Set<{ holding: ByteHolding; left: number; isWaiting: boolean }>();
   for (let step = 0; step < 5_000; step++) {
-    if (random.u32() % 2 === 0 || live.length === 0) {
-      const bytes = random.u32() % (total + 1);
-      const nth = asked++;
-      let state: 'waiting' | 'granted' | 'over' = 'waiting';
-      const giveBack = budget.take(bytes, () => {
-        t.is(state, 'waiting');
-        state = 'granted';
+    const some = [...live][random.u32() % Math.max(1, live.size)];
+    if (some === undefined || random.u32() % 4 === 0) {
+      const one = sharer(`one ${random.u32() % 5}`, `group ${random.u32() % 2}`);
+      live.add({ holding: budget.hold(one), left: 1 + (random.u32() % whole), isWaiting: false });
+    } else if (some.left === 0 || random.u32() % 8 === 0) {
+      held -= some.holding.bytes;
+      live.delete(some);
+      some.holding.giveBack();
+      some.holding.giveBack();
+    } else if (!some.isWaiting) {
+      const bytes = 1 + (random.u32() % some.left);
+      some.isWaiting = true;
+      some.holding.take(bytes, () => {
+        some.isWaiting = false;
+        some.left -= bytes;
         held += bytes;
         t.true(held <= total);
-        // Those before it have been granted, or were taken back.
-        t.true(nth >= granted);
-        granted = nth;
+        if (some.left === 0) some.holding.whole();
       });
-      live.push(() => {
-        if (state === 'granted') held -= bytes;
-        state = 'over';
-        giveBack();
-        giveBack();
-      });
-    } else {
-      const [end] = live.splice(random.u32() % live.length, 1);
-      end?.();
     }
+    budget.verify();
   }
-  for (const end of live) end();
+  // All that began becomes whole in the end, however many wait for each other.
+  while (live.size > 0) {
+    for (const one of live) {
+      if (one.left === 0) {
+        held -= one.holding.bytes;
+        live.delete(one);
+        one.holding.giveBack();
+      } else if (!one.isWaiting) {
+        one.isWaiting = true;
+        const bytes = one.left;
+        one.holding.take(bytes, () => {
+          one.isWaiting = false;
+          one.left = 0;
+          held += bytes;
+          one.holding.whole();
+        });
+      }
+    }
+    if (live.size > 0 && [...live].every(({ isWaiting }) => isWaiting)) return t.fail('all wait for each other');
+  }
   t.is(held, 0);
   let isGranted = false;
-  budget.take(total, () => {
+  budget.take(sharer('last'), total, () => {
     isGranted = true;
   });
   t.true(isGranted);
+});
+
+test('byte budget: one that takes much leaves something for others, and the earliest becomes whole', (t) => {
+  const budget = new ByteBudget(1000, 100);
+  const greedy = Array.from({ length: 40 }, () => budget.hold(sharer('greedy')));
+  let granted = 0;
+  for (const holding of greedy) holding.take(90, () => granted++);
+  t.is(granted, 5, 'half of it');
+  const others = ['a', 'b', 'c'].map((one) => budget.hold(sharer(one, one)));
+  let othersGranted = 0;
+  for (const holding of others) holding.take(60, () => othersGranted++);
+  t.is(othersGranted, 3);
+  greedy[0]?.take(10, () => granted++);
+  t.is(granted, 6, 'the earliest has no share');
+  budget.verify();
 });
 
 test('body: what makes the writer grow is written, too', (t) => {
@@ -120,26 +175,28 @@ test('body: what is not there is an error of the protocol, wherever it ends', (t
 
 test('frame receiver: frames are those that were sent, however they are cut and whenever there is memory', (t) => {
   const random = seeded((text) => t.log(text));
-  for (let round = 0; round < 100; round++) {
-    const bodies = Array.from({ length: 20 }, () => Buffer.from(random.bytes(random.u32() % 200)));
+  for (let round = 0; round < 20; round++) {
+    const bodies = Array.from({ length: 20 }, (_, i) =>
+      Buffer.from(random.bytes(i % 7 === 3 ? 70_000 + (random.u32() % 400_000) : random.u32() % 200)),
+    );
     const stream = Buffer.concat(bodies.map((body, i) => frame(4, i + 1, body)));
     const got: [FrameHeader, Buffer][] = [];
     let isWaiting = false;
     const receiver = new FrameReceiver({
       check: () => {},
-      onBegin: () => {
+      reserve: () => {
         isWaiting = random.u32() % 2 === 0;
-        if (!isWaiting) receiver.begin();
+        return !isWaiting;
       },
       onFrame: (header, body) => got.push([header, Buffer.from(body)]),
     });
     for (let at = 0; at < stream.length; ) {
-      const length = 1 + (random.u32() % 300);
+      const length = 1 + (random.u32() % (random.u32() % 4 === 0 ? 200_000 : 300));
       receiver.receive(Buffer.from(stream.subarray(at, at + length)));
       at += length;
       while (isWaiting && (at >= stream.length || random.u32() % 2 === 0)) {
         isWaiting = false;
-        receiver.begin();
+        receiver.resume();
       }
     }
     t.deepEqual(
@@ -150,19 +207,24 @@ test('frame receiver: frames are those that were sent, however they are cut and 
   }
 });
 
-test('frame receiver: no memory is taken for a body before there is some', (t) => {
-  const begun: number[] = [];
+test('frame receiver: memory is taken for the bytes of a body that come, and not for those that are promised', (t) => {
+  const asked: number[] = [];
   const receiver = new FrameReceiver({
     check: () => {},
-    onBegin: ({ bodyBytes }) => begun.push(bodyBytes),
+    reserve: (bytes) => {
+      asked.push(bytes);
+      return true;
+    },
     onFrame: () => t.fail(),
   });
   const before = process.memoryUsage().arrayBuffers;
-  for (let i = 0; i < 1; i++) receiver.receive(frame(4, 1, Buffer.alloc(0)).fill(0x03, 3, 4));
-  t.deepEqual(begun, [0x03000000]);
-  t.true(process.memoryUsage().arrayBuffers - before < 2 ** 24);
+  receiver.receive(frame(4, 1, Buffer.alloc(0)).fill(0x03, 3, 4));
+  t.deepEqual(asked, [], 'nothing for a promise of 48 MiB');
+  receiver.receive(Buffer.alloc(1000));
+  t.true(asked.length === 1 && (asked[0] as number) < 2 ** 19);
+  t.true(process.memoryUsage().arrayBuffers - before < 2 ** 22);
   receiver.stop();
-  receiver.begin();
+  receiver.resume();
   receiver.receive(Buffer.alloc(100));
 });
 

@@ -652,6 +652,23 @@ test('metrics server: however many clients are silent, a scrape finds room', asy
   await until(() => last?.received.includes('"ok"') === true);
 });
 
+test('metrics server: however many clients do not read their answers, probes and scrapes find room', async (t) => {
+  const node = new FakeNode();
+  node.hold();
+  const { port, url } = await start(t, { node });
+  for (let i = 0; i < METRICS_MAX_CONNECTIONS; i++) {
+    const client = await RawClient.opened(t, port);
+    client.socket.write('GET /api/node HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
+    if (i === 0) await until(() => node.reports === 1);
+  }
+  for (let i = 0; i < 20; i++) {
+    const answer = await fetch(`${url}/healthz`, { headers: { connection: 'close' } });
+    t.is(answer.status, 200);
+    await answer.text();
+  }
+  node.release();
+});
+
 test('metrics server: requests that come without waiting for answers are bounded', async (t) => {
   const node = new FakeNode();
   node.hold();

@@ -80,7 +80,7 @@ test('resp limits: HTTP with a large argument gives its memory back', async (t) 
 });
 
 test('resp limits: a connection beyond the limit is told and ended, and one that ends makes room', async (t) => {
-  const { connect, server, env } = await startDoor(t, { connectionsMaxCount: 2 });
+  const { connect, server, env } = await startDoor(t, { connectionsMaxCount: 4 });
   const [first] = [await connect(), await connect()];
   await until(() => server.connectionsCount === 2);
   const third = await connect();
@@ -94,7 +94,7 @@ test('resp limits: a connection beyond the limit is told and ended, and one that
 });
 
 test('resp limits: those who do not authenticate themselves do not keep others out', async (t) => {
-  const { connect, server } = await startDoor(t, { connectionsMaxCount: 2 }, { passwords: ['right'] });
+  const { connect, server } = await startDoor(t, { connectionsMaxCount: 4 }, { passwords: ['right'] });
   const member = await connect();
   member.send(commandOf('AUTH', 'right'));
   t.is(await member.text('+OK\r\n'), '+OK\r\n');
@@ -152,6 +152,27 @@ test('resp limits: large arguments wait for each other, and a second one of the 
     [[80_000], [80_000], [80_000]],
   );
   server.verify();
+});
+
+test('resp limits: arguments that are promised and do not come keep nobody else out', async (t) => {
+  const { connect, clock, store } = await startDoor(t, { receivingWindowMs: 1000 });
+  store.answer = ({ method, keys }) => (method === 'set' ? keys.map(() => true) : undefined);
+  const hostile = await Promise.all(Array.from({ length: 20 }, () => connect()));
+  for (const one of hostile) one.send(`*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$${2 ** 28}\r\n`, Buffer.alloc(50_000));
+  const good = await Promise.all([connect(), connect(), connect()]);
+  for (let round = 0; round < 5; round++) {
+    for (const one of good) one.send(commandOf('SET', 'k', Buffer.alloc(2 ** 20, 'v')));
+    for (const one of good) t.is(await one.text('+OK\r\n'), '+OK\r\n');
+  }
+  await until(() => {
+    clock.advance(1000);
+    return hostile.every(({ isEnded }) => isEnded);
+  });
+  t.regex(
+    (await (hostile[0] as RawClient).rest()).toString(),
+    /^-ERR a command of which less than 1048576 bytes a second/,
+  );
+  for (const one of good) t.false(one.isEnded);
 });
 
 test('resp limits: commands that lie next to each other are one call of the store, and others wait', async (t) => {

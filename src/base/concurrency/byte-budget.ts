@@ -1,66 +1,167 @@
 import { assert, assertEqual } from '../assert.js';
-
-interface Wish {
-  readonly bytes: number;
-  readonly grant: () => void;
-}
+import { type Sharer, Shares } from './shares.js';
 
 /**
- * Bytes that several users share: who wants more than is left waits, first come, first served.
+ * Memory that many users share. Each piece of work holds bytes of it, which it takes as it needs them and gives back together. Work that wants
+ * more than is there, or than its share is (see `Shares`), waits, and keeps what it has.
  *
- * Accounting: what is left and what `#granted` has are all bytes together.
+ * So that work does not wait for other work that waits: the earliest that is not whole yet, and the earliest of each sharer, have no share, and
+ * `wholeBytes` less what the earliest of all has stay free for it. It becomes whole before that is used up, if it needs no more than `wholeBytes`.
+ *
+ * Accounting: what is left and what `#holdings` have are all bytes together.
  */
 export class ByteBudget {
   readonly #bytes: number;
-  #leftBytes: number;
-  readonly #waiting: Wish[] = [];
-  readonly #granted = new Set<Wish>();
+  readonly #wholeBytes: number;
+  readonly #shares: Shares;
+  /** The earliest first. */
+  readonly #holdings = new Set<ByteHolding>();
+  #isGranting = false;
 
-  constructor(bytes: number) {
+  /** `wholeBytes`: the most that one piece of work takes in several parts; 0: each takes all at once. */
+  constructor(bytes: number, wholeBytes = 0) {
     this.#bytes = bytes;
-    this.#leftBytes = bytes;
+    this.#wholeBytes = wholeBytes;
+    this.#shares = new Shares(bytes);
   }
 
-  /**
-   * Calls `grant` when the bytes are available, at once or later. Returns a function that withdraws the request or
-   * gives the bytes back; calling it again does nothing.
-   */
-  take(bytes: number, grant: () => void): () => void {
-    const wish = { bytes, grant };
-    const giveBack = (): void => {
-      const index = this.#waiting.indexOf(wish);
-      if (index >= 0) this.#waiting.splice(index, 1);
-      if (this.#granted.delete(wish)) this.#leftBytes += bytes;
-      this.#grantNext();
-    };
-    this.#waiting.push(wish);
-    this.#grantNext();
-    return giveBack;
+  /** Begins a piece of work of a sharer. */
+  hold(sharer: Sharer): ByteHolding {
+    const holding = new ByteHolding(sharer, {
+      changed: () => this.#grant(),
+      ended: () => {
+        this.#holdings.delete(holding);
+        if (holding.bytes > 0) this.#shares.giveBack(sharer, holding.bytes);
+        this.#grant();
+      },
+    });
+    this.#holdings.add(holding);
+    return holding;
   }
 
-  /**
-   * Throws `InvariantError` unless the accounting of this class holds, and no user waits for bytes that are available.
-   */
-  verify(): void {
-    let bytes = this.#leftBytes;
-    for (const wish of this.#granted) bytes += wish.bytes;
-    assertEqual('byte budget: bytes', this.#bytes, bytes);
-    assert(this.#leftBytes >= 0, () => `byte budget: ${this.#leftBytes} bytes are left`);
-    const [first] = this.#waiting;
-    const isShort = first === undefined || first.bytes > this.#leftBytes;
-    assert(isShort, () => `byte budget: ${first?.bytes} bytes are waited for, and ${this.#leftBytes} are left`);
+  /** Calls `granted` when that many bytes are there for a sharer, at once or later. Returns a function that withdraws the wish or gives the bytes back. */
+  take(sharer: Sharer, bytes: number, granted: () => void): () => void {
+    const holding = this.hold(sharer);
+    holding.take(bytes, () => {
+      holding.whole();
+      granted();
+    });
+    return () => holding.giveBack();
   }
 
-  #grantNext(): void {
-    for (
-      let first = this.#waiting[0];
-      first !== undefined && first.bytes <= this.#leftBytes;
-      first = this.#waiting[0]
-    ) {
-      this.#waiting.shift();
-      this.#leftBytes -= first.bytes;
-      this.#granted.add(first);
-      first.grant();
+  /** Grants what may be granted, the earliest first. */
+  #grant(): void {
+    // A grant may change holdings; the loop begins again after each.
+    if (this.#isGranting) return;
+    this.#isGranting = true;
+    try {
+      for (let next = this.#next(); next !== undefined; next = this.#next()) {
+        this.#shares.take(next.sharer, next.wantedBytes);
+        next.grant();
+      }
+    } finally {
+      this.#isGranting = false;
     }
+  }
+
+  /** The first holding whose wish can be granted. */
+  #next(): ByteHolding | undefined {
+    const earliest = new Set<string>();
+    let first: ByteHolding | undefined;
+    for (const holding of this.#holdings) {
+      if (holding.isWhole) continue;
+      const isFirst = first === undefined;
+      first ??= holding;
+      const { wantedBytes, sharer } = holding;
+      const isEarliest = !earliest.has(sharer.one);
+      earliest.add(sharer.one);
+      if (wantedBytes === 0 || wantedBytes > this.#shares.left) continue;
+      if (isFirst) return holding;
+      const isKept = this.#shares.left - wantedBytes + first.bytes >= this.#wholeBytes;
+      if (isKept && (isEarliest || this.#shares.allows(sharer, wantedBytes))) return holding;
+    }
+    return undefined;
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and nobody waits for bytes that may be had. */
+  verify(): void {
+    let bytes = this.#shares.left;
+    for (const holding of this.#holdings) bytes += holding.bytes;
+    assertEqual('byte budget: bytes', this.#bytes, bytes);
+    this.#shares.verify();
+    const next = this.#next();
+    assert(next === undefined, () => `byte budget: ${next?.wantedBytes} bytes are waited for, and may be had`);
+  }
+}
+
+interface Budget {
+  readonly changed: () => void;
+  readonly ended: () => void;
+}
+
+/** What a piece of work has of a {@link ByteBudget}. */
+export class ByteHolding {
+  readonly sharer: Sharer;
+  readonly #budget: Budget;
+  #bytes = 0;
+  #wantedBytes = 0;
+  #onGranted: () => void = () => {};
+  #isWhole = false;
+  #isEnded = false;
+
+  constructor(sharer: Sharer, budget: Budget) {
+    this.sharer = sharer;
+    this.#budget = budget;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Bytes that it waits for. */
+  get wantedBytes(): number {
+    return this.#wantedBytes;
+  }
+
+  /** Whether it takes no more. */
+  get isWhole(): boolean {
+    return this.#isWhole;
+  }
+
+  /** Calls `granted` when that many more bytes are there, at once or later. One wish at a time. */
+  take(bytes: number, granted: () => void): void {
+    assert(this.#wantedBytes === 0 && !this.#isEnded, 'byte budget: a wish while there is another, or after the end');
+    if (bytes === 0) {
+      granted();
+      return;
+    }
+    this.#wantedBytes = bytes;
+    this.#onGranted = granted;
+    this.#isWhole = false;
+    this.#budget.changed();
+  }
+
+  /** Takes no more; makes way for others. A wish is withdrawn. */
+  whole(): void {
+    if (this.#isWhole || this.#isEnded) return;
+    this.#isWhole = true;
+    this.#wantedBytes = 0;
+    this.#budget.changed();
+  }
+
+  /** Gives everything back. Idempotent. */
+  giveBack(): void {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    this.#wantedBytes = 0;
+    this.#budget.ended();
+    this.#bytes = 0;
+  }
+
+  /** @internal The budget has taken what was wanted. */
+  grant(): void {
+    this.#bytes += this.#wantedBytes;
+    this.#wantedBytes = 0;
+    this.#onGranted();
   }
 }

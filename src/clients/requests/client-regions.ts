@@ -1,4 +1,5 @@
 import { assert, assertAtMost } from '../../base/assert.js';
+import type { Sharer, Shares } from '../../base/concurrency/shares.js';
 import { MeshCacheError } from '../../base/errors.js';
 import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../../base/limits.js';
 import { HostRegion } from '../../memory/host-region.js';
@@ -24,6 +25,12 @@ interface ClientRegion {
   readonly onReleased: (() => void)[];
 }
 
+/** The regions of all clients, and whose share this client takes. */
+interface RegionShare {
+  readonly shares: Shares;
+  readonly sharer: Sharer;
+}
+
 /** The memory of one client that this node has mapped, by the ids that the client has given. */
 export class ClientRegions {
   readonly #absent: AbsentMemory;
@@ -31,9 +38,12 @@ export class ClientRegions {
   /** Regions that are to be released and still in use. */
   readonly #ending = new Set<ClientRegion>();
 
-  /** `paid` is shared by all clients of a node. */
-  constructor(paid = new AbsentBudget()) {
+  readonly #share: RegionShare | undefined;
+
+  /** `paid` is shared by all clients of a node. Without `share`, only the regions of the client itself are limited. */
+  constructor(paid = new AbsentBudget(), share?: RegionShare) {
     this.#absent = new AbsentMemory(paid);
+    this.#share = share;
   }
 
   /** Bytes mapped for the client. */
@@ -69,11 +79,19 @@ export class ClientRegions {
     if (this.#regions.size >= CLIENT_REGIONS_MAX_COUNT) {
       throw new RequestError(Status.tooMuch, `${CLIENT_REGIONS_MAX_COUNT} regions are registered, no more are allowed`);
     }
+    const share = this.#share;
+    if (share !== undefined && !share.shares.allows(share.sharer, 1)) {
+      throw new RequestError(
+        Status.tooMuch,
+        `${share.shares.of(share.sharer)} regions of this process are registered; it may have half of what others have left, its user three quarters`,
+      );
+    }
   }
 
   /** Adds memory, which belongs to this object from now on. */
   add(id: number, memory: ClientMemoryKind, isWritable: boolean): void {
     this.checkRoom(id);
+    this.#share?.shares.take(this.#share.sharer, 1);
     this.#regions.set(id, { memory, isWritable, users: 0, isEnding: false, onReleased: [] });
   }
 
@@ -186,6 +204,7 @@ export class ClientRegions {
 
   #free(region: ClientRegion): void {
     this.#ending.delete(region);
+    this.#share?.shares.giveBack(this.#share.sharer, 1);
     region.memory.free();
     for (const released of region.onReleased) released();
   }

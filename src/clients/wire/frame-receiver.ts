@@ -1,28 +1,40 @@
+import {
+  CLIENT_SMALL_BODY_BYTES,
+  RECEIVING_GROWN_MIN_BYTES,
+  RECEIVING_GROWTH_FACTOR,
+  RECEIVING_STEP_BYTES,
+} from '../../base/limits.js';
 import { decodeHeader, FRAME_HEADER_BYTES, type FrameHeader } from './messages.js';
 
 export interface FrameReceiverParts {
   /** Throws for an invalid header. */
   readonly check: (header: FrameHeader) => void;
+  /** Called for a frame whose body has not arrived whole with its header. */
+  readonly onBegin?: () => void;
   /**
-   * Called for a frame whose body has not arrived whole with its header. {@link FrameReceiver.begin} then takes memory
-   * for it.
+   * Asks for memory for so many further bytes of a body above CLIENT_SMALL_BODY_BYTES, when they come. False: there is none yet, and
+   * {@link FrameReceiver.resume} is to be called when there is. Default: there always is.
    */
-  readonly onBegin: (header: FrameHeader) => void;
+  readonly reserve?: (bytes: number) => boolean;
   /** Called with each frame; `body` belongs to the callee. */
   readonly onFrame: (header: FrameHeader, body: Buffer) => void;
 }
 
 const NOTHING = Buffer.alloc(0);
 
-/** Builds frames from the pieces that come from a socket. */
+/** Builds frames from the pieces that come from a socket. A body takes memory as its bytes come, and not because a header promises them. */
 export class FrameReceiver {
   readonly #parts: FrameReceiverParts;
   readonly #headerBytes = Buffer.alloc(FRAME_HEADER_BYTES);
   #filledBytes = 0;
   /** Header of the frame whose body is arriving. */
   #header: FrameHeader | undefined;
-  /** Body that is arriving; undefined until there is memory for it. */
-  #body: Buffer | undefined;
+  /** What has arrived of that body, and room for more. */
+  #body = NOTHING;
+  /** Bytes of that body for which there is memory. */
+  #reservedBytes = 0;
+  /** Bytes for which memory is waited for; 0: none. */
+  #wantedBytes = 0;
   /** Pieces of the body that came before there was memory. */
   #early: Buffer[] = [];
   #isStopped = false;
@@ -43,13 +55,11 @@ export class FrameReceiver {
     }
   }
 
-  /**
-   * Takes memory for the announced body, inside of `onBegin` or later. Throws what `check` throws for the frames behind
-   * it.
-   */
-  begin(): void {
-    if (this.#header === undefined || this.#body !== undefined) return;
-    this.#body = Buffer.allocUnsafeSlow(this.#header.bodyBytes);
+  /** There is the memory that was asked for. Throws what `check` throws for the frames behind the body. */
+  resume(): void {
+    if (this.#wantedBytes === 0) return;
+    this.#reservedBytes += this.#wantedBytes;
+    this.#wantedBytes = 0;
     for (const chunk of this.#early.splice(0)) this.receive(chunk);
   }
 
@@ -57,7 +67,8 @@ export class FrameReceiver {
   stop(): void {
     this.#isStopped = true;
     this.#header = undefined;
-    this.#body = undefined;
+    this.#body = NOTHING;
+    this.#wantedBytes = 0;
     this.#early = [];
   }
 
@@ -77,24 +88,46 @@ export class FrameReceiver {
       return take + header.bodyBytes;
     }
     this.#header = header;
-    this.#parts.onBegin(header);
+    this.#reservedBytes = header.bodyBytes <= CLIENT_SMALL_BODY_BYTES ? header.bodyBytes : 0;
+    this.#parts.onBegin?.();
     return take;
   }
 
   #receiveBody(chunk: Buffer, at: number): number {
-    const [header, body] = [this.#header as FrameHeader, this.#body];
-    if (body === undefined) {
+    const header = this.#header as FrameHeader;
+    const take = Math.min(header.bodyBytes - this.#filledBytes, chunk.length - at);
+    if (!this.#hasMemory(header, this.#filledBytes + take)) {
       this.#early.push(chunk.subarray(at));
       return chunk.length - at;
     }
-    const take = Math.min(header.bodyBytes - this.#filledBytes, chunk.length - at);
-    chunk.copy(body, this.#filledBytes, at, at + take);
+    chunk.copy(this.#body, this.#filledBytes, at, at + take);
     this.#filledBytes += take;
     if (this.#filledBytes < header.bodyBytes) return take;
+    const body = this.#body.subarray(0, header.bodyBytes);
     this.#filledBytes = 0;
     this.#header = undefined;
-    this.#body = undefined;
+    this.#body = NOTHING;
     this.#parts.onFrame(header, body);
     return take;
+  }
+
+  /** Makes room for the first bytes of a body; false: memory is waited for. */
+  #hasMemory({ bodyBytes }: FrameHeader, bytes: number): boolean {
+    if (this.#wantedBytes > 0) return false;
+    if (bytes > this.#reservedBytes) {
+      const wantedBytes = Math.min(bodyBytes, bytes + RECEIVING_STEP_BYTES) - this.#reservedBytes;
+      if (this.#parts.reserve?.(wantedBytes) === false) {
+        this.#wantedBytes = wantedBytes;
+        return false;
+      }
+      this.#reservedBytes += wantedBytes;
+    }
+    if (this.#body.length < bytes) {
+      const grownBytes = Math.max(bytes, RECEIVING_GROWN_MIN_BYTES, RECEIVING_GROWTH_FACTOR * this.#body.length);
+      const grown = Buffer.allocUnsafeSlow(Math.min(bodyBytes, grownBytes));
+      this.#body.copy(grown, 0, 0, this.#filledBytes);
+      this.#body = grown;
+    }
+    return true;
   }
 }

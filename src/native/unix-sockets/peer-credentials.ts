@@ -1,3 +1,4 @@
+import type { Sharer } from '../../base/concurrency/shares.js';
 import type { Connection } from '../../base/environment/network.js';
 import { ArgumentError } from '../../base/errors.js';
 import type { PeerCredentials } from '../addon/contract.js';
@@ -28,6 +29,16 @@ export function peerCredentials(fd: number): PeerCredentials | undefined {
 export function credentialsOf(connection: Connection): PeerCredentials | undefined {
   const fd = descriptorOf(connection);
   return fd === undefined ? undefined : peerCredentials(fd);
+}
+
+/**
+ * A connection takes the share of its process and of its user, as the kernel knows them. Where the kernel cannot tell the
+ * process, because it is of another PID namespace, each connection counts as one; where nothing is known, all are of one user.
+ */
+export function sharerOf(connection: Connection, id: number): Sharer {
+  const { pid = 0, uid } = credentialsOf(connection) ?? {};
+  const group = uid === undefined ? 'unknown' : `user ${uid}`;
+  return { one: pid > 0 ? `process ${pid}` : `connection ${id}`, group };
 }
 
 /** The descriptor of a socket, from Node's internal handle: there is no public way to get it. */

@@ -1,4 +1,5 @@
 import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
+import type { Sharer } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { Connection } from '../../base/environment/network.js';
 import { POOL_SERVED_GRACE_MS, RESP_OUTPUT_MAX_BYTES, RESP_SLICE_BYTES } from '../../base/limits.js';
@@ -10,6 +11,8 @@ export interface RespOutputParts {
   readonly clock: Clock;
   /** Memory for what is left of pages that are wanted while they are sent. */
   readonly budget: ByteBudget;
+  /** The connection whose share of it is taken. */
+  readonly sharer: Sharer;
   readonly stallTimeoutMs: number;
   /** Called when the client has taken nothing for the time limit, or holds up somebody who sets a page. */
   readonly onStalled: (reason: string) => void;
@@ -40,6 +43,11 @@ export class RespOutput {
   constructor(parts: RespOutputParts) {
     this.#parts = parts;
     parts.socket.on('drain', () => this.#drained());
+  }
+
+  /** The connection whose share of memory answers take. */
+  get sharer(): Sharer {
+    return this.#parts.sharer;
   }
 
   /** Bytes that the client has not taken yet. */
@@ -176,7 +184,7 @@ export class RespOutput {
   #copyRest(slices: Uint8Array[][], from: number): (() => void) | undefined {
     const bytes = slices.slice(from).reduce((sum, slice) => sum + bytesOf(slice), 0);
     let isGranted = false;
-    const giveBack = this.#parts.budget.take(bytes, () => {
+    const giveBack = this.#parts.budget.take(this.#parts.sharer, bytes, () => {
       isGranted = true;
     });
     if (!isGranted) {

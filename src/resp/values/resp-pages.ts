@@ -1,4 +1,5 @@
 import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
+import type { Sharer } from '../../base/concurrency/shares.js';
 import {
   RESP_DEADLINE_MS,
   RESP_READ_TARGET_BYTES,
@@ -243,7 +244,7 @@ export class RespPages {
   }
 
   async #sendLargeCopy(read: ValueRead, sink: ValueSink): Promise<void> {
-    const copy = await this.#copyOf(read.key, sink.signal);
+    const copy = await this.#copyOf(read.key, sink);
     if (copy === null) {
       addCopy(read, null, sink);
       return;
@@ -264,11 +265,11 @@ export class RespPages {
   /** Reads a copy of any length, in memory of the budget; null: a miss. */
   async #copyOf(
     key: string,
-    signal: AbortSignal,
+    { signal, output }: ValueSink,
   ): Promise<{ readonly value: Uint8Array; readonly giveBack: () => void } | null> {
     const options = { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS };
     for (let maxBytes = RESP_READ_TARGET_BYTES; !signal.aborted; ) {
-      const giveBack = await this.#granted(maxBytes, signal);
+      const giveBack = await this.#granted(maxBytes, output.sharer, signal);
       let value: Uint8Array | undefined;
       try {
         const { copies, nextBytes } = await this.#pages.getFirstCopies([key], { ...options, maxBytes });
@@ -285,7 +286,7 @@ export class RespPages {
   }
 
   /** Waits for memory of the budget; resolves with a function that gives it back. A closed connection does not wait. */
-  #granted(bytes: number, signal: AbortSignal): Promise<() => void> {
+  #granted(bytes: number, sharer: Sharer, signal: AbortSignal): Promise<() => void> {
     return new Promise((resolve) => {
       let giveBack = (): void => {};
       const end = (): void => {
@@ -297,7 +298,7 @@ export class RespPages {
         end();
       };
       signal.addEventListener('abort', withdraw, { once: true });
-      giveBack = this.#budget.take(bytes, end);
+      giveBack = this.#budget.take(sharer, bytes, end);
     });
   }
 }

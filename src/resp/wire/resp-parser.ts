@@ -1,5 +1,8 @@
 import { ProtocolError } from '../../base/errors.js';
 import {
+  RECEIVING_GROWN_MIN_BYTES,
+  RECEIVING_GROWTH_FACTOR,
+  RECEIVING_STEP_BYTES,
   RESP_ARGUMENT_MAX_BYTES,
   RESP_ARGUMENTS_MAX_BYTES,
   RESP_ARGUMENTS_MAX_COUNT,
@@ -16,13 +19,15 @@ export type RespArgument = Buffer | null;
 export interface RespParserParts {
   /** Called with each command, its name first; the arguments belong to the callee. */
   readonly onCommand: (args: RespArgument[]) => void;
+  /** Called for a large argument that has not arrived whole with its beginning. False: it is received and dropped. */
+  readonly beginLarge: (bytes: number) => boolean;
   /**
-   * Called for a large argument that has not arrived whole with its beginning. `later`: {@link RespParser.begin} is called when
-   * there is memory for it; `drop`: there will be none.
+   * Asks for memory for so many further bytes of that argument, when they come. `later`: {@link RespParser.resume} is called when there is;
+   * `drop`: there will be none.
    */
   readonly reserve: (bytes: number) => 'now' | 'later' | 'drop';
-  /** Memory for a large argument, after `reserve`. */
-  readonly allocate: (bytes: number) => Buffer;
+  /** Memory of so many bytes for a large argument, which begins as `body`, which is given back; null: there is none. */
+  readonly grow: (body: Buffer, bytes: number) => Buffer | null;
   /** Whether the client has authenticated itself; others may send short commands only. */
   readonly isTrusted: () => boolean;
 }
@@ -50,12 +55,15 @@ export class RespParser {
   #missing = 0;
   /** Length of the argument that is being received; -1: its beginning has not come. */
   #length = -1;
-  /** Memory of that argument; null: it is dropped; undefined: not taken yet. */
+  /** Memory of that argument, as far as it was needed; null: it is dropped; undefined: not taken yet. */
   #body: Buffer | null | undefined;
+  /** Bytes of that argument for which there is memory. */
+  #reservedBytes = 0;
+  /** Bytes for which memory is waited for. */
+  #wantedBytes = 0;
   #filledBytes = 0;
   /** Bytes that came before there was memory for an argument. */
   #early: Buffer[] = [];
-  #isWaiting = false;
   #isStopped = false;
 
   constructor(parts: RespParserParts) {
@@ -74,12 +82,12 @@ export class RespParser {
 
   /** Processes a piece. Throws `ProtocolError`; nothing more may be received then. */
   receive(chunk: Buffer): void {
-    if (this.#isWaiting) {
+    if (this.#wantedBytes > 0) {
       this.#early.push(chunk);
       return;
     }
     for (let at = 0; at < chunk.length && !this.#isStopped; ) {
-      if (this.#isWaiting) {
+      if (this.#wantedBytes > 0) {
         this.#early.push(chunk.subarray(at));
         return;
       }
@@ -87,11 +95,11 @@ export class RespParser {
     }
   }
 
-  /** Takes memory for the argument for which `reserve` said `later`. */
-  begin(): void {
-    if (!this.#isWaiting) return;
-    this.#isWaiting = false;
-    this.#body = this.#parts.allocate(this.#length);
+  /** There is the memory for which `reserve` said `later`. */
+  resume(): void {
+    if (this.#wantedBytes === 0) return;
+    this.#reservedBytes += this.#wantedBytes;
+    this.#wantedBytes = 0;
     for (const chunk of this.#early.splice(0)) this.receive(chunk);
   }
 
@@ -100,6 +108,7 @@ export class RespParser {
     this.#isStopped = true;
     this.#args = [];
     this.#body = undefined;
+    this.#wantedBytes = 0;
     this.#early = [];
     this.#line = [];
   }
@@ -168,6 +177,7 @@ export class RespParser {
     this.#length = bytes;
     this.#filledBytes = 0;
     this.#body = undefined;
+    this.#reservedBytes = 0;
   }
 
   #receiveArgument(chunk: Buffer, at: number): number {
@@ -177,9 +187,10 @@ export class RespParser {
       this.#end(chunk.subarray(at, at + this.#length), chunk, at + this.#length);
       return at + wantedBytes;
     }
-    if (this.#body === undefined && !this.#takeMemory()) return at;
+    if (this.#body === undefined) this.#takeMemory();
     const take = Math.min(this.#length - this.#filledBytes, chunk.length - at);
     if (take > 0) {
+      if (!this.#hasMemory(this.#filledBytes + take)) return at;
       this.#body?.set(take === chunk.length ? chunk : chunk.subarray(at, at + take), this.#filledBytes);
       this.#filledBytes += take;
       return at + take;
@@ -187,14 +198,32 @@ export class RespParser {
     return this.#receiveEnd(chunk, at);
   }
 
-  /** Takes memory for an argument that has not come whole; false: the client has to wait. */
-  #takeMemory(): boolean {
-    const isLarge = this.#length > RESP_LARGE_ARGUMENT_BYTES;
-    const answer = isLarge ? this.#parts.reserve(this.#length) : 'now';
-    this.#isWaiting = answer === 'later';
-    if (answer === 'later') return false;
-    if (answer === 'drop') this.#body = null;
-    else this.#body = isLarge ? this.#parts.allocate(this.#length) : Buffer.allocUnsafe(this.#length);
+  /** Begins an argument that has not come whole. */
+  #takeMemory(): void {
+    if (this.#length <= RESP_LARGE_ARGUMENT_BYTES) {
+      this.#body = Buffer.allocUnsafe(this.#length);
+      this.#reservedBytes = this.#length;
+    } else {
+      this.#body = this.#parts.beginLarge(this.#length) ? Buffer.alloc(0) : null;
+    }
+  }
+
+  /** Makes room for the first bytes of the argument, unless it is dropped; false: memory is waited for. */
+  #hasMemory(bytes: number): boolean {
+    if (this.#body !== null && bytes > this.#reservedBytes) {
+      const wantedBytes = Math.min(this.#length, bytes + RECEIVING_STEP_BYTES) - this.#reservedBytes;
+      const answer = this.#parts.reserve(wantedBytes);
+      if (answer === 'later') {
+        this.#wantedBytes = wantedBytes;
+        return false;
+      }
+      if (answer === 'drop') this.#body = null;
+      else this.#reservedBytes += wantedBytes;
+    }
+    const body = this.#body;
+    if (body === null || body === undefined || body.length >= bytes) return true;
+    const grownBytes = Math.max(bytes, RECEIVING_GROWN_MIN_BYTES, RECEIVING_GROWTH_FACTOR * body.length);
+    this.#body = this.#parts.grow(body, Math.min(this.#length, grownBytes));
     return true;
   }
 
@@ -203,7 +232,7 @@ export class RespParser {
     const expected = this.#filledBytes === this.#length ? CR : LF;
     if (chunk[at] !== expected) throw new ProtocolError('Protocol error: expected CR LF behind a bulk string');
     this.#filledBytes++;
-    if (expected === LF) this.#add(this.#body as Buffer | null);
+    if (expected === LF) this.#add(this.#body?.subarray(0, this.#length) ?? null);
     return at + 1;
   }
 

@@ -52,6 +52,19 @@ class Holder {
   /** Total length of the pages that it has pinned. */
   bytes = 0;
   hasEnded = false;
+  readonly owner: Owner;
+
+  constructor(owner: Owner) {
+    this.owner = owner;
+  }
+}
+
+/** A process with several clients, or one client: their pins count together. */
+interface Owner {
+  readonly name: string | undefined;
+  holders: number;
+  /** Sum over its clients. */
+  bytes: number;
 }
 
 export type { Holder as PinHolder };
@@ -61,7 +74,7 @@ export type { Holder as PinHolder };
  * {@link unpin}, with its client, and when its page is removed or overwritten, which no pin delays.
  *
  * Accounting: `#bytes` is the sum over `#pages`, each page once, and `#tenantBytes` the space of those of each tenant; a
- * client's bytes are the sum over its pins. All are within {@link PinLimits}. Beside the pinned pages there is always a gap in
+ * client's bytes are the sum over its pins, an owner's the sum over its clients. All are within {@link PinLimits}. Beside the pinned pages there is always a gap in
  * which the longest page that the pool has had so far finds room. Each pin is in `#due`, by the tick at which it is
  * looked at next.
  */
@@ -70,6 +83,8 @@ export class PagePins {
   readonly #limits: PinLimits;
   readonly #pages = new Map<string, PinnedPage>();
   readonly #holders = new Set<Holder>();
+  /** Owners with names that have clients. */
+  readonly #owners = new Map<string, Owner>();
   readonly #due = new Map<number, Set<Pin>>();
   #bytes = 0;
   readonly #tenantBytes: number[];
@@ -104,9 +119,12 @@ export class PagePins {
     return this.#pages.has(key);
   }
 
-  /** Begins to count the pins of one client. */
-  holder(): Holder {
-    const holder = new Holder();
+  /** Begins to count the pins of one client. `owner`: what its pins count for, with those of others; default: itself. */
+  holder(name?: string): Holder {
+    const owner = (name === undefined ? undefined : this.#owners.get(name)) ?? { name, holders: 0, bytes: 0 };
+    owner.holders++;
+    if (name !== undefined) this.#owners.set(name, owner);
+    const holder = new Holder(owner);
     this.#holders.add(holder);
     return holder;
   }
@@ -114,7 +132,7 @@ export class PagePins {
   /** What the client may pin in addition; null: nothing, as it has ended. */
   budgetOf(holder: Holder): PinBudget | null {
     if (this.#isClosed || holder.hasEnded) return null;
-    return this.#limits.budget({ all: this.#bytes, byTenant: this.#tenantBytes, client: holder.bytes });
+    return this.#limits.budget({ all: this.#bytes, byTenant: this.#tenantBytes, client: holder.owner.bytes });
   }
 
   /**
@@ -154,7 +172,10 @@ export class PagePins {
 
   /** Ends all pins of a client, which can pin nothing from now on. Idempotent. */
   end(holder: Holder): void {
+    if (holder.hasEnded) return;
     holder.hasEnded = true;
+    const { owner } = holder;
+    if (--owner.holders === 0 && owner.name !== undefined) this.#owners.delete(owner.name);
     for (const pin of [...holder.pins.values()]) this.#drop(pin);
     this.#holders.delete(holder);
   }
@@ -234,6 +255,7 @@ export class PagePins {
     page.pins.set(holder, pin);
     holder.pins.set(page.key, pin);
     holder.bytes += page.lease.page.length;
+    holder.owner.bytes += page.lease.page.length;
     this.#schedule(pin);
   }
 
@@ -250,6 +272,7 @@ export class PagePins {
     page.pins.delete(holder);
     holder.pins.delete(page.key);
     holder.bytes -= page.lease.page.length;
+    holder.owner.bytes -= page.lease.page.length;
     if (page.pins.size > 0) return;
     this.#pages.delete(page.key);
     this.#sum(page, -1);

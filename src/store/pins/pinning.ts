@@ -45,9 +45,9 @@ export class Pinning {
     this.#parts = parts;
   }
 
-  /** Begins to serve a client. */
-  client(): ClientPins {
-    return new ClientPins(this.#parts, () => this.#isClosed);
+  /** Begins to serve a client. `owner`: the pins of all clients of one owner count together; default: each counts by itself. */
+  client(owner?: string): ClientPins {
+    return new ClientPins(this.#parts, () => this.#isClosed, owner);
   }
 
   /** Ends all pins; calls under way pin nothing more. */
@@ -63,10 +63,10 @@ export class ClientPins {
   readonly #isClosed: () => boolean;
   readonly #holder: PinHolder;
 
-  constructor(parts: PinningParts, isClosed: () => boolean) {
+  constructor(parts: PinningParts, isClosed: () => boolean, owner?: string) {
     this.#parts = parts;
     this.#isClosed = isClosed;
-    this.#holder = parts.pins.holder();
+    this.#holder = parts.pins.holder(owner);
   }
 
   /** Number of pages that the client has pinned. */

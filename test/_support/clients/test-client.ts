@@ -75,7 +75,6 @@ export class TestClient {
     this.socket = socket;
     const receiver = new FrameReceiver({
       check: () => {},
-      onBegin: () => receiver.begin(),
       onFrame: (header, body) => {
         const answer = { header, body: Buffer.from(body) };
         this.answers.push(answer);

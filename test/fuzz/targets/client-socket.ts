@@ -1,5 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ByteBudget } from '../../../src/base/concurrency/byte-budget.js';
+import { Shares } from '../../../src/base/concurrency/shares.js';
+import { SparseLog } from '../../../src/base/environment/sparse-log.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
 import { clientLimits } from '../../../src/clients/client-limits.js';
@@ -185,7 +187,9 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     budget: new ByteBudget(2 ** 26),
     clock: env.clock,
     pauses: { sentAfterMs: () => env.clock.nowMs() },
-    log: env.log,
+    lines: new SparseLog(env),
+    sharer: { one: 'process 1', group: 'user 0' },
+    regionShares: new Shares(100),
     attach: async () => {
       const counts = new ClientCounts(env.metrics, 'fuzz');
       return { namespace, counts, caller: 1, answer: Buffer.from('hello') };
@@ -195,7 +199,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     },
     tellFingerprint: () => 1,
     statsOf: () => ({}),
-    allWaitingBytes: () => 0,
+    mayAnswer: () => true,
     bootToken,
     onClosed: () => {},
     onEnded,

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ByteBudget } from '../../../src/base/concurrency/byte-budget.js';
+import { SparseLog } from '../../../src/base/environment/sparse-log.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
@@ -65,8 +66,9 @@ function parse(pieces: readonly Buffer[]): Parsed {
   const commands: RespArgument[][] = [];
   const parser = new RespParser({
     onCommand: (args) => commands.push(args.map((argument) => argument && Buffer.from(argument))),
-    reserve: (bytes) => (bytes > POOL_BYTES ? 'drop' : 'now'),
-    allocate: (bytes) => Buffer.alloc(bytes),
+    reserve: () => 'now',
+    beginLarge: (bytes) => bytes <= POOL_BYTES,
+    grow: (body, bytes) => Buffer.concat([body], bytes),
     isTrusted: () => true,
   });
   try {
@@ -196,6 +198,8 @@ export const respConnection: Fuzzer = {
       clock: env.clock,
       pauses: { sentAfterMs: () => env.clock.nowMs() },
       log: env.log,
+      lines: new SparseLog(env),
+      origin: { one: 'here', group: 'port' },
       onEnded: () => endedCount++,
     });
     await socket.feed(pieces);

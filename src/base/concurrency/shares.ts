@@ -1,0 +1,85 @@
+import { assert, assertEqual } from '../assert.js';
+
+/** One of many that use something together, and the group that it is of. */
+export interface Sharer {
+  /** A process or a connection. */
+  readonly one: string;
+  /** A user, or an address. */
+  readonly group: string;
+}
+
+/** Part of what others have not taken that one may have, and a group. */
+const ONE_FRACTION = 1 / 2;
+const GROUP_FRACTION = 3 / 4;
+
+/**
+ * Divides an amount so that nobody can take all of it. One may have half of what nobody else has taken, a group three quarters: with a single user
+ * half of everything, and however many come, there is something left for the next one. Whoever has nothing may have at least 1.
+ *
+ * Accounting: what is left and what `#ones` have are the whole amount; `#groups` have the same.
+ */
+export class Shares {
+  readonly #amount: number;
+  #left: number;
+  readonly #ones = new Map<string, number>();
+  readonly #groups = new Map<string, number>();
+
+  constructor(amount: number) {
+    this.#amount = amount;
+    this.#left = amount;
+  }
+
+  /** What nobody has. */
+  get left(): number {
+    return this.#left;
+  }
+
+  /** What one has. */
+  of({ one }: Pick<Sharer, 'one'>): number {
+    return this.#ones.get(one) ?? 0;
+  }
+
+  /** Whether so much more is within the sharer's share, and there. */
+  allows({ one, group }: Sharer, amount: number): boolean {
+    if (amount > this.#left) return false;
+    return (
+      this.#isWithin(this.#ones.get(one), amount, ONE_FRACTION) &&
+      this.#isWithin(this.#groups.get(group), amount, GROUP_FRACTION)
+    );
+  }
+
+  /** Takes an amount that is left, whether {@link allows} it or not. */
+  take({ one, group }: Sharer, amount: number): void {
+    assert(amount <= this.#left, () => `shares: ${amount} taken of ${this.#left}`);
+    this.#add(one, group, amount);
+  }
+
+  giveBack({ one, group }: Sharer, amount: number): void {
+    this.#add(one, group, -amount);
+  }
+
+  #isWithin(has = 0, amount: number, fraction: number): boolean {
+    return has + amount <= Math.max(1, Math.floor((this.#left + has) * fraction));
+  }
+
+  #add(one: string, group: string, amount: number): void {
+    this.#left -= amount;
+    addTo(this.#ones, one, amount);
+    addTo(this.#groups, group, amount);
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    for (const parts of [this.#ones, this.#groups]) {
+      const taken = [...parts.values()].reduce((sum, part) => sum + part, 0);
+      assertEqual('shares: what is taken and left', this.#left + taken, this.#amount);
+      for (const [name, part] of parts) assert(part > 0, () => `shares: ${name} has ${part}`);
+    }
+  }
+}
+
+function addTo(parts: Map<string, number>, name: string, amount: number): void {
+  const now = (parts.get(name) ?? 0) + amount;
+  if (now === 0) parts.delete(name);
+  else parts.set(name, now);
+}
