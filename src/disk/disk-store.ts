@@ -13,7 +13,6 @@ import {
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolTenantStats, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
-import { keysInSlices } from '../pool/keys-in-slices.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
@@ -117,8 +116,7 @@ export class DiskStore {
     });
     this.#writer = writer;
     this.#queue = writer.queue;
-    options.tenants?.learnedLate.listen((...learned) => writer.dropped(index.tenants.give(...learned)));
-    options.tenants?.addTier(() => keysInSlices(index));
+    options.tenants?.addTier(index, (...learned) => writer.dropped(index.tenants.give(...learned)));
     const onReadFailed = (error: unknown) => this.#state.failed(error);
     this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
   }

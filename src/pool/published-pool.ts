@@ -84,8 +84,7 @@ export class PublishedPool {
       records &&
       stamps &&
       new KeptPages({ records, index, stamps, earlier: unconfirmed.earlier, capacityBytes: capacity });
-    options.tenants?.learnedLate.listen((...learned) => this.#tellGone(new Set(index.tenants.give(...learned))));
-    options.tenants?.addTier(() => keysInSlices(index));
+    options.tenants?.addTier(index, (...learned) => this.#tellGone(new Set(index.tenants.give(...learned))));
     this.#leases = new PageLeases(this.#index);
     this.#fills = new PageFills({
       index: this.#index,

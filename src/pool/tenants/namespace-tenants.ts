@@ -6,6 +6,7 @@ import { KEY_PREFIX_BYTES, NAMESPACE_PREFIXES_MAX_COUNT } from '../../base/limit
 import { type NamespaceQuotas, OTHER_NAMESPACES } from '../../base/settings/namespace-quotas.js';
 import { Signal } from '../../base/signal.js';
 import type { PoolTenant } from '../../core/index.js';
+import { keysInSlices } from '../keys-in-slices.js';
 
 /** Which tenant each page of a tier is of, and the tenants' quotas in bytes. */
 export interface TierTenants {
@@ -33,6 +34,9 @@ interface Known {
   round: number;
 }
 
+/** What has pages, by their keys. */
+type Tier = Parameters<typeof keysInSlices>[0];
+
 /** Shortest time between two searches for prefixes that have no pages. It is longer than a call may take. */
 const ROUND_MS = 60_000;
 /** Part of the prefixes of a tag beyond which such a search is worth its time. */
@@ -51,8 +55,6 @@ const ASKED_MAX_COUNT = 16_384;
 export class NamespaceTenants {
   /** Tells of a prefix of object keys that has become known, and its tenant. */
   readonly learned = new Signal<[prefix: string, tenant: number]>();
-  /** Tells of those prefixes that somebody asked for before they were known: there may be pages of them. */
-  readonly learnedLate = new Signal<[prefix: string, tenant: number]>();
   readonly #parts: NamespaceTenantsParts;
   readonly #tags: readonly string[];
   readonly #maxCount: number;
@@ -65,8 +67,9 @@ export class NamespaceTenants {
   readonly #asked = new Set<string>();
   /** Whether more were asked for than are remembered. */
   #isMoreAsked = false;
-  /** The keys of each tier, in slices. */
-  readonly #tiers: (() => Iterable<readonly string[]>)[] = [];
+  /** Tells of those prefixes that somebody asked for before they were known: there may be pages of them. */
+  readonly #learnedLate = new Signal<[prefix: string, tenant: number]>();
+  readonly #tiers: Tier[] = [];
   /** The prefix that was used last: keys of a call mostly have the same. */
   #last: Known = UNKNOWN;
   #round = 0;
@@ -136,7 +139,7 @@ export class NamespaceTenants {
     this.#counts.set(tag, count + 1);
     if (tenant === 0) return;
     this.learned.tell(prefix, tenant);
-    if (this.#asked.delete(prefix) || this.#isMoreAsked) this.learnedLate.tell(prefix, tenant);
+    if (this.#asked.delete(prefix) || this.#isMoreAsked) this.#learnedLate.tell(prefix, tenant);
   }
 
   tenantOf(key: string): number {
@@ -153,9 +156,10 @@ export class NamespaceTenants {
     for (const { prefix, tag, tenant } of this.#known.values()) if (tenant > 0) yield [prefix, tag as string];
   }
 
-  /** Prefixes of the keys that `keys` gives stay known. */
-  addTier(keys: () => Iterable<readonly string[]>): void {
-    this.#tiers.push(keys);
+  /** Prefixes of the keys of a tier stay known. `give` is called when pages that the tier may have turn out to be of a tenant. */
+  addTier(tier: Tier, give: (prefix: string, tenant: number) => void): void {
+    this.#tiers.push(tier);
+    this.#learnedLate.listen(give);
   }
 
   /** The tenants of a tier of that capacity; undefined: there is only tenant 0. */
@@ -211,8 +215,8 @@ export class NamespaceTenants {
   async #forget(before: number): Promise<void> {
     const { clock } = this.#parts.env;
     const withPages = new Set<string>();
-    for (const keysOf of this.#tiers) {
-      for (const keys of keysOf()) {
+    for (const tier of this.#tiers) {
+      for (const keys of keysInSlices(tier)) {
         for (const key of keys) withPages.add(key.slice(0, KEY_PREFIX_BYTES));
         await clock.yield();
       }
