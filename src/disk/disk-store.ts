@@ -116,7 +116,10 @@ export class DiskStore {
     });
     this.#writer = writer;
     this.#queue = writer.queue;
-    options.tenants?.addTier(index, (...learned) => writer.dropped(index.tenants.give(...learned)));
+    options.tenants?.addTier(
+      () => this.keysInSlices(),
+      (...learned) => writer.dropped(index.tenants.give(...learned)),
+    );
     const onReadFailed = (error: unknown) => this.#state.failed(error);
     this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
   }

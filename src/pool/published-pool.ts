@@ -84,7 +84,10 @@ export class PublishedPool {
       records &&
       stamps &&
       new KeptPages({ records, index, stamps, earlier: unconfirmed.earlier, capacityBytes: capacity });
-    options.tenants?.addTier(index, (...learned) => this.#tellGone(new Set(index.tenants.give(...learned))));
+    options.tenants?.addTier(
+      () => this.keysInSlices(),
+      (...learned) => this.#tellGone(new Set(index.tenants.give(...learned))),
+    );
     this.#leases = new PageLeases(this.#index);
     this.#fills = new PageFills({
       index: this.#index,

@@ -19,7 +19,7 @@ test.serial('verify: pending connections, connection limits', async (t) => {
   await assertFound(t, whole, /pending connections: one that is none any more/, () => all.delete('a'));
   all.add('a').add('c');
   await assertFound(t, whole, /pending connections: 3, allowed are 2/, () =>
-    losing(Set.prototype, 'delete', () => pending.add('c')),
+    losing(Map.prototype, 'delete', () => pending.add('c')),
   );
   const rates = { ...CONNECTION_RATES };
   const limits = new ConnectionLimits(new ManualClock(), rates);

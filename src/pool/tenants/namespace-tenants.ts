@@ -6,7 +6,6 @@ import { KEY_PREFIX_BYTES, NAMESPACE_PREFIXES_MAX_COUNT } from '../../base/limit
 import { type NamespaceQuotas, OTHER_NAMESPACES } from '../../base/settings/namespace-quotas.js';
 import { Signal } from '../../base/signal.js';
 import type { PoolTenant } from '../../core/index.js';
-import { keysInSlices } from '../keys-in-slices.js';
 
 /** Which tenant each page of a tier is of, and the tenants' quotas in bytes. */
 export interface TierTenants {
@@ -34,8 +33,8 @@ interface Known {
   round: number;
 }
 
-/** What has pages, by their keys. */
-type Tier = Parameters<typeof keysInSlices>[0];
+/** The keys of a tier, in slices. */
+type Tier = () => Iterable<readonly string[]>;
 
 /** Shortest time between two searches for prefixes that have no pages. It is longer than a call may take. */
 const ROUND_MS = 60_000;
@@ -216,7 +215,7 @@ export class NamespaceTenants {
     const { clock } = this.#parts.env;
     const withPages = new Set<string>();
     for (const tier of this.#tiers) {
-      for (const keys of keysInSlices(tier)) {
+      for (const keys of tier()) {
         for (const key of keys) withPages.add(key.slice(0, KEY_PREFIX_BYTES));
         await clock.yield();
       }
