@@ -116,10 +116,8 @@ export class DiskStore {
     });
     this.#writer = writer;
     this.#queue = writer.queue;
-    options.tenants?.addTier(
-      () => this.keysInSlices(),
-      (...learned) => writer.dropped(index.tenants.give(...learned)),
-    );
+    const give = (prefix: string, tenant: number) => writer.dropped(index.tenants.give(prefix, tenant));
+    options.tenants?.addTier(() => this.keysInSlices(), give);
     const onReadFailed = (error: unknown) => this.#state.failed(error);
     this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
   }

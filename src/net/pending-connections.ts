@@ -32,7 +32,7 @@ export class PendingConnections<Connection> {
 
   add(connection: Connection): void {
     this.#pending.set(connection, this.#originOf(connection));
-    while (this.#pending.size > this.#maxCount) this.dropOldest();
+    if (this.#pending.size > this.#maxCount) this.dropOldest();
   }
 
   /** Removes a connection whose peer has authenticated itself, or that has ended. */
