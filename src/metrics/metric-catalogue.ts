@@ -22,6 +22,7 @@ const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
   oversized: true,
   bad_frame: true,
   bad_message: true,
+  bad_tag: true,
   truncated: true,
   unauthenticated: true,
   handshake_timeout: true,
@@ -200,9 +201,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   meshcache_auth_failures_total: {
     help:
       'Connections that ended because two nodes do not agree on a secret or certificates: the peer has none; it wants one and this ' +
-      'node has none; its proof is wrong; it took none of this node’s proofs; no TLS',
+      'node has none; its proof is wrong; it took none of this node’s proofs; it means to ' +
+      'reach another node; no TLS',
     series: ['rpc', 'data', 'rdma'].flatMap((plane) =>
-      ['missing', 'unexpected', 'wrong', 'refused', 'tls'].map((reason) => ({ plane, reason })),
+      ['missing', 'unexpected', 'wrong', 'refused', 'misdirected', 'tls'].map((reason) => ({ plane, reason })),
     ),
   },
   meshcache_listen_pauses_total: {

@@ -3,7 +3,7 @@ import { SparseLog } from '../base/environment/sparse-log.js';
 import { AuthError } from '../base/errors.js';
 
 /** Why authentication failed; a label of `meshcache_auth_failures_total`. */
-export type AuthFailureReason = 'missing' | 'unexpected' | 'wrong' | 'refused' | 'tls';
+export type AuthFailureReason = 'missing' | 'unexpected' | 'wrong' | 'refused' | 'misdirected' | 'tls';
 
 /** The plane on which authentication failed; a label of `meshcache_auth_failures_total`. */
 export type AuthFailurePlane = 'rpc' | 'data' | 'rdma';
@@ -13,6 +13,8 @@ const TEXTS: Readonly<Record<AuthFailureReason, string>> = {
   unexpected: 'the peer requires authentication; set its cluster_secret on this node',
   wrong: 'the peer does not know the cluster_secret of this node',
   refused: 'the peer ended the handshake; its cluster_secret may differ from that of this node',
+  misdirected:
+    'the address that the client has dialled is not the one that this server tells others (see local_hostname), or somebody passes connections on',
   tls: 'the TLS handshake failed; certificates of all nodes must be valid and signed by tls_ca_file',
 };
 

@@ -2,24 +2,29 @@
  * How two nodes prove to each other that they know the cluster's secret, the same on every connection of the control plane and
  * of the TCP data plane. `src/rpc/PROTOCOL.md` has the order of the messages.
  *
- *     greeting  [the plane's hello, with FLAG_AUTHENTICATION][nonce 32]          each way
- *     proofs    [proof 32][proof 32]                                             client to server
- *     answer    [proof 32]                                                       server to client
+ *     greeting  [the plane's hello, with FLAG_AUTHENTICATION][nonce 32][target 32]    each way
+ *     proofs    [proof 32][proof 32]                                                  client to server
+ *     answer    [proof 32]                                                            server to client
  *
- *     proof = HMAC-SHA-256(secret, "meshcache auth 1 <plane> <role>" 00 | client's greeting | server's greeting)
+ *     target = SHA-256("meshcache target 1 " + what the client means to reach, or what the server is)
+ *     proof  = HMAC-SHA-256(secret, "meshcache auth 1 <plane> <role>" 00 | client's greeting | server's greeting)
  */
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 import type { RandomSource } from '../base/environment/random.js';
 import { SECRETS_MAX_COUNT } from '../base/limits.js';
+import { type SessionFacts, type SessionTags, sessionTags } from './session.js';
 
 /** What is behind the connection: a proof for one plane is none for the other. */
 export type AuthPlane = 'rpc' | 'data';
 type Role = 'client' | 'server';
 
-/** In the flags of a hello: a nonce follows, and proofs are wanted. */
+/** In the flags of a hello: a nonce and a target follow, and proofs are wanted. */
 export const FLAG_AUTHENTICATION = 1;
-export const NONCE_BYTES = 32;
+const NONCE_BYTES = 32;
+const TARGET_BYTES = 32;
+/** What follows the hello in a greeting: nonce and target. */
+export const CHALLENGE_BYTES = NONCE_BYTES + TARGET_BYTES;
 export const PROOF_BYTES = 32;
 /** A client proves each secret that it has; where it has one, the rest is filled with noise. */
 export const PROOFS_BYTES = SECRETS_MAX_COUNT * PROOF_BYTES;
@@ -30,7 +35,12 @@ interface Parts {
   readonly random: RandomSource;
   /** The own hello, with FLAG_AUTHENTICATION. */
   readonly hello: Buffer;
+  /** What the client means to reach, or what the server is, such as `control 10.0.0.1:18500`. */
+  readonly target: string;
 }
+
+/** Why a handshake has failed. `misdirected`: the client means to reach another server. */
+export type HandshakeFault = 'wrong' | 'misdirected';
 
 /** The connecting side of one connection. */
 export class ClientHandshake {
@@ -44,17 +54,21 @@ export class ClientHandshake {
     this.greeting = greetingOf(parts);
   }
 
-  /** PROOFS_BYTES to answer the server's greeting with. */
-  prove(serverGreeting: Buffer): Buffer {
+  /** PROOFS_BYTES to answer the server's greeting with; undefined: it is another server than the one that is meant. */
+  prove(serverGreeting: Buffer): Buffer | undefined {
+    if (!targetIn(serverGreeting).equals(targetIn(this.greeting))) return undefined;
     this.#serverGreeting = Buffer.from(serverGreeting);
     const proofs = this.#proofs('client');
     const missing = SECRETS_MAX_COUNT - proofs.length;
     return Buffer.concat([...proofs, this.#parts.random.bytes(missing * PROOF_BYTES)]);
   }
 
-  /** Whether the server has proved itself: nothing that it says counts before. */
-  isAnsweredBy(proof: Buffer): boolean {
-    return indexOfMatch(this.#proofs('server'), [proof]) >= 0;
+  /** The tags of the connection if the server has proved itself: nothing that it says counts before. */
+  answered(proof: Buffer): SessionTags | undefined {
+    const match = indexOfMatch(this.#proofs('server'), [proof]);
+    return match < 0
+      ? undefined
+      : sessionTags(factsOf(this.#parts, match, [this.greeting, this.#serverGreeting]), 'client');
   }
 
   #proofs(role: Role): Buffer[] {
@@ -73,19 +87,31 @@ export class ServerHandshake {
     this.greeting = greetingOf(parts);
   }
 
-  /** The answer to proofs of a secret that is accepted, under the same one; undefined: close without a word. */
-  answer(clientGreeting: Buffer, proofs: Buffer): Buffer | undefined {
+  /** The answer to proofs of a secret that is accepted, under the same one, and the tags of the connection. A fault: close without a word. */
+  answer(
+    clientGreeting: Buffer,
+    proofs: Buffer,
+  ): { readonly proof: Buffer; readonly tags: SessionTags } | HandshakeFault {
     const greetings = [clientGreeting, this.greeting];
     const given = Array.from({ length: SECRETS_MAX_COUNT }, (_, i) =>
       proofs.subarray(i * PROOF_BYTES, (i + 1) * PROOF_BYTES),
     );
     const match = indexOfMatch(proofsOf(this.#parts, 'client', greetings), given);
-    return match < 0 ? undefined : proofsOf(this.#parts, 'server', greetings)[match];
+    if (match < 0) return 'wrong';
+    if (!targetIn(clientGreeting).equals(targetIn(this.greeting))) return 'misdirected';
+    const proof = proofsOf(this.#parts, 'server', greetings)[match] as Buffer;
+    return { proof, tags: sessionTags(factsOf(this.#parts, match, greetings), 'server') };
   }
 }
 
-function greetingOf({ hello, random }: Parts): Buffer {
-  return Buffer.concat([hello, random.bytes(NONCE_BYTES)]);
+function greetingOf({ hello, random, target }: Parts): Buffer {
+  const digest = createHash('sha256').update(`meshcache target 1 ${target}`).digest();
+  return Buffer.concat([hello, random.bytes(NONCE_BYTES), digest]);
+}
+
+/** The digest of the target, with which a greeting ends. */
+function targetIn(greeting: Buffer): Buffer {
+  return greeting.subarray(greeting.length - TARGET_BYTES);
 }
 
 /** One for each secret. Greetings have one length on each plane, so that no two pairs of them look the same in a row. */
@@ -95,6 +121,10 @@ function proofsOf({ plane, secrets }: Parts, role: Role, greetings: readonly Buf
     for (const greeting of greetings) hmac.update(greeting);
     return hmac.digest();
   });
+}
+
+function factsOf({ plane, secrets }: Parts, secretIndex: number, greetings: readonly Buffer[]): SessionFacts {
+  return { plane, secret: secrets.reveal()[secretIndex] as string, greetings };
 }
 
 /** Which of `expected` is among `given`, -1 for none. Takes the same time whatever the bytes are. */

@@ -1,18 +1,28 @@
 import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 import type { RandomSource } from '../base/environment/random.js';
 import { ProtocolError } from '../base/errors.js';
-import { type AuthPlane, ClientHandshake, NONCE_BYTES, PROOF_BYTES, PROOFS_BYTES, ServerHandshake } from './auth.js';
+import {
+  type AuthPlane,
+  CHALLENGE_BYTES,
+  ClientHandshake,
+  PROOF_BYTES,
+  PROOFS_BYTES,
+  ServerHandshake,
+} from './auth.js';
 import type { AuthFailureReason } from './auth-failures.js';
+import type { SessionTags } from './session.js';
 
 /**
  * The opening of a connection between two nodes, the same on the control plane and on the TCP data plane, as one state machine for
  * each side. They own no socket: their users hand them the parts that arrive, and send what the events say.
  *
  *     client                  server
- *     hello [nonce]  ------->
- *                    <-------  hello [nonce]     on the data plane without waiting for the client's
- *     [proofs]       ------->                    what is in brackets: only if both sides want authentication
- *                    <-------  [proof]
+ *     hello [challenge]  ------->
+ *                        <-------  hello [challenge]     on the data plane without waiting for the client's
+ *     [proofs]           ------->                        what is in brackets: only if both sides want authentication
+ *                        <-------  [proof]
+ *
+ * Where the proofs have succeeded, every frame that follows carries tags, unless the connection speaks TLS, which does the same.
  */
 
 /** The hello of one plane: the first bytes that either side sends. */
@@ -31,8 +41,11 @@ export interface HelloFormat {
 /** Called by an opening; its connection acts on them. */
 export interface OpeningEvents {
   send(bytes: Buffer): void;
-  /** The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. */
-  opened(peerHello: Buffer): void;
+  /**
+   * The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. With `tags`, every frame that
+   * follows carries them.
+   */
+  opened(peerHello: Buffer, tags: SessionTags | undefined): void;
   /** The two sides do not agree on a secret: the connection sends `farewell`, which tells the peer why, and ends. */
   refused(reason: AuthFailureReason, farewell?: Buffer): void;
   /** The peer's hello is of another protocol or version: the connection ends. */
@@ -45,6 +58,18 @@ export interface OpeningEnvironment {
   readonly secrets?: ClusterSecrets | undefined;
 }
 
+/** The connection of an opening. */
+export interface OpeningSubject {
+  readonly env: OpeningEnvironment;
+  /**
+   * What the client means to reach, or what the server is: the purpose of the connection, and the address that the server's node tells
+   * others. A server proves itself to, and believes, only clients that mean it.
+   */
+  readonly target: string;
+  /** Whether the connection speaks TLS; then frames carry no tags. */
+  readonly isEncrypted: () => boolean;
+}
+
 /** The connecting side of an opening. */
 export class ClientOpening {
   readonly #format: HelloFormat;
@@ -52,16 +77,19 @@ export class ClientOpening {
   readonly #hello: Buffer;
   /** Undefined: this side has no secrets. */
   readonly #handshake: ClientHandshake | undefined;
+  readonly #isEncrypted: () => boolean;
   #serverHello: Buffer = Buffer.alloc(0);
   /** The part that comes next. */
-  #awaited: 'hello' | 'nonce' | 'proof' | 'nothing' = 'hello';
+  #awaited: 'hello' | 'challenge' | 'proof' | 'nothing' = 'hello';
 
-  constructor(format: HelloFormat, { secrets, random }: OpeningEnvironment, events: OpeningEvents) {
+  constructor(format: HelloFormat, { env, target, isEncrypted }: OpeningSubject, events: OpeningEvents) {
+    const { secrets, random } = env;
     this.#format = format;
     this.#events = events;
+    this.#isEncrypted = isEncrypted;
     this.#hello = format.encode({ authentication: secrets !== undefined });
     if (secrets === undefined) return;
-    this.#handshake = new ClientHandshake({ plane: format.plane, secrets, random, hello: this.#hello });
+    this.#handshake = new ClientHandshake({ plane: format.plane, secrets, random, hello: this.#hello, target });
   }
 
   /** Sends this side's hello, as soon as the connection can be written to. */
@@ -79,18 +107,33 @@ export class ClientOpening {
     switch (this.#awaited) {
       case 'hello':
         return this.#takeHello(part);
-      case 'nonce':
-        this.#awaited = 'proof';
-        this.#events.send((this.#handshake as ClientHandshake).prove(Buffer.concat([this.#serverHello, part])));
-        return PROOF_BYTES;
+      case 'challenge':
+        return this.#takeChallenge(part);
       case 'proof':
-        this.#awaited = 'nothing';
-        if ((this.#handshake as ClientHandshake).isAnsweredBy(part)) this.#events.opened(this.#serverHello);
-        else this.#events.refused('wrong');
+        this.#takeProof(part);
         return 0;
       case 'nothing':
         return 0;
     }
+  }
+
+  #takeChallenge(challenge: Buffer): number {
+    const proofs = (this.#handshake as ClientHandshake).prove(Buffer.concat([this.#serverHello, challenge]));
+    if (proofs === undefined) {
+      this.#awaited = 'nothing';
+      this.#events.refused('misdirected');
+      return 0;
+    }
+    this.#awaited = 'proof';
+    this.#events.send(proofs);
+    return PROOF_BYTES;
+  }
+
+  #takeProof(proof: Buffer): void {
+    this.#awaited = 'nothing';
+    const tags = (this.#handshake as ClientHandshake).answered(proof);
+    if (tags === undefined) this.#events.refused('wrong');
+    else this.#events.opened(this.#serverHello, this.#isEncrypted() ? undefined : tags);
   }
 
   #takeHello(hello: Buffer): number {
@@ -102,10 +145,10 @@ export class ClientOpening {
     if (authentication !== isWanted) {
       this.#events.refused(isWanted ? 'missing' : 'unexpected');
     } else if (isWanted) {
-      this.#awaited = 'nonce';
-      return NONCE_BYTES;
+      this.#awaited = 'challenge';
+      return CHALLENGE_BYTES;
     } else {
-      this.#events.opened(this.#serverHello);
+      this.#events.opened(this.#serverHello, undefined);
     }
     return 0;
   }
@@ -114,7 +157,7 @@ export class ClientOpening {
 /** The accepting side of an opening. */
 export class ServerOpening {
   readonly #format: HelloFormat;
-  readonly #env: OpeningEnvironment;
+  readonly #subject: OpeningSubject;
   readonly #events: OpeningEvents;
   readonly #hello: Buffer;
   #hasGreeted = false;
@@ -122,14 +165,14 @@ export class ServerOpening {
   #handshake: ServerHandshake | undefined;
   #clientGreeting: Buffer = Buffer.alloc(0);
   /** The part that comes next. */
-  #awaited: 'hello' | 'nonce' | 'proofs' | 'nothing' = 'hello';
+  #awaited: 'hello' | 'challenge' | 'proofs' | 'nothing' = 'hello';
   #isOpen = false;
 
-  constructor(format: HelloFormat, env: OpeningEnvironment, events: OpeningEvents) {
+  constructor(format: HelloFormat, subject: OpeningSubject, events: OpeningEvents) {
     this.#format = format;
-    this.#env = env;
+    this.#subject = subject;
     this.#events = events;
-    this.#hello = format.encode({ authentication: env.secrets !== undefined });
+    this.#hello = format.encode({ authentication: subject.env.secrets !== undefined });
   }
 
   /** Whether the opening has succeeded and the connection may be used. */
@@ -137,14 +180,14 @@ export class ServerOpening {
     return this.#isOpen;
   }
 
-  /** Whether the client's hello has arrived and the nonce that belongs to it has not. */
+  /** Whether the client's hello has arrived and the challenge that belongs to it has not. */
   get isWithinGreeting(): boolean {
-    return this.#awaited === 'nonce';
+    return this.#awaited === 'challenge';
   }
 
   /** Length of the part that comes next; 0: the opening has succeeded or failed. */
   get nextBytes(): number {
-    const bytes = { hello: this.#format.bytes, nonce: NONCE_BYTES, proofs: PROOFS_BYTES, nothing: 0 };
+    const bytes = { hello: this.#format.bytes, challenge: CHALLENGE_BYTES, proofs: PROOFS_BYTES, nothing: 0 };
     return bytes[this.#awaited];
   }
 
@@ -152,9 +195,11 @@ export class ServerOpening {
   greet(): void {
     if (this.#hasGreeted) return;
     this.#hasGreeted = true;
-    const { secrets, random } = this.#env;
+    const { env, target } = this.#subject;
+    const { secrets, random } = env;
     if (secrets !== undefined) {
-      this.#handshake = new ServerHandshake({ plane: this.#format.plane, secrets, random, hello: this.#hello });
+      const { plane } = this.#format;
+      this.#handshake = new ServerHandshake({ plane, secrets, random, hello: this.#hello, target });
     }
     this.#events.send(this.#handshake?.greeting ?? this.#hello);
   }
@@ -170,7 +215,7 @@ export class ServerOpening {
       case 'hello':
         this.#takeHello(part);
         break;
-      case 'nonce':
+      case 'challenge':
         this.#awaited = 'proofs';
         this.#clientGreeting = Buffer.concat([this.#clientGreeting, part]);
         this.greet();
@@ -189,33 +234,33 @@ export class ServerOpening {
     if (authentication === undefined) return;
     this.#clientGreeting = Buffer.from(hello);
     if (authentication) {
-      this.#awaited = 'nonce';
+      this.#awaited = 'challenge';
     } else {
       this.greet();
-      this.#open();
+      this.#open(undefined);
     }
   }
 
   #takeProofs(proofs: Buffer): void {
     this.#awaited = 'nothing';
-    const answer = this.#handshake?.answer(this.#clientGreeting, proofs);
-    if (answer === undefined) {
-      this.#events.refused('wrong');
+    const answer = (this.#handshake as ServerHandshake).answer(this.#clientGreeting, proofs);
+    if (typeof answer === 'string') {
+      this.#events.refused(answer);
       return;
     }
-    this.#events.send(answer);
-    this.#open();
+    this.#events.send(answer.proof);
+    this.#open(this.#subject.isEncrypted() ? undefined : answer.tags);
   }
 
-  #open(): void {
+  #open(tags: SessionTags | undefined): void {
     this.#awaited = 'nothing';
     this.#isOpen = true;
-    this.#events.opened(this.#clientGreeting.subarray(0, this.#format.bytes));
+    this.#events.opened(this.#clientGreeting.subarray(0, this.#format.bytes), tags);
   }
 
   /** Whether both sides want authentication; undefined: unknown yet, or they disagree and the opening has failed. */
   #authenticationOf(start: Buffer): boolean | undefined {
-    const isWanted = this.#env.secrets !== undefined;
+    const isWanted = this.#subject.env.secrets !== undefined;
     const authentication = inspected(this.#format, start, this.#events);
     if (authentication === undefined || authentication === isWanted) return authentication;
     this.#awaited = 'nothing';

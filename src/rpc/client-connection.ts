@@ -13,6 +13,7 @@ import {
 } from '../base/limits.js';
 import { type AuthFailureReason, authError } from '../net/auth-failures.js';
 import { ClientOpening } from '../net/opening.js';
+import type { SessionTags } from '../net/session.js';
 import {
   decodeHello,
   FRAME_HEADER_BYTES,
@@ -25,6 +26,7 @@ import {
 } from './frame.js';
 import { FrameWriter } from './frame-writer.js';
 import type { MessageCodec } from './message.js';
+import { type RpcService, rpcTarget } from './service.js';
 
 /** Error codes that a peer may pass on to the caller; any other code arrives as `ERR_REMOTE`. */
 const REMOTE_CODES: ReadonlySet<string> = new Set<ErrorCode>([
@@ -73,6 +75,15 @@ export interface ConnectionOwner {
   ended(end: ConnectionEnd): void;
 }
 
+export interface ClientConnectionParts {
+  readonly endpoint: Endpoint;
+  /** Purpose of the connection. */
+  readonly service: RpcService;
+  readonly env: Environment;
+  readonly codec: MessageCodec;
+  readonly owner: ConnectionOwner;
+}
+
 /** The client's side of one connection. It owns the socket. Every call ends, at the latest with the connection. */
 export class ClientConnection {
   readonly #endpoint: Endpoint;
@@ -102,14 +113,16 @@ export class ClientConnection {
   #watchedMs = Number.POSITIVE_INFINITY;
   #cancelWatch = () => {};
 
-  constructor(endpoint: Endpoint, env: Environment, codec: MessageCodec, owner: ConnectionOwner) {
+  constructor({ endpoint, service, env, codec, owner }: ClientConnectionParts) {
     this.#endpoint = endpoint;
     this.#env = env;
     this.#codec = codec;
     this.#owner = owner;
-    this.#opening = new ClientOpening(RPC_HELLO, env, {
+    const target = rpcTarget(service, endpoint);
+    const subject = { env, target, isEncrypted: () => this.#socket.encrypted === true };
+    this.#opening = new ClientOpening(RPC_HELLO, subject, {
       send: (bytes) => this.#writer.write(bytes),
-      opened: (peerHello) => this.#opened(peerHello),
+      opened: (peerHello, tags) => this.#opened(peerHello, tags),
       refused: (reason) => this.#refuse(reason),
       foreign: (error) => {
         throw error;
@@ -186,8 +199,10 @@ export class ClientConnection {
     this.#opening.greet();
   }
 
-  #opened(peerHello: Buffer): void {
+  #opened(peerHello: Buffer, tags: SessionTags | undefined): void {
     this.#cancelTimer();
+    this.#reader.expectTags(tags?.received);
+    this.#writer.addTags(tags?.sent);
     this.#requestMaxBytes = Math.min(decodeHello(peerHello).frameMaxBytes, RPC_FRAME_MAX_BYTES);
     this.#ready = true;
     this.#owner.ready();

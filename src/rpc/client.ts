@@ -4,7 +4,7 @@ import type { Environment } from '../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 import { AuthError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
-import { AuthFailures } from '../net/auth-failures.js';
+import { type AuthFailureReason, AuthFailures } from '../net/auth-failures.js';
 import { ClientConnection, type ConnectionEnd } from './client-connection.js';
 import { MessageCodec } from './message.js';
 import type { RpcService } from './service.js';
@@ -12,7 +12,7 @@ import type { RpcService } from './service.js';
 /** Options of an {@link RpcClient}. */
 export interface RpcClientOptions {
   readonly env: Environment;
-  /** Purpose of its calls, a label of its metrics; default `control`. */
+  /** Purpose of its calls, which servers of another purpose refuse, and a label of its metrics; default `control`. */
   readonly service?: RpcService;
 }
 
@@ -65,6 +65,7 @@ interface Failure {
  */
 export class RpcClient {
   readonly #env: Environment;
+  readonly #service: RpcService;
   readonly #codec = new MessageCodec();
   readonly #authFailures: AuthFailures;
   readonly #connections = new Map<string, ClientConnection>();
@@ -75,10 +76,11 @@ export class RpcClient {
 
   constructor(options: RpcClientOptions) {
     this.#env = options.env;
+    this.#service = options.service ?? 'control';
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'client',
-      service: options.service ?? 'control',
+      service: this.#service,
     });
   }
 
@@ -133,17 +135,19 @@ export class RpcClient {
   }
 
   #connect(endpoint: Endpoint, name: string): ClientConnection {
-    const connection = new ClientConnection(endpoint, this.#env, this.#codec, {
+    const owner = {
       ready: () => {
         this.#forget(name);
         if (this.#broken.delete(name)) this.#env.metrics.count('meshcache_rpc_reconnects_total');
       },
-      unauthenticated: (reason) => this.#authFailures.record(reason, name),
-      ended: (end) => {
+      unauthenticated: (reason: AuthFailureReason) => this.#authFailures.record(reason, name),
+      ended: (end: ConnectionEnd) => {
         this.#connections.delete(name);
         if (!this.#closed) this.#remember(endpoint, name, end);
       },
-    });
+    };
+    const parts = { endpoint, service: this.#service, env: this.#env, codec: this.#codec, owner };
+    const connection = new ClientConnection(parts);
     this.#connections.set(name, connection);
     return connection;
   }

@@ -1,5 +1,6 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { Connection } from '../base/environment/network.js';
+import type { FrameTags } from '../net/session.js';
 
 /** Frames of at least so many bytes are sent at once. */
 const SENT_AT_ONCE_MIN_BYTES = 1024;
@@ -11,6 +12,8 @@ const SENT_AT_ONCE_MIN_BYTES = 1024;
 export class FrameWriter {
   readonly #socket: Connection;
   readonly #clock: Clock;
+  /** The tags that frames carry; undefined: none, as in the opening. */
+  #tags: FrameTags | undefined;
   #corked = false;
 
   constructor(socket: Connection, clock: Clock) {
@@ -23,7 +26,12 @@ export class FrameWriter {
     return this.#socket.writableLength;
   }
 
-  /** Writes a frame; `bytes` must not change afterwards. */
+  /** From now on frames carry tags. To be called with the end of the opening. */
+  addTags(tags: FrameTags | undefined): void {
+    this.#tags = tags;
+  }
+
+  /** Writes a frame, or a part of the opening; `bytes` must not change afterwards. */
   write(bytes: Buffer): void {
     if (this.#socket.destroyed) return;
     if (!this.#corked) {
@@ -35,6 +43,10 @@ export class FrameWriter {
       });
     }
     this.#socket.write(bytes);
+    if (this.#tags !== undefined) {
+      this.#tags.begin();
+      this.#socket.write(this.#tags.tagOf(0, bytes));
+    }
     if (bytes.length < SENT_AT_ONCE_MIN_BYTES) return;
     this.#socket.uncork();
     this.#socket.cork();

@@ -3,13 +3,15 @@
  *
  *       hello  [magic "MCRP"][version u8][0 u8][flags u16][frame max bytes u32]                     12 bytes, once each way
  *              with FLAG_AUTHENTICATION: followed by the authentication messages of net/auth.ts
- *       frame  [length of the message u32][request id u32][type u8][message: msgpack]               integers little endian
+ *       frame  [length of the message u32][request id u32][type u8][message: msgpack][tag 16]       integers little endian
+ *              the tag (net/session.ts) only after an authentication, and not over TLS
  */
 
 import { ProtocolError } from '../base/errors.js';
 import { RPC_FRAME_MAX_BYTES } from '../base/limits.js';
 import { FLAG_AUTHENTICATION } from '../net/auth.js';
 import type { HelloFormat } from '../net/opening.js';
+import { type FrameTags, TAG_BYTES } from '../net/session.js';
 
 export const HELLO_BYTES = 12;
 export const FRAME_HEADER_BYTES = 9;
@@ -37,7 +39,14 @@ export interface Frame {
 }
 
 /** The kinds of `meshcache_rpc_errors_total` that a connection's bytes can cause. */
-export type FrameFault = 'bad_hello' | 'bad_version' | 'oversized' | 'bad_frame' | 'bad_message' | 'truncated';
+export type FrameFault =
+  | 'bad_hello'
+  | 'bad_version'
+  | 'oversized'
+  | 'bad_tag'
+  | 'bad_frame'
+  | 'bad_message'
+  | 'truncated';
 
 /** Error for bytes of a peer that violate the protocol. */
 export class FrameError extends ProtocolError {
@@ -111,6 +120,8 @@ export class FrameReader {
   readonly #sink: FrameSink;
   /** Length of the next part of the opening; 0 when frames follow. */
   #openingBytes = HELLO_BYTES;
+  /** The tags that frames carry; undefined: none. */
+  #tags: FrameTags | undefined;
   #stopped = false;
   /** Bytes of an incomplete unit (a part of the opening, or a frame): `#held` bytes of `#hold` are filled. */
   #hold: Buffer = Buffer.alloc(0);
@@ -128,6 +139,11 @@ export class FrameReader {
   /** Memory that an incomplete unit takes, in bytes. */
   get heldBytes(): number {
     return this.#hold.length;
+  }
+
+  /** From now on frames carry tags. To be called with the end of the opening. */
+  expectTags(tags: FrameTags | undefined): void {
+    this.#tags = tags;
   }
 
   /** Stops: no further frames are delivered, not even from the chunk that is being read. */
@@ -178,7 +194,7 @@ export class FrameReader {
     if (messageBytes > RPC_FRAME_MAX_BYTES) {
       throw new FrameError('oversized', `frame of ${messageBytes} bytes, at most ${RPC_FRAME_MAX_BYTES} are allowed`);
     }
-    return FRAME_HEADER_BYTES + messageBytes;
+    return FRAME_HEADER_BYTES + messageBytes + (this.#tags === undefined ? 0 : TAG_BYTES);
   }
 
   #keep(bytes: Buffer, wanted: number): void {
@@ -197,9 +213,19 @@ export class FrameReader {
       this.#openingBytes = this.#sink.opening(bytes.subarray(start, end));
       return;
     }
-    const type = bytes[start + 8] as number;
+    const received = bytes.subarray(start, end);
+    const frame = this.#tags === undefined ? received : this.#untagged(this.#tags, received);
+    const type = frame[8] as number;
     if (type < FrameType.call || type > FrameType.cancel) throw new FrameError('bad_frame', `frame of type ${type}`);
-    const message = bytes.subarray(start + FRAME_HEADER_BYTES, end);
-    this.#sink.frame({ type: type as FrameType, requestId: bytes.readUInt32LE(start + 4), message });
+    const message = frame.subarray(FRAME_HEADER_BYTES);
+    this.#sink.frame({ type: type as FrameType, requestId: frame.readUInt32LE(4), message });
+  }
+
+  /** The frame without its tag, which is right. */
+  #untagged(tags: FrameTags, frame: Buffer): Buffer {
+    const bytes = frame.subarray(0, frame.length - TAG_BYTES);
+    tags.begin();
+    if (tags.isTagOf(frame.subarray(bytes.length), 0, bytes)) return bytes;
+    throw new FrameError('bad_tag', 'a frame that the peer has not sent, or not like this');
   }
 }

@@ -17,6 +17,7 @@ import {
 } from '../base/limits.js';
 import type { AuthFailureReason } from '../net/auth-failures.js';
 import { ServerOpening } from '../net/opening.js';
+import type { SessionTags } from '../net/session.js';
 import {
   decodeHello,
   FRAME_HEADER_BYTES,
@@ -62,6 +63,8 @@ export interface ServerConnectionOwner {
   readonly codec: MessageCodec;
   /** For what peers cause. */
   readonly lines: SparseLog;
+  /** What the server is, in the terms of a client that means to reach it. */
+  readonly target: string;
   handlerOf(method: string): RpcHandler | undefined;
   called(): void;
   /** Whether all connections together may hold another call of this many bytes. */
@@ -110,9 +113,11 @@ export class ServerConnection {
     this.#owner = owner;
     this.#remote = `${socket.remoteAddress ?? ''}:${socket.remotePort ?? 0}`;
     this.#writer = new FrameWriter(socket, owner.env.clock);
-    this.#opening = new ServerOpening(RPC_HELLO, owner.env, {
+    const { env, target } = owner;
+    const subject = { env, target, isEncrypted: () => socket.encrypted === true };
+    this.#opening = new ServerOpening(RPC_HELLO, subject, {
       send: (bytes) => this.#writer.write(bytes),
-      opened: (peerHello) => this.#opened(peerHello),
+      opened: (peerHello, tags) => this.#opened(peerHello, tags),
       refused: (reason, farewell) => this.#unauthenticated(reason, farewell),
       foreign: (error) => {
         throw error;
@@ -158,7 +163,9 @@ export class ServerConnection {
     if (this.heldBytes > RPC_GRANTED_BYTES) this.#owner.held();
   }
 
-  #opened(peerHello: Buffer): void {
+  #opened(peerHello: Buffer, tags: SessionTags | undefined): void {
+    this.#reader.expectTags(tags?.received);
+    this.#writer.addTags(tags?.sent);
     this.#answerMaxBytes = decodeHello(peerHello).frameMaxBytes;
     this.#cancelTimer();
     this.#owner.opened(this);

@@ -20,12 +20,13 @@ import { Listener } from '../net/listener.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import { MessageCodec } from './message.js';
 import { type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
-import type { RpcService } from './service.js';
+import { type RpcService, rpcTarget } from './service.js';
 
 export type { RpcContext, RpcFault, RpcHandler } from './server-connection.js';
 
 /** Options of an {@link RpcServer}. */
 export interface RpcServerOptions {
+  /** Address to listen on. Clients with secrets reach it by this address only, as it is written here, unless it is a discovery master. */
   readonly host: string;
   /** Port to listen on; 0 (default): any free one. */
   readonly port?: number;
@@ -60,6 +61,8 @@ export interface RpcServerStats {
 export class RpcServer {
   readonly #host: string;
   readonly #port: number;
+  /** The port that others know, which is #port unless that is 0. */
+  #listeningPort: number;
   readonly #maxConnections: number;
   readonly #service: RpcService;
   readonly #rates: ConnectionRates | undefined;
@@ -92,6 +95,7 @@ export class RpcServer {
     }
     this.#host = host;
     this.#port = port;
+    this.#listeningPort = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#rates = options.rates;
     this.#service = options.service ?? 'control';
@@ -133,6 +137,7 @@ export class RpcServer {
       throw this.#listenError(error);
     });
     if (this.#stopped) throw new ClosedError('the RPC server');
+    this.#listeningPort = port;
     return port;
   }
 
@@ -190,6 +195,7 @@ export class RpcServer {
       env: this.#env,
       codec: this.#codec,
       lines: this.#lines,
+      target: rpcTarget(this.#service, { host: this.#host, port: this.#listeningPort }),
       handlerOf: (method) => this.#handlers.get(method),
       called: () => {
         this.#calls++;

@@ -24,44 +24,57 @@ function file(name: string, text: string, mode = 0o600): string {
 }
 
 const GREETINGS: readonly [string, string] = [
-  '68656c6c6f20303172f0fd396070b0a9bf80ed531e5ee7fcd5ec4008cbd9a7ab3e71eba69c06a2b1',
-  '68656c6c6f203031798072b46d47737aa365c02c4a81630ad7426163e92c754abf9992427571c74d',
+  '68656c6c6f20303172f0fd396070b0a9bf80ed531e5ee7fcd5ec4008cbd9a7ab3e71eba69c06a2b1' +
+    'c0f1134578bd147505b7a5220814036456c46d0f12a1ed605687a139b24eb36e',
+  '68656c6c6f203031798072b46d47737aa365c02c4a81630ad7426163e92c754abf9992427571c74d' +
+    'c0f1134578bd147505b7a5220814036456c46d0f12a1ed605687a139b24eb36e',
 ];
 /** Client and server: `openssl dgst -sha256 -hmac "the secret"` over what the protocol's document says. */
 const PROOFS: readonly [string, string] = [
-  '976fddbfa847c7985775f21befb4be397cb3c06725b14ee2495b0b059dffdbf5',
-  '7199a3cc7b6f8aa8a2153f8c59047daf8e17d87b24c9fb2db4ac62b6d8c9e403',
+  '6f15e5b1bab49a047f23fce0149aa1d55860d550243a57afb53b7f402b02d425',
+  '7269ef080238eab50ff15c38d12bf49f472df903ef9e93e6e901c497168e6f0a',
 ];
 
-test('authentication: proofs are what the protocol says, byte for byte', (t) => {
+function answerOf(server: ServerHandshake, greeting: Buffer, proofs: Buffer) {
+  const answer = server.answer(greeting, proofs);
+  if (typeof answer === 'string') throw new Error(answer);
+  return answer;
+}
+
+/** Of part 3 of the client's frame 0, "a frame": HKDF and AES-GCM of Python's `cryptography`. */
+const TAG = '04d1725c66a41e31ca38c911be3c66de';
+
+test('authentication: proofs and tags are what the protocol says, byte for byte', (t) => {
   const hello = Buffer.from('hello 01');
   const secrets = ClusterSecrets.of(['the secret']) as ClusterSecrets;
-  const client = new ClientHandshake({ plane: 'rpc', secrets, random: seededRandom(1), hello });
-  const server = new ServerHandshake({ plane: 'rpc', secrets, random: seededRandom(2), hello });
-  const proofs = client.prove(server.greeting);
-  const answer = server.answer(client.greeting, proofs) as Buffer;
+  const client = new ClientHandshake({ plane: 'rpc', secrets, random: seededRandom(1), hello, target: 'control a:1' });
+  const server = new ServerHandshake({ plane: 'rpc', secrets, random: seededRandom(2), hello, target: 'control a:1' });
+  const proofs = client.prove(server.greeting) as Buffer;
+  const { proof: answer, tags } = answerOf(server, client.greeting, proofs);
   t.is(client.greeting.toString('hex'), GREETINGS[0]);
   t.is(server.greeting.toString('hex'), GREETINGS[1]);
   t.is(proofs.subarray(0, 32).toString('hex'), PROOFS[0]);
   t.is(answer.toString('hex'), PROOFS[1]);
-  t.true(client.isAnsweredBy(answer));
-  t.false(client.isAnsweredBy(proofs.subarray(0, 32)));
+  t.truthy(client.answered(answer));
+  t.is(client.answered(proofs.subarray(0, 32)), undefined);
+  tags.received.begin();
+  t.is(tags.received.tagOf(3, Buffer.from('a frame')).toString('hex'), TAG);
 });
 
 test('authentication: a proof counts for its connection alone', (t) => {
   const hello = Buffer.from('hello 01');
   const secrets = ClusterSecrets.of(['the secret']) as ClusterSecrets;
-  const parts = { plane: 'data', secrets, random: systemEnvironment().random, hello } as const;
+  const parts = { plane: 'data', secrets, random: systemEnvironment().random, hello, target: 'data a:1' } as const;
   const [client, another] = [new ClientHandshake(parts), new ClientHandshake(parts)];
   const [server, restarted] = [new ServerHandshake(parts), new ServerHandshake(parts)];
-  const proofs = client.prove(server.greeting);
-  t.truthy(server.answer(client.greeting, proofs));
-  t.is(server.answer(another.greeting, proofs), undefined);
-  t.is(restarted.answer(client.greeting, proofs), undefined);
+  const proofs = client.prove(server.greeting) as Buffer;
+  answerOf(server, client.greeting, proofs);
+  t.is(server.answer(another.greeting, proofs), 'wrong');
+  t.is(restarted.answer(client.greeting, proofs), 'wrong');
   for (let bit = 0; bit < 256; bit += 5) {
     const damaged = Buffer.from(proofs);
     damaged[bit >> 3] = (damaged[bit >> 3] as number) ^ (1 << (bit & 7));
-    t.is(server.answer(client.greeting, damaged), undefined);
+    t.is(server.answer(client.greeting, damaged), 'wrong');
   }
 });
 

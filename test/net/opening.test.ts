@@ -5,8 +5,8 @@ import type { ProtocolError } from '../../src/base/errors.js';
 import {
   ClientOpening,
   type HelloFormat,
-  type OpeningEnvironment,
   type OpeningEvents,
+  type OpeningSubject,
   ServerOpening,
 } from '../../src/net/opening.js';
 import { RPC_HELLO } from '../../src/rpc/frame.js';
@@ -44,8 +44,9 @@ class Recorder implements OpeningEvents {
   }
 }
 
-function environment(seed: number, ...secrets: readonly string[]): OpeningEnvironment {
-  return { random: seededRandom(seed), secrets: ClusterSecrets.of(secrets) };
+function environment(seed: number, ...secrets: readonly string[]): OpeningSubject {
+  const env = { random: seededRandom(seed), secrets: ClusterSecrets.of(secrets) };
+  return { env, target: 'control 10.0.0.1:18500', isEncrypted: () => false };
 }
 
 interface Sides {
@@ -55,7 +56,7 @@ interface Sides {
   readonly serverEvents: Recorder;
 }
 
-function sides(format: HelloFormat, client: OpeningEnvironment, server: OpeningEnvironment): Sides {
+function sides(format: HelloFormat, client: OpeningSubject, server: OpeningSubject): Sides {
   const [clientEvents, serverEvents] = [new Recorder(), new Recorder()];
   return {
     client: new ClientOpening(format, client, clientEvents),
@@ -107,8 +108,8 @@ function agree(t: ExecutionContext, format: HelloFormat, secrets: readonly strin
   t.deepEqual(both.serverEvents.ends, [`opened ${format.bytes}`]);
   t.true(both.server.isOpen);
   t.is(both.server.nextBytes, 0);
-  t.is(client.length, format.bytes + (secrets.length > 0 ? 32 + 64 : 0));
-  t.is(server.length, format.bytes + (secrets.length > 0 ? 32 + 32 : 0));
+  t.is(client.length, format.bytes + (secrets.length > 0 ? 64 + 64 : 0));
+  t.is(server.length, format.bytes + (secrets.length > 0 ? 64 + 32 : 0));
 }
 
 for (const format of FORMATS) {
@@ -140,14 +141,14 @@ for (const format of FORMATS) {
     both.server.greet();
     const [, sent] = run(format, both);
     t.deepEqual(both.serverEvents.ends, ['missing']);
-    t.is(sent.length, format.bytes + 32);
+    t.is(sent.length, format.bytes + 64);
   });
 
   test(`opening (${format.plane}): a wrong secret is refused without a word, and the client knows that it waits for a proof`, (t) => {
     const both = sides(format, environment(1, 'a wrong one'), environment(2, SECRET));
     const [, sent] = run(format, both);
     t.deepEqual(both.serverEvents.ends, ['wrong']);
-    t.is(sent.length, format.bytes + 32);
+    t.is(sent.length, format.bytes + 64);
     t.deepEqual(both.clientEvents.ends, []);
     t.true(both.client.awaitsProof);
   });
@@ -157,8 +158,9 @@ for (const format of FORMATS) {
     const client = new ClientOpening(format, environment(1, SECRET), events);
     client.greet();
     t.false(client.awaitsProof);
-    t.is(client.take(format.encode({ authentication: true })), 32);
-    t.is(client.take(Buffer.alloc(32)), 32);
+    const greeting = events.taken();
+    t.is(client.take(format.encode({ authentication: true })), 64);
+    t.is(client.take(Buffer.concat([Buffer.alloc(32), greeting.subarray(-32)])), 32);
     t.true(client.awaitsProof);
     t.is(client.take(Buffer.alloc(32)), 0);
     t.deepEqual(events.ends, ['wrong']);
@@ -203,12 +205,12 @@ test('opening (data): the first wrong byte ends it, and so does a flag that does
   t.deepEqual([server.nextBytes, serverEvents.ends], [0, ['missing']]);
 });
 
-test('opening: between a hello and its nonce, the greeting has not come whole', (t) => {
+test('opening: between a hello and its challenge, the greeting has not come whole', (t) => {
   const { server } = sides(DATA_HELLO, environment(1), environment(2, SECRET));
   t.false(server.isWithinGreeting);
-  t.is(server.take(DATA_HELLO.encode({ authentication: true })), 32);
+  t.is(server.take(DATA_HELLO.encode({ authentication: true })), 64);
   t.true(server.isWithinGreeting);
-  t.is(server.take(Buffer.alloc(32)), 64);
+  t.is(server.take(Buffer.alloc(64)), 64);
   t.false(server.isWithinGreeting);
 });
 

@@ -21,6 +21,18 @@ authContract(test, {
     t.teardown(() => server.stop());
     return { port, answered: () => server.stats().calls, connections: () => server.stats().connections };
   },
+  async isBelieved(t, port, { env }) {
+    const client = new RpcClient({ env });
+    t.teardown(() => client.close());
+    const sent = { text: 'y'.repeat(1000) };
+    return client.call({ host: '127.0.0.1', port }, 'echo', sent, { timeoutMs: 10_000 }).then(
+      (answer) => {
+        t.deepEqual(answer, sent);
+        return true;
+      },
+      () => false,
+    );
+  },
   async isAnswered(t, port, { env }) {
     const client = new RpcClient({ env });
     t.teardown(() => client.close());
@@ -30,7 +42,7 @@ authContract(test, {
     } catch (error) {
       t.true(error instanceof AuthError, String(error));
       t.is((error as AuthError).code, 'ERR_AUTH');
-      t.regex((error as AuthError).message, /cluster_secret/);
+      t.regex((error as AuthError).message, /cluster_secret|local_hostname/);
       // Who calls again and again does not connect again and again.
       const again = await t.throwsAsync(client.call({ host: '127.0.0.1', port }, 'echo', {}));
       t.true(again instanceof AuthError);

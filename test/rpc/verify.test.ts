@@ -29,10 +29,12 @@ test.serial('verify: pending connections, connection limits', async (t) => {
 
 test.serial('verify: rpc client connection', async (t) => {
   const connect = (): ClientConnection =>
-    new ClientConnection({ host: '192.0.2.9', port: 9 }, memoryEnvironment(), new MessageCodec(), {
-      ready() {},
-      unauthenticated() {},
-      ended() {},
+    new ClientConnection({
+      endpoint: { host: '192.0.2.9', port: 9 },
+      service: 'control',
+      env: memoryEnvironment(),
+      codec: new MessageCodec(),
+      owner: { ready() {}, unauthenticated() {}, ended() {} },
     });
   const call = { method: 'echo', params: {}, timeoutMs: 1000, keepAlive: true };
   const forgotten = connect();

@@ -7,6 +7,7 @@ import tls from 'node:tls';
 import test, { type ExecutionContext } from 'ava';
 import type { Environment } from '../../src/base/environment/environment.js';
 import { silentLogger } from '../../src/base/environment/log.js';
+import type { Network } from '../../src/base/environment/network.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -20,6 +21,7 @@ import { Authority, noCertificates } from '../_support/certificates.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { content, until } from '../_support/support.js';
 import { HELLO, onRequests, responseHeader } from '../_support/transport/raw-peer.js';
+import { rerouted } from '../_support/transport/rerouted.js';
 import { Valve } from '../_support/transport/valve.js';
 
 const PAGE = 300_000;
@@ -59,8 +61,9 @@ async function bench(t: ExecutionContext, secure: Secure, limits: Partial<TcpLim
     abortGraceMs: NEVER_MS,
     retryAfterMs: NEVER_MS,
   };
-  const newTransport = async (own: Partial<TcpLimits> = {}) => {
-    const transport = await TcpTransport.create({ host: '127.0.0.1', env, limits: { ...patient, ...own } });
+  const newTransport = async (network: Network, own: Partial<TcpLimits> = {}) => {
+    const limits = { ...patient, ...own };
+    const transport = await TcpTransport.create({ host: '127.0.0.1', env: { ...env, network }, limits });
     t.teardown(() => transport.close());
     return transport;
   };
@@ -69,14 +72,16 @@ async function bench(t: ExecutionContext, secure: Secure, limits: Partial<TcpLim
     t.teardown(() => region.free());
     return region;
   };
-  const [server, reader] = [await newTransport(), await newTransport(limits)];
+  const server = await newTransport(env.network);
+  const valve = await Valve.open(t, server.localEndpoint());
+  const { port: from } = server.localEndpoints().tcp;
+  const reader = await newTransport(rerouted(env.network, { from, to: Number(valve.endpoint.split(':')[1]) }), limits);
   const [source, target] = [newRegion(), newRegion()];
   source.bytes().set(content(7, source.length));
   const mr = server.registerMr(source.addr, source.length);
-  const valve = await Valve.open(t, server.localEndpoint());
   /** Page `from` of the server into page `to`. */
   const op = (to: number, from = to, length = PAGE): ReadOp => ({
-    remoteEndpoint: valve.endpoint,
+    remoteEndpoint: server.localEndpoint(),
     remoteAddr: mr.addr + BigInt(from * PAGE),
     rkey: mr.rkey,
     localAddr: target.addr + BigInt(to * PAGE),
@@ -237,7 +242,7 @@ for (const [name, secure] of variants) {
     abort.abort();
     t.deepEqual(await reading, [false, false]);
     b.pageAt(0, 2).fill(PATTERN);
-    t.true(b.reader.isReachable(b.valve.endpoint));
+    t.true(b.reader.isReachable(b.server.localEndpoint()));
     stalled.pass(Number.POSITIVE_INFINITY);
     t.deepEqual(await Promise.all(others), [[true], [true]]);
     t.true(b.isRead(2) && b.isRead(3));

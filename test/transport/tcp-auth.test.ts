@@ -28,6 +28,17 @@ authContract(test, {
       connections: () => transport.stats().connections,
     };
   },
+  async isBelieved(t, port, { env }) {
+    const reader = await TcpTransport.create({ host: '127.0.0.1', env });
+    t.teardown(() => reader.close());
+    const target = HostRegion.allocate(BYTES);
+    t.teardown(() => target.free());
+    const rkey = registrations.get(port)?.rkey ?? 1;
+    const op = { remoteAddr: region.addr, rkey, localAddr: target.addr, length: BYTES };
+    const [isRead = false] = await reader.batchRead([{ ...op, remoteEndpoint: `127.0.0.1:${port}` }]);
+    if (isRead) t.deepEqual(target.bytes(), region.bytes());
+    return isRead;
+  },
   async isAnswered(t, port, { env }) {
     const reader = await TcpTransport.create({ host: '127.0.0.1', env });
     t.teardown(() => reader.close());

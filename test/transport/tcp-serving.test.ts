@@ -265,6 +265,7 @@ function fullConnection(t: ExecutionContext, parts: Partial<ServingConnectionPar
     limits: tcpLimits(),
     clock: systemClock,
     random: systemRandom,
+    target: 'data 127.0.0.1:9',
     onOpen() {},
     onUnauthenticated() {},
     ...parts,
@@ -272,11 +273,11 @@ function fullConnection(t: ExecutionContext, parts: Partial<ServingConnectionPar
   return { region, socket, connection };
 }
 
-test('tcp serving: a hello does not prolong the time for the nonce behind it, the whole greeting does', (t) => {
+test('tcp serving: a hello does not prolong the time for the challenge behind it, the whole greeting does', (t) => {
   const { handshakeTimeoutMs } = tcpLimits();
   const secrets = ClusterSecrets.of(['the secret of the cluster 7f3a']);
   const hello = DATA_HELLO.encode({ authentication: true });
-  for (const greeting of [hello, Buffer.concat([hello, Buffer.alloc(32)])]) {
+  for (const greeting of [hello, Buffer.concat([hello, Buffer.alloc(64)])]) {
     const clock = new ManualClock();
     const { socket } = fullConnection(t, { clock, secrets });
     clock.advance(handshakeTimeoutMs - 1);
@@ -286,7 +287,7 @@ test('tcp serving: a hello does not prolong the time for the nonce behind it, th
   }
 });
 
-test('tcp serving: a peer that ends between its hello and its nonce has violated the protocol', (t) => {
+test('tcp serving: a peer that ends between its hello and its challenge has violated the protocol', (t) => {
   const counters = new ServingCounters();
   const { socket } = fullConnection(t, { counters, secrets: ClusterSecrets.of(['the secret of the cluster 7f3a']) });
   socket.emit('data', DATA_HELLO.encode({ authentication: true }));

@@ -132,9 +132,9 @@ test('tcp reading: what has waited behind a request that is aborted is sent at o
 test.serial('verify: serving', async (t) => {
   const env = memoryEnvironment();
   const counters = new ServingCounters();
-  const parts = { registrations: new Registrations(() => {}), counters, limits: tcpLimits(), env };
+  const parts = { registrations: new Registrations(() => {}), counters, limits: tcpLimits(), env, host: '127.0.0.1' };
   const serving = new Serving(parts);
-  await serving.start('127.0.0.1', 0);
+  await serving.start(0);
   env.network.accept();
   assertAsks(t, serving, [PendingConnections, Listener]);
   await assertFound(t, serving, /serving: connections: 2 by what is kept, 1/, () => counters.add('connections', 1));

@@ -1,8 +1,9 @@
 import net from 'node:net';
 import { ClusterSecrets } from '../../base/environment/cluster-secrets.js';
-import { ClientHandshake, NONCE_BYTES } from '../../net/auth.js';
+import { type AuthPlane, CHALLENGE_BYTES, ClientHandshake } from '../../net/auth.js';
 import { LOOPBACK } from '../../processes/free-port.js';
 import * as rpc from '../../rpc/frame.js';
+import { rpcTarget } from '../../rpc/service.js';
 import { systemRandom } from '../../system/system-random.js';
 import * as data from '../../transport/tcp/protocol/protocol.js';
 
@@ -41,8 +42,8 @@ const RECORD_ATTEMPTS = 100;
 const RECORD_PAUSE_MS = 50;
 
 const PLANES = {
-  rpc: { hello: () => rpc.encodeHello({ authentication: true }), greetingBytes: rpc.HELLO_BYTES + NONCE_BYTES },
-  data: { hello: () => data.encodeHello({ authentication: true }), greetingBytes: data.HELLO_BYTES + NONCE_BYTES },
+  rpc: { hello: () => rpc.encodeHello({ authentication: true }), greetingBytes: rpc.HELLO_BYTES + CHALLENGE_BYTES },
+  data: { hello: () => data.encodeHello({ authentication: true }), greetingBytes: data.HELLO_BYTES + CHALLENGE_BYTES },
 } as const;
 
 interface Attempt {
@@ -118,14 +119,15 @@ export class Flood {
     let hasProved = false;
     const recording = this.#recordings[targetIndex];
     const secrets = ClusterSecrets.of(['a wrong secret']) as ClusterSecrets;
-    const handshake = new ClientHandshake({ plane, secrets, random: systemRandom, hello: hello() });
+    const target = targetOf(plane, port);
+    const handshake = new ClientHandshake({ plane, secrets, random: systemRandom, hello: hello(), target });
     socket.on('connect', () => socket.write(recording?.[0] ?? handshake.greeting));
     socket.on('data', (bytes) => {
       received = Buffer.concat([received, bytes]);
       if (received.length > greetingBytes) this.#answered++;
       if (hasProved || received.length < greetingBytes) return;
       hasProved = true;
-      const proofs = recording?.[1] ?? handshake.prove(received.subarray(0, greetingBytes));
+      const proofs = recording?.[1] ?? (handshake.prove(received.subarray(0, greetingBytes)) as Buffer);
       if (kind === 'truncated') socket.end(proofs.subarray(0, proofs.length / 2));
       else socket.write(proofs);
     });
@@ -148,7 +150,8 @@ async function recordSoon(target: FloodTarget, secret: string): Promise<Buffer[]
 function record({ plane, port }: FloodTarget, secret: string): Promise<Buffer[]> {
   const { hello, greetingBytes } = PLANES[plane];
   const secrets = ClusterSecrets.of([secret]) as ClusterSecrets;
-  const handshake = new ClientHandshake({ plane, secrets, random: systemRandom, hello: hello() });
+  const target = targetOf(plane, port);
+  const handshake = new ClientHandshake({ plane, secrets, random: systemRandom, hello: hello(), target });
   return new Promise((resolve, reject) => {
     const socket = net.connect({ host: LOOPBACK, port });
     const timer = setTimeout(() => socket.destroy(), GREETING_TIMEOUT_MS);
@@ -164,7 +167,7 @@ function record({ plane, port }: FloodTarget, secret: string): Promise<Buffer[]>
       received = Buffer.concat([received, bytes]);
       if (received.length < greetingBytes) return;
       if (proofs === undefined) {
-        proofs = handshake.prove(received.subarray(0, greetingBytes));
+        proofs = handshake.prove(received.subarray(0, greetingBytes)) as Buffer;
         socket.write(proofs);
       } else if (received.length > greetingBytes) {
         resolve([handshake.greeting, proofs]);
@@ -172,4 +175,9 @@ function record({ plane, port }: FloodTarget, secret: string): Promise<Buffer[]>
       }
     });
   });
+}
+
+function targetOf(plane: AuthPlane, port: number): string {
+  const endpoint = { host: LOOPBACK, port };
+  return plane === 'rpc' ? rpcTarget('control', endpoint) : data.dataTarget(endpoint);
 }

@@ -43,11 +43,16 @@ export class ClusterQuery {
   /** Milliseconds that the clock of this machine is ahead of the date of the cluster, by the last call of {@link members}; undefined: not known. */
   offsetMs: number | undefined;
   readonly #codec = new MessageCodec();
+  /** Asks nodes. */
   readonly #rpc: RpcClient;
+  /** Asks masters. */
+  readonly #discovery: RpcClient;
 
   /** Uses the cluster's secret and certificates. Throws `ConfigError` if one of their files cannot be used. */
   constructor(security: SecurityConfig = {}) {
-    this.#rpc = new RpcClient({ env: securedEnvironment(security, systemEnvironment({ log: silentLogger })) });
+    const env = securedEnvironment(security, systemEnvironment({ log: silentLogger }));
+    this.#rpc = new RpcClient({ env });
+    this.#discovery = new RpcClient({ service: 'discovery', env });
   }
 
   /**
@@ -60,7 +65,7 @@ export class ClusterQuery {
     let isAuthentication = false;
     const asked = masters.map(async (master) => {
       try {
-        const answer = decodeAnswer(this.#codec, await this.#rpc.call(master, DiscoveryMethod.members, {}));
+        const answer = decodeAnswer(this.#codec, await this.#discovery.call(master, DiscoveryMethod.members, {}));
         const size = answer.roster?.members.size ?? 0;
         // Of masters that are cut off from each other, the one with the most members knows the date.
         if (answer.clusterMs !== undefined && size > largest) {
@@ -102,7 +107,7 @@ export class ClusterQuery {
   }
 
   async close(): Promise<void> {
-    await this.#rpc.close();
+    await Promise.all([this.#rpc.close(), this.#discovery.close()]);
   }
 }
 

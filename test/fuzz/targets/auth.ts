@@ -2,7 +2,7 @@
  * The four openings with a shared secret, as the other side. Inputs cannot hold a proof, which depends on nonces: where a proof
  * belongs, the bytes of an input are added (exclusive or) to the right one, so that zeros prove and anything else does not.
  */
-import { createHmac } from 'node:crypto';
+import { createHash, createHmac } from 'node:crypto';
 import { ClusterSecrets } from '../../../src/base/environment/cluster-secrets.js';
 import type { RandomSource } from '../../../src/base/environment/random.js';
 import { MeshCacheError } from '../../../src/base/errors.js';
@@ -28,12 +28,21 @@ import { inPieces, piecesOf } from '../pieces.js';
 import { rpcFrame } from '../rpc-bytes.js';
 
 const NONCE_BYTES = 32;
+const CHALLENGE_BYTES = 64;
 const PROOF_BYTES = 32;
 const SECRETS = ['fuzz-secret-0123456789', 'fuzz-secret-9876543210'];
 const secrets = ClusterSecrets.of(SECRETS) as ClusterSecrets;
 /** The fuzzed side's nonces are always the same: then inputs are replayed as they were. */
 const random: RandomSource = { bytes: (count) => new Uint8Array(count).fill(7), u32: () => 7 };
-const NONCE = Buffer.from(random.bytes(NONCE_BYTES));
+/** The one endpoint of all sides. */
+const ENDPOINT = { host: '192.0.2.9', port: 1 };
+/** What follows a hello in the greetings of both sides, except that the other side's nonce is its own. */
+const targetOf = (plane: Plane): Buffer => {
+  const target = `${plane === 'rpc' ? 'control' : 'data'} ${ENDPOINT.host}:${ENDPOINT.port}`;
+  return createHash('sha256').update(`meshcache target 1 ${target}`).digest();
+};
+const challengeOf = (plane: Plane, nonceByte: number): Buffer =>
+  Buffer.concat([Buffer.alloc(NONCE_BYTES, nonceByte), targetOf(plane)]);
 const RPC_HELLO = encodeHello({ authentication: true });
 const DATA_HELLO = encodeDataHello({ authentication: true });
 
@@ -59,7 +68,7 @@ interface Opening {
 /** `own`: the greeting of the side that is fuzzed. */
 function opened(stream: Buffer, { plane, role, own }: { plane: Plane; role: Role; own: Buffer }): Opening {
   const hello = plane === 'rpc' ? RPC_HELLO : DATA_HELLO;
-  const greetingBytes = hello.length + NONCE_BYTES;
+  const greetingBytes = hello.length + CHALLENGE_BYTES;
   const greeting = stream.subarray(0, greetingBytes);
   const right =
     role === 'client' ? proofs(plane, role, [greeting, own]) : proofs(plane, role, [own, greeting]).slice(0, 1);
@@ -73,7 +82,8 @@ function opened(stream: Buffer, { plane, role, own }: { plane: Plane; role: Role
   const fixed = plane === 'rpc' ? Buffer.concat([stream.subarray(0, 5), stream.subarray(6, 8)]) : stream.subarray(0, 8);
   const wanted = plane === 'rpc' ? Buffer.concat([hello.subarray(0, 5), hello.subarray(6, 8)]) : hello.subarray(0, 8);
   const bytes = Buffer.concat([greeting, given, stream.subarray(end)]);
-  return { bytes, isProved: isAnyRight && fixed.equals(wanted), greeting };
+  const isMeant = greeting.subarray(-32).equals(targetOf(plane));
+  return { bytes, isProved: isAnyRight && isMeant && fixed.equals(wanted), greeting };
 }
 
 function openedInput(
@@ -101,10 +111,10 @@ const authRpcServer: Fuzzer = {
   name: 'auth-rpc-server',
   what: 'the RPC server with a secret: who has not proved itself gets nothing, and nothing of it is looked at',
   form: 'bytes',
-  tokens: [RPC_HELLO, encodeHello(), Buffer.alloc(32), rpcFrame(FrameType.call, 1, ['echo', {}])],
+  tokens: [RPC_HELLO, encodeHello(), targetOf('rpc'), Buffer.alloc(32), rpcFrame(FrameType.call, 1, ['echo', {}])],
   seeds: () => {
     const call = rpcFrame(FrameType.call, 1, ['echo', { a: 1 }]);
-    const greeting = [RPC_HELLO, Buffer.alloc(NONCE_BYTES, 3)];
+    const greeting = [RPC_HELLO, challengeOf('rpc', 3)];
     return [0, 1, 44, 140].flatMap((mode) => [
       inPieces(mode, ...greeting, Buffer.alloc(64), call),
       inPieces(mode, ...greeting, Buffer.alloc(32), Buffer.alloc(32, 1), call),
@@ -114,7 +124,7 @@ const authRpcServer: Fuzzer = {
   },
   async run(input) {
     server ??= await startServer();
-    const own = Buffer.concat([RPC_HELLO, NONCE]);
+    const own = Buffer.concat([RPC_HELLO, challengeOf('rpc', 7)]);
     const { pieces, isProved, greeting } = openedInput(input, { plane: 'rpc', role: 'client', own });
     calls = 0;
     const before = server.stats().calls;
@@ -147,7 +157,7 @@ const authRpcServer: Fuzzer = {
 };
 
 async function startServer(): Promise<RpcServer> {
-  const started = new RpcServer({ host: '127.0.0.1', env: rpcEnv });
+  const started = new RpcServer({ ...ENDPOINT, env: rpcEnv });
   started.handle('echo', (params) => {
     calls++;
     return params;
@@ -160,10 +170,10 @@ const authRpcClient: Fuzzer = {
   name: 'auth-rpc-client',
   what: 'the RPC client with a secret: it asks nothing of who has not proved itself, and believes nothing',
   form: 'bytes',
-  tokens: [RPC_HELLO, encodeHello(), Buffer.alloc(32), rpcFrame(FrameType.answer, 1, {})],
+  tokens: [RPC_HELLO, encodeHello(), targetOf('rpc'), Buffer.alloc(32), rpcFrame(FrameType.answer, 1, {})],
   seeds: () => {
     const answer = rpcFrame(FrameType.answer, 1, { a: 1 });
-    const greeting = [RPC_HELLO, Buffer.alloc(NONCE_BYTES, 3)];
+    const greeting = [RPC_HELLO, challengeOf('rpc', 3)];
     return [0, 1, 140].flatMap((mode) => [
       inPieces(mode, ...greeting, Buffer.alloc(32), answer),
       inPieces(mode, ...greeting, Buffer.alloc(32, 1), answer),
@@ -172,11 +182,11 @@ const authRpcClient: Fuzzer = {
   },
   async run(input) {
     const env = secretEnvironment();
-    const own = Buffer.concat([RPC_HELLO, NONCE]);
+    const own = Buffer.concat([RPC_HELLO, challengeOf('rpc', 7)]);
     const { pieces, isProved } = openedInput(input, { plane: 'rpc', role: 'server', own });
     const client = new RpcClient({ env });
     let ending: 'answered' | 'failed' | undefined;
-    const call = client.call({ host: '192.0.2.9', port: 9 }, 'private method', {}).then(
+    const call = client.call(ENDPOINT, 'private method', {}).then(
       () => {
         ending = 'answered';
       },
@@ -225,10 +235,10 @@ const authTcpServer: Fuzzer = {
   name: 'auth-tcp-server',
   what: 'the TCP data plane’s server with a secret: no byte of a page for who has not proved itself',
   form: 'bytes',
-  tokens: [DATA_HELLO, encodeDataHello(), Buffer.alloc(32)],
+  tokens: [DATA_HELLO, encodeDataHello(), targetOf('data'), Buffer.alloc(32)],
   seeds: () => {
     const request = requestFrame(1, [{ rkey: 1, addr: BigInt(START), length: PAGE.length }]);
-    const greeting = [DATA_HELLO, Buffer.alloc(NONCE_BYTES, 3)];
+    const greeting = [DATA_HELLO, challengeOf('data', 3)];
     return [0, 1, 64, 140].flatMap((mode) => [
       inPieces(mode, ...greeting, Buffer.alloc(64), request),
       inPieces(mode, ...greeting, Buffer.alloc(32, 1), Buffer.alloc(32), request),
@@ -237,7 +247,7 @@ const authTcpServer: Fuzzer = {
     ]);
   },
   async run(input) {
-    const own = Buffer.concat([DATA_HELLO, NONCE]);
+    const own = Buffer.concat([DATA_HELLO, challengeOf('data', 7)]);
     const { pieces, isProved, greeting } = openedInput(input, { plane: 'data', role: 'client', own });
     const { clock } = memoryEnvironment();
     const counters = new ServingCounters();
@@ -250,6 +260,7 @@ const authTcpServer: Fuzzer = {
       clock,
       random,
       secrets,
+      target: `data ${ENDPOINT.host}:${ENDPOINT.port}`,
       onOpen: () => openings++,
       onUnauthenticated() {},
     };
@@ -279,10 +290,16 @@ const authTcpReader: Fuzzer = {
   name: 'auth-tcp-reader',
   what: 'the TCP data plane’s reader with a secret: no page of who has not proved itself',
   form: 'bytes',
-  tokens: [DATA_HELLO, encodeDataHello(), Buffer.alloc(32), responseHeader(1, 1, { payloadBytes: 64 })],
+  tokens: [
+    DATA_HELLO,
+    encodeDataHello(),
+    targetOf('data'),
+    Buffer.alloc(32),
+    responseHeader(1, 1, { payloadBytes: 64 }),
+  ],
   seeds: () => {
     const response = [responseHeader(1, 1, { payloadBytes: PAGE.length }), PAGE];
-    const greeting = [DATA_HELLO, Buffer.alloc(NONCE_BYTES, 3)];
+    const greeting = [DATA_HELLO, challengeOf('data', 3)];
     return [0, 1, 140].flatMap((mode) => [
       inPieces(mode, ...greeting, Buffer.alloc(32), ...response),
       inPieces(mode, ...greeting, Buffer.alloc(32, 1), ...response),
@@ -291,13 +308,12 @@ const authTcpReader: Fuzzer = {
   },
   async run(input) {
     const env = secretEnvironment();
-    const own = Buffer.concat([DATA_HELLO, NONCE]);
+    const own = Buffer.concat([DATA_HELLO, challengeOf('data', 7)]);
     const { pieces, isProved } = openedInput(input, { plane: 'data', role: 'server', own });
-    const endpoint = { host: '192.0.2.9', port: 9 };
     const parts = { staging: new Uint8Array(STAGING_BYTES), counters: new ReadCounters(), limits, env };
     const authFailures = new AuthFailures('data', env);
     const connection = new ReadConnection({
-      endpoint,
+      endpoint: ENDPOINT,
       ...parts,
       authFailures,
       times: new AnswerTimes(),

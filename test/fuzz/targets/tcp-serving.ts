@@ -79,6 +79,7 @@ export const tcpServing: Fuzzer = {
       limits,
       clock,
       random: seededRandom(1),
+      target: 'data 192.0.2.9:9',
       onOpen() {},
       onUnauthenticated: () => refusals++,
     });

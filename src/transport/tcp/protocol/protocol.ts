@@ -4,10 +4,12 @@
  * Decoders of requests and responses never throw: they return undefined for malformed bytes, and the connection ends.
  */
 
+import { type Endpoint, formatEndpoint } from '../../../base/environment/network.js';
 import { ProtocolError } from '../../../base/errors.js';
 import { READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
 import { FLAG_AUTHENTICATION } from '../../../net/auth.js';
 import type { HelloFormat } from '../../../net/opening.js';
+import { TAG_BYTES } from '../../../net/session.js';
 
 /** Magic numbers: the bytes "MCTP", "MCRQ" and "MCRS" in the stream. */
 const HELLO_MAGIC = 0x5054434d;
@@ -24,8 +26,15 @@ export const REQUEST_HEADER_BYTES = 24;
 export const OP_BYTES = 16;
 export const RESPONSE_HEADER_BYTES = 24 + READ_REQUEST_MAX_OPS / 8;
 const GRANTS_AT = 24;
+/** Parts of a frame that have tags: the header, or the whole request, and the operations of a response from {@link opPart} on. */
+export const HEADER_PART = 0;
 
-/** The first bytes of either side; a nonce follows if they ask for `authentication`. */
+/** What a data connection is for: memory of the node that tells others this address. */
+export function dataTarget(endpoint: Endpoint): string {
+  return `data ${formatEndpoint(endpoint)}`;
+}
+
+/** The first bytes of either side; a challenge follows if they ask for `authentication`. */
 export function encodeHello({ authentication = false } = {}): Buffer {
   const bytes = Buffer.alloc(HELLO_BYTES);
   bytes.writeUInt32LE(HELLO_MAGIC, 0);
@@ -128,6 +137,22 @@ export function encodeResponseHeader(requestId: number, opCount: number): Buffer
   bytes.writeUInt32LE(requestId, 4);
   bytes.writeUInt32LE(opCount, 8);
   return bytes;
+}
+
+/** The number of the part of a response that is the payload of an operation. */
+export function opPart(opIndex: number): number {
+  return opIndex + 1;
+}
+
+/** Length of what comes before the payload of a response with tags: its header, a tag for each operation, and the tag of all that. */
+export function taggedHeaderBytes(opCount: number): number {
+  return RESPONSE_HEADER_BYTES + (opCount + 1) * TAG_BYTES;
+}
+
+/** The tag of an operation's payload in the tagged header of a response. */
+export function opTag(header: Buffer, opIndex: number): Buffer {
+  const at = RESPONSE_HEADER_BYTES + opIndex * TAG_BYTES;
+  return header.subarray(at, at + TAG_BYTES);
 }
 
 export function setPayloadBytes(header: Buffer, payloadBytes: number): void {

@@ -1,6 +1,8 @@
+import { timingSafeEqual } from 'node:crypto';
 import { assert, assertEqual } from '../../../base/assert.js';
 import { crc32 } from '../../../memory/checksum.js';
-import { isGranted, type ResponseHeader } from '../protocol/protocol.js';
+import type { FrameTags, PartTag } from '../../../net/session.js';
+import { isGranted, opPart, opTag, type ResponseHeader } from '../protocol/protocol.js';
 import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
 
 /** Largest piece for one `recv`; smaller with a checksum, whose bytes must still be in the cache afterwards. */
@@ -11,7 +13,8 @@ const DIRECT_MIN_BYTES = 16 * 1024;
 /** The staging buffer that {@link Landing} needs. */
 export const STAGING_BYTES = 256 * 1024;
 
-export type LandingOutcome = 'read' | 'refused' | 'stale' | 'wrong-checksum';
+/** `altered`: its bytes are not those that the peer had when it answered; nothing about the page follows from that. */
+export type LandingOutcome = 'read' | 'refused' | 'stale' | 'wrong-checksum' | 'altered';
 
 export interface LandingEvents {
   /** Called when one operation has all its bytes; `outcome` is the result of the stamp and checksum checks. */
@@ -49,6 +52,10 @@ export class Landing {
   #op = 0;
   #opRestBytes = 0;
   #sum = 0;
+  /** The tags of the response's payload; undefined: it has none. They stand in the header. */
+  #tags: FrameTags | undefined;
+  #header: Buffer = Buffer.alloc(0);
+  #tag: PartTag | undefined;
 
   constructor(staging: Uint8Array, events: LandingEvents) {
     this.#staging = staging;
@@ -65,10 +72,12 @@ export class Landing {
     return this.#restBytes > 0 && this.#segments[this.#piece]?.length === 0;
   }
 
-  /** Starts a response. Returns false if it does not answer the request. */
-  begin(request: ReadRequest, response: ResponseHeader, header: Buffer): boolean {
+  /** Starts a response, whose `header` must not change until it has landed. Returns false if it does not answer the request. */
+  begin(request: ReadRequest, response: ResponseHeader, header: Buffer, tags?: FrameTags): boolean {
     if (response.opCount !== request.opCount) return false;
     this.#request = request;
+    this.#header = header;
+    this.#tags = tags;
     this.#isDiscarding = request.isAborted;
     this.#segments = [];
     this.#starts = [];
@@ -203,6 +212,7 @@ export class Landing {
       if (this.#isVerified()) {
         this.#sum = crc32(bytes.subarray(at, at + take), this.#sum);
       }
+      this.#tag?.add(bytes.subarray(at, at + take));
       this.#opRestBytes -= take;
       at += take;
       if (this.#opRestBytes === 0) this.#endOp();
@@ -217,11 +227,17 @@ export class Landing {
   #endOp(): void {
     const request = this.#request as ReadRequest;
     const op = this.#ops[this.#op] as number;
-    const wanted = request.checksums[op] as number;
     this.#op++;
-    const hasItsSum = wanted === NO_CHECKSUM || wanted === this.#sum;
-    this.#events.finished(request, op, !request.hasStamp(op) ? 'stale' : hasItsSum ? 'read' : 'wrong-checksum');
+    this.#events.finished(request, op, this.#outcomeOf(request, op));
     this.#enterOp();
+  }
+
+  #outcomeOf(request: ReadRequest, op: number): LandingOutcome {
+    const isTagged = this.#tag === undefined || timingSafeEqual(this.#tag.end(), opTag(this.#header, op));
+    if (!isTagged) return 'altered';
+    if (!request.hasStamp(op)) return 'stale';
+    const wanted = request.checksums[op] as number;
+    return wanted === NO_CHECKSUM || wanted === this.#sum ? 'read' : 'wrong-checksum';
   }
 
   /** Goes on to the next operation; operations of length 0 end at once. */
@@ -229,6 +245,7 @@ export class Landing {
     this.#sum = 0;
     const op = this.#ops[this.#op];
     if (op === undefined) return;
+    this.#tag = this.#tags?.part(opPart(op));
     this.#opRestBytes = this.#request?.lengths[op] ?? 0;
     if (this.#opRestBytes === 0) this.#endOp();
   }

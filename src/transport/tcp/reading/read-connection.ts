@@ -2,12 +2,21 @@ import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
 import { Gone } from '../../../base/gone.js';
-import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
+import { KEEP_ALIVE_DELAY_MS, READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
 import type { AnswerTimes } from '../../../net/answer-times.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
+import { type SessionTags, TAG_BYTES } from '../../../net/session.js';
 import type { TcpLimits } from '../protocol/limits.js';
-import { DATA_HELLO, decodeResponseHeader, HELLO_BYTES, RESPONSE_HEADER_BYTES } from '../protocol/protocol.js';
+import {
+  DATA_HELLO,
+  dataTarget,
+  decodeResponseHeader,
+  HEADER_PART,
+  HELLO_BYTES,
+  RESPONSE_HEADER_BYTES,
+  taggedHeaderBytes,
+} from '../protocol/protocol.js';
 import { Landing, type LandingOutcome } from './landing.js';
 import type { ReadCounters } from './read-counters.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';
@@ -58,10 +67,12 @@ export class ReadConnection {
   readonly #landing: Landing;
   readonly #headerTarget: Uint8Array;
   /** The start of an incomplete part of the opening, or of an incomplete response header. */
-  readonly #header = Buffer.alloc(RESPONSE_HEADER_BYTES);
+  #header = Buffer.alloc(RESPONSE_HEADER_BYTES);
   #headerFilledBytes = 0;
-  /** Length of the next part of the opening or response header. */
-  #headerBytes = HELLO_BYTES;
+  /** Length of the next part of the opening. */
+  #openingBytes = HELLO_BYTES;
+  /** Tags that requests and responses carry; undefined: none. */
+  #tags: SessionTags | undefined;
   #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
   readonly #opening: ClientOpening;
   /** Requests not sent yet, and requests sent but not answered completely; oldest first. */
@@ -87,9 +98,11 @@ export class ReadConnection {
   /** Opens the connection; requests may be submitted at once. */
   constructor(parts: ReadConnectionParts) {
     this.#parts = parts;
-    this.#opening = new ClientOpening(DATA_HELLO, parts.env, {
+    const { env, endpoint } = parts;
+    const subject = { env, target: dataTarget(endpoint), isEncrypted: () => this.#socket.encrypted === true };
+    this.#opening = new ClientOpening(DATA_HELLO, subject, {
       send: (bytes) => this.#socket.write(bytes),
-      opened: () => this.#opened(),
+      opened: (_peerHello, tags) => this.#opened(tags),
       refused: (reason) => this.#unauthenticated(reason),
       foreign: (error) => this.#violated(error.message),
     });
@@ -354,7 +367,7 @@ export class ReadConnection {
 
   /** Collects a header, or a part of the opening, from received pieces; returns the bytes used. */
   #acceptHeader(bytes: Uint8Array, from: number, to: number): number {
-    const wantedBytes = this.#headerBytes;
+    const wantedBytes = this.#wantedBytes();
     const take = Math.min(to - from, wantedBytes - this.#headerFilledBytes);
     this.#header.set(bytes.subarray(from, from + take), this.#headerFilledBytes);
     this.#headerFilledBytes += take;
@@ -366,14 +379,21 @@ export class ReadConnection {
     return take;
   }
 
-  #takeOpening(part: Buffer): void {
-    const nextBytes = this.#opening.take(part);
-    if (nextBytes > 0) this.#headerBytes = nextBytes;
+  /** Length of the next part of the opening, or of the next response's header with its tags. */
+  #wantedBytes(): number {
+    if (this.#state !== 'open') return this.#openingBytes;
+    return this.#tags === undefined ? RESPONSE_HEADER_BYTES : taggedHeaderBytes(this.#sent[0]?.opCount ?? 0);
   }
 
-  #opened(): void {
+  #takeOpening(part: Buffer): void {
+    const nextBytes = this.#opening.take(part);
+    if (nextBytes > 0) this.#openingBytes = nextBytes;
+  }
+
+  #opened(tags: SessionTags | undefined): void {
     this.#state = 'open';
-    this.#headerBytes = RESPONSE_HEADER_BYTES;
+    this.#tags = tags;
+    if (tags !== undefined) this.#header = Buffer.alloc(taggedHeaderBytes(READ_REQUEST_MAX_OPS));
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#endOpeningWait();
@@ -388,14 +408,28 @@ export class ReadConnection {
   #beginResponse(): void {
     const response = decodeResponseHeader(this.#header);
     const request = this.#sent[0];
+    if (!this.#isHeaderTagged()) {
+      this.#violated('an answer that it has not sent, or not like this');
+      return;
+    }
     const isAnswer = response !== undefined && request !== undefined && response.requestId === this.#sentIds[0];
-    if (!isAnswer || !this.#landing.begin(request, response, this.#header)) {
+    if (!isAnswer || !this.#landing.begin(request, response, this.#header, this.#tags?.received)) {
       this.#violated('its answer does not fit the request');
       return;
     }
     this.#hasAnswered = true;
     this.#silence.answerBegins();
     if (this.#landing.restBytes === 0) this.#answered();
+  }
+
+  /** Whether the header of the next response, with the tags of its payload, has its own tag, or needs none. */
+  #isHeaderTagged(): boolean {
+    const tags = this.#tags?.received;
+    if (tags === undefined) return true;
+    tags.begin();
+    const tagAt = this.#wantedBytes() - TAG_BYTES;
+    const tag = this.#header.subarray(tagAt, tagAt + TAG_BYTES);
+    return tags.isTagOf(tag, HEADER_PART, this.#header.subarray(0, tagAt));
   }
 
   #answered(): void {
@@ -417,10 +451,20 @@ export class ReadConnection {
       this.#sent.push(request);
       this.#sentIds.push(this.#nextRequestId);
       this.#inFlightBytes += request.totalBytes;
-      this.#socket.write(request.encode(this.#nextRequestId));
+      this.#write(request.encode(this.#nextRequestId));
       this.#nextRequestId = (this.#nextRequestId + 1) % REQUEST_ID_LIMIT;
       if (this.#sent.length === 1) this.#silence.begin();
     }
+  }
+
+  #write(frame: Buffer): void {
+    const tags = this.#tags?.sent;
+    if (tags === undefined) {
+      this.#socket.write(frame);
+      return;
+    }
+    tags.begin();
+    this.#socket.write(Buffer.concat([frame, tags.tagOf(HEADER_PART, frame)]));
   }
 
   #finished(request: ReadRequest, op: number, outcome: LandingOutcome): void {
@@ -431,12 +475,13 @@ export class ReadConnection {
     } else {
       counters.failedOps++;
       if (outcome === 'stale') counters.staleOps++;
-      if (outcome === 'wrong-checksum') {
+      if (outcome === 'wrong-checksum' || outcome === 'altered') {
         counters.checksumFailures++;
         env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
       }
     }
-    const gone = outcome === 'read' ? Gone.no : outcome === 'wrong-checksum' ? Gone.damaged : Gone.freed;
+    const isPageKnown = outcome !== 'read' && outcome !== 'altered';
+    const gone = !isPageKnown ? Gone.no : outcome === 'wrong-checksum' ? Gone.damaged : Gone.freed;
     request.finish(op, outcome === 'read', gone);
   }
 

@@ -4,15 +4,18 @@ import type { Connection } from '../../../base/environment/network.js';
 import type { RandomSource } from '../../../base/environment/random.js';
 import type { AuthFailureReason } from '../../../net/auth-failures.js';
 import { ServerOpening } from '../../../net/opening.js';
+import { type PartTag, type SessionTags, TAG_BYTES } from '../../../net/session.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import {
   DATA_HELLO,
   decodeRequestHeader,
   encodeResponseHeader,
   grantOp,
+  HEADER_PART,
   OP_BYTES,
   opAddr,
   opLength,
+  opPart,
   opRkey,
   REQUEST_HEADER_BYTES,
   type RequestHeader,
@@ -32,6 +35,8 @@ export interface ServingConnectionParts {
   readonly secrets?: ClusterSecrets | undefined;
   /** Bytes of an answer that are written at a time; the rest follows when the kernel has taken them. Default: all. */
   readonly writeMaxBytes?: number;
+  /** What the server is, in the terms of a reader that means to reach it. */
+  readonly target: string;
   /** Called once the opening has succeeded. */
   onOpen(): void;
   /** Called when the two sides do not agree on a secret; the connection ends. */
@@ -50,6 +55,8 @@ const NO_INPUT = Buffer.alloc(0);
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;
   readonly #opening: ServerOpening;
+  /** Tags that requests and responses carry; undefined: none. */
+  #tags: SessionTags | undefined;
   #isDraining = false;
   /** The unwritten rest of the present answer. */
   #rest: Payload | undefined;
@@ -68,9 +75,13 @@ export class ServingConnection {
   constructor(parts: ServingConnectionParts) {
     this.#parts = parts;
     const { socket } = parts;
-    this.#opening = new ServerOpening(DATA_HELLO, parts, {
+    const subject = { env: parts, target: parts.target, isEncrypted: () => socket.encrypted === true };
+    this.#opening = new ServerOpening(DATA_HELLO, subject, {
       send: (bytes) => socket.write(bytes),
-      opened: () => parts.onOpen(),
+      opened: (_peerHello, tags) => {
+        this.#tags = tags;
+        parts.onOpen();
+      },
       refused: (reason) => parts.onUnauthenticated(reason),
       // `#parseOpening` sees that the opening has failed and ends the connection.
       foreign: () => {},
@@ -194,16 +205,29 @@ export class ServingConnection {
     if (this.#input.length - at < REQUEST_HEADER_BYTES) return 0;
     const header = decodeRequestHeader(this.#input, at, { maxOps, maxBytes });
     if (header === undefined) return undefined;
-    const frameBytes = REQUEST_HEADER_BYTES + header.opCount * OP_BYTES;
+    const requestBytes = REQUEST_HEADER_BYTES + header.opCount * OP_BYTES;
+    const frameBytes = requestBytes + (this.#tags === undefined ? 0 : TAG_BYTES);
     if (this.#input.length - at < frameBytes) return 0;
-    return this.#serve(header, at + REQUEST_HEADER_BYTES) ? frameBytes : undefined;
+    const isTagged = this.#isTagged(at, requestBytes);
+    return isTagged && this.#serve(header, at + REQUEST_HEADER_BYTES) ? frameBytes : undefined;
+  }
+
+  /** Whether the request at `at` has its tag, or needs none. */
+  #isTagged(at: number, requestBytes: number): boolean {
+    const tags = this.#tags?.received;
+    if (tags === undefined) return true;
+    tags.begin();
+    const tagAt = at + requestBytes;
+    return tags.isTagOf(this.#input.subarray(tagAt, tagAt + TAG_BYTES), HEADER_PART, this.#input.subarray(at, tagAt));
   }
 
   /** Answers the request whose operations begin at `opsAt`. False: its lengths do not add up. */
   #serve(request: RequestHeader, opsAt: number): boolean {
     const { socket, registrations } = this.#parts;
     const header = encodeResponseHeader(request.requestId, request.opCount);
+    const opTags = this.#tags === undefined ? undefined : Buffer.alloc(request.opCount * TAG_BYTES);
     const payload = new Payload();
+    this.#tags?.sent.begin();
     let totalBytes = 0;
     let grantedOps = 0;
     const ops = new DataView(this.#input.buffer, this.#input.byteOffset + opsAt, request.opCount * OP_BYTES);
@@ -215,7 +239,9 @@ export class ServingConnection {
       if (registration === undefined) continue;
       grantOp(header, i);
       grantedOps++;
-      payload.add(registration, addr, length);
+      const tag = this.#tags?.sent.part(opPart(i));
+      payload.add(registration, { addr, length, tag });
+      opTags?.set((tag as PartTag).end(), i * TAG_BYTES);
     }
     if (totalBytes !== request.totalBytes) return false;
     setPayloadBytes(header, payload.bytes);
@@ -223,10 +249,16 @@ export class ServingConnection {
     this.#served.ops += grantedOps;
     this.#served.bytes += payload.bytes;
     this.#served.refusedOps += request.opCount - grantedOps;
-    socket.write(header);
+    const head = opTags === undefined ? header : this.#taggedHead(header, opTags);
+    socket.write(head);
     this.#write(payload);
-    this.#corkedBytes += header.length + payload.bytes;
+    this.#corkedBytes += head.length + payload.bytes;
     return true;
+  }
+
+  #taggedHead(header: Buffer, opTags: Buffer): Buffer {
+    const head = Buffer.concat([header, opTags]);
+    return Buffer.concat([head, (this.#tags as SessionTags).sent.tagOf(HEADER_PART, head)]);
   }
 
   /** Writes as much as allowed now; the rest follows when the kernel has taken that. */
@@ -266,7 +298,11 @@ class Payload {
   readonly #starts: number[] = [];
   readonly #ends: number[] = [];
 
-  add(registration: Registration, addr: number, length: number): void {
+  /** Adds a range, and its bytes to `tag`. */
+  add(
+    registration: Registration,
+    { addr, length, tag }: { readonly addr: number; readonly length: number; readonly tag: PartTag | undefined },
+  ): void {
     this.bytes += length;
     let offset = addr - registration.regionStart;
     for (let rest = length; rest > 0; ) {
@@ -275,6 +311,7 @@ class Payload {
       const start = offset - segmentIndex * registration.segmentBytes;
       const take = Math.min(rest, segment.length - start);
       this.#addPiece(segment, start, start + take);
+      tag?.add(segment.subarray(start, start + take));
       offset += take;
       rest -= take;
     }

@@ -13,7 +13,7 @@ export function serve(setup: ServingSetup, messages: MessageEnd, env: Environmen
   const { counterMemory, host, port, limits } = setup;
   const send = (message: FromServing): void => messages.post(message);
   const registrations = new Registrations(() => handleWaiting(messages, handle));
-  const serving = new Serving({ registrations, counters: new ServingCounters(counterMemory), limits, env });
+  const serving = new Serving({ registrations, counters: new ServingCounters(counterMemory), limits, env, host });
 
   function handle(message: ToServing): void {
     if (message.type === 'register') {
@@ -30,7 +30,7 @@ export function serve(setup: ServingSetup, messages: MessageEnd, env: Environmen
   }
 
   messages.onMessage((message) => handle(message as ToServing));
-  const starting = serving.start(host, port).then(
+  const starting = serving.start(port).then(
     (listeningPort) => send({ type: 'listening', port: listeningPort }),
     // The other side ends this thread: closing the messages here could lose the last one.
     (error: Error) => send({ type: 'refused', message: error.message }),

@@ -6,6 +6,7 @@ import { AuthFailures } from '../../../net/auth-failures.js';
 import { Listener } from '../../../net/listener.js';
 import { PendingConnections } from '../../../net/pending-connections.js';
 import type { TcpLimits } from '../protocol/limits.js';
+import { dataTarget } from '../protocol/protocol.js';
 import type { Registrations } from './registrations.js';
 import { ServingConnection } from './serving-connection.js';
 import type { ServingCounters } from './serving-counters.js';
@@ -15,12 +16,15 @@ export interface ServingParts {
   readonly counters: ServingCounters;
   readonly limits: TcpLimits;
   readonly env: Environment;
+  /** Address to listen on, and that readers know. */
+  readonly host: string;
 }
 
 /** The listening side: answers the reads of peers out of registered memory. */
 export class Serving {
   readonly #parts: ServingParts;
   readonly #listener: Listener;
+  #port = 0;
   readonly #connections = new Map<Connection, ServingConnection>();
   readonly #authFailures: AuthFailures;
   /** Connections of unauthenticated readers. */
@@ -52,8 +56,9 @@ export class Serving {
   }
 
   /** Starts to listen and resolves with the port (`port` 0: any free one); rejects with the error of `listen`. */
-  start(host: string, port: number): Promise<number> {
-    return this.#listener.listen(host, port);
+  async start(port: number): Promise<number> {
+    this.#port = await this.#listener.listen(this.#parts.host, port);
+    return this.#port;
   }
 
   /**
@@ -79,7 +84,7 @@ export class Serving {
   }
 
   #accepted(socket: Connection): void {
-    const { registrations, counters, limits, env } = this.#parts;
+    const { registrations, counters, limits, env, host } = this.#parts;
     const isFull = this.#connections.size >= limits.connectionsMaxCount;
     if (isFull && this.#pending.count === 0) {
       this.#refuse(socket);
@@ -96,6 +101,7 @@ export class Serving {
       clock: env.clock,
       random: env.random,
       secrets: env.secrets,
+      target: dataTarget({ host, port: this.#port }),
       writeMaxBytes: socket.encrypted ? READ_TLS_WRITE_MAX_BYTES : Number.POSITIVE_INFINITY,
       onOpen: () => {
         this.#pending.delete(socket);
