@@ -125,7 +125,7 @@ export const UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT = 256;
 export const UNAUTHENTICATED_PER_S = 200;
 export const UNAUTHENTICATED_BURST_COUNT = 1024;
 export const UNAUTHENTICATED_PAUSE_MS = 100;
-/** Addresses whose unauthenticated connections a server counts; beyond it, the address that connected longest ago is forgotten. */
+/** Addresses whose unauthenticated connections, or wrong passwords, a server counts; beyond it, the address that connected longest ago is forgotten. */
 export const UNAUTHENTICATED_ADDRESSES_MAX_COUNT = 4096;
 /** Longest TLS handshake of an accepted connection. */
 export const TLS_HANDSHAKE_TIMEOUT_MS = 5_000;
@@ -134,6 +134,9 @@ export const SECRETS_MAX_COUNT = 2;
 export const SECRET_MAX_CHARACTERS = 1024;
 /** A node warns of a shorter secret, because it might be guessed. */
 export const SECRET_ADVISED_CHARACTERS = 16;
+/** Wrong passwords and tokens that are judged from one address, per second and in a burst; further ones are not looked at. */
+export const WRONG_PASSWORDS_PER_S = 1;
+export const WRONG_PASSWORDS_BURST_COUNT = 10;
 /** Shortest time between two log lines of one kind that somebody outside of this node can cause, and the kinds that one part of a node tells apart. */
 export const LOG_LINE_INTERVAL_MS = 10_000;
 export const LOG_KINDS_MAX_COUNT = 64;

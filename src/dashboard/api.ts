@@ -6,6 +6,8 @@ import { recall, remember } from './storage.js';
 
 /** Milliseconds until a poll counts as unanswered. The node itself gives members a second. */
 const ANSWER_TIMEOUT_MS = 3_000;
+/** Statuses of answers that say in words what to do. */
+const REFUSALS: ReadonlySet<number> = new Set([403, 429]);
 const TOKEN_KEY = 'meshcache.token';
 
 export type Answer =
@@ -43,7 +45,12 @@ export class Api {
     let body: unknown;
     try {
       response = await this.#fetch('/api/cluster');
-      if (response.status === 401) return { kind: 'unauthorized', wasGiven: token !== '' };
+      if (response.status === 401) {
+        // Sent again and again, a wrong token would have the node refuse the right one for a while.
+        if (this.#token === token) this.setToken('');
+        return { kind: 'unauthorized', wasGiven: token !== '' };
+      }
+      if (REFUSALS.has(response.status)) return { kind: 'failed', why: `refuses: ${(await response.text()).trim()}` };
       if (!response.ok) return { kind: 'failed', why: `answers with HTTP status ${response.status}` };
       body = await response.json();
     } catch (error) {

@@ -6,11 +6,13 @@ export class TokenForm {
   readonly #section = part('token', HTMLElement);
   readonly #input = part('token-text', HTMLInputElement);
   readonly #message = part('token-message', HTMLElement);
+  #isAsking = false;
 
   constructor(onToken: (token: string) => void) {
     part('token-form', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       setText(this.#message, 'Asking …');
+      this.#isAsking = true;
       onToken(this.#input.value.trim());
     });
   }
@@ -25,7 +27,9 @@ export class TokenForm {
     if (answer.kind !== 'unauthorized') return;
     const wasHidden = this.#section.hidden;
     setHidden(this.#section, false);
-    setText(this.#message, answer.wasGiven ? 'The node did not accept this token.' : '');
+    if (answer.wasGiven) setText(this.#message, 'The node did not accept this token.');
+    else if (wasHidden || this.#isAsking) setText(this.#message, '');
+    this.#isAsking = false;
     if (wasHidden) this.#input.focus();
   }
 }

@@ -1,25 +1,10 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 
-/** Decides who may read: everybody, or requests with `Authorization: Bearer <token>`. */
-export class TokenCheck {
-  readonly #digest: Buffer | undefined;
-
-  /** Without a token every request is allowed. */
-  constructor(token: string | undefined) {
-    this.#digest = token === undefined ? undefined : digestOf(token);
-  }
-
-  /**
-   * Whether the request has the token. Takes the same time however much of the token is right, as digests of equal
-   * length are compared.
-   */
-  allows(request: IncomingMessage): boolean {
-    if (this.#digest === undefined) return true;
-    const [, given] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '') ?? [];
-    return given !== undefined && timingSafeEqual(digestOf(given), this.#digest);
-  }
+/** The token of a request, `Authorization: Bearer <token>`; undefined: it has none. */
+export function bearerToken(request: IncomingMessage): string | undefined {
+  return /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '')?.[1];
 }
 
 /**
@@ -69,8 +54,4 @@ function inlineHashes(html: string, element: 'script' | 'style'): string {
     ([, text = '']) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`,
   );
   return hashes.length > 0 ? hashes.join(' ') : "'none'";
-}
-
-function digestOf(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
 }

@@ -11,8 +11,9 @@ import {
   METRICS_MAX_CONNECTIONS,
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
+import { PasswordCheck } from '../net/password-check.js';
 import { eventStream, type PageEventSource } from './event-stream.js';
-import { namesLocally, pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-access.js';
+import { bearerToken, namesLocally, pagePolicy, SECURITY_HEADERS } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
 
@@ -33,8 +34,8 @@ export interface MetricsServerOptions {
   /** Whether `/` shows the dashboard; default: true. */
   readonly dashboard?: boolean;
   /**
-   * Bearer token that `/metrics` and `/api/*` ask for. Without it everybody who reaches the port may read; on loopback
-   * only by an IP address or `localhost`, so that no other site's page can.
+   * Bearer token that `/metrics` and `/api/*` ask for. Without it everybody who reaches the port may read `/metrics`, and everybody of this machine
+   * `/api/*` except for `/api/events`, which names keys; on loopback only by an IP address or `localhost`, so that no other site's page can.
    */
   readonly token?: string;
   /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
@@ -51,9 +52,14 @@ interface Content {
   readonly encoding: 'identity' | 'gzip';
 }
 
+/**
+ * Who may read a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and without a token only this machine.
+ * `keys`: only who has the token, and nobody without one.
+ */
+type Access = 'open' | 'figures' | 'reports' | 'keys';
+
 interface Route {
-  /** Whether the path needs no token. */
-  readonly isOpen: boolean;
+  readonly access: Access;
   /** Whether the answer costs nothing, and is given whatever the load. */
   readonly isProbe?: boolean;
   answer(ctx: Context): Promise<void> | void;
@@ -90,8 +96,8 @@ export class HttpAnswers {
   isLocalOnly = false;
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
-  readonly #token: TokenCheck;
-  readonly #isTokenNeeded: boolean;
+  /** Judges tokens; undefined: none is set. */
+  readonly #token: PasswordCheck | undefined;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
   /** Contents that are being made; further requests for one get the same. */
@@ -103,9 +109,8 @@ export class HttpAnswers {
   constructor(metrics: MetricsSource, options: MetricsServerOptions) {
     this.#metrics = metrics;
     this.#node = options.node;
-    this.#token = new TokenCheck(options.token);
-    this.#isTokenNeeded = options.token !== undefined;
     this.#env = options.env;
+    this.#token = options.token === undefined ? undefined : new PasswordCheck(options.token, 'metrics', options.env);
     this.#routes = this.#routesOf(options);
     if (options.node !== undefined) {
       metrics.setGaugeProvider('meshcache_healthy', () => Number(this.#health().status === 'ok'));
@@ -125,17 +130,7 @@ export class HttpAnswers {
       ctx.set('Allow', 'GET, HEAD');
       return say(ctx, 405, 'only GET and HEAD are allowed');
     }
-    if (!route.isOpen && !this.#token.allows(ctx.req)) {
-      ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
-      return say(ctx, 401, 'send the metrics_token of this node: Authorization: Bearer <token>');
-    }
-    if (!route.isOpen && this.isLocalOnly && !this.#isTokenNeeded && !namesLocally(ctx.req)) {
-      return say(
-        ctx,
-        403,
-        'without metrics_token, ask by an IP address or localhost: the name in the Host header is another',
-      );
-    }
+    if (!this.#admits(ctx, route.access)) return;
     // Each connection has one request in progress; a client that does not wait for its answers has more.
     if (this.#underWay >= METRICS_MAX_CONNECTIONS && !route.isProbe) {
       ctx.set('Retry-After', '1');
@@ -149,28 +144,68 @@ export class HttpAnswers {
     }
   }
 
+  /** Whether the request may read; if not, it is answered. */
+  #admits(ctx: Context, access: Access): boolean {
+    if (access === 'open') return true;
+    return this.#token === undefined ? this.#admitsAnyone(ctx, access) : this.#admitsToken(ctx, this.#token);
+  }
+
+  #admitsToken(ctx: Context, token: PasswordCheck): boolean {
+    const given = bearerToken(ctx.req);
+    const verdict = given === undefined ? 'wrong' : token.judge(given, ctx.req.socket.remoteAddress ?? '');
+    if (verdict === 'right') return true;
+    if (verdict === 'paused') {
+      ctx.set('Retry-After', '1');
+      say(ctx, 429, 'too many wrong tokens from this address; try again in a few seconds');
+    } else {
+      ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
+      say(ctx, 401, 'send the metrics_token of this node: Authorization: Bearer <token>');
+    }
+    return false;
+  }
+
+  /** The same for a node without a token. */
+  #admitsAnyone(ctx: Context, access: Access): boolean {
+    const refusal = this.#refusal(ctx, access);
+    if (refusal !== undefined) say(ctx, 403, refusal);
+    return refusal === undefined;
+  }
+
+  #refusal(ctx: Context, access: Access): string | undefined {
+    if (access === 'keys') {
+      return 'these events name keys, models and tags, and every user of this machine could read them here: set metrics_token on this node';
+    }
+    if (access === 'reports' && !this.isLocalOnly) {
+      return 'this node listens beyond loopback, and anybody could read its reports: set metrics_token on this node, or metrics_host to 127.0.0.1';
+    }
+    if (this.isLocalOnly && !namesLocally(ctx.req)) {
+      return 'without metrics_token, ask by an IP address or localhost: the name in the Host header is another';
+    }
+    return undefined;
+  }
+
   #routesOf({ dashboard = true, node }: MetricsServerOptions): Map<string, Route> {
     const routes = new Map<string, Route>([
-      ['/metrics', { isOpen: false, answer: (ctx) => this.#answerMetrics(ctx) }],
+      ['/metrics', { access: 'figures', answer: (ctx) => this.#answerMetrics(ctx) }],
       // Probes have no token.
-      ['/healthz', { isOpen: true, isProbe: true, answer: (ctx) => this.#answerHealth(ctx) }],
+      ['/healthz', { access: 'open', isProbe: true, answer: (ctx) => this.#answerHealth(ctx) }],
     ]);
     // The page holds no data: it asks for the token and sends it.
-    if (dashboard) routes.set('/', { isOpen: true, answer: (ctx) => this.#answerPage(ctx) });
+    if (dashboard) routes.set('/', { access: 'open', answer: (ctx) => this.#answerPage(ctx) });
     if (node === undefined) return routes;
     for (const [path, report] of [
       ['/api/node', () => node.report()],
       ['/api/cluster', () => node.cluster()],
     ] as const) {
-      routes.set(path, { isOpen: false, answer: (ctx) => this.#answerReport(ctx, path, report) });
+      routes.set(path, { access: 'reports', answer: (ctx) => this.#answerReport(ctx, path, report) });
     }
     const history = node.history?.bind(node);
     if (history !== undefined) {
-      routes.set('/api/history', { isOpen: false, answer: (ctx) => this.#answerHistory(ctx, history) });
+      routes.set('/api/history', { access: 'reports', answer: (ctx) => this.#answerHistory(ctx, history) });
     }
     const events = node.events?.bind(node);
     if (events !== undefined) {
-      routes.set('/api/events', { isOpen: false, answer: (ctx) => this.#answerEvents(ctx, events) });
+      routes.set('/api/events', { access: 'keys', answer: (ctx) => this.#answerEvents(ctx, events) });
     }
     return routes;
   }

@@ -202,10 +202,14 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help:
       'Connections that ended because two nodes do not agree on a secret or certificates: the peer has none; it wants one and this ' +
       'node has none; its proof is wrong; it took none of this node’s proofs; it means to ' +
-      'reach another node; no TLS',
-    series: ['rpc', 'data', 'rdma'].flatMap((plane) =>
-      ['missing', 'unexpected', 'wrong', 'refused', 'misdirected', 'tls'].map((reason) => ({ plane, reason })),
-    ),
+      'reach another node; no TLS; and passwords and tokens of Redis clients and of readers of the metrics server that were wrong, or were not ' +
+      'looked at after too many wrong ones',
+    series: [
+      ...['rpc', 'data', 'rdma'].flatMap((plane) =>
+        ['missing', 'unexpected', 'wrong', 'refused', 'misdirected', 'tls'].map((reason) => ({ plane, reason })),
+      ),
+      ...['resp', 'metrics'].flatMap((plane) => ['wrong_password', 'paused'].map((reason) => ({ plane, reason }))),
+    ],
   },
   meshcache_listen_pauses_total: {
     help: 'Times that a port was closed for a moment, because unauthenticated peers opened more connections than it can refuse',

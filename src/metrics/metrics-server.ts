@@ -98,7 +98,13 @@ export class MetricsServer {
     const url = `http://${formatEndpoint({ host: address, port })}/`;
     this.#env.log.log('info', 'metrics server listening', { url });
     if (!this.#isTokenNeeded && !isLoopback(address)) {
-      this.#env.log.log('warn', 'metrics server has no token: set metrics_token', { url });
+      this.#env.log.log(
+        'warn',
+        'metrics server has no token: only /metrics and /healthz are answered; set metrics_token',
+        {
+          url,
+        },
+      );
     }
     return port;
   }

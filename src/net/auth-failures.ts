@@ -3,10 +3,18 @@ import { SparseLog } from '../base/environment/sparse-log.js';
 import { AuthError } from '../base/errors.js';
 
 /** Why authentication failed; a label of `meshcache_auth_failures_total`. */
-export type AuthFailureReason = 'missing' | 'unexpected' | 'wrong' | 'refused' | 'misdirected' | 'tls';
+export type AuthFailureReason =
+  | 'missing'
+  | 'unexpected'
+  | 'wrong'
+  | 'refused'
+  | 'misdirected'
+  | 'tls'
+  | 'wrong_password'
+  | 'paused';
 
-/** The plane on which authentication failed; a label of `meshcache_auth_failures_total`. */
-export type AuthFailurePlane = 'rpc' | 'data' | 'rdma';
+/** The plane, or the door, at which authentication failed; a label of `meshcache_auth_failures_total`. */
+export type AuthFailurePlane = 'rpc' | 'data' | 'rdma' | 'resp' | 'metrics';
 
 const TEXTS: Readonly<Record<AuthFailureReason, string>> = {
   missing: 'the peer has no cluster_secret, but this node has one; set the same secret on all nodes',
@@ -15,6 +23,8 @@ const TEXTS: Readonly<Record<AuthFailureReason, string>> = {
   refused: 'the peer ended the handshake; its cluster_secret may differ from that of this node',
   misdirected:
     'the address that the client has dialled is not the one that this server tells others (see local_hostname), or somebody passes connections on',
+  wrong_password: 'a wrong password or token',
+  paused: 'too many wrong passwords or tokens from this address: further ones are not looked at for a moment',
   tls: 'the TLS handshake failed; certificates of all nodes must be valid and signed by tls_ca_file',
 };
 

@@ -1,11 +1,7 @@
-import { assert } from '../base/assert.js';
 import type { Environment } from '../base/environment/environment.js';
-import { silentLogger } from '../base/environment/log.js';
 import { ConfigError } from '../base/errors.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
-import { isLoopbackHost } from '../net/loopback.js';
-import { securedEnvironment } from '../net/secured-environment.js';
 import { RespServer } from '../resp/resp-server.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
@@ -31,14 +27,11 @@ export async function openRespServer(
   const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (port === undefined && path === undefined) return undefined;
   const gid = path === undefined || group === undefined ? undefined : groupIdOf(group, env.files);
-  const passwords = passwordsOf(config, env);
   return RespServer.listen(
     {
       endpoint: port === undefined ? undefined : { host, port },
       socket: path === undefined ? undefined : { path, mode: Number.parseInt(mode, 8), gid },
-      passwords,
-      // The permissions of a socket say who may use it; a port is open to every host that reaches it.
-      portPasswords: passwords ?? (isLoopbackHost(host) ? undefined : clusterSecrets(config, env)),
+      password: passwordOf(config, env),
     },
     {
       env,
@@ -55,11 +48,8 @@ export async function openRespServer(
   );
 }
 
-function passwordsOf(
-  { respPassword, respPasswordFile: path }: MeshCacheConfig,
-  env: Environment,
-): string[] | undefined {
-  if (path === undefined) return respPassword === undefined ? undefined : [respPassword];
+function passwordOf({ respPassword, respPasswordFile: path }: MeshCacheConfig, env: Environment): string | undefined {
+  if (path === undefined) return respPassword;
   const subject = `configuration key "resp_password_file": ${path}`;
   let text: string;
   try {
@@ -71,15 +61,8 @@ function passwordsOf(
     });
   }
   const password = text.trim();
-  if (password !== '' && password.length <= RESP_PASSWORD_MAX_CHARACTERS && !/\s/.test(password)) return [password];
+  if (password !== '' && password.length <= RESP_PASSWORD_MAX_CHARACTERS && !/\s/.test(password)) return password;
   throw new ConfigError(
     `${subject} has no password; allowed is one line of 1 to ${RESP_PASSWORD_MAX_CHARACTERS} characters without spaces`,
   );
-}
-
-/** The secrets of the cluster, which were checked and warned of when the node began. */
-function clusterSecrets(config: MeshCacheConfig, env: Environment): readonly string[] {
-  const secrets = securedEnvironment(config, { ...env, log: silentLogger }).secrets?.reveal();
-  assert(secrets !== undefined, 'redis door: beyond loopback, and no secret');
-  return secrets;
 }

@@ -9,6 +9,7 @@ import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ClosedError, ProtocolError } from '../base/errors.js';
 import { RECEIVING_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
 import { LeastRate } from '../net/least-rate.js';
+import type { PasswordCheck } from '../net/password-check.js';
 import { callTime } from '../store/call/call-time.js';
 import type { ArgumentMemory } from './argument-memory.js';
 import {
@@ -43,8 +44,8 @@ export interface RespConnectionParts {
   readonly pages: RespPages;
   readonly facts: RespFacts;
   readonly counts: RespCounts;
-  /** Whether this is a password; undefined: none is needed. */
-  readonly isPassword: ((password: Buffer) => boolean) | undefined;
+  /** Judges passwords; undefined: none is needed. */
+  readonly password: PasswordCheck | undefined;
   readonly clock: Clock;
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly log: Logger;
@@ -421,28 +422,25 @@ export class RespConnection {
   }
 
   #makeSession(): RespSession {
-    const { id, pages, facts, counts, isPassword, clock } = this.#parts;
+    const { id, pages, facts, counts, password, socket, clock } = this.#parts;
+    const address = socket.remoteAddress ?? '';
     const output = this.#output;
     const hasEnded = (): boolean => this.#hasEnded;
     return {
       id,
       name: Buffer.alloc(0),
       protocol: 2,
-      isTrusted: isPassword === undefined,
+      isTrusted: password === undefined,
       pages,
       facts,
       signal: this.#abort.signal,
-      isPasswordNeeded: isPassword !== undefined,
+      isPasswordNeeded: password !== undefined,
       timeOf({ sentAfterMs }) {
         const { isOver } = callTime(clock, sentAfterMs, sentAfterMs + RESP_DEADLINE_MS);
         const wallMs = facts.wallMs() - (clock.nowMs() - sentAfterMs);
         return { askedMs: sentAfterMs, wallMs, isOver: () => hasEnded() || isOver() };
       },
-      isPassword(password) {
-        const isRight = isPassword?.(password) ?? false;
-        if (!isRight) counts.wrongPassword();
-        return isRight;
-      },
+      judge: (given) => password?.judge(given, address) ?? 'right',
       answer(value: Answer) {
         output.add(encodeAnswer(value, this.protocol));
       },

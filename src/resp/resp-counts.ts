@@ -20,7 +20,6 @@ export class RespCounts {
       }
     }
     for (const direction of ['in', 'out']) metrics.count('meshcache_resp_bytes_total', 0, { direction });
-    metrics.count('meshcache_resp_auth_failures_total', 0, {});
     metrics.count('meshcache_resp_refused_connections_total', 0, {});
   }
 
@@ -46,9 +45,5 @@ export class RespCounts {
   refused(): void {
     this.refusedConnections++;
     this.#metrics.count('meshcache_resp_refused_connections_total', 1, {});
-  }
-
-  wrongPassword(): void {
-    this.#metrics.count('meshcache_resp_auth_failures_total', 1, {});
   }
 }

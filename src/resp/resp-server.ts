@@ -1,4 +1,3 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
@@ -11,6 +10,7 @@ import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
 import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
+import { PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import type { StoredPages } from '../store/namespace/namespace-pages.js';
 import { ArgumentMemory } from './argument-memory.js';
@@ -29,10 +29,8 @@ export interface RespServerOptions {
   readonly endpoint?: { readonly host: string; readonly port: number } | undefined;
   /** A Unix socket to listen at. */
   readonly socket?: Omit<LocalSocket, 'key'> | undefined;
-  /** Passwords, any of which authenticates a client; undefined: none is needed. */
-  readonly passwords?: readonly string[] | undefined;
-  /** Passwords for clients that come by the port, if they differ. */
-  readonly portPasswords?: readonly string[] | undefined;
+  /** What authenticates a client; undefined: nothing is needed. */
+  readonly password?: string | undefined;
   /** Limits that replace those of production, for tests. */
   readonly limits?: Partial<RespLimits> | undefined;
 }
@@ -49,6 +47,7 @@ export class RespServer {
   readonly #options: RespServerOptions;
   readonly #parts: RespServerParts;
   readonly #limits: RespLimits;
+  readonly #password: PasswordCheck | undefined;
   readonly #servers: Server[] = [];
   readonly #connections = new Set<RespConnection>();
   /** Connections that have not authenticated themselves. */
@@ -85,6 +84,7 @@ export class RespServer {
     this.#options = options;
     this.#parts = parts;
     this.#limits = respLimits(options.limits);
+    this.#password = options.password === undefined ? undefined : new PasswordCheck(options.password, 'resp', env);
     const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
     this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_ARGUMENT_MAX_BYTES, argumentsBudgetBytes));
     this.#shares = new Shares(connectionsMaxCount);
@@ -153,11 +153,11 @@ export class RespServer {
   }
 
   async #listen(): Promise<void> {
-    const { endpoint, socket, passwords, portPasswords } = this.#options;
+    const { endpoint, socket } = this.#options;
     const { env } = this.#parts;
     const onError = (error: Error): void => env.log.log('error', 'redis door failed', { error: error.message });
     if (endpoint !== undefined) {
-      const server = this.#serve(portPasswords ?? passwords);
+      const server = this.#serve();
       try {
         await listenAt(server, { ...endpoint, exclusive: true }, onError);
       } catch (cause) {
@@ -167,7 +167,7 @@ export class RespServer {
       this.#port = portOf(server);
     }
     if (socket !== undefined) {
-      const server = this.#serve(passwords);
+      const server = this.#serve();
       await listenLocally(server, { ...socket, key: 'resp_socket' }, { env, onError });
       this.#servers.push(server);
     }
@@ -177,8 +177,7 @@ export class RespServer {
     });
   }
 
-  #serve(passwords: readonly string[] | undefined): Server {
-    const isPassword = passwords && passwordCheck(passwords);
+  #serve(): Server {
     const options = {
       plane: 'resp',
       allowHalfOpen: true,
@@ -186,10 +185,10 @@ export class RespServer {
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS,
     };
-    return this.#parts.env.network.createServer(options, (socket) => this.#accept(socket, isPassword));
+    return this.#parts.env.network.createServer(options, (socket) => this.#accept(socket));
   }
 
-  #accept(socket: Connection, isPassword: ((password: Buffer) => boolean) | undefined): void {
+  #accept(socket: Connection): void {
     const { env } = this.#parts;
     const id = ++this.#lastId;
     const origin = originOf(socket, id);
@@ -211,7 +210,7 @@ export class RespServer {
       pages: this.#pages,
       facts: { ...this.#facts, port: this.#port },
       counts: this.#counts,
-      isPassword,
+      password: this.#password,
       clock: env.clock,
       pauses: this.#pauses,
       log: env.log,
@@ -258,6 +257,7 @@ export class RespServer {
   verify(): void {
     for (const connection of this.#connections) connection.verify();
     assertAtMost('redis door: connections', this.#connections.size, this.#limits.connectionsMaxCount);
+    this.#password?.verify();
     this.#arguments.verify();
     this.#shares.verify();
     this.#strangers.verify(this.#connections);
@@ -265,18 +265,6 @@ export class RespServer {
     assert(this.#waiting.bytes >= 0, () => `redis door: ${this.#waiting.bytes} bytes wait`);
     if (this.#connections.size === 0) assertEqual('redis door: bytes that wait', this.#waiting.bytes, 0);
   }
-}
-
-/** Compares digests, so that the time of a comparison tells nothing about a password. */
-function passwordCheck(passwords: readonly string[]): (password: Buffer) => boolean {
-  const digest = (text: string | Buffer): Buffer => createHash('sha256').update(text).digest();
-  const right = passwords.map(digest);
-  return (password) => {
-    const given = digest(password);
-    let isRight = false;
-    for (const each of right) isRight = timingSafeEqual(each, given) || isRight;
-    return isRight;
-  };
 }
 
 function listenError(

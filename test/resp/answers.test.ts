@@ -219,7 +219,7 @@ test('resp: passwords', async (t) => {
   for (const [extra, password] of [
     [{ resp_password: 'right-one' }, 'right-one'],
     [{ resp_password_file: file }, 'from-a-file'],
-    [{ resp_host: '0.0.0.0', cluster_secret: 'a secret of the cluster' }, 'a secret of the cluster'],
+    [{ resp_host: '0.0.0.0', resp_password: 'of-its-own', cluster_secret: 'a secret of the cluster' }, 'of-its-own'],
   ] as const) {
     const { port } = await startRespNode(t, extra);
     const client = await RawClient.connect(t, { host: '127.0.0.1', port });
@@ -231,6 +231,7 @@ test('resp: passwords', async (t) => {
       [['NOTHING'], "-ERR unknown command 'NOTHING', with args beginning with: \r\n"],
       [['HELLO', '3'], '-NOAUTH HELLO must be called with the client already authenticated, otherwise'],
       [['AUTH', 'wrong'], wrong],
+      [['AUTH', 'a secret of the cluster'], wrong],
       [['AUTH', 'other', password], wrong],
       [['HELLO', '2', 'AUTH', 'default', 'wrong'], wrong],
     ] as const) {

@@ -94,7 +94,7 @@ test('resp limits: a connection beyond the limit is told and ended, and one that
 });
 
 test('resp limits: those who do not authenticate themselves do not keep others out', async (t) => {
-  const { connect, server } = await startDoor(t, { connectionsMaxCount: 4 }, { passwords: ['right'] });
+  const { connect, server } = await startDoor(t, { connectionsMaxCount: 4 }, { password: 'right' });
   const member = await connect();
   member.send(commandOf('AUTH', 'right'));
   t.is(await member.text('+OK\r\n'), '+OK\r\n');
@@ -119,7 +119,7 @@ test('resp limits: a command that does not end, and a client that does not authe
   clock.advance(1001);
   await until(() => half.isEnded);
   t.false(idle.isEnded, 'a client may be idle');
-  const closed = await startDoor(t, { loginTimeoutMs: 1000 }, { passwords: ['right'] });
+  const closed = await startDoor(t, { loginTimeoutMs: 1000 }, { password: 'right' });
   const [stranger, member] = [await closed.connect(), await closed.connect()];
   member.send(commandOf('AUTH', 'wrong'), commandOf('AUTH', 'right'));
   const answers = '-WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n';
@@ -128,7 +128,7 @@ test('resp limits: a command that does not end, and a client that does not authe
   closed.clock.advance(1001);
   await until(() => stranger.isEnded);
   t.false(member.isEnded);
-  t.is(closed.env.counts.get('meshcache_resp_auth_failures_total'), 1);
+  t.is(closed.env.counts.get('meshcache_auth_failures_total'), 1);
 });
 
 test('resp limits: large arguments wait for each other, and a second one of the same command is dropped', async (t) => {

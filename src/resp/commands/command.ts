@@ -1,3 +1,4 @@
+import type { PasswordVerdict } from '../../net/password-check.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { RespPages } from '../values/resp-pages.js';
 import type { Protocol } from '../wire/protocol.js';
@@ -34,8 +35,8 @@ export interface RespSession {
   readonly signal: AbortSignal;
   /** The time of commands that are carried out together, the first of which is given; over when the client has ended the connection. */
   timeOf(first: RespCommand): CommandTime;
-  /** Whether this is the node's password; always false if the node has none. */
-  readonly isPassword: (password: Buffer) => boolean;
+  /** Judges a password; any is right if the node has none, as in Redis. */
+  readonly judge: (password: Buffer) => PasswordVerdict;
   /** Whether clients must authenticate themselves. */
   readonly isPasswordNeeded: boolean;
   answer(value: Answer): void;

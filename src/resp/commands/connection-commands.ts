@@ -6,6 +6,7 @@ import { REDIS_VERSION } from './server-commands.js';
 const NO_KEYS = [0, 0, 0] as const;
 const DEFAULT_USER = 'default';
 const WRONG_PASSWORD = 'WRONGPASS invalid username-password pair or user is disabled.';
+const TOO_MANY_WRONG = 'ERR too many wrong passwords from this address; try again in a few seconds';
 const NO_PASSWORD =
   'ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?';
 const HELLO_NEEDS_AUTH =
@@ -44,9 +45,9 @@ function auth(args: readonly RespArgument[], session: RespSession): void {
 }
 
 function authenticate(user: string, password: RespArgument | undefined, session: RespSession): void {
-  // Without a password the default user may have any, as in Redis.
-  const isRight = !session.isPasswordNeeded || session.isPassword(password ?? Buffer.alloc(0));
-  if (user !== DEFAULT_USER || !isRight) throw new CommandError(WRONG_PASSWORD);
+  const verdict = session.judge(password ?? Buffer.alloc(0));
+  if (verdict === 'paused') throw new CommandError(TOO_MANY_WRONG);
+  if (user !== DEFAULT_USER || verdict === 'wrong') throw new CommandError(WRONG_PASSWORD);
   session.isTrusted = true;
 }
 

@@ -194,7 +194,7 @@ export const respConnection: Fuzzer = {
       pages: new RespPages(new StoredPages(store, encoder), new ByteBudget(2 ** 27)),
       facts,
       counts: new RespCounts(env.metrics, []),
-      isPassword: undefined,
+      password: undefined,
       clock: env.clock,
       pauses: { sentAfterMs: () => env.clock.nowMs() },
       log: env.log,
