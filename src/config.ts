@@ -175,6 +175,8 @@ export interface MeshCacheConfigFields extends ClientSettings, EtcdSettings, Obj
   readonly tlsCrlFile: string | undefined;
   /** Names of which a peer's certificate must have one; empty: the authority's signature is enough. */
   readonly tlsNames: readonly string[];
+  /** Whether a node may listen beyond loopback with neither a secret nor TLS. */
+  readonly allowUnauthenticated: boolean;
   /** Shares of the pool and of the disk tier by namespace tag; empty: no quotas. */
   readonly namespaceQuotas: NamespaceQuotas;
   /** Parts of the key space that the host framework does not know by itself. */
@@ -257,6 +259,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   tls_ca_file: text('the path of a PEM file', undefined),
   tls_crl_file: text('the path of a PEM file', undefined),
   tls_names: names(),
+  allow_unauthenticated: flag(false),
   namespace: freeText(''),
   dtype: freeText(''),
   layout: freeText(''),
@@ -356,6 +359,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly tlsCaFile: string | undefined;
   declare readonly tlsCrlFile: string | undefined;
   declare readonly tlsNames: readonly string[];
+  declare readonly allowUnauthenticated: boolean;
   declare readonly namespace: string;
   declare readonly dtype: string;
   declare readonly layout: string;

@@ -201,7 +201,7 @@ export class FaultCluster {
       member_ttl: 2,
       metrics_port: 0,
       promote_hot_reads: promotesHotReads,
-      ...(isAuthenticated ? { cluster_secret: SECRET } : {}),
+      ...(isAuthenticated ? { cluster_secret: SECRET } : { allow_unauthenticated: true }),
       ...(disks.includes(node)
         ? { disk_enabled: true, disk_path: join(this.#diskOf(node), 'store'), disk_size: DISK_BYTES }
         : {}),

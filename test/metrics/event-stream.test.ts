@@ -9,7 +9,7 @@ import { createStore } from '../_support/node/store-fixture.js';
 import { content, freePort, until } from '../_support/support.js';
 
 async function startNode(t: ExecutionContext, extra: Record<string, unknown> = {}) {
-  const options = { metrics_enabled: true, metrics_port: 0, metrics_host: '127.0.0.1', ...extra };
+  const options = { metrics_enabled: true, metrics_port: 0, metrics_token: 'tok-123', ...extra };
   const store = await createStore(await freePort(), options);
   t.teardown(() => store.close());
   return { store, url: `http://${store.metricsEndpoint}/api/events` };
@@ -20,10 +20,15 @@ function namespaceOf(store: MeshCacheStore): string {
   return (store.keyEncoder.encodeKeys(['']) as [string])[0].slice(0, -1);
 }
 
+/** Opens a stream with the token of the node. */
+function open(url: string, headers: Record<string, string> = {}): Promise<EventSource> {
+  return EventSource.open(url, { authorization: 'Bearer tok-123', ...headers });
+}
+
 test('event stream: a list, then changes, in the form of KV events', async (t) => {
   const { store, url } = await startNode(t);
   t.true(await store.set('page 1', content(1, 100)));
-  const source = await EventSource.open(url);
+  const source = await open(url);
   t.teardown(() => source.close());
   const { nodeId } = store.runtime;
   const namespace = namespaceOf(store);
@@ -50,26 +55,26 @@ test('event stream: a list, then changes, in the form of KV events', async (t) =
 
 test('event stream: goes on after the last event that the reader has had', async (t) => {
   const { store, url } = await startNode(t);
-  const source = await EventSource.open(url);
+  const source = await open(url);
   const complete = await source.until(({ event }) => event === 'complete');
   source.close();
   t.true(await store.set('missed', content(1, 100)));
   for (const again of [
-    await EventSource.open(url, { 'Last-Event-ID': complete.id as string }),
-    await EventSource.open(`${url}?after=${complete.id}`),
+    await open(url, { 'Last-Event-ID': complete.id as string }),
+    await open(`${url}?after=${complete.id}`),
   ]) {
     t.is((await again.take())?.event, 'namespace');
     t.deepEqual((await again.take())?.data.events[0].block_hashes, ['missed']);
     again.close();
   }
-  const other = await EventSource.open(url, { 'Last-Event-ID': 'another-1' });
+  const other = await open(url, { 'Last-Event-ID': 'another-1' });
   t.is((await other.take())?.event, 'reset');
   other.close();
 });
 
 test('event stream: keeps a silent connection alive, and ends with the node', async (t) => {
   const { store, url } = await startNode(t);
-  const source = await EventSource.open(url);
+  const source = await open(url);
   await source.until(({ event }) => event === 'complete');
   const next = source.take().catch(() => undefined);
   await until(() => source.comments > 0);
@@ -80,11 +85,11 @@ test('event stream: keeps a silent connection alive, and ends with the node', as
 test('event stream: only so many at a time; one that has ended makes room', async (t) => {
   const { url } = await startNode(t);
   const sources: EventSource[] = [];
-  for (let i = 0; i < EVENT_STREAMS_MAX_COUNT; i++) sources.push(await EventSource.open(url));
-  await t.throwsAsync(EventSource.open(url), { message: /^503 16 streams of events are open/ });
+  for (let i = 0; i < EVENT_STREAMS_MAX_COUNT; i++) sources.push(await open(url));
+  await t.throwsAsync(open(url), { message: /^503 16 streams of events are open/ });
   for (const source of sources) source.close();
   await until(async () => {
-    const again = await EventSource.open(url).catch(() => undefined);
+    const again = await open(url).catch(() => undefined);
     again?.close();
     return again !== undefined;
   });
@@ -112,9 +117,11 @@ test('event stream: a reader that has stalled and then goes is no reader any mor
   await until(() => isEnded);
 });
 
-test('event stream: needs the token, and HEAD has no body', async (t) => {
+test('event stream: needs the token, also where none is set, and HEAD has no body', async (t) => {
   const { url } = await startNode(t, { metrics_token: 'secret' });
   await t.throwsAsync(EventSource.open(url), { message: /^401/ });
+  const open = await startNode(t, { metrics_token: undefined });
+  await t.throwsAsync(EventSource.open(open.url), { message: /^403 .*name keys, models and tags.*set metrics_token/ });
   const headers = { Authorization: 'Bearer secret' };
   const head = await fetch(url, { method: 'HEAD', headers });
   t.is(head.headers.get('content-type'), 'text/event-stream; charset=utf-8');

@@ -3,7 +3,7 @@ import { readFileSync, renameSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
-import type { LogFields } from '../../src/base/environment/log.js';
+import { type LogFields, silentLogger } from '../../src/base/environment/log.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import {
   METRICS_IDLE_CONNECTIONS_MAX_COUNT,
@@ -16,6 +16,7 @@ import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../sr
 import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine/machine-node.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemRandom } from '../../src/system/system-random.js';
+import { ManualClock } from '../_support/clock.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { until } from '../_support/support.js';
 
@@ -349,7 +350,7 @@ test.serial('metrics server: a build without the page says so', async (t) => {
 });
 
 test('metrics server: the token is asked for where data is, and for nothing else', async (t) => {
-  const { url } = await start(t, { node: new FakeNode(), token: 'tok-123' });
+  let { url } = await start(t, { node: new FakeNode(), token: 'tok-123' });
   const status = async (path: string, authorization?: string): Promise<number> => {
     const answer = await fetch(url + path, authorization === undefined ? {} : { headers: { authorization } });
     await answer.arrayBuffer();
@@ -357,6 +358,8 @@ test('metrics server: the token is asked for where data is, and for nothing else
     return answer.status;
   };
   for (const path of ['/metrics', '/api/node', '/api/cluster', '/api/history?step_s=2']) {
+    // Few wrong tokens for each server.
+    ({ url } = await start(t, { node: new FakeNode(), token: 'tok-123' }));
     t.is(await status(path, 'Bearer tok-123'), 200, path);
     t.is(await status(path, 'bearer tok-123'), 200, path);
     for (const wrong of [
@@ -379,6 +382,31 @@ test('metrics server: the token is asked for where data is, and for nothing else
   t.is(await status('/healthz'), 200);
   t.is(await status('/nowhere'), 404);
   t.is(await status('/metrics?token=tok-123'), 401);
+});
+
+test('metrics server: after ten wrong tokens of an address none is looked at until time has passed', async (t) => {
+  const clock = new ManualClock();
+  const env = { ...systemEnvironment({ log: silentLogger }), clock };
+  const { url } = await start(t, { token: 'tok-123', env });
+  const status = async (token: string): Promise<number> =>
+    (await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${token}` } })).status;
+  for (let i = 0; i < 10; i++) t.is(await status(`guess-${i}`), 401);
+  t.is(await status('tok-123'), 429);
+  t.is((await fetch(`${url}/metrics`)).status, 401, 'a request without a token is no guess');
+  clock.advance(1000);
+  t.is(await status('tok-123'), 200);
+  t.is(await status('guess'), 401);
+  t.is(await status('tok-123'), 429);
+});
+
+test('metrics server: beyond loopback without a token there are figures, and no reports', async (t) => {
+  const { url } = await start(t, { node: new FakeNode(), host: '0.0.0.0' });
+  for (const path of ['/api/node', '/api/cluster', '/api/history?step_s=2']) {
+    const answer = await fetch(url + path);
+    t.is(answer.status, 403);
+    t.regex(await answer.text(), /set metrics_token on this node, or metrics_host to 127\.0\.0\.1/);
+  }
+  for (const path of ['/metrics', '/healthz', '/']) t.is((await fetch(url + path)).status, 200, path);
 });
 
 test('metrics server: HEAD has the headers of GET and no body; other methods are refused', async (t) => {

@@ -128,7 +128,22 @@ test('resp limits: a command that does not end, and a client that does not authe
   closed.clock.advance(1001);
   await until(() => stranger.isEnded);
   t.false(member.isEnded);
-  t.is(closed.env.counts.get('meshcache_auth_failures_total'), 1);
+  t.is(closed.env.counts.get('meshcache_auth_failures_total resp wrong_password'), 1);
+});
+
+test('resp limits: after ten wrong passwords of an address none is looked at until time has passed', async (t) => {
+  const { connect, clock } = await startDoor(t, {}, { password: 'right' });
+  const wrong = '-WRONGPASS invalid username-password pair or user is disabled.\r\n';
+  const paused = '-ERR too many wrong passwords from this address; try again in a few seconds\r\n';
+  const guesser = await connect();
+  for (let i = 0; i < 10; i++) guesser.send(commandOf('AUTH', `guess-${i}`));
+  t.is(await guesser.text(wrong.repeat(10)), wrong.repeat(10));
+  const member = await connect();
+  member.send(commandOf('AUTH', 'right'), commandOf('HELLO', '3', 'AUTH', 'default', 'right'));
+  t.is(await member.text(paused.repeat(2)), paused.repeat(2));
+  clock.advance(1000);
+  member.send(commandOf('AUTH', 'right'), commandOf('PING'));
+  t.is(await member.text('+OK\r\n+PONG\r\n'), '+OK\r\n+PONG\r\n');
 });
 
 test('resp limits: large arguments wait for each other, and a second one of the same command is dropped', async (t) => {

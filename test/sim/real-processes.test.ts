@@ -85,6 +85,7 @@ function configOf(node: number, { policy, ...where }: { policy: string; host: st
     protocol: 'tcp',
     discovery_addr: where.master,
     local_hostname: where.host,
+    allow_unauthenticated: true,
     node_id: `node-${node}`,
     global_segment_size: POOL_PAGES * PAGE_BYTES,
     eviction_policy: policy,

@@ -79,7 +79,11 @@ class RdmaBench {
     try {
       const memory = await peer.call({ kind: 'start', host, workBytes, poolBytes, discoveryAddr });
       const store = await MeshCacheStore.create(
-        benchStorage(discoveryAddr, READER_POOL_BYTES, { protocol: 'rdma', local_hostname: host }),
+        benchStorage(discoveryAddr, READER_POOL_BYTES, {
+          protocol: 'rdma',
+          local_hostname: host,
+          allow_unauthenticated: true,
+        }),
       );
       await awaitMembers(store, 2);
       const target = HostRegion.allocate(workBytes);

@@ -3,6 +3,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
+import { openNodeFault } from '../../net/loopback.js';
 import { RpcClient } from '../../rpc/client.js';
 import { RpcServer } from '../../rpc/server.js';
 import type { Transport } from '../../transport/contract/transport.js';
@@ -127,7 +128,7 @@ function storageRoleOf({ role, globalSegmentSize }: MeshCacheConfig): StorageRol
 async function openNetwork({ config, env, stops }: NodePartsOptions, host: string): Promise<NodeNetwork> {
   const chosen = await chooseTransport({ ...config, localHostname: host }, env);
   stops.push(() => chosen.transport.close());
-  warnOfReach(host, chosen.transport, env);
+  checkReach(config, host, { transport: chosen.transport, env });
   const rpcServer = new RpcServer({ host, port: config.controlPort, env });
   const control = { host, port: await rpcServer.start().catch(throwWithKey) };
   stops.push(() => rpcServer.stop());
@@ -168,18 +169,22 @@ function membershipListener({
   };
 }
 
-/** Warns when others can reach this node without authentication. The RDMA data plane is never on loopback: no RDMA device is there. */
-function warnOfReach(host: string, transport: Transport, { log, secrets, tls }: Environment): void {
+/**
+ * Refuses an address at which everyone would be a member, unless that is allowed; then it is warned of. The RDMA data plane is never on loopback:
+ * no RDMA device is there. Throws `ConfigError`.
+ */
+function checkReach(
+  { allowUnauthenticated }: MeshCacheConfig,
+  host: string,
+  { transport, env }: { readonly transport: Transport; readonly env: Environment },
+): void {
   const rdmaHost = transport.localEndpoints().rdma?.host;
   // TLS protects what goes over TCP, not the RDMA data plane.
-  if (secrets !== undefined || (tls !== undefined && rdmaHost === undefined)) return;
-  if (isLoopback(host) && rdmaHost === undefined) return;
+  const fault = openNodeFault(host, env) ?? (rdmaHost && openNodeFault(rdmaHost, { ...env, tls: undefined }));
+  if (fault === undefined) return;
+  if (!allowUnauthenticated) throw new ConfigError(`configuration key "allow_unauthenticated": ${fault}`);
   const message = 'no authentication: this node listens beyond loopback; set cluster_secret, or use a trusted network';
-  log.log('warn', message, { host, rdma_host: rdmaHost });
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || host.startsWith('127.');
+  env.log.log('warn', message, { host, rdma_host: rdmaHost });
 }
 
 /** Adds the configuration key to the error of a control plane that cannot listen. */

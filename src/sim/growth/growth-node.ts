@@ -125,6 +125,7 @@ export class GrowthNode {
       tcp_port: 8000,
       global_segment_size: Math.max(64, 2 * this.keys.length) * PAGE_BYTES,
       metrics_enabled: false,
+      allow_unauthenticated: true,
     };
     return { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'growth', extraConfig };
   }

@@ -39,6 +39,7 @@ export async function startStore(
   const extraConfig = {
     discovery_addr: addr,
     local_hostname: process.host.address,
+    allow_unauthenticated: true,
     protocol: 'tcp',
     global_segment_size: '16mb',
     heartbeat_interval: HEARTBEAT_S,

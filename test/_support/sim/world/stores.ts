@@ -17,6 +17,7 @@ export function simulatedStore(process: SimProcess, extra: Record<string, unknow
         global_segment_size: '4mb',
         node_id: process.host.name,
         metrics_enabled: false,
+        allow_unauthenticated: true,
         ...extra,
       },
     },
