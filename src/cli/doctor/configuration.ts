@@ -7,6 +7,7 @@ import type { MeshCacheConfig } from '../../config.js';
 import { DiscoveryClient } from '../../discovery/client.js';
 import { localAddressOf } from '../../discovery/local-address.js';
 import { askOnce } from '../../discovery/sources/open-source.js';
+import { openNodeFault } from '../../net/loopback.js';
 import { NodeRuntime } from '../../node/machine/machine-node.js';
 import { ownAddressTowards, reachableName } from '../../node/runtime/own-address.js';
 import { ownMemory } from '../../system/memory-limit.js';
@@ -96,7 +97,16 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
     ['tcp_port', config.tcpPort],
   ] as const;
   const findings = await Promise.all(ports.map(([key, port]) => checkPort(key, { host, port })));
-  return [own, ...findings.flat(), ...(await checkClashes(config))];
+  return [own, ...findings.flat(), ...checkReach(config, host), ...(await checkClashes(config))];
+}
+
+/** Says whether a node would refuse its address, because everyone who reaches it there would be a member. */
+function checkReach(config: MeshCacheConfig, host: string): Finding[] {
+  const { clusterSecret, clusterSecretFile, tlsCaFile } = config;
+  const isAuthenticated = [clusterSecret, clusterSecretFile, tlsCaFile].some((given) => given !== undefined);
+  const fault = openNodeFault(host, isAuthenticated);
+  if (fault === undefined) return [];
+  return [{ subject: 'authentication', state: config.allowUnauthenticated ? 'warning' : 'problem', detail: fault }];
 }
 
 /** The addresses on the way to discovery, as a node chooses its own by them. Throws if a source names none. */

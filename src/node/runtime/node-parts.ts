@@ -180,7 +180,9 @@ function checkReach(
 ): void {
   const rdmaHost = transport.localEndpoints().rdma?.host;
   // TLS protects what goes over TCP, not the RDMA data plane.
-  const fault = openNodeFault(host, env) ?? (rdmaHost && openNodeFault(rdmaHost, { ...env, tls: undefined }));
+  const hasSecret = env.secrets !== undefined;
+  const fault =
+    openNodeFault(host, hasSecret || env.tls !== undefined) ?? (rdmaHost && openNodeFault(rdmaHost, hasSecret));
   if (fault === undefined) return;
   if (!allowUnauthenticated) throw new ConfigError(`configuration key "allow_unauthenticated": ${fault}`);
   const message = 'no authentication: this node listens beyond loopback; set cluster_secret, or use a trusted network';
