@@ -53,7 +53,7 @@ interface Content {
 }
 
 /**
- * Who may read a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and without a token only this machine.
+ * Names the readers of a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and without a token only this machine.
  * `keys`: only who has the token, and nobody without one.
  */
 type Access = 'open' | 'figures' | 'reports' | 'keys';
@@ -164,7 +164,7 @@ export class HttpAnswers {
     return false;
   }
 
-  /** The same for a node without a token. */
+  /** Whether the request may read on a node without a token; if not, it is answered. */
   #admitsAnyone(ctx: Context, access: Access): boolean {
     const refusal = this.#refusal(ctx, access);
     if (refusal !== undefined) say(ctx, 403, refusal);

@@ -258,7 +258,6 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Bytes that Redis clients have sent and taken',
     series: [],
   },
-  meshcache_resp_auth_failures_total: { help: 'Wrong passwords of Redis clients', series: [] },
   meshcache_resp_refused_connections_total: {
     help: 'Connections of Redis clients that were refused, because there were too many',
     series: [],
