@@ -1,12 +1,13 @@
+import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/environment/clock.js';
 import {
+  UNAUTHENTICATED_ADDRESSES_MAX_COUNT,
   UNAUTHENTICATED_BURST_COUNT,
   UNAUTHENTICATED_PAUSE_MS,
   UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT,
   UNAUTHENTICATED_PER_ADDRESS_PER_S,
   UNAUTHENTICATED_PER_S,
 } from '../base/limits.js';
-import { AddressBuckets, Bucket } from './address-buckets.js';
 
 /** Rates at which unauthenticated connections are accepted; tests use other ones than `limits.ts`. */
 export interface ConnectionRates {
@@ -70,4 +71,106 @@ export class ConnectionLimits {
     this.#all.verify('connection limits', 'all');
     this.#addresses.verify('connection limits');
   }
+}
+
+/** How fast a bucket fills, and how much it holds. */
+export interface BucketRate {
+  readonly perS: number;
+  readonly burstCount: number;
+}
+
+/** What is left of a share that comes back with time. */
+export class Bucket {
+  readonly #clock: Clock;
+  readonly #rate: () => BucketRate;
+  #tokens: number;
+  #filledAtMs: number;
+
+  constructor(clock: Clock, rate: () => BucketRate) {
+    this.#clock = clock;
+    this.#rate = rate;
+    this.#tokens = rate().burstCount;
+    this.#filledAtMs = clock.nowMs();
+  }
+
+  /** Whether so much is left. */
+  has(tokens: number): boolean {
+    const { perS, burstCount } = this.#rate();
+    const nowMs = this.#clock.nowMs();
+    this.#tokens = Math.min(burstCount, this.#tokens + ((nowMs - this.#filledAtMs) / 1000) * perS);
+    this.#filledAtMs = nowMs;
+    return this.#tokens >= tokens;
+  }
+
+  /** Takes what is left, as {@link has} has said. */
+  take(tokens: number): void {
+    this.#tokens -= tokens;
+  }
+
+  giveBack(tokens: number): void {
+    this.#tokens = Math.min(this.#rate().burstCount, this.#tokens + tokens);
+  }
+
+  /** Throws `InvariantError` unless it has between nothing and its burst. */
+  verify(subject: string, whose: string): void {
+    const { burstCount } = this.#rate();
+    assertAtMost(`${subject}: what is left for ${whose}`, this.#tokens, burstCount);
+    assertAtMost(`${subject}: what ${whose} has taken`, burstCount - this.#tokens, burstCount);
+  }
+}
+
+/** A bucket for each address, of as many as are remembered; beyond them, the address that came longest ago is forgotten. */
+export class AddressBuckets {
+  readonly #clock: Clock;
+  readonly #rate: () => BucketRate;
+  /** By origin, the most recent one at the end. */
+  readonly #buckets = new Map<string, Bucket>();
+
+  constructor(clock: Clock, rate: () => BucketRate) {
+    this.#clock = clock;
+    this.#rate = rate;
+  }
+
+  get size(): number {
+    return this.#buckets.size;
+  }
+
+  /** The bucket of an address, which is remembered from now on. */
+  of(address: string): Bucket {
+    const origin = originOf(address);
+    const bucket = this.#buckets.get(origin) ?? new Bucket(this.#clock, this.#rate);
+    this.#buckets.delete(origin);
+    this.#buckets.set(origin, bucket);
+    if (this.#buckets.size > UNAUTHENTICATED_ADDRESSES_MAX_COUNT) {
+      for (const oldest of this.#buckets.keys()) {
+        this.#buckets.delete(oldest);
+        break;
+      }
+    }
+    return bucket;
+  }
+
+  /** The bucket of an address, if it is remembered. */
+  known(address: string): Bucket | undefined {
+    return this.#buckets.get(originOf(address));
+  }
+
+  /** Throws `InvariantError` unless each bucket is consistent, and no more are kept than allowed. */
+  verify(subject: string): void {
+    for (const [origin, bucket] of this.#buckets) bucket.verify(subject, origin);
+    assertAtMost(`${subject}: addresses`, this.#buckets.size, UNAUTHENTICATED_ADDRESSES_MAX_COUNT);
+  }
+}
+
+/** The key under which an address is counted: an IPv6 address counts as its /64 network, which belongs to one owner as a rule. */
+function originOf(address: string): string {
+  if (!address.includes(':')) return address;
+  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address);
+  if (mapped !== null) return mapped[1] as string;
+  const [head = '', tail] = address.split('::');
+  const groups = head === '' ? [] : head.split(':');
+  const tailGroups = tail === undefined || tail === '' ? [] : tail.split(':');
+  // `::` stands for zeros, so that groups behind it may belong to the network part.
+  while (tail !== undefined && groups.length + tailGroups.length < 8) groups.push('0');
+  return [...groups, ...tailGroups].slice(0, 4).join(':');
 }

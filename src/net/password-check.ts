@@ -1,8 +1,8 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Environment } from '../base/environment/environment.js';
 import { WRONG_PASSWORDS_BURST_COUNT, WRONG_PASSWORDS_PER_S } from '../base/limits.js';
-import { AddressBuckets } from './address-buckets.js';
 import { type AuthFailurePlane, AuthFailures } from './auth-failures.js';
+import { AddressBuckets } from './connection-limits.js';
 
 /** `paused`: too many wrong passwords have come from this address, and this one was not looked at. */
 export type PasswordVerdict = 'right' | 'wrong' | 'paused';
