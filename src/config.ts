@@ -175,7 +175,6 @@ export interface MeshCacheConfigFields extends ClientSettings, EtcdSettings, Obj
   readonly tlsCrlFile: string | undefined;
   /** Names of which a peer's certificate must have one; empty: the authority's signature is enough. */
   readonly tlsNames: readonly string[];
-  /** Whether a node may listen beyond loopback with neither a secret nor TLS. */
   readonly allowUnauthenticated: boolean;
   /** Shares of the pool and of the disk tier by namespace tag; empty: no quotas. */
   readonly namespaceQuotas: NamespaceQuotas;
@@ -483,8 +482,7 @@ function checkRedisDoor(config: MeshCacheConfig, spell: Spelling): void {
       `configuration keys "${spell('resp_password')}" and "${spell('resp_password_file')}": give one of them, not both`,
     );
   }
-  const hasPassword = respPassword !== undefined || respPasswordFile !== undefined;
-  if (respPort === undefined || isLoopbackHost(respHost) || hasPassword) return;
+  if (respPort === undefined || isLoopbackHost(respHost) || (respPassword ?? respPasswordFile) !== undefined) return;
   throw new ConfigError(
     `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
       `set ${spell('resp_password')} or ${spell('resp_password_file')}, or listen on 127.0.0.1 ` +
