@@ -18,7 +18,7 @@ const entries = {
   sim: 'src/sim/index.ts',
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster/cluster-agent.ts',
-  'file-thread': 'src/system/file-thread.ts',
+  'file-thread': 'src/system/files/file-thread.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving/serving-worker.ts',
   'bench-peer': 'src/bench/peer.ts',
 };

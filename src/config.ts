@@ -48,8 +48,8 @@ import {
   WRITE_POLICIES,
   type WritePolicy,
 } from './base/settings/write-policies.js';
+import { checkSecurity } from './net/credentials/secured-environment.js';
 import { isLoopbackHost } from './net/loopback.js';
-import { checkSecurity } from './net/secured-environment.js';
 import type { NodeRole } from './types.js';
 
 export {

@@ -114,8 +114,7 @@ export class DiskStore {
       onEvict,
       readsEnded: (key) => readers.ended(key),
     });
-    this.#writer = writer;
-    this.#queue = writer.queue;
+    [this.#writer, this.#queue] = [writer, writer.queue];
     const give = (prefix: string, tenant: number) => writer.dropped(index.tenants.give(prefix, tenant));
     options.tenants?.addTier(() => this.keysInSlices(), give);
     const onReadFailed = (error: unknown) => this.#state.failed(error);

@@ -1,7 +1,7 @@
 import type { Environment } from '../base/environment/environment.js';
 import { noMetrics } from '../base/environment/metrics-sink.js';
+import { systemFiles } from './files/system-files.js';
 import { systemClock } from './system-clock.js';
-import { systemFiles } from './system-files.js';
 import { systemHost } from './system-host.js';
 import { systemHttp } from './system-http.js';
 import { defaultLogger } from './system-log.js';

@@ -7,7 +7,7 @@ import type { NativeAddon, RailOptions } from '../native/addon/contract.js';
 import { selectRails } from '../native/devices/rail-selection.js';
 import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/devices/rdma-host.js';
 import { rdmaSupport } from '../native/devices/rdma-support.js';
-import { type SecurityConfig, securedEnvironment } from '../net/secured-environment.js';
+import { type SecurityConfig, securedEnvironment } from '../net/credentials/secured-environment.js';
 import type { DataProtocol } from '../types.js';
 import type { Transport } from './contract/transport.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';

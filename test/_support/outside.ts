@@ -58,13 +58,13 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/system/process-events.ts': { ways: ['process', 'system'], because: REAL },
   'src/system/system-log.ts': { ways: ['Date', 'process', 'system'], because: REAL },
   'src/system/system-random.ts': { ways: ['randomness', 'system'], because: REAL },
-  'src/system/file-operations.ts': { ways: ['process', 'node:fs'], because: REAL },
-  'src/system/file-thread.ts': { ways: ['node:worker_threads'], because: REAL },
-  'src/system/file-threads.ts': {
+  'src/system/files/file-operations.ts': { ways: ['process', 'node:fs'], because: REAL },
+  'src/system/files/file-thread.ts': { ways: ['node:worker_threads'], because: REAL },
+  'src/system/files/file-threads.ts': {
     ways: ['node:worker_threads', 'performance', 'process', 'timers', 'waiting'],
     because: REAL,
   },
-  'src/system/system-files.ts': { ways: ['node:child_process', 'system'], because: REAL },
+  'src/system/files/system-files.ts': { ways: ['node:child_process', 'system'], because: REAL },
   'src/system/system-host.ts': {
     ways: ['node:dgram', 'node:dns', 'node:os', 'node:perf_hooks', 'performance', 'process', 'system'],
     because: REAL,
@@ -76,7 +76,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/system/system-threads.ts': { ways: ['node:worker_threads', 'system'], because: REAL },
   'src/system/tls-network.ts': { ways: ['node:net', 'node:tls'], because: REAL },
   'src/net/local-socket.ts': { ways: ['node:fs', 'node:worker_threads', 'process'], because: ATTACHED },
-  'src/net/tls-files.ts': {
+  'src/net/credentials/tls-files.ts': {
     ways: ['Date', 'node:tls'],
     because: 'computes: dates of certificates, and whether they fit',
   },

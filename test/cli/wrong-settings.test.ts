@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -75,10 +75,12 @@ const onSmallDisk = [
   '-m',
   'sh',
   '-c',
-  'mount -t tmpfs -o size=4m t "$0" && exec "$@"',
+  'mount -t tmpfs -o size=4m,mode=0700 t "$0" && exec "$@"',
   join(folder, 'small'),
 ];
 mkdirSync(join(folder, 'small'));
+mkdirSync(join(folder, 'shared'));
+chmodSync(join(folder, 'shared'), 0o777);
 const needsMounts =
   spawnSync(onSmallDisk[0]!, [...onSmallDisk.slice(1), 'true']).status !== 0 ? 'no mounts are allowed here' : '';
 const unprivileged = process.getuid?.() === 0 ? withoutPrivilege : [];
@@ -312,8 +314,17 @@ const CASES: readonly Case[] = [
   {
     name: 'a disk folder that is a file',
     args: () => ['--disk-path', join(folder, 'file'), '--disk-size', '8mb'],
-    node: { status: 2, says: [/file cannot be made: EEXIST/] },
+    node: { status: 2, says: [/file is no folder; give the path of one/] },
     doctor: { subject: 'disk folder', says: [/file is not a folder/, /set disk_path to a folder/] },
+  },
+  {
+    name: 'a disk folder that everybody may write to',
+    args: () => ['--disk-path', join(folder, 'shared'), '--disk-size', '8mb'],
+    node: {
+      status: 2,
+      says: [/shared belongs to another user, or others may write to it; give a folder of this user/],
+    },
+    doctor: { subject: 'disk folder', says: [/others may write to it/, /give a folder of this user/] },
   },
   {
     name: 'a disk folder with files of others',

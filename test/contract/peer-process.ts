@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import type { SecurityConfig } from '../../src/net/secured-environment.js';
+import type { SecurityConfig } from '../../src/net/credentials/secured-environment.js';
 import type { DataProtocol } from '../../src/types.js';
 
 /** What a {@link PeerProcess} has at `offset` of its memory. */

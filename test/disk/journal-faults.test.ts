@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } 
 import { join } from 'node:path';
 import test from 'ava';
 import type { Files, OpenFile } from '../../src/base/environment/files.js';
-import { systemFiles } from '../../src/system/system-files.js';
+import { systemFiles } from '../../src/system/files/system-files.js';
 import { entriesIn, entryOf, journalEnv, Twin, testFolder } from '../_support/disk/journals.js';
 import { unless } from '../_support/unless.js';
 

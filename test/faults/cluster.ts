@@ -215,7 +215,9 @@ export class FaultCluster {
   #mountDisk(node: number): void {
     const path = this.#diskOf(node);
     mkdirSync(path);
-    const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${TMPFS_BYTES}`, 'tmpfs', path], { encoding: 'utf8' });
+    const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${TMPFS_BYTES},mode=0700`, 'tmpfs', path], {
+      encoding: 'utf8',
+    });
     if (mount.status !== 0) throw new Error(`no tmpfs for a disk: ${mount.stderr}`);
   }
 

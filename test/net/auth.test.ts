@@ -7,11 +7,11 @@ import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ConfigError } from '../../src/base/errors.js';
 import { ClientHandshake, ServerHandshake } from '../../src/net/auth.js';
+import { readSecretsFile } from '../../src/net/credentials/secrets-file.js';
+import { securedEnvironment } from '../../src/net/credentials/secured-environment.js';
 import { PendingConnections } from '../../src/net/pending-connections.js';
-import { readSecretsFile } from '../../src/net/secrets-file.js';
-import { securedEnvironment } from '../../src/net/secured-environment.js';
+import { systemFiles } from '../../src/system/files/system-files.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { systemFiles } from '../../src/system/system-files.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'meshcache-auth-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));

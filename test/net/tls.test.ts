@@ -9,10 +9,10 @@ import { type Connection, listenAt, onConnected, portOf } from '../../src/base/e
 import { TlsIdentity } from '../../src/base/environment/tls-identity.js';
 import { ConfigError } from '../../src/base/errors.js';
 import { AuthFailures } from '../../src/net/auth-failures.js';
+import { readTlsIdentity } from '../../src/net/credentials/tls-files.js';
 import { Listener } from '../../src/net/listener.js';
-import { readTlsIdentity } from '../../src/net/tls-files.js';
+import { systemFiles } from '../../src/system/files/system-files.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { systemFiles } from '../../src/system/system-files.js';
 import { systemNetwork } from '../../src/system/system-network.js';
 import { tlsNetwork } from '../../src/system/tls-network.js';
 import { Authority, type CertificateFiles, noCertificates } from '../_support/certificates.js';

@@ -3,7 +3,7 @@ import { closeSync, constants, openSync, statSync, writeFileSync } from 'node:fs
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { systemFiles } from '../../src/system/system-files.js';
+import { systemFiles } from '../../src/system/files/system-files.js';
 import { temporaryFolder } from '../_support/disk/mounts.js';
 import { until } from '../_support/support.js';
 import { filesContract } from '../contract/files-contract.js';

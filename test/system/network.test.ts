@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemFiles } from '../../src/system/system-files.js';
+import { systemFiles } from '../../src/system/files/system-files.js';
 import { systemNetwork } from '../../src/system/system-network.js';
 import { temporaryFolder } from '../_support/disk/mounts.js';
 import { patientClock } from '../_support/patient-clock.js';

@@ -11,7 +11,7 @@ import type { Network } from '../../src/base/environment/network.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { securedEnvironment } from '../../src/net/secured-environment.js';
+import { securedEnvironment } from '../../src/net/credentials/secured-environment.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import type { ReadOp } from '../../src/transport/contract/transport.js';

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { securedEnvironment } from '../../src/net/secured-environment.js';
+import { securedEnvironment } from '../../src/net/credentials/secured-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { PeerProcess } from '../contract/peer-process.js';
 import { transportContract } from '../contract/transport-contract.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { securedEnvironment } from '../../src/net/secured-environment.js';
+import { securedEnvironment } from '../../src/net/credentials/secured-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { Authority, noCertificates } from '../_support/certificates.js';
 import { PeerProcess } from '../contract/peer-process.js';

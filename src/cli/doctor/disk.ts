@@ -5,10 +5,11 @@ import { DiskError } from '../../base/errors.js';
 import { DISK_ALIGNMENT_BYTES, DISK_MIN_BYTES } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
 import { DirectoryLock } from '../../disk/folder/directory-lock.js';
+import { distrustOfFolder } from '../../disk/folder/own-folder.js';
 import { JOURNAL_MAGIC } from '../../disk/journal/journal.js';
 import { PageFile } from '../../disk/page-file/page-file.js';
+import { fileSystemOf, makeTemporaryFolder, systemFiles } from '../../system/files/system-files.js';
 import { systemEnvironment } from '../../system/system-environment.js';
-import { fileSystemOf, makeTemporaryFolder, systemFiles } from '../../system/system-files.js';
 import type { Finding } from './finding.js';
 
 const PROBE_BYTES = 16 * DISK_ALIGNMENT_BYTES;
@@ -61,6 +62,11 @@ export async function checkDisk(path: string, sizeBytes: number | undefined): Pr
   const findings: Finding[] = [];
   let probe: string;
   try {
+    const distrust = isThere ? distrustOfFolder(folder, await systemFiles.status(folder)) : '';
+    if (distrust !== '') {
+      const [detail, advice] = distrust.split('; ') as [string, string];
+      return [{ subject: 'disk folder', state: 'problem', detail, advice }];
+    }
     findings.push(await checkFileSystem(folder), await checkSpace(folder, isThere, sizeBytes));
     probe = await makeTemporaryFolder(join(folder, '.meshcache-doctor-'));
   } catch (error) {

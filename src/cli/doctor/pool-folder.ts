@@ -4,7 +4,7 @@ import { formatSize } from '../../base/sizes.js';
 import { loadNative } from '../../native/addon/loader.js';
 import { INDEX_FILE, PAGES_FILE } from '../../node/warm/pool-folder.js';
 import { poolIndexBytes, readState } from '../../pool/kept/cells.js';
-import { fileSystemOf, systemFiles } from '../../system/system-files.js';
+import { fileSystemOf, systemFiles } from '../../system/files/system-files.js';
 import type { Finding } from './finding.js';
 
 /** Names of file systems in memory by their magic numbers of statfs(2). */

@@ -6,7 +6,7 @@ import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, EXIT_FAILURE, wrongUsage } from '../../command/failure.js';
 import { wholeNumber } from '../../command/options.js';
 import { formatTable, printable } from '../../command/table.js';
-import { systemFiles } from '../../system/system-files.js';
+import { systemFiles } from '../../system/files/system-files.js';
 import { ATTACH_HELP, type AttachOptions, addAttachOptions, attached } from './attaching.js';
 
 /*

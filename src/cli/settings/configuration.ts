@@ -5,8 +5,8 @@ import { nearestName, toSnakeCase } from '../../base/names.js';
 import { wrongUsage } from '../../command/failure.js';
 import { DISCOVERY_ADDR_HELP, discoveryAddr, diskBytes, keyValue, poolBytes } from '../../command/options.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../config.js';
-import type { SecurityConfig } from '../../net/secured-environment.js';
-import { systemFiles } from '../../system/system-files.js';
+import type { SecurityConfig } from '../../net/credentials/secured-environment.js';
+import { systemFiles } from '../../system/files/system-files.js';
 import { isLogFormat, LOG_FORMATS } from '../../system/system-log.js';
 
 /*

@@ -6,7 +6,7 @@ import { isNodeId, isWholeNumber } from '../../directory/messages/location-colum
 import { DiscoveryMethod, decodeAnswer, type Roster } from '../../discovery/messages/wire.js';
 import type { NodeReport } from '../../metrics/node-report.js';
 import { isReportLike } from '../../metrics/report-checks.js';
-import { type SecurityConfig, securedEnvironment } from '../../net/secured-environment.js';
+import { type SecurityConfig, securedEnvironment } from '../../net/credentials/secured-environment.js';
 import { DRAIN_METHOD, DRAIN_STATES, type DrainProgress, type DrainState } from '../../node/leaving/drain.js';
 import { STATUS_METHOD } from '../../node/reporting/cluster-reporter.js';
 import { RpcClient } from '../../rpc/client.js';
@@ -67,7 +67,7 @@ export class ClusterQuery {
       try {
         const answer = decodeAnswer(this.#codec, await this.#discovery.call(master, DiscoveryMethod.members, {}));
         const size = answer.roster?.members.size ?? 0;
-        // Of masters that are cut off from each other, the one with the most members knows the date.
+        // Masters may be cut off from each other: the one with the most members knows the date.
         if (answer.clusterMs !== undefined && size > largest) {
           largest = size;
           this.offsetMs = Date.now() - answer.clusterMs;

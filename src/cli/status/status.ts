@@ -6,7 +6,7 @@ import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, wrongUsage } from '../../command/failure.js';
 import { configOption, DISCOVERY_ADDR_HELP, discoveryAddr, jsonOption } from '../../command/options.js';
 import { localAddressOf } from '../../discovery/local-address.js';
-import type { SecurityConfig } from '../../net/secured-environment.js';
+import type { SecurityConfig } from '../../net/credentials/secured-environment.js';
 import { ringShares } from '../../node/reporting/ring-shares.js';
 import { systemClock } from '../../system/system-clock.js';
 import { systemHost } from '../../system/system-host.js';

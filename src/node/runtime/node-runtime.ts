@@ -9,9 +9,9 @@ import type { LocationNode } from '../../directory/messages/location-columns.js'
 import { digestOf } from '../../directory/shard/removals.js';
 import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
-import { CredentialFiles } from '../../net/credential-files.js';
+import { CredentialFiles } from '../../net/credentials/credential-files.js';
+import { securedEnvironment } from '../../net/credentials/secured-environment.js';
 import type { Distances } from '../../net/distance.js';
-import { securedEnvironment } from '../../net/secured-environment.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
 import type { Transport } from '../../transport/contract/transport.js';

@@ -1,4 +1,4 @@
-import { securedEnvironment } from '../../net/secured-environment.js';
+import { securedEnvironment } from '../../net/credentials/secured-environment.js';
 import { DRAIN_METHOD } from '../../node/leaving/drain.js';
 import { RpcClient } from '../../rpc/client.js';
 import type { Scenario } from '../scenario/scenario.js';

@@ -1,8 +1,8 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
-import type { Files } from '../base/environment/files.js';
-import { TlsIdentity, type TlsTexts } from '../base/environment/tls-identity.js';
-import { ConfigError } from '../base/errors.js';
+import type { Files } from '../../base/environment/files.js';
+import { TlsIdentity, type TlsTexts } from '../../base/environment/tls-identity.js';
+import { ConfigError } from '../../base/errors.js';
 
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
 

@@ -1,9 +1,9 @@
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/cluster-secrets.js';
-import type { Environment } from '../base/environment/environment.js';
-import type { TlsIdentity } from '../base/environment/tls-identity.js';
-import { ConfigError } from '../base/errors.js';
-import { SECRET_ADVISED_CHARACTERS } from '../base/limits.js';
-import { AuthFailures } from './auth-failures.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../../base/environment/cluster-secrets.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { TlsIdentity } from '../../base/environment/tls-identity.js';
+import { ConfigError } from '../../base/errors.js';
+import { SECRET_ADVISED_CHARACTERS } from '../../base/limits.js';
+import { AuthFailures } from '../auth-failures.js';
 import { readSecretsFile } from './secrets-file.js';
 import { readTlsIdentity, type TlsFiles } from './tls-files.js';
 

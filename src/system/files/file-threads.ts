@@ -1,5 +1,5 @@
 import { isMainThread, MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
-import { CALL_OVERDUE } from '../base/environment/files.js';
+import { CALL_OVERDUE } from '../../base/environment/files.js';
 import type { FileOperation, FileOperations } from './file-operations.js';
 import type { FileAnswer, FileCallMessage, FileThreadStart } from './file-thread.js';
 

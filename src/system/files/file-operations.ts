@@ -22,7 +22,7 @@ import {
   writeFileSync,
   writevSync,
 } from 'node:fs';
-import { type FileStatus, type OpenOptions, withoutFirst } from '../base/environment/files.js';
+import { type FileStatus, type OpenOptions, withoutFirst } from '../../base/environment/files.js';
 
 /** Unit of `blocks` in a file's status, whatever the block size of the file system is. */
 const STAT_BLOCK_BYTES = 512;

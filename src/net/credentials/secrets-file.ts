@@ -1,8 +1,8 @@
 import { isUtf8 } from 'node:buffer';
-import { ClusterSecrets } from '../base/environment/cluster-secrets.js';
-import type { Files } from '../base/environment/files.js';
-import { ConfigError } from '../base/errors.js';
-import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../base/limits.js';
+import { ClusterSecrets } from '../../base/environment/cluster-secrets.js';
+import type { Files } from '../../base/environment/files.js';
+import { ConfigError } from '../../base/errors.js';
+import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../../base/limits.js';
 
 /** Permission bit that lets users outside the owner's group read the file. */
 const READABLE_BY_OTHERS = 0o004;

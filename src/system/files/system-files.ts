@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { dirname, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { CALL_OVERDUE, type FileStatus, type Files, type OpenFile } from '../base/environment/files.js';
+import { CALL_OVERDUE, type FileStatus, type Files, type OpenFile } from '../../base/environment/files.js';
 import type { FileOperations } from './file-operations.js';
 import { FileThreads } from './file-threads.js';
 

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Environment } from '../base/environment/environment.js';
+import type { Environment } from '../../base/environment/environment.js';
 import { secretsIn } from './secrets-file.js';
 import { type SecurityConfig, tlsFilesOf } from './secured-environment.js';
 import { checkTlsTexts, expiryMsOf, readTlsTexts } from './tls-files.js';
