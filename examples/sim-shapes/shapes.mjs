@@ -13,7 +13,7 @@ const shapes = {
 
 for (const [name, { shape, flushMs }] of Object.entries(shapes)) {
   const scenario = scenarioOf({
-    seed: 3,
+    seed: 6,
     nodes: 3,
     durationMs: 70_000 + flushMs,
     workload: { kind: 'none' },

@@ -54,10 +54,10 @@ export class ClockCheck {
     return isAhead ? { key: CLOCK_KEY, theirs: Math.floor(dateOf(version)), ours: clusterMs } : undefined;
   }
 
-  /** The date of the cluster as a field of an answer. */
-  fields(): { readonly cluster_ms?: number } {
+  /** The date of the cluster, and by how many dates it is known, as fields of an answer. */
+  fields(): { readonly cluster_ms?: number; readonly cluster_dates?: number } {
     const clusterMs = this.#clusterMs();
-    return clusterMs === undefined ? {} : { cluster_ms: clusterMs };
+    return clusterMs === undefined ? {} : { cluster_ms: clusterMs, cluster_dates: this.#dates.length + 1 };
   }
 
   /** Whether the node of a message is with more members than are here: then this master's node is the one that comes to the others. */

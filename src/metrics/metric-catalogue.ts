@@ -47,6 +47,8 @@ const CLIENT_ERROR_REASONS = [
   'refused',
   'unavailable',
   'failed',
+  'absent',
+  'too_late',
 ] as const;
 const CLIENT_WAYS = ['direct', 'staged', 'bytes'] as const;
 

@@ -64,6 +64,12 @@ export class FrameTags {
     return this.part(index).add(bytes).end();
   }
 
+  /** Begins the next frame, of one part, and returns it with its tag behind it. */
+  framed(index: number, bytes: Buffer): Buffer {
+    this.begin();
+    return Buffer.concat([bytes, this.tagOf(index, bytes)]);
+  }
+
   /** Whether `tag` is that of a part. Takes the same time whatever the bytes are. */
   isTagOf(tag: Uint8Array, index: number, bytes: Uint8Array): boolean {
     return timingSafeEqual(this.tagOf(index, bytes), tag);

@@ -90,7 +90,7 @@ export class PageStatements {
     this.#droppedCopies = new Removals(droppedMaxKeys);
     this.#voids = new Removals(droppedMaxKeys, { keepsKeys: true });
     this.#evicted = new Removals(droppedMaxKeys, { keepsKeys: true });
-    this.#startVersion = parts.versions.next();
+    this.#startVersion = parts.versions.afterEarlier();
   }
 
   /**

@@ -132,6 +132,14 @@ test('hybrid clock: after the wall clock was ahead and is right again, versions 
 test('hybrid clock: a version that is further ahead than the bound is not followed, and is refused', (t) => {
   const time = { wallMs: Date.UTC(2026, 0, 1), nowMs: 1_000 };
   const clock = new HybridClock({ wallMs: () => time.wallMs, nowMs: () => time.nowMs });
+  clock.see(versionAt(time.wallMs + 86_400_000 * 365 * 80));
+  t.true(clock.isAhead(versionAt(time.wallMs + 86_400_000 * 365 * 80)), 'a date that no machine has by mistake');
+  const hour = versionAt(time.wallMs + 3_600_000);
+  t.false(clock.isAhead(hour), 'this clock may be the wrong one');
+  clock.remember(hour);
+  t.true(clock.now() < hour, 'of earlier versions of its own it believes less');
+  clock.follow(time.wallMs, 3);
+  clock.follow(time.wallMs, 2);
   const first = clock.next();
   for (const aheadMs of [VERSION_AHEAD_MAX_MS + 1_000, 86_400_000 * 210, 86_400_000 * 365 * 80]) {
     const version = versionAt(time.wallMs + aheadMs);
@@ -143,7 +151,7 @@ test('hybrid clock: a version that is further ahead than the bound is not follow
   t.false(clock.isAhead(first, clock.in(EXPIRY_MAX_MS)));
   // A clock that is behind goes by the date of the cluster.
   const cluster = time.wallMs + 86_400_000 * 365;
-  clock.follow(cluster);
+  clock.follow(cluster, 3);
   t.is(clock.offsetMs, -86_400_000 * 365);
   clock.see(versionAt(cluster));
   t.true(clock.next() > versionAt(cluster));

@@ -14,6 +14,10 @@ export const CLOCKS_APART = 1000 * VERSIONS_PER_MS;
 const VERSION_MAX = 2 ** 53 - 2 ** 45;
 /** A version that is further ahead by so much more is refused: dates differ a little, and no node is to refuse what another one follows. */
 export const VERSION_AHEAD_SLACK_MS = 60_000;
+/** With the dates of so many nodes a median is right although one of them is wrong. */
+const DATES_MIN_COUNT = 3;
+/** The date of the cluster is not known well: a version is followed unless it is further ahead than any date that a machine has by mistake. */
+const UNJUDGED_AHEAD_MAX_MS = 50 * 365 * 86_400_000;
 /** The dates from which versions are taken: later ones are as wrong, and leave room for versions that follow. */
 const WALL_MIN_MS = 1;
 const WALL_MAX_MS = (VERSION_MAX - 2 ** 44) / VERSIONS_PER_MS;
@@ -25,18 +29,23 @@ const WALL_MAX_MS = (VERSION_MAX - 2 ** 44) / VERSIONS_PER_MS;
  * in step, versions of different nodes are in the order of real time. Nodes may give out the same version, but seldom. Whole numbers, exact until the year 2109.
  *
  * One wrong clock must not move all others: a version that is further ahead than VERSION_AHEAD_MAX_MS is not followed (see {@link isAhead}). Ahead of the wall
- * clock, or of the date of the cluster if that is later and known, so that a node whose date is behind follows the others.
+ * clock, or of the date of the cluster if that is later and known, so that a node whose date is behind follows the others. As long as the date of the cluster
+ * is not known by the dates of several nodes, this one cannot tell whose clock is wrong, and follows: what it did not believe, it would read the older content of.
  */
 export class HybridClock {
   readonly #clock: Pick<Clock, 'wallMs' | 'nowMs'>;
   readonly #firstOfMs: number;
   #latest = 0;
   #jumpedTo = 0;
+  /** The latest version of before this start. */
+  #earlier = 0;
   /** The present at a reading of the monotonic clock, from which on it goes forward as that clock does. */
   #anchor: number;
   #anchorMs: number;
   /** The date of the cluster, as what it is ahead of the monotonic clock; undefined: not known. */
   #clusterAheadMs: number | undefined;
+  /** Whether the date of the cluster is, or was once, known by the dates of several nodes. */
+  #isJudge = false;
 
   /** `nodeNumber` is a whole number, different on each node, so that two nodes seldom give out the same version. */
   constructor(clock: Pick<Clock, 'wallMs' | 'nowMs'>, nodeNumber = 0) {
@@ -64,12 +73,23 @@ export class HybridClock {
     this.now();
   }
 
+  /** Takes note of a version that this node has given out before it started, perhaps by a wrong date: one that is far ahead of the present one is not followed. */
+  remember(version: number): void {
+    this.#earlier = Math.max(this.#earlier, version);
+    if (version <= versionAt(this.#dateMs() + VERSION_AHEAD_MAX_MS)) this.see(version);
+  }
+
+  /** A version that is later than all that this node has, also than those of {@link remember} that it has not followed. */
+  afterEarlier(): number {
+    return Math.max(this.next(), this.#earlier + 1);
+  }
+
   /**
    * Whether a version is so far ahead, or an expiry so much further, that a wrong clock has given it out: what has it is refused. Versions that a node
-   * follows are not ahead for another one whose date is a little behind.
+   * follows are not ahead for another one whose date is a little behind. To refuse wrongly would leave older content to be read.
    */
   isAhead(version: number, expires = 0): boolean {
-    const limit = refusedAfter(this.#dateMs());
+    const limit = this.#limit() + VERSION_AHEAD_SLACK_MS * VERSIONS_PER_MS;
     return version > limit || expires > limit + EXPIRY_MAX_MS * VERSIONS_PER_MS;
   }
 
@@ -78,9 +98,11 @@ export class HybridClock {
     return this.#clock.wallMs();
   }
 
-  /** Takes note of the date of the cluster, which goes on at the pace of the monotonic clock. */
-  follow(clusterMs: number): void {
+  /** Takes note of the date of the cluster by the dates of so many nodes; it goes on at the pace of the monotonic clock. */
+  follow(clusterMs: number, datesCount: number): void {
     this.#clusterAheadMs = clusterMs - this.#clock.nowMs();
+    // Once it was known, it goes on: with fewer nodes left no other date is better known.
+    this.#isJudge ||= datesCount >= DATES_MIN_COUNT;
   }
 
   /** Milliseconds that the wall clock is ahead of the date of the cluster; 0 while that is not known. */
@@ -132,7 +154,7 @@ export class HybridClock {
 
   /** The latest version that this node follows. */
   #limit(): number {
-    return versionAt(this.#dateMs() + VERSION_AHEAD_MAX_MS);
+    return versionAt(this.#dateMs() + (this.#isJudge ? VERSION_AHEAD_MAX_MS : UNJUDGED_AHEAD_MAX_MS));
   }
 }
 
@@ -157,8 +179,8 @@ export interface SharedClock {
   now(): number;
   /** The wall clock, in milliseconds since 1970. */
   wallMs(): number;
-  /** Takes note of the date of the cluster. */
-  follow(clusterMs: number): void;
+  /** Takes note of the date of the cluster by the dates of so many nodes. */
+  follow(clusterMs: number, datesCount: number): void;
   /** Milliseconds that the wall clock is ahead of the date of the cluster; 0 while that is not known. */
   readonly offsetMs: number;
   /** Takes note of another node's version. */

@@ -259,7 +259,7 @@ export class MasterLink {
     );
     const answer = decodeAnswer(codec, value);
     if (answer.clusterMs !== undefined && (this.#options.tellsDate?.(answer.masterId) ?? true)) {
-      clock?.follow(answer.clusterMs);
+      clock?.follow(answer.clusterMs, answer.clusterDates);
     }
     // What a master knows that refuses this node is not for this node.
     if (answer.refusal === undefined) clock?.see(answer.clock);

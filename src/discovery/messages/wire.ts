@@ -63,6 +63,8 @@ export interface MasterAnswer {
   readonly clock: number;
   /** The date of the cluster as the master knows it, in milliseconds since 1970; undefined: it has not said, or does not know. */
   readonly clusterMs: number | undefined;
+  /** By how many dates the master knows it. */
+  readonly clusterDates: number;
   /** The list or its changes; undefined if the asking node has this version. */
   readonly roster: RosterNews | undefined;
   /** Present only with the status `refused`. */
@@ -139,6 +141,7 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
     ageMs: wholeField(fields, 'age_ms'),
     clock: clockOf(fields),
     clusterMs: dateField(fields, 'cluster_ms'),
+    clusterDates: dateField(fields, 'cluster_dates') ?? 0,
     roster: fields.roster instanceof Uint8Array ? decodeRoster(codec, fields.roster) : undefined,
     refusal:
       status === 'refused'

@@ -14,7 +14,8 @@ export const SHOWN_SETTINGS: readonly string[] = [
   ...['vnodes', 'directory_replicas', 'max_masters', 'heartbeat_interval', 'member_ttl', 'wait_for_directory'],
   ...['verify_reads', 'reuse_quarantine_ms', 'location_reuse_ms'],
   ...['disk_enabled', 'disk_size', 'disk_index_size', 'disk_write', 'object_store', 'object_store_write_rate'],
-  ...['metrics_enabled', 'metrics_dashboard', 'client_socket_mode'],
+  ...['metrics_enabled', 'metrics_dashboard', 'client_socket_mode', 'client_regions_max'],
+  ...['allow_unauthenticated', 'tls_names'],
   ...['namespace', 'dtype', 'layout', 'fingerprint', 'resp_namespace'],
 ];
 

@@ -16,8 +16,8 @@ export interface EarlierPagesParts {
   readonly pool: Pick<PublishedPool, 'keysInSlices' | 'unconfirmed'>;
   /** Version of the newest page that the pool has from before this start. */
   readonly newestInPool: number;
-  /** The source of versions. It is moved past those of the earlier pages, in case the date was set back since. */
-  readonly versions: Pick<HybridClock, 'see'>;
+  /** The source of versions. It is moved past those of the earlier pages, in case the date was set back a little since. */
+  readonly versions: Pick<HybridClock, 'remember'>;
   /** Resolves with true when the other nodes have announced their pages to this one; with false when that took too long. */
   readonly waitForDirectory: () => Promise<boolean>;
   readonly membersCount: () => number;
@@ -44,7 +44,7 @@ export class EarlierPages {
     this.#gate = new ToldGate(parts.waitForDirectory, parts.clock);
     const isDiskEmpty = disk === null || disk.info().entries === 0;
     this.#isEmpty = isDiskEmpty && pool.unconfirmed.earlier.isEmpty;
-    versions.see(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
+    versions.remember(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
   }
 
   /**

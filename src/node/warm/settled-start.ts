@@ -22,7 +22,7 @@ export interface SettledStartParts {
   /** The notes beside pages from before this start. */
   readonly former: readonly StartNote[];
   readonly directory: Pick<DirectoryClient, 'former' | 'setFormer'>;
-  readonly versions: Pick<HybridClock, 'next'>;
+  readonly versions: Pick<HybridClock, 'afterEarlier'>;
   /** This start of the node. */
   readonly current: () => number;
   /** Whether directory owners have accepted all pages that the node has. */
@@ -69,7 +69,7 @@ export class SettledStart {
    * forgotten.
    */
   met(nodeIds: readonly string[], isEarlier: boolean): void {
-    const { clock, versions, directory } = this.#parts;
+    const { clock, directory } = this.#parts;
     const { former } = directory;
     const isNew = former === undefined && clock.nowMs() - this.#startMs < FORGOTTEN_AFTER_MS;
     if (this.#stopped || isNew) return;
@@ -77,7 +77,7 @@ export class SettledStart {
       this.wasAway();
       return;
     }
-    const below = versions.next();
+    const below = this.#parts.versions.afterEarlier();
     const met = new Map([...(former?.met ?? []), ...nodeIds.map((nodeId) => [nodeId, below] as const)]);
     const isWide = isEarlier || former?.isWide === true;
     directory.setFormer({ start: this.#start, below: former?.below ?? 0, met, isWide });
@@ -95,9 +95,14 @@ export class SettledStart {
   }
 
   #sayFormer(): void {
-    const { clock, versions, directory } = this.#parts;
+    const { clock, directory } = this.#parts;
     this.#awayMs = clock.nowMs();
-    directory.setFormer({ start: this.#start, below: versions.next(), met: new Map(), isWide: true });
+    directory.setFormer({
+      start: this.#start,
+      below: this.#parts.versions.afterEarlier(),
+      met: new Map(),
+      isWide: true,
+    });
   }
 
   #lookAfter(ms: number, look: number): void {

@@ -194,7 +194,12 @@ const environment = {
 } as unknown as Environment;
 
 async function useStore(): Promise<Record<string, unknown>> {
-  const extraConfig = { discovery_addr: 'sealed:5000', metrics_enabled: false, global_segment_size: POOL_BYTES };
+  const extraConfig = {
+    discovery_addr: 'sealed:5000',
+    allow_unauthenticated: true,
+    metrics_enabled: false,
+    global_segment_size: POOL_BYTES,
+  };
   const ranks = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
   const store = await MeshCacheStore.create({ ...ranks, extraConfig }, environment);
   const observationsAtStart = observations;

@@ -2,24 +2,17 @@ import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
 import { Gone } from '../../../base/gone.js';
-import { KEEP_ALIVE_DELAY_MS, READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
+import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import type { AnswerTimes } from '../../../net/answer-times.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
-import { type SessionTags, TAG_BYTES } from '../../../net/session.js';
+import type { FrameTags, SessionTags } from '../../../net/session.js';
 import type { TcpLimits } from '../protocol/limits.js';
-import {
-  DATA_HELLO,
-  dataTarget,
-  decodeResponseHeader,
-  HEADER_PART,
-  HELLO_BYTES,
-  RESPONSE_HEADER_BYTES,
-  taggedHeaderBytes,
-} from '../protocol/protocol.js';
+import { DATA_HELLO, dataTarget, decodeResponseHeader, HEADER_PART, HELLO_BYTES } from '../protocol/protocol.js';
 import { Landing, type LandingOutcome } from './landing.js';
 import type { ReadCounters } from './read-counters.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';
+import { HEADER_RECEIVE_BYTES, ReceivedHeader } from './received-header.js';
 import { SilenceWatch } from './silence-watch.js';
 
 export interface ReadConnectionParts {
@@ -45,8 +38,6 @@ export interface ReadConnectionParts {
   onMoved(requests: readonly ReadRequest[]): void;
 }
 
-/** Size of one receipt when a header is due: the header and bytes after it, which are copied. */
-const HEADER_RECEIVE_BYTES = RESPONSE_HEADER_BYTES + 4096;
 const REQUEST_ID_LIMIT = 2 ** 32;
 
 /**
@@ -66,13 +57,11 @@ export class ReadConnection {
   readonly #socket: Connection;
   readonly #landing: Landing;
   readonly #headerTarget: Uint8Array;
-  /** The start of an incomplete part of the opening, or of an incomplete response header. */
-  #header = Buffer.alloc(RESPONSE_HEADER_BYTES);
-  #headerFilledBytes = 0;
+  readonly #header = new ReceivedHeader();
   /** Length of the next part of the opening. */
   #openingBytes = HELLO_BYTES;
-  /** Tags that requests and responses carry; undefined: none. */
-  #tags: SessionTags | undefined;
+  /** Tags that requests carry; undefined: none. */
+  #sentTags: FrameTags | undefined;
   #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
   readonly #opening: ClientOpening;
   /** Requests not sent yet, and requests sent but not answered completely; oldest first. */
@@ -367,22 +356,13 @@ export class ReadConnection {
 
   /** Collects a header, or a part of the opening, from received pieces; returns the bytes used. */
   #acceptHeader(bytes: Uint8Array, from: number, to: number): number {
-    const wantedBytes = this.#wantedBytes();
-    const take = Math.min(to - from, wantedBytes - this.#headerFilledBytes);
-    this.#header.set(bytes.subarray(from, from + take), this.#headerFilledBytes);
-    this.#headerFilledBytes += take;
-    if (this.#headerFilledBytes === wantedBytes) {
-      this.#headerFilledBytes = 0;
-      if (this.#state === 'open') this.#beginResponse();
-      else this.#takeOpening(this.#header.subarray(0, wantedBytes));
-    }
-    return take;
-  }
-
-  /** Length of the next part of the opening, or of the next response's header with its tags. */
-  #wantedBytes(): number {
-    if (this.#state !== 'open') return this.#openingBytes;
-    return this.#tags === undefined ? RESPONSE_HEADER_BYTES : taggedHeaderBytes(this.#sent[0]?.opCount ?? 0);
+    const isOpen = this.#state === 'open';
+    const wantedBytes = isOpen ? this.#header.lengthFor(this.#sent[0]?.opCount ?? 0) : this.#openingBytes;
+    const taken = this.#header.take(bytes, { from, to, wantedBytes });
+    const whole = this.#header.whole(wantedBytes);
+    if (whole !== undefined && isOpen) this.#beginResponse(whole);
+    else if (whole !== undefined) this.#takeOpening(whole);
+    return taken;
   }
 
   #takeOpening(part: Buffer): void {
@@ -392,8 +372,8 @@ export class ReadConnection {
 
   #opened(tags: SessionTags | undefined): void {
     this.#state = 'open';
-    this.#tags = tags;
-    if (tags !== undefined) this.#header = Buffer.alloc(taggedHeaderBytes(READ_REQUEST_MAX_OPS));
+    this.#sentTags = tags?.sent;
+    this.#header.open(tags?.received);
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#endOpeningWait();
@@ -405,31 +385,21 @@ export class ReadConnection {
     this.#sendQueued();
   }
 
-  #beginResponse(): void {
-    const response = decodeResponseHeader(this.#header);
+  #beginResponse(header: Buffer): void {
+    const response = decodeResponseHeader(header);
     const request = this.#sent[0];
-    if (!this.#isHeaderTagged()) {
+    if (!this.#header.isTagged(header)) {
       this.#violated('an answer that it has not sent, or not like this');
       return;
     }
     const isAnswer = response !== undefined && request !== undefined && response.requestId === this.#sentIds[0];
-    if (!isAnswer || !this.#landing.begin(request, response, this.#header, this.#tags?.received)) {
+    if (!isAnswer || !this.#landing.begin(request, response, header, this.#header.tags)) {
       this.#violated('its answer does not fit the request');
       return;
     }
     this.#hasAnswered = true;
     this.#silence.answerBegins();
     if (this.#landing.restBytes === 0) this.#answered();
-  }
-
-  /** Whether the header of the next response, with the tags of its payload, has its own tag, or needs none. */
-  #isHeaderTagged(): boolean {
-    const tags = this.#tags?.received;
-    if (tags === undefined) return true;
-    tags.begin();
-    const tagAt = this.#wantedBytes() - TAG_BYTES;
-    const tag = this.#header.subarray(tagAt, tagAt + TAG_BYTES);
-    return tags.isTagOf(tag, HEADER_PART, this.#header.subarray(0, tagAt));
   }
 
   #answered(): void {
@@ -451,20 +421,11 @@ export class ReadConnection {
       this.#sent.push(request);
       this.#sentIds.push(this.#nextRequestId);
       this.#inFlightBytes += request.totalBytes;
-      this.#write(request.encode(this.#nextRequestId));
+      const frame = request.encode(this.#nextRequestId);
+      this.#socket.write(this.#sentTags?.framed(HEADER_PART, frame) ?? frame);
       this.#nextRequestId = (this.#nextRequestId + 1) % REQUEST_ID_LIMIT;
       if (this.#sent.length === 1) this.#silence.begin();
     }
-  }
-
-  #write(frame: Buffer): void {
-    const tags = this.#tags?.sent;
-    if (tags === undefined) {
-      this.#socket.write(frame);
-      return;
-    }
-    tags.begin();
-    this.#socket.write(Buffer.concat([frame, tags.tagOf(HEADER_PART, frame)]));
   }
 
   #finished(request: ReadRequest, op: number, outcome: LandingOutcome): void {
