@@ -52,6 +52,7 @@ export function plainStorage(
     extraConfig: {
       discovery_addr: discoveryAddr,
       local_hostname: '127.0.0.1',
+      allow_unauthenticated: true,
       protocol: 'tcp',
       global_segment_size: poolBytes,
       // The pool is filled to the last page: with `lru` the next pages replace the earliest.

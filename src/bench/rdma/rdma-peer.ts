@@ -35,7 +35,7 @@ export function rdmaPeer(): ExecuteCommand<RdmaPeerCommand, RdmaPeerAnswer> {
       const engine = new TransferEngine({ bindHost: host });
       const { addr, rkey } = engine.registerMr(region.addr, region.length);
       store = await MeshCacheStore.create(
-        benchStorage(discoveryAddr, poolBytes, { protocol: 'rdma', local_hostname: host, allow_unauthenticated: true }),
+        benchStorage(discoveryAddr, poolBytes, { protocol: 'rdma', local_hostname: host }),
       );
       return { endpoint: engine.localEndpoint(), addr: addr.toString(), rkey };
     }

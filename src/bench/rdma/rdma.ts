@@ -82,7 +82,6 @@ class RdmaBench {
         benchStorage(discoveryAddr, READER_POOL_BYTES, {
           protocol: 'rdma',
           local_hostname: host,
-          allow_unauthenticated: true,
         }),
       );
       await awaitMembers(store, 2);
