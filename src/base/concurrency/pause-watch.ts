@@ -2,6 +2,8 @@ import type { Clock } from '../environment/clock.js';
 
 /** Milliseconds between two looks at the clock. */
 const LOOK_MS = 200;
+/** Milliseconds after a pause within which what came meanwhile is read, also where many processes go on at once. */
+const READ_WITHIN_MS = 1000;
 /** A process that has had less than this part of a processor meanwhile was not running. One that had more was busy. */
 const WORKED_FRACTION = 1 / 3;
 
@@ -16,6 +18,8 @@ export class PauseWatch {
   #workedMs: number;
   /** The last look before a pause that has just ended. What has come meanwhile may not have been read yet. */
   #pausedSinceMs: number | undefined;
+  /** When that is read. */
+  #readMs = 0;
   #cancel: () => void = () => {};
 
   constructor(clock: Pick<Clock, 'nowMs' | 'workedMs' | 'after'>) {
@@ -38,7 +42,10 @@ export class PauseWatch {
   #lookLater(): void {
     this.#cancel = this.#clock.after(LOOK_MS, () => {
       const nowMs = this.#clock.nowMs();
-      this.#pausedSinceMs = this.#isPause(nowMs) ? this.#lookedMs : undefined;
+      if (this.#isPause(nowMs)) {
+        this.#pausedSinceMs ??= this.#lookedMs;
+        this.#readMs = nowMs + READ_WITHIN_MS;
+      } else if (nowMs >= this.#readMs) this.#pausedSinceMs = undefined;
       this.#lookedMs = nowMs;
       this.#workedMs = this.#clock.workedMs?.() ?? 0;
       this.#lookLater();
