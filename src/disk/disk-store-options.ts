@@ -1,6 +1,14 @@
 import type { Environment } from '../base/environment/environment.js';
-import type { EvictionPolicy } from '../core/index.js';
+import type { EvictionPolicy, RequestOptions } from '../core/index.js';
 import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
+
+/** Options of `DiskStore.readPages`. */
+export interface DiskReadOptions {
+  /** The request that the pages are of, for the eviction policy. */
+  readonly request?: RequestOptions | undefined;
+  /** Ends the reads: pages that have not been read by then are not. */
+  readonly signal?: AbortSignal | undefined;
+}
 
 /** Options of `DiskStore.open` beside path and size. */
 export interface DiskStoreOptions {

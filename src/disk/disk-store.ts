@@ -17,7 +17,7 @@ import type { PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import type { DiskInfo } from './disk-info.js';
-import type { DiskStoreOptions } from './disk-store-options.js';
+import type { DiskReadOptions, DiskStoreOptions } from './disk-store-options.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder, probeFolder } from './folder/disk-folder.js';
 import { NamespaceFile } from './folder/namespace-file.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
@@ -30,7 +30,7 @@ import { PageWriter } from './writing/page-writer.js';
 import type { WriteQueue } from './writing/write-queue.js';
 
 export type { DiskInfo } from './disk-info.js';
-export type { DiskStoreOptions } from './disk-store-options.js';
+export type { DiskReadOptions, DiskStoreOptions } from './disk-store-options.js';
 export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
 export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
@@ -41,6 +41,7 @@ export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
  *
  * A page can be read as soon as it is put: from memory while it waits to be written, then from disk. The journal records the removal of a
  * page before its place is given to another one, and every read verifies the checksum: a stale or damaged page is a miss and is dropped.
+ *
  * Accounting: every readable page of the index is in the journal, or will be after the next flush.
  */
 export class DiskStore {
@@ -114,7 +115,8 @@ export class DiskStore {
       onEvict,
       readsEnded: (key) => readers.ended(key),
     });
-    [this.#writer, this.#queue] = [writer, writer.queue];
+    this.#writer = writer;
+    this.#queue = writer.queue;
     const give = (prefix: string, tenant: number) => writer.dropped(index.tenants.give(prefix, tenant));
     options.tenants?.addTier(() => this.keysInSlices(), give);
     const onReadFailed = (error: unknown) => this.#state.failed(error);
@@ -215,10 +217,7 @@ export class DiskStore {
   async readPages(
     keys: readonly string[],
     targets: readonly PageBytes[],
-    {
-      request,
-      signal,
-    }: { readonly request?: RequestOptions | undefined; readonly signal?: AbortSignal | undefined } = {},
+    { request, signal }: DiskReadOptions = {},
   ): Promise<LocalRead[]> {
     this.#checkOpen();
     this.#index.touchBatch(keys, request);

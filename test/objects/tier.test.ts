@@ -165,16 +165,25 @@ test.serial('objects: an object under the name of another page is a miss', async
   t.deepEqual(await getPages(second, 0, 2), all(2, false));
 });
 
+/** Changes fields in the header of the first object that has a page. Returns the header as it was. */
+async function changeFirst(
+  s3: S3Server,
+  change: (header: ObjectHeader) => Partial<ObjectHeader>,
+): Promise<ObjectHeader> {
+  const [name = ''] = await s3.names('test/v1/pages/');
+  const object = await s3.read(name);
+  const header = decodeHeader(object) as ObjectHeader;
+  const changed = encodeHeader({ ...header, ...change(header) });
+  await s3.write(name, Buffer.concat([changed, object.subarray(OBJECT_HEADER_BYTES)]));
+  return header;
+}
+
 test.serial('objects: a page that has expired is a miss', async (t) => {
   const s3 = await S3Server.start(t);
   const first = await objectNode(t, s3);
   await storePages(first, s3, 0, 2);
   // The object is as before, but for its expiry, which has passed.
-  const [name = ''] = await s3.names('test/v1/pages/');
-  const object = await s3.read(name);
-  const header = decodeHeader(object) as ObjectHeader;
-  const over = encodeHeader({ ...header, expires: header.version });
-  await s3.write(name, Buffer.concat([over, object.subarray(OBJECT_HEADER_BYTES)]));
+  const header = await changeFirst(s3, ({ version }) => ({ expires: version }));
   const second = await objectNode(t, s3);
   const key = header.key.slice(-'page-0'.length);
   const index = Number(key.slice(-1));
@@ -188,11 +197,7 @@ for (const field of ['version', 'expires'] as const) {
     const s3 = await S3Server.start(t);
     const first = await objectNode(t, s3);
     await storePages(first, s3, 0, 2);
-    const [name = ''] = await s3.names('test/v1/pages/');
-    const object = await s3.read(name);
-    const header = decodeHeader(object) as ObjectHeader;
-    const ahead = encodeHeader({ ...header, [field]: 2 ** 53 - 2 ** 45 });
-    await s3.write(name, Buffer.concat([ahead, object.subarray(OBJECT_HEADER_BYTES)]));
+    const header = await changeFirst(s3, () => ({ [field]: 2 ** 53 - 2 ** 45 }));
     const second = await objectNode(t, s3);
     const index = Number(header.key.slice(-1));
     t.deepEqual(await getPages(second, index, index + 1), [false]);

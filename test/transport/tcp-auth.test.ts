@@ -1,4 +1,5 @@
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
+import type { Environment } from '../../src/base/environment/environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { Mr } from '../../src/transport/contract/transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
@@ -11,6 +12,18 @@ region.bytes().fill(7);
 test.after.always(() => region.free());
 /** Of the server of each port. */
 const registrations = new Map<number, Mr>();
+
+/** Reads the region of the server at a port with a reader of its own. */
+async function readFrom(t: ExecutionContext, port: number, env: Environment) {
+  const reader = await TcpTransport.create({ host: '127.0.0.1', env });
+  t.teardown(() => reader.close());
+  const target = HostRegion.allocate(BYTES);
+  t.teardown(() => target.free());
+  const rkey = registrations.get(port)?.rkey ?? 1;
+  const op = { remoteAddr: region.addr, rkey, localAddr: target.addr, length: BYTES };
+  const [isRead = false] = await reader.batchRead([{ ...op, remoteEndpoint: `127.0.0.1:${port}` }]);
+  return { reader, target, isRead };
+}
 
 authContract(test, {
   plane: 'data',
@@ -29,26 +42,14 @@ authContract(test, {
     };
   },
   async isBelieved(t, port, { env }) {
-    const reader = await TcpTransport.create({ host: '127.0.0.1', env });
-    t.teardown(() => reader.close());
-    const target = HostRegion.allocate(BYTES);
-    t.teardown(() => target.free());
-    const rkey = registrations.get(port)?.rkey ?? 1;
-    const op = { remoteAddr: region.addr, rkey, localAddr: target.addr, length: BYTES };
-    const [isRead = false] = await reader.batchRead([{ ...op, remoteEndpoint: `127.0.0.1:${port}` }]);
+    const { target, isRead } = await readFrom(t, port, env);
     if (isRead) t.deepEqual(target.bytes(), region.bytes());
     return isRead;
   },
   async isAnswered(t, port, { env }) {
-    const reader = await TcpTransport.create({ host: '127.0.0.1', env });
-    t.teardown(() => reader.close());
-    const target = HostRegion.allocate(BYTES);
-    t.teardown(() => target.free());
-    const rkey = registrations.get(port)?.rkey ?? 1;
-    const op = { remoteAddr: region.addr, rkey, localAddr: target.addr, length: BYTES };
-    const [isRead] = await reader.batchRead([{ ...op, remoteEndpoint: `127.0.0.1:${port}` }]);
+    const { reader, target, isRead } = await readFrom(t, port, env);
     t.is(target.bytes()[BYTES - 1], isRead ? 7 : 0);
     if (!isRead) t.false(reader.isReachable(`127.0.0.1:${port}`), 'it is not tried again at once');
-    return isRead as boolean;
+    return isRead;
   },
 });

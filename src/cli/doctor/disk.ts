@@ -62,10 +62,9 @@ export async function checkDisk(path: string, sizeBytes: number | undefined): Pr
   const findings: Finding[] = [];
   let probe: string;
   try {
-    const distrust = isThere ? distrustOfFolder(folder, await systemFiles.status(folder)) : '';
-    if (distrust !== '') {
-      const [detail, advice] = distrust.split('; ') as [string, string];
-      return [{ subject: 'disk folder', state: 'problem', detail, advice }];
+    const distrust = isThere ? distrustOfFolder(folder, await systemFiles.status(folder)) : undefined;
+    if (distrust !== undefined) {
+      return [{ subject: 'disk folder', state: 'problem', detail: distrust.why, advice: distrust.advice }];
     }
     findings.push(await checkFileSystem(folder), await checkSpace(folder, isThere, sizeBytes));
     probe = await makeTemporaryFolder(join(folder, '.meshcache-doctor-'));

@@ -91,7 +91,7 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
       const reason = `${path} cannot be made: ${messageOf(cause)}; ${advice}`;
       throw new DiskError(`disk tier: ${reason}`, { cause });
     });
-  if (distrust !== '') throw new DiskError(`disk tier: ${distrust}`);
+  if (distrust !== undefined) throw new DiskError(`disk tier: ${distrust.why}; ${distrust.advice}`);
   let lock: DirectoryLock | undefined;
   try {
     lock = await DirectoryLock.acquire(path, { nodeId, env });

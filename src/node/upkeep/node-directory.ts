@@ -1,6 +1,7 @@
 import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
 import { REMOVALS_MARGIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
 import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
@@ -22,9 +23,6 @@ import { OwnerRings } from './owner-rings.js';
 import { PageDrops } from './page-drops.js';
 import { ShardFilling } from './shard-filling.js';
 import { ShardUpkeep } from './shard-upkeep.js';
-
-/** Shortest time between two log records of pages that were refused. */
-const AHEAD_LOG_INTERVAL_MS = 10_000;
 
 export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
@@ -59,7 +57,8 @@ export class NodeDirectory {
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
   #members: ReadonlyMap<string, NodeInfo>;
-  #saidAheadMs = Number.NEGATIVE_INFINITY;
+  /** The log of what other nodes can cause. */
+  readonly #lines: SparseLog;
   #hasLengthConflict = false;
   #droppingCount = 0;
   readonly #shard: DirectoryShard;
@@ -77,6 +76,7 @@ export class NodeDirectory {
     const { nodeId, incarnation } = self;
     this.#settleMs = settleMs;
     this.#env = env;
+    this.#lines = new SparseLog(env);
     this.#ages = new MemberAges(self, settleMs, env.clock);
     this.#zones = new MemberZones(self);
     this.#rings = new OwnerRings(vnodes);
@@ -293,12 +293,8 @@ export class NodeDirectory {
 
   /** Counts a page that was refused, and names the node that has stated it. */
   #isAhead(nodeId: string): void {
-    const { clock, log, metrics } = this.#env;
-    metrics.count('meshcache_ahead_pages_refused_total');
-    const nowMs = clock.nowMs();
-    if (nowMs - this.#saidAheadMs < AHEAD_LOG_INTERVAL_MS) return;
-    this.#saidAheadMs = nowMs;
-    log.log('warn', 'pages refused: their version is far ahead, as of a clock that is or was wrong', {
+    this.#env.metrics.count('meshcache_ahead_pages_refused_total');
+    this.#lines.log('warn', 'pages refused: their version is far ahead, as of a clock that is or was wrong', {
       node_id: nodeId,
     });
   }

@@ -80,7 +80,7 @@ async function makeFolder(path: string, files: Files): Promise<void> {
     throw refusal(`${path} cannot be made: ${cause.message}; choose a folder that this user may write`, cause);
   });
   const distrust = distrustOfFolder(path, await files.status(path));
-  if (distrust !== '') throw refusal(distrust);
+  if (distrust !== undefined) throw refusal(`${distrust.why}; ${distrust.advice}`);
 }
 
 async function openFiles(options: PoolFolderOptions, closing: (() => void)[]): Promise<Omit<PoolFolder, 'close'>> {

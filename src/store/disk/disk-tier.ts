@@ -9,7 +9,7 @@ import {
 } from '../../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RequestOptions } from '../../core/index.js';
-import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
+import type { DiskInfo, DiskReadOptions, DiskStore } from '../../disk/disk-store.js';
 import type { PageBytes } from '../../pool/page-batch.js';
 import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { PageLimits } from '../../pool/tenants/page-limits.js';
@@ -214,11 +214,7 @@ export class DiskTier implements Backlog {
   }
 
   /** Reads pages, with one outcome each; the targets are in use until the promise has resolved, soon after the signal was aborted. */
-  readPages(
-    keys: readonly string[],
-    targets: readonly PageBytes[],
-    options?: { readonly request?: RequestOptions | undefined; readonly signal?: AbortSignal | undefined },
-  ): Promise<LocalRead[]> {
+  readPages(keys: readonly string[], targets: readonly PageBytes[], options?: DiskReadOptions): Promise<LocalRead[]> {
     return this.#disk.readPages(keys, targets, options);
   }
 

@@ -1,21 +1,12 @@
-import type { Environment } from '../../../base/environment/environment.js';
-import { type Endpoint, formatEndpoint } from '../../../base/environment/network.js';
+import { formatEndpoint } from '../../../base/environment/network.js';
 import type { SparseLog } from '../../../base/environment/sparse-log.js';
 import { AnswerTimes } from '../../../net/answer-times.js';
-import type { AuthFailures } from '../../../net/auth-failures.js';
-import type { TcpLimits } from '../protocol/limits.js';
-import { ReadConnection } from './read-connection.js';
-import type { ReadCounters } from './read-counters.js';
+import { ReadConnection, type ReadConnectionParts } from './read-connection.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';
 
-export interface ReadPeerParts {
-  readonly endpoint: Endpoint;
-  /** Buffer of `STAGING_BYTES` that all connections of the thread share. */
-  readonly staging: Uint8Array;
-  readonly counters: ReadCounters;
-  readonly limits: TcpLimits;
-  readonly env: Environment;
-  readonly authFailures: AuthFailures;
+/** What all connections to the peer have, and what the peer has itself. */
+export interface ReadPeerParts
+  extends Pick<ReadConnectionParts, 'endpoint' | 'staging' | 'counters' | 'limits' | 'env' | 'authFailures'> {
   /** The log of what peers can cause, of all of them. */
   readonly lines: SparseLog;
   /** Called when the peer begins or ends to be reachable. */
