@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { Files, OpenFile } from '../../src/base/environment/files.js';
 import { systemFiles } from '../../src/system/files/system-files.js';
-import { entriesIn, entryOf, journalEnv, Twin, testFolder } from '../_support/disk/journals.js';
+import { entriesIn, entryOf, heldRewriting, journalEnv, Twin, testFolder } from '../_support/disk/journals.js';
 import { unless } from '../_support/unless.js';
 
 const BAD = Object.assign(new Error('EIO: planted'), { code: 'EIO' });
@@ -148,15 +148,18 @@ test('journal: removals that cannot be flushed while it is rewritten wait for th
 test('journal: a write that fails while it is rewritten is mended by that', async (t) => {
   const path = join(testFolder(t), 'index');
   const files = new FailingFiles();
-  const twin = await Twin.create(path, { env: files.env });
+  const held = heldRewriting(files.env.files);
+  const twin = await Twin.create(path, { env: { ...files.env, files: held.files } });
   for (let page = 0; page < 2000; page++) twin.put(entryOf(page));
   await twin.journal.flush();
   let isPlanted = true;
   files.isBad = (bytes) => isPlanted && Buffer.from(bytes).includes('page-7777');
+  held.hold();
   const rewriting = twin.journal.rewrite();
   twin.put(entryOf(7777));
   await t.throwsAsync(twin.journal.flush(), { code: 'EIO' });
   isPlanted = false;
+  held.release();
   twin.put(entryOf(8888));
   await rewriting;
   await twin.journal.flush();

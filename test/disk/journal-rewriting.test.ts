@@ -9,7 +9,9 @@ import {
   crashedFiles,
   entriesIn,
   entryOf,
+  heldRewriting,
   IndexModel,
+  journalEnv,
   seeded,
   Twin,
   testFolder,
@@ -161,13 +163,20 @@ test('journal: opened with a smaller limit, it comes within it', async (t) => {
 
 test('journal: closed in the middle of a rewriting, it keeps everything and leaves no second file', async (t) => {
   const path = join(testFolder(t), 'index');
-  const twin = await Twin.create(path);
+  const { files, hold, release } = heldRewriting();
+  const twin = await Twin.create(path, { env: { ...journalEnv, files } });
   for (let page = 0; page < PAGES; page++) twin.put(entryOf(page));
   await twin.journal.flush();
+  hold();
   const rewriting = twin.journal.rewrite();
   twin.use(entryOf(5).offset);
   const ending = t.throwsAsync(rewriting, { message: /stopped/ });
-  await twin.journal.close();
+  const flushed = twin.journal.flush();
+  const closed = twin.journal.close();
+  await flushed;
+  for (let turns = 0; turns < 20; turns++) await yieldToOthers();
+  release();
+  await closed;
   await ending;
   t.false(existsSync(`${path}.new`));
   const again = await Twin.open(path);

@@ -2,9 +2,11 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
+import type { Files } from '../../../src/base/environment/files.js';
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { seededRandom } from '../../../src/base/environment/random.js';
 import { type IndexEntry, Journal, type JournalOptions, type Snapshot } from '../../../src/disk/journal/journal.js';
+import { systemFiles } from '../../../src/system/files/system-files.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
 
 export const journalEnv = systemEnvironment({ log: silentLogger });
@@ -58,6 +60,30 @@ export class IndexModel {
       },
     };
   }
+}
+
+/** Files on which nothing is written to the second file of a rewriting that begins after `hold`, until `release`: how fast a disk is decides no test. */
+export function heldRewriting(files: Files = systemFiles): { readonly files: Files; hold(): void; release(): void } {
+  let isHeld = false;
+  let release = (): void => {};
+  const isReleased = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const open: Files['open'] = async (path, options) => {
+    const file = await files.open(path, options);
+    // A new journal comes into being under this name, too.
+    if (!isHeld || !path.endsWith('.new')) return file;
+    const { write } = file;
+    file.write = async (views, position) => {
+      await isReleased;
+      return write.call(file, views, position);
+    };
+    return file;
+  };
+  const hold = (): void => {
+    isHeld = true;
+  };
+  return { files: { ...files, open }, hold, release };
 }
 
 /** A journal and its model, which get the same changes. */
