@@ -15,6 +15,7 @@ export type { LocationColumns, LocationNode, LocationStamp } from '../directory/
 export type { PutWish } from '../directory/messages/wire.js';
 export type { Seniority } from '../directory/owners/known-rings.js';
 export type { OwnerRing } from '../directory/owners/owners.js';
+export type { ShardClock } from '../directory/shard/location-choice.js';
 export type { Displaced, Liveness } from '../directory/shard/shard.js';
 export type {
   ClusterSettings,
@@ -24,7 +25,7 @@ export type {
 } from '../discovery/messages/cluster-settings.js';
 export type { RefusedNode } from '../discovery/refused-nodes.js';
 export type { MasterOwner } from '../discovery/server.js';
-export type { PutOutcome, RenewedPage } from '../disk/disk-store.js';
+export type { DiskReadOptions, PutOutcome, RenewedPage } from '../disk/disk-store.js';
 export type { PageEventSource, StreamedChange, StreamedEvent } from '../metrics/event-stream.js';
 export type { MetricsFormat } from '../metrics/metrics.js';
 export type {

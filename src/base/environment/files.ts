@@ -50,7 +50,7 @@ export interface FileStatus {
 
 /**
  * An open file. It stays open if it is renamed or removed. Reads and writes may overlap in time; buffers are in use until the promise
- * is settled. Buffers in shared memory are used without a copy, and stay in use after an error for which {@link isStillRunning} is true.
+ * is settled. Buffers in shared memory are used without a copy, and stay in use after an error whose `isStillRunning` is true.
  */
 export interface OpenFile {
   /** File descriptor for the native addon; -1: the file does not belong to the operating system. */
@@ -76,7 +76,7 @@ export interface OpenFile {
 
 /**
  * The files of this host; a simulator or a test hands in its own. Errors are those of the system, with its `code` (ENOENT, EEXIST,
- * ENOSPC, EIO, EROFS, EACCES, ...). Every call ends: after some seconds without an answer of the file system with {@link CALL_OVERDUE}.
+ * ENOSPC, EIO, EROFS, EACCES, ...). Every call ends: after some seconds without an answer of the file system with the code ETIMEDOUT.
  */
 export interface Files {
   /** Opens a file, which the caller has to close. */

@@ -30,10 +30,12 @@ export class Renewable<T> {
     return () => this.#listeners.delete(listener);
   }
 
+  /** What is shown in place of the value. */
   toJSON(): string {
     return this.#shown;
   }
 
+  /** What is shown in place of the value. */
   toString(): string {
     return this.#shown;
   }
