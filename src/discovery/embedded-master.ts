@@ -55,6 +55,7 @@ export class EmbeddedMaster {
   /** Seats of this machine that are not listed. */
   #further: readonly Endpoint[] = [];
   #pass: Promise<void> | undefined;
+  #isLooking = false;
   #stopped = false;
 
   /** `masters`: the listed discovery addresses. */
@@ -120,6 +121,7 @@ export class EmbeddedMaster {
    * Tries once to take the free seats of this machine. It is called again whenever a master does not answer. Never rejects.
    */
   tryTakeOver(): Promise<void> {
+    void this.#lookAgain();
     this.#pass ??= this.#takeFree().finally(() => {
       this.#pass = undefined;
       // The intended masters may have changed meanwhile.
@@ -153,6 +155,25 @@ export class EmbeddedMaster {
       own.push({ endpoint, listenHost });
     }
     return own;
+  }
+
+  /**
+   * Finds listed addresses that have become this machine's: of a link that had no carrier when the node started, or of a name that was not known yet.
+   * Nothing waits for it, because names may take long. Never rejects.
+   */
+  async #lookAgain(): Promise<void> {
+    if (this.#isLooking || this.#ownListed.length === this.#listed.length) return;
+    this.#isLooking = true;
+    const listed = this.#listed;
+    const own = await this.#ownAmong(listed);
+    this.#isLooking = false;
+    // An address that is gone keeps its seat: it may come back, and members of the master may still reach it.
+    const known = new Set(this.#ownListed.map(({ endpoint }) => formatEndpoint(endpoint)));
+    const found = own.filter(({ endpoint }) => !known.has(formatEndpoint(endpoint)));
+    if (found.length === 0 || this.#listed !== listed || this.#stopped) return;
+    this.#ownListed = [...this.#ownListed, ...found];
+    await this.#pass;
+    await this.tryTakeOver();
   }
 
   async #takeFree(): Promise<void> {
