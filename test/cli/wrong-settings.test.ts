@@ -207,6 +207,15 @@ const CASES: readonly Case[] = [
     doctor: { subject: 'configuration', says: [/"local_hostname": got "0\.0\.0\.0"/] },
   },
   {
+    name: 'an own address that only this host reaches',
+    keys: () => ({ local_hostname: 'localhost', discovery_addr: `${NOBODY}:31990` }),
+    node: {
+      status: 2,
+      says: [/"local_hostname": other hosts cannot reach this node at "localhost": it is loopback; set local_hostname/],
+    },
+    doctor: { subject: 'own address', says: [/other hosts cannot reach this node at "localhost": it is loopback/] },
+  },
+  {
     name: 'an own name that does not resolve',
     keys: () => ({ local_hostname: 'no-such-host.invalid' }),
     node: {

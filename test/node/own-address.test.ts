@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { Host, HostAddress } from '../../src/base/environment/host.js';
 import type { Endpoint } from '../../src/base/environment/network.js';
-import { ownAddressTowards, reachableName } from '../../src/node/runtime/own-address.js';
+import { ownAddressTowards, reachableName, reachFault } from '../../src/node/runtime/own-address.js';
 import { systemHost } from '../../src/system/system-host.js';
 
 const LOOPBACK: HostAddress = { address: '127.0.0.1', family: 'IPv4', isInternal: true, isLinkLocal: false };
@@ -89,4 +89,34 @@ test('own address: the system sends to loopback from loopback', async (t) => {
   t.true((await systemHost.resolve('localhost')).some((address) => address === '127.0.0.1' || address === '::1'));
   t.deepEqual(await systemHost.resolve('no-such-host.invalid'), []);
   t.true(systemHost.addresses().some(({ isInternal }) => isInternal));
+});
+
+test('own address: one that no other host reaches is named', async (t) => {
+  // Cause: such nodes were members, and every read of their pages was a miss, in silence.
+  const host: Host = {
+    ...hostWith([], [LOOPBACK, LAN]),
+    resolve: async (name) => ({ localhost: ['127.0.0.1', '::1'], two: ['127.0.1.1', '10.0.0.7'] })[name] ?? [name],
+  };
+  const fault = (own: string, ...listed: string[]) =>
+    reachFault(
+      own,
+      listed.map((name) => ({ host: name, port: 7 })),
+      host,
+    );
+  for (const own of ['127.0.0.1', '127.0.1.1', '::1', 'localhost']) {
+    const elsewhere = await fault(own, '10.0.0.8', '10.0.0.9');
+    t.like(elsewhere, { isCertain: true }, own);
+    t.regex(elsewhere?.text ?? '', /is loopback; set local_hostname/, own);
+    t.like(await fault(own, '10.0.0.7', '10.0.0.9'), { isCertain: false }, `${own}, and a master here`);
+    t.is(await fault(own, '127.0.0.1'), undefined, `${own} in a cluster of one host`);
+    t.is(await fault(own, 'localhost'), undefined, own);
+    t.is(await fault(own), undefined, `${own}, and nothing is listed`);
+  }
+  for (const own of ['10.0.0.7', 'fd00::7', 'two', 'feed::1']) t.is(await fault(own, '10.0.0.8'), undefined, own);
+  for (const own of ['fe80::1%eth0', 'FE80::1', 'feb0::1']) {
+    t.regex((await fault(own, 'fe80::2%eth0'))?.text ?? '', /link-local/, own);
+  }
+  for (const own of ['224.0.0.1', '239.1.1.1', 'ff02::1']) {
+    t.regex((await fault(own, '10.0.0.8'))?.text ?? '', /multicast/, own);
+  }
 });

@@ -9,7 +9,7 @@ import { localAddressOf } from '../../discovery/local-address.js';
 import { askOnce } from '../../discovery/sources/open-source.js';
 import { openNodeFault } from '../../net/loopback.js';
 import { NodeRuntime } from '../../node/machine/machine-node.js';
-import { ownAddressTowards, reachableName } from '../../node/runtime/own-address.js';
+import { ownAddressTowards, reachableName, reachFault } from '../../node/runtime/own-address.js';
 import { ownMemory } from '../../system/memory-limit.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { systemHost } from '../../system/system-host.js';
@@ -76,6 +76,8 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   } catch (error) {
     return [{ subject, state: 'problem', detail: (error as Error).message }];
   }
+  const fault = await reachFault(host, config.discoveryEndpoints(), systemHost);
+  if (fault?.isCertain) return [{ subject, state: 'problem', detail: fault.text }];
   const failure = await listenFailure({ host, port: 0 });
   if (failure !== undefined) {
     const detail = `local_hostname ${JSON.stringify(host)}: ${reasonOf(failure)}`;
@@ -97,7 +99,8 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
     ['tcp_port', config.tcpPort],
   ] as const;
   const findings = await Promise.all(ports.map(([key, port]) => checkPort(key, { host, port })));
-  return [own, ...findings.flat(), ...checkReach(config, host), ...(await checkClashes(config))];
+  const doubts: Finding[] = fault === undefined ? [] : [{ subject, state: 'warning', detail: fault.text }];
+  return [own, ...doubts, ...findings.flat(), ...checkReach(config, host), ...(await checkClashes(config))];
 }
 
 /** Says whether a node would refuse its address, because everyone who reaches it there would be a member. */

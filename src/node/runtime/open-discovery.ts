@@ -5,7 +5,7 @@ import { DISCOVERY_START_TIMEOUT_MS } from '../../base/limits.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { openSource } from '../../discovery/sources/open-source.js';
 import { Rendezvous } from '../../discovery/sources/rendezvous.js';
-import { ownAddressTowards, reachableName } from './own-address.js';
+import { ownAddressTowards, reachableName, reachFault } from './own-address.js';
 
 /** Longest time that a node which does not know its own address waits for the first answer of its source. */
 const OWN_ADDRESS_TIMEOUT_MS = 15_000;
@@ -29,9 +29,18 @@ export interface OpenDiscoveryOptions {
 
 /**
  * Opens the source of discovery addresses, if there is one. Without an answer a node starts all the same and goes on asking, provided that
- * it knows its own address: from `local_hostname`, or from the route to the source. Throws `ConfigError`.
+ * it knows its own address: from `local_hostname`, or from the route to the source. Throws `ConfigError`, also if no other host could reach it there.
  */
-export async function openDiscovery(
+export async function openDiscovery(config: MeshCacheConfig, options: OpenDiscoveryOptions): Promise<OpenDiscovery> {
+  const { env } = options;
+  const discovery = await findDiscovery(config, options);
+  const fault = await reachFault(discovery.host, discovery.listed, env.host);
+  if (fault?.isCertain) throw new ConfigError(`configuration key "local_hostname": ${fault.text}`);
+  if (fault !== undefined) env.log.log('warn', fault.text);
+  return discovery;
+}
+
+async function findDiscovery(
   config: MeshCacheConfig,
   { nodeId, env, stops }: OpenDiscoveryOptions,
 ): Promise<OpenDiscovery> {

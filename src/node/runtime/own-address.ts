@@ -1,7 +1,7 @@
 import type { Host } from '../../base/environment/host.js';
-import type { Endpoint } from '../../base/environment/network.js';
+import { type Endpoint, isEveryAddress } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
-import { isLoopbackAddress } from '../../discovery/local-address.js';
+import { isLoopbackAddress, localAddressOf } from '../../discovery/local-address.js';
 
 /**
  * This host's address on the route to the first of `targets` that it has a route to: the source address that the system would use. Throws `ConfigError`
@@ -52,4 +52,35 @@ export async function reachableName(name: string, host: Host): Promise<string> {
 function addressBeyondLoopback(host: Host): string | undefined {
   const reachable = host.addresses().filter(({ isInternal, isLinkLocal }) => !isInternal && !isLinkLocal);
   return (reachable.find(({ family }) => family === 'IPv4') ?? reachable[0])?.address;
+}
+
+/** Why nodes of other hosts cannot reach a node. */
+export interface ReachFault {
+  /** Whether it is certain that other hosts are meant to reach the node: then it would be a member whose pages nobody can read. */
+  readonly isCertain: boolean;
+  readonly text: string;
+}
+
+/** Why nodes of other hosts cannot reach `own`, the address of this node; undefined: nothing here tells. `listed`: where the nodes meet. */
+export async function reachFault(
+  own: string,
+  listed: readonly Endpoint[],
+  host: Host,
+): Promise<ReachFault | undefined> {
+  const subject = `other hosts cannot reach this node at ${JSON.stringify(own)}`;
+  const advice = 'set local_hostname to the address that the other nodes reach';
+  if (/^fe[89ab][0-9a-f]:/i.test(own)) {
+    const text = `${subject}: it is a link-local address, and the scope that it needs is known on this host only; ${advice}`;
+    return { isCertain: true, text };
+  }
+  if (/^(2(2[4-9]|3\d)\.|ff[0-9a-f]{2}:)/i.test(own)) {
+    return { isCertain: true, text: `${subject}: it is a multicast address; ${advice}` };
+  }
+  const addresses = isLoopbackAddress(own) ? [own] : await host.resolve(own);
+  const isLoopback = addresses.length > 0 && addresses.every(isLoopbackAddress);
+  const isOneHost = ({ host: name }: Endpoint): boolean =>
+    name === 'localhost' || isLoopbackAddress(name) || isEveryAddress(name);
+  if (!isLoopback || listed.length === 0 || listed.some(isOneHost)) return undefined;
+  const local = await Promise.all(listed.map((one) => localAddressOf(one.host, host)));
+  return { isCertain: local.every((one) => one === undefined), text: `${subject}: it is loopback; ${advice}` };
 }
