@@ -25,6 +25,7 @@ interface GroupFiles {
   readonly reclaimable: string;
 }
 
+const DEFAULT_POOL_BYTES = 4 * 2 ** 30;
 const SYSTEM_PATHS: ControlGroupPaths = { own: '/proc/self/cgroup', mount: '/sys/fs/cgroup' };
 const VERSION_1: GroupFiles = {
   limit: 'memory.limit_in_bytes',
@@ -50,6 +51,11 @@ export function ownMemory(paths: ControlGroupPaths = SYSTEM_PATHS): MemoryFigure
     freeBytes = Math.min(freeBytes, Math.max(0, limitBytes - Math.max(0, usedBytes - reclaimableBytes)));
   }
   return { totalBytes, freeBytes };
+}
+
+/** Size of a pool that nobody has chosen, for a node that a command starts: the default of a node, and no more than the memory that it can have. */
+export function commandPoolBytes(paths: ControlGroupPaths = SYSTEM_PATHS): number {
+  return Math.min(DEFAULT_POOL_BYTES, ownMemory(paths).totalBytes);
 }
 
 /** The groups of this process, each with all above it. */

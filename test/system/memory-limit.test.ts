@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type ControlGroupPaths, ownMemory } from '../../src/system/memory-limit.js';
+import { type ControlGroupPaths, commandPoolBytes, ownMemory } from '../../src/system/memory-limit.js';
 import { temporaryFolder } from '../_support/disk/mounts.js';
 
 const MIB = 2 ** 20;
@@ -27,6 +27,8 @@ test('memory limit: that of a group of version 2, or of one above it; memory of 
     'memory.stat': `anon 100\ninactive_file ${16 * MIB}\nactive_file 7\n`,
   });
   t.deepEqual(ownMemory(inContainer), { totalBytes: 64 * MIB, freeBytes: 56 * MIB });
+  t.is(commandPoolBytes(inContainer), 64 * MIB);
+  t.is(commandPoolBytes(groups(t, '', {})), Math.min(4096 * MIB, totalmem()));
   const nested = groups(t, '0::/pods/pod-1/node\n', {
     'memory.max': 'max\n',
     'pods/pod-1/memory.max': `${32 * MIB}\n`,

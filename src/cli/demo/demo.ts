@@ -5,7 +5,7 @@ import { CommandFailure, wrongUsage } from '../../command/failure.js';
 import { decimalNumber, jsonOption, pageBytes, wholeNumber } from '../../command/options.js';
 import { formatCount } from '../../command/table.js';
 import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
-import { ownMemory } from '../../system/memory-limit.js';
+import { commandPoolBytes, ownMemory } from '../../system/memory-limit.js';
 import type { KeptLoad } from '../cluster/agent-protocol.js';
 import { Cluster } from '../cluster/cluster.js';
 import { NodeFolders } from '../cluster/node-folders.js';
@@ -85,7 +85,7 @@ export async function runDemo(options: DemoOptions, context: CommandContext): Pr
       nodes: options.nodes,
       pageBytes: options.pageBytes,
       components: 2,
-      config: tiers === undefined ? {} : { global_segment_size: tiers.poolBytes },
+      config: { global_segment_size: tiers?.poolBytes ?? commandPoolBytes() },
       nodeConfig: (index) => (tiers && folders?.config(index, tiers.disk)) ?? {},
       mayBeKept: options.keep,
       isLogShown: process.env.MESHCACHE_LOG !== undefined,

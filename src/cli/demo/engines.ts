@@ -7,6 +7,7 @@ import { CommandFailure, EXIT_FAILURE, wrongUsage } from '../../command/failure.
 import { formatCount, formatShare, formatTable } from '../../command/table.js';
 import { findPython } from '../../processes/find-program.js';
 import { PythonEngine } from '../../processes/python-engine.js';
+import { commandPoolBytes } from '../../system/memory-limit.js';
 import { Cluster } from '../cluster/cluster.js';
 import { joinLoads, type LoadResult, runLoad } from '../load/load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../load/load-report.js';
@@ -75,7 +76,7 @@ export async function runEngineDemo(
       nodes,
       pageBytes,
       components: 2,
-      config: {},
+      config: { global_segment_size: commandPoolBytes() },
       nodeConfig: (index) => ({ node_id: nodeName(index), client_socket: socketOf(index) }),
       isLogShown: process.env.MESHCACHE_LOG !== undefined,
       signal: context.signal,

@@ -17,7 +17,7 @@ import {
 import { formatCount } from '../../command/table.js';
 import { type EvictionPolicy, WRITE_POLICIES, type WritePolicy } from '../../config.js';
 import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
-import { ownMemory } from '../../system/memory-limit.js';
+import { commandPoolBytes, ownMemory } from '../../system/memory-limit.js';
 import { Cluster } from '../cluster/cluster.js';
 import { NodeFolders } from '../cluster/node-folders.js';
 import { type LoadRequest, type LoadResult, runLoad } from '../load/load.js';
@@ -140,7 +140,7 @@ export function replayCommand(context: CommandContext): Command {
     .addOption(
       new Option('--pool <size>', 'pool of each node: 4gb, 10000p (pages), or unbounded')
         .argParser(poolSize)
-        .default({ kind: 'bytes', bytes: 4 * 2 ** 30 }, '4gb'),
+        .default({ kind: 'bytes', bytes: commandPoolBytes() }, '4gb, or all memory'),
     )
     .option('--disk <size>', 'disk tier of each node: 100gb, 30000p (pages); without it there is none', diskSize)
     .option(
@@ -156,7 +156,7 @@ export function replayCommand(context: CommandContext): Command {
     .addOption(
       new Option('--storage-pool <size>', 'pool of each storage node: 4gb, 10000p (pages), or unbounded')
         .argParser(poolSize)
-        .default({ kind: 'bytes', bytes: 4 * 2 ** 30 }, '4gb'),
+        .default({ kind: 'bytes', bytes: commandPoolBytes() }, '4gb, or all memory'),
     )
     .addOption(
       new Option('--write-policy <policy>', 'where nodes keep pages if there are storage nodes')
