@@ -267,6 +267,13 @@ export function filesContract(test: TestFn, name: string, begin: (t: ExecutionCo
     });
   });
 
+  test(`${name}: a file that is made is for this user alone, whatever the umask`, async (t) => {
+    const { files, folder } = begin(t);
+    const path = join(folder, 'file');
+    await files.writeFile(path, 'made');
+    t.is((await files.status(path)).mode & 0o777, 0o600);
+  });
+
   test(`${name}: a file is cut, and lengthened by zeros`, async (t) => {
     const { files, folder } = begin(t);
     const path = join(folder, 'file');

@@ -87,7 +87,7 @@ export interface Files {
   readFileSync(path: string): Buffer;
   /** The status of a path, synchronously. */
   statusSync(path: string): FileStatus;
-  /** Replaces the content of the file, or creates it. ELOOP for a symbolic link. */
+  /** Replaces the content of the file, or creates it so that only this user may read it. ELOOP for a symbolic link. */
   writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
   /** The status of a path; symbolic links are followed. */
   status(path: string): Promise<FileStatus>;

@@ -28,6 +28,7 @@ import { type FileStatus, type OpenOptions, withoutFirst } from '../../base/envi
 const STAT_BLOCK_BYTES = 512;
 const PERMISSION_BITS = 0o7777;
 const FOLDER_MODE = 0o700;
+const FILE_MODE = 0o600;
 const ROOT_UID = 0;
 const REPLACE = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW;
 /** Flag for direct I/O; undefined on systems without it. */
@@ -50,7 +51,7 @@ export const FILE_OPERATIONS = {
   status: (path: string): FileStatus => statusOf(statSync(path)),
   readFile: (path: string): Uint8Array<ArrayBuffer> => exact(readFileSync(path)),
   writeFile: (path: string, bytes: Uint8Array | string): void =>
-    writeFileSync(path, bytes, { flag: REPLACE as unknown as string }),
+    writeFileSync(path, bytes, { flag: REPLACE as unknown as string, mode: FILE_MODE }),
   fileSystem(path: string): { readonly type: number; readonly blocks: number; readonly freeBytes: number } {
     const { type, blocks, bavail, bsize } = statfsSync(path);
     return { type, blocks, freeBytes: bavail * bsize };

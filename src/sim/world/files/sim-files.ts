@@ -58,7 +58,7 @@ export class SimFiles implements Files {
 
   async writeFile(path: string, bytes: Uint8Array | string): Promise<void> {
     const buffer = typeof bytes === 'string' ? Buffer.from(bytes) : Buffer.from(bytes);
-    const file = await this.open(path, { write: true, create: true, truncate: true });
+    const file = await this.open(path, { write: true, create: true, truncate: true, mode: 0o600 });
     try {
       if (buffer.length > 0) await file.write([buffer], 0);
     } finally {
