@@ -7,6 +7,7 @@ import {
   parseObjectStorePlace,
   parseObjectStoreServer,
 } from '../base/settings/object-store-settings.js';
+import { readAuthorityFile } from '../net/credentials/authority-file.js';
 import { ObjectClient } from './object-client.js';
 import { CredentialSource, regionOf } from './object-credentials.js';
 import { ObjectNames, writerIdOf } from './object-format.js';
@@ -47,14 +48,5 @@ export function openObjectStore(
 }
 
 function tlsOf({ objectStoreCaFile: path }: ObjectStoreSettings, { files }: Pick<Environment, 'files'>): HttpTls {
-  if (path === undefined) return {};
-  try {
-    return { ca: files.readFileSync(path).toString() };
-  } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
-    throw new ConfigError(
-      `configuration key "object_store_ca_file": ${path} cannot be read (${code}); it must be a PEM file that this process may read`,
-      { cause },
-    );
-  }
+  return path === undefined ? {} : { ca: readAuthorityFile('object_store_ca_file', path, files) };
 }

@@ -266,6 +266,8 @@ test('fuzz: a file of secrets that is no text is refused', (t) => {
   const folder = storeFolder(t, { text: 'geheim-grün-0123\n', bytes: Buffer.from('8e9fa0b1c2d3e4f5', 'hex') });
   t.deepEqual(readSecretsFile(join(folder, 'text'), systemFiles).secrets.reveal(), ['geheim-grün-0123']);
   t.throws(() => readSecretsFile(join(folder, 'bytes'), systemFiles), { instanceOf: ConfigError, message: /no text/ });
+  const zeros = storeFolder(t, { zeros: Buffer.alloc(64) });
+  t.throws(() => readSecretsFile(join(zeros, 'zeros'), systemFiles), { instanceOf: ConfigError, message: /no text/ });
 });
 
 // Its times were compared so that one which is none was neither too early nor too late.

@@ -4,6 +4,7 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import type { DiscoveryAddress } from '../../base/settings/discovery-address.js';
+import { readAuthorityFile } from '../../net/credentials/authority-file.js';
 import type { AddressSource } from './address-source.js';
 import { DnsSource, lookUpAll } from './dns-source.js';
 import { EtcdClient } from './etcd-client.js';
@@ -108,7 +109,7 @@ function tlsOf({ etcdCaFile, etcdCertFile, etcdKeyFile }: SourceSettings, { file
     }
   };
   return {
-    ca: read('etcd_ca_file', etcdCaFile),
+    ca: etcdCaFile === undefined ? undefined : readAuthorityFile('etcd_ca_file', etcdCaFile, files),
     cert: read('etcd_cert_file', etcdCertFile),
     key: read('etcd_key_file', etcdKeyFile),
   };

@@ -30,8 +30,8 @@ export function readSecretsFile(
 /** The secrets in the bytes of the file at `path`. Throws {@link ConfigError} as {@link readSecretsFile} does. */
 export function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
   const subject = subjectOf(path);
-  // Replacement characters would turn different bytes into the same secret.
-  if (!isUtf8(bytes))
+  // Replacement characters would turn different bytes into the same secret. A file that a loss of power has left full of zeros is a secret that everybody knows.
+  if (!isUtf8(bytes) || bytes.includes(0))
     throw new ConfigError(`${subject} is no text; allowed is UTF-8, such as the output of openssl rand -hex 32`);
   const lines = bytes
     .toString()
