@@ -1,5 +1,6 @@
 import { constants, openSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
+import { getSystemErrorName } from 'node:util';
 import type { Host, HostMemory } from '../base/environment/host.js';
 import { ArgumentError } from '../base/errors.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
@@ -20,6 +21,11 @@ const MAPPED_MAX_BYTES = 2 ** 47;
 
 const ALLOCATE_OPTIONS: ReadonlySet<string> = new Set(['hugePages', 'shared']);
 const MAP_OPTIONS: ReadonlySet<string> = new Set(['writable']);
+
+/** The system call that makes memory which other processes can map, as errors of the addon name it. */
+const MEMORY_FILE_CALL = 'memfd_create';
+/** What a call that is forbidden fails with; ENOSYS is also that of a kernel before 3.17. */
+const FORBIDDEN: ReadonlySet<string> = new Set(['EPERM', 'EACCES', 'ENOSYS']);
 
 /** Kind of memory to allocate; ignored without the native addon. */
 export interface HostRegionOptions {
@@ -383,7 +389,15 @@ export class HostRegion implements Disposable {
 const beingPrefaulted = new Set<{ readonly segments: readonly Uint8Array[] }>();
 
 function noMemory(length: number, cause: unknown): ArgumentError {
-  return new ArgumentError(`HostRegion.allocate: cannot allocate ${length} bytes`, { cause });
+  return new ArgumentError(`HostRegion.allocate: cannot allocate ${length} bytes: ${whyNot(cause)}`, { cause });
+}
+
+/** Why there is no memory, and what to do about a system that forbids memory of the kind that was asked for. */
+function whyNot(cause: unknown): string {
+  const { call, errno = 0, message } = cause as { call?: string; errno?: number; message: string };
+  const code = errno === 0 ? '' : getSystemErrorName(-errno);
+  if (call !== MEMORY_FILE_CALL || !FORBIDDEN.has(code)) return message;
+  return `${call} is forbidden (${code}), and memory that other processes can map needs it: allow it (seccomp profile of the container or service; sysctl vm.memfd_noexec), or allocate without \`shared\`; pages then go through the client socket`;
 }
 
 /** Fields that all wrapped regions share. */

@@ -152,7 +152,8 @@ class Attachment:
         else:
             region.mode = "bytes"
             if self._settings.mode == "staged":
-                reason = "the node gives no staging memory, which needs its native addon"
+                why = "; its log says why" if self._is_staging_refused else ", which needs its native addon"
+                reason = "the node gives no staging memory" + why
         return "" if region.mode == self._settings.mode else reason
 
     def drop_region(self, region: Region) -> None:
