@@ -21,7 +21,7 @@ export function temporaryFolder(t: ExecutionContext): string {
 }
 
 /** Reason why file systems cannot be mounted here; empty if they can. */
-const refusal = whyNoMounts();
+export const mountsMissing = whyNoMounts();
 
 function whyNoMounts(): string {
   if (process.getuid?.() !== 0) return 'not root';
@@ -41,9 +41,9 @@ function whyNoMounts(): string {
 }
 
 /** Runs the test, or skips it if nothing can be mounted. */
-export const withMounts = refusal === '' ? test : test.skip;
+export const withMounts = mountsMissing === '' ? test : test.skip;
 /** Suffix of the titles of tests that need mounts. */
-export const mountSuffix = refusal === '' ? '' : ` (skipped: ${refusal})`;
+export const mountSuffix = mountsMissing === '' ? '' : ` (skipped: ${mountsMissing})`;
 
 /** A small file system of its own; unmounted at the end of the test. */
 export function mounted(t: ExecutionContext, type: 'tmpfs' | 'ext4' | 'ext2', mib: number): string {
@@ -65,7 +65,7 @@ export function mounted(t: ExecutionContext, type: 'tmpfs' | 'ext4' | 'ext2', mi
 const HUGE_PAGES_FILE = '/proc/sys/vm/nr_overcommit_hugepages';
 
 /** Reason why no hugetlbfs can be mounted here; empty if one can. */
-const hugeRefusal = refusal || whyNoHugePages();
+const hugeRefusal = mountsMissing || whyNoHugePages();
 
 function whyNoHugePages(): string {
   try {
@@ -93,7 +93,8 @@ export function mountedHuge(t: ExecutionContext, pagesCount: number): string {
   return path;
 }
 
-function makeImage(path: string, type: 'ext4' | 'ext2', mib: number): void {
+/** Makes a file with an empty file system. */
+export function makeImage(path: string, type: 'ext4' | 'ext2', mib: number): void {
   const fd = openSync(path, 'w');
   ftruncateSync(fd, mib * 2 ** 20);
   closeSync(fd);
