@@ -1,10 +1,8 @@
 import { dirname } from 'node:path';
-import { getSystemErrorName } from 'node:util';
 import type { Environment } from '../../base/environment/environment.js';
-import type { OpenFile } from '../../base/environment/files.js';
+import { isOverdue, type OpenFile } from '../../base/environment/files.js';
 import { DiskError } from '../../base/errors.js';
 import { formatSize } from '../../base/sizes.js';
-import { loadNative } from '../../native/addon/loader.js';
 
 /** Error codes that mean that space cannot be reserved on this system. */
 const CANNOT_RESERVE = new Set(['EOPNOTSUPP', 'ENOTSUP', 'ENOSYS', 'EINVAL', 'ENODEV']);
@@ -29,27 +27,18 @@ export async function reserveSpace(
   if (wantedBytes > 0) {
     const freeBytes = await files.freeBytes(dirname(path));
     if (freeBytes < wantedBytes) throw noSpace(path, wantedBytes, freeBytes);
-    const failure = await failureOf(reserve(file, capacityBytes));
+    const failure = await failureOf(file.reserve(capacityBytes));
     if (NO_SPACE.has(failure?.code ?? '')) {
       await file.truncate(Math.min(sizeBytes, capacityBytes));
       throw noSpace(path, wantedBytes, await files.freeBytes(dirname(path)), failure);
     }
+    if (isOverdue(failure)) throw failure;
     if (failure !== undefined) {
       const level = CANNOT_RESERVE.has(failure.code ?? '') ? 'info' : 'warn';
       log.log(level, 'disk tier: space cannot be reserved', { path, bytes: wantedBytes, reason: failure.message });
     }
   }
   if ((await file.status()).sizeBytes < capacityBytes) await file.truncate(capacityBytes);
-}
-
-/** Reserves space with the native addon, if there is one and the file is the system's. Rejects with the system's error. */
-async function reserve(file: OpenFile, length: number): Promise<void> {
-  const { addon } = loadNative();
-  if (addon === null || file.fd < 0) return file.reserve(length);
-  const errno = await addon.preallocate(file.fd, 0, length);
-  if (errno === 0) return;
-  const code = getSystemErrorName(-errno);
-  throw Object.assign(new Error(`fallocate: ${code}`), { code });
 }
 
 function failureOf(work: Promise<void>): Promise<NodeJS.ErrnoException | undefined> {

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import {
   closeSync,
   constants,
@@ -47,6 +48,7 @@ export const FILE_OPERATIONS = {
   write: (fd: number, views: readonly Uint8Array[], position: number): number => writevSync(fd, views, position),
   datasync: (fd: number): void => fdatasyncSync(fd),
   truncate: (fd: number, lengthBytes: number): void => ftruncateSync(fd, lengthBytes),
+  reserve: (path: string, lengthBytes: number): void => reserve(path, lengthBytes),
   statusOfOpen: (fd: number): FileStatus => statusOf(fstatSync(fd)),
   status: (path: string): FileStatus => statusOf(statSync(path)),
   readFile: (path: string): Uint8Array<ArrayBuffer> => exact(readFileSync(path)),
@@ -86,6 +88,29 @@ function readAll(fd: number, views: readonly Uint8Array[], position: number): nu
     done += bytesRead;
   }
   return done;
+}
+
+/** Reserves space with the program `fallocate` of util-linux, if it is installed: Node has no function for it. */
+function reserve(path: string, lengthBytes: number): void {
+  const args = ['--offset', '0', '--length', String(lengthBytes), path];
+  const { error, status, stderr } = spawnSync('fallocate', args, {
+    env: { ...process.env, LC_ALL: 'C' },
+    stdio: ['ignore', 'ignore', 'pipe'],
+    encoding: 'utf8',
+  });
+  if ((error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT')
+    throw Object.assign(new Error('ENOSYS: the program fallocate is not here'), { code: 'ENOSYS' });
+  if (error !== undefined) throw error;
+  if (status === 0) return;
+  const said = stderr.trim() || `fallocate has ended with status ${status}`;
+  throw Object.assign(new Error(said), { code: reserveCode(said) });
+}
+
+/** The system error code for the English text that `fallocate` prints. */
+function reserveCode(text: string): string {
+  if (/no space left/i.test(text)) return 'ENOSPC';
+  if (/quota/i.test(text)) return 'EDQUOT';
+  return /not supported|not implemented/i.test(text) ? 'EOPNOTSUPP' : '';
 }
 
 function flagsOf(path: string, options: OpenOptions): number {

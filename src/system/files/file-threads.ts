@@ -19,7 +19,7 @@ const MAX_THREADS = 32;
 /** Time in which the calls in progress must end when the process ends. */
 const EXIT_WAIT_MS = 500;
 
-const LONG_OPERATIONS: ReadonlySet<FileOperation> = new Set(['truncate', 'removeAll', 'remove']);
+const LONG_OPERATIONS: ReadonlySet<FileOperation> = new Set(['truncate', 'reserve', 'removeAll', 'remove']);
 
 type Arguments<N extends FileOperation> = Parameters<FileOperations[N]>;
 type Result<N extends FileOperation> = ReturnType<FileOperations[N]>;

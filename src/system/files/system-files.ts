@@ -1,12 +1,7 @@
-import { execFile } from 'node:child_process';
 import { dirname, resolve } from 'node:path';
-import { promisify } from 'node:util';
-import { CALL_OVERDUE, type FileStatus, type Files, type OpenFile } from '../../base/environment/files.js';
+import type { FileStatus, Files, OpenFile } from '../../base/environment/files.js';
 import type { FileOperations } from './file-operations.js';
 import { FileThreads } from './file-threads.js';
-
-/** Time in which the program `fallocate` must end. */
-const RESERVE_TIMEOUT_MS = 60_000;
 
 /** The threads for files are the process's own, as those of Node are. */
 const threads = new FileThreads();
@@ -94,15 +89,8 @@ class SystemFile implements OpenFile {
     return this.#call('statusOfOpen');
   }
 
-  /** Reserves space with the program `fallocate` of util-linux, if it is installed: Node has no function for it. */
-  async reserve(lengthBytes: number): Promise<void> {
-    const env = { ...process.env, LC_ALL: 'C' };
-    const args = ['--offset', '0', '--length', String(lengthBytes), this.#path];
-    try {
-      await promisify(execFile)('fallocate', args, { env, timeout: RESERVE_TIMEOUT_MS, killSignal: 'SIGKILL' });
-    } catch (cause) {
-      throw reserveError(cause);
-    }
+  reserve(lengthBytes: number): Promise<void> {
+    return threads.call('reserve', at(this.#path), this.#path, lengthBytes);
   }
 
   close(): Promise<void> {
@@ -139,23 +127,6 @@ function copyOf(views: readonly Uint8Array[]): Uint8Array {
 
 function asBuffer({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>): Buffer {
   return Buffer.from(buffer, byteOffset, length);
-}
-
-/** The error for a failure of `fallocate`, with a system error code. */
-function reserveError(cause: unknown): Error {
-  const { code, stderr, message } = cause as { code?: string | number; stderr?: string; message: string };
-  if ((cause as { killed?: boolean }).killed)
-    return systemError(CALL_OVERDUE, `${CALL_OVERDUE}: the program fallocate does not end`);
-  if (code === 'ENOENT') return systemError('ENOSYS', 'ENOSYS: the program fallocate is not here');
-  const said = stderr?.trim() || message;
-  return systemError(reserveCode(said), said);
-}
-
-/** The system error code for the English text that `fallocate` prints. */
-function reserveCode(text: string): string {
-  if (/no space left/i.test(text)) return 'ENOSPC';
-  if (/quota/i.test(text)) return 'EDQUOT';
-  return /not supported|not implemented/i.test(text) ? 'EOPNOTSUPP' : '';
 }
 
 function systemError(code: string, message: string): Error {
