@@ -174,9 +174,9 @@ export class DiskStore {
     return length <= this.#folder.file.capacityBytes;
   }
 
-  /** Whether writing is paused after a failure. */
-  get isPaused(): boolean {
-    return this.#state.isPaused;
+  /** Whether writing is paused after a failure, and whether the disk does not answer at all. */
+  get state(): Pick<DiskState, 'isPaused' | 'isHung'> {
+    return this.#state;
   }
 
   /** Counts pages that were not put because there was no room. */
@@ -230,10 +230,11 @@ export class DiskStore {
     return this.hasBatch([key])[0] === 1;
   }
 
-  /** For each key, 1 if its page is written or waits to be, else 0. Does not count as a use. */
-  hasBatch(keys: Keys): Uint8Array {
+  /** For each key, 1 if its page is written or waits to be, else 0; `canRead`: only if it can be read now. Does not count as a use. */
+  hasBatch(keys: Keys, { canRead = false } = {}): Uint8Array {
     this.#checkOpen();
-    const flags = this.#index.hasBatch(keys);
+    const isHidden = canRead && this.#state.isHung;
+    const flags = isHidden ? new Uint8Array(stringsOf(keys).length) : this.#index.hasBatch(keys);
     if (this.#queue.isEmpty) return flags;
     const strings = stringsOf(keys);
     for (let i = 0; i < flags.length; i++) if (this.#queue.find(strings[i] as string)) flags[i] = 1;

@@ -243,15 +243,17 @@ function pageStoreParts(
 ): PageStoreParts {
   const { pool, earlier, remoteHits } = made;
   const limits = new PageLimits(pool, tenants);
+  const tier = disk === null ? undefined : diskTierOf({ disk, pool, limits, onWrittenLate: evicted.tell }, config, env);
   return {
     pool,
     limits,
-    disk: disk === null ? undefined : diskTierOf({ disk, pool, limits, onWrittenLate: evicted.tell }, config, env),
+    disk: tier,
     promotions: runtime.promotions,
     directory: runtime.directory,
     transport: runtime.transport,
     endpointOf: (node) => runtime.dataEndpointOf(node),
-    unreachableNodes: () => runtime.unreachableNodes(),
+    // The directory names this node for the pages of its disk, also while that does not answer.
+    unreachableNodes: () => [...runtime.unreachableNodes(), ...(tier?.isHung ? [runtime.nodeId] : [])],
     versions: runtime.versions,
     deleteEverywhere: (...call) => runtime.drops.deleteEverywhere(...call),
     isSettled: () => earlier.isSettled,

@@ -276,7 +276,7 @@ export class PageStore {
   }
 
   async #exists(keys: Keys, signal: AbortSignal | undefined): Promise<boolean[]> {
-    const onDisk = this.#parts.disk?.hasBatch(stringsOf(keys));
+    const onDisk = this.#parts.disk?.readableBatch(stringsOf(keys));
     const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
     if (unknown.length === 0 || signal?.aborted) return here;

@@ -53,8 +53,8 @@ async function newTier(
   let waitedSeconds = 0;
   const gated: TierDisk = {
     ...delegates(disk),
-    get isPaused() {
-      return faults.isPaused || disk.isPaused;
+    get state() {
+      return { isPaused: faults.isPaused || disk.state.isPaused, isHung: false };
     },
     clear() {
       endHung('release');
@@ -126,7 +126,7 @@ async function newTier(
 
 function delegates(disk: DiskStore): TierDisk {
   return {
-    isPaused: false,
+    state: { isPaused: false, isHung: false },
     keepsRemoved: false,
     clear: () => disk.clear(),
     clearWhere: (isWanted) => disk.clearWhere(isWanted),
@@ -137,7 +137,7 @@ function delegates(disk: DiskStore): TierDisk {
       return disk.firstExpiry;
     },
     fits: (length) => disk.fits(length),
-    hasBatch: (keys) => disk.hasBatch(keys),
+    hasBatch: (keys, options) => disk.hasBatch(keys, options),
     hasRoomFor: (length) => disk.hasRoomFor(length),
     info: () => disk.info(),
     keysInSlices: () => disk.keysInSlices(),

@@ -112,7 +112,7 @@ test.serial('verify: disk tier', async (t) => {
     fits: () => true,
     exists: () => false,
     skipped() {},
-    isPaused: false,
+    state: { isPaused: false, isHung: false },
     putPage(_key: string, _page: unknown, _checksum: number, release: () => void) {
       releases.push(release);
       return 'queued';

@@ -30,7 +30,6 @@ export type TierDisk = Pick<
   | 'hasBatch'
   | 'hasRoomFor'
   | 'info'
-  | 'isPaused'
   | 'keepsRemoved'
   | 'keysInSlices'
   | 'peekBatch'
@@ -42,6 +41,7 @@ export type TierDisk = Pick<
   | 'removeOther'
   | 'renew'
   | 'skipped'
+  | 'state'
   | 'touchBatch'
 >;
 
@@ -144,7 +144,7 @@ export class DiskTier implements Backlog {
   }
 
   isMoving(): boolean {
-    return !this.#disk.isPaused && this.stallsInMs() > 0;
+    return !this.#disk.state.isPaused && this.stallsInMs() > 0;
   }
 
   stallsInMs(): number {
@@ -199,9 +199,19 @@ export class DiskTier implements Backlog {
     return outdated.length > 0 ? this.#recorded(outdated) : undefined;
   }
 
-  /** One byte for each key; 1: the page can be read from the disk. Does not count as a use. */
+  /** One byte for each key; 1: the disk has the page, or will have it. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
     return this.#disk.hasBatch(keys);
+  }
+
+  /** One byte for each key; 1: the page can be read now. A disk that does not answer has none but those that wait to be written. */
+  readableBatch(keys: Keys): Uint8Array {
+    return this.#disk.hasBatch(keys, { canRead: true });
+  }
+
+  /** Whether the disk does not answer. */
+  get isHung(): boolean {
+    return this.#disk.state.isHung;
   }
 
   peekBatch(keys: Keys): (PublishedPage | null)[] {
