@@ -5,6 +5,8 @@ import { collect } from '../_support/cli/run-cli.js';
 import {
   CALL_MAX_MS,
   type DiskNode,
+  end,
+  found,
   freeAddresses,
   keysOf,
   listens,
@@ -29,23 +31,6 @@ async function filledNode(t: ExecutionContext, disk: FrozenDisk): Promise<{ node
   t.false((await setAll(t, node.client, keys)).includes(false));
   await until(async () => !(await readAll(t, node.client, keys)).includes(false));
   return { node, keys };
-}
-
-/** Waits until each page can be read: right after it was thawed, a disk may still be too busy to answer in time. */
-async function found(t: ExecutionContext, { client, log }: DiskNode, keys: readonly string[]): Promise<void> {
-  let missing = keys;
-  await until(async () => {
-    const isRead = await readAll(t, client, missing);
-    missing = missing.filter((_, i) => !isRead[i]);
-    return missing.length === 0;
-  }).catch(() => t.fail(`${missing.join(', ')} are not found: ${log()}`));
-}
-
-/** Ends the node; resolves when its process is gone. */
-async function end(node: DiskNode): Promise<void> {
-  const ended = collect(node.child);
-  node.child.kill('SIGTERM');
-  await ended;
 }
 
 for (const how of ['writes', 'device'] satisfies Freezing[]) {

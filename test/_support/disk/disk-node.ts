@@ -3,8 +3,8 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { MeshCacheClient } from '../../../src/client/meshcache-client.js';
-import { firstLine, startCli } from '../cli/run-cli.js';
-import { content, freePort } from '../support.js';
+import { collect, firstLine, startCli } from '../cli/run-cli.js';
+import { content, freePort, until } from '../support.js';
 import { temporaryFolder } from './mounts.js';
 
 export const PAGE_BYTES = 64 * 1024;
@@ -126,6 +126,23 @@ export async function readAll(
     results.push(isRead);
   }
   return results;
+}
+
+/** Waits until each page can be read: right after it has hung, a disk may still be too busy to answer in time. */
+export async function found(t: ExecutionContext, { client, log }: DiskNode, keys: readonly string[]): Promise<void> {
+  let missing = keys;
+  await until(async () => {
+    const isRead = await readAll(t, client, missing);
+    missing = missing.filter((_, i) => !isRead[i]);
+    return missing.length === 0;
+  }).catch(() => t.fail(`${missing.join(', ')} are not found: ${log()}`));
+}
+
+/** Ends the node; resolves when its process is gone. */
+export async function end(node: DiskNode): Promise<void> {
+  const ended = collect(node.child);
+  node.child.kill('SIGTERM');
+  await ended;
 }
 
 /** The call's result; it must not take longer than a call may. */

@@ -4,8 +4,20 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { temporaryFolder } from './mounts.js';
 
-/** Calls that can hang. */
-export type Hanging = 'read' | 'write' | 'sync' | 'names';
+/** Calls that can hang; `folders`: making and removing folders, `lists`: reading what is in one, `reserve`: fallocate. */
+export const HANGING = [
+  'read',
+  'write',
+  'sync',
+  'open',
+  'rename',
+  'remove',
+  'folders',
+  'lists',
+  'status',
+  'reserve',
+] as const;
+export type Hanging = (typeof HANGING)[number];
 
 /** Reason why no disk can hang here; empty if one can. */
 export const hungMissing =
@@ -17,6 +29,7 @@ export const hungMissing =
  */
 const SOURCE = `
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -25,6 +38,7 @@ const SOURCE = `
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -34,7 +48,7 @@ static void hang_at(const char *kind, const char *path) {
   if (folder == NULL || strncmp(path, folder, strlen(folder)) != 0) return;
   char control[PATH_MAX];
   snprintf(control, sizeof control, "%s.hang-%s", folder, kind);
-  while (syscall(SYS_faccessat, AT_FDCWD, control, F_OK) == 0) usleep(5000);
+  while (faccessat(AT_FDCWD, control, F_OK, 0) == 0) usleep(5000);
 }
 
 static void hang(const char *kind, int fd) {
@@ -49,8 +63,8 @@ static void hang(const char *kind, int fd) {
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define BY_FD(kind, type, name, parameters, arguments) \\
   type name parameters { hang(kind, fd); return REAL(name) arguments; }
-#define BY_PATH(type, name, parameters, arguments) \\
-  type name parameters { hang_at("names", path); return REAL(name) arguments; }
+#define BY_PATH(kind, type, name, parameters, arguments) \\
+  type name parameters { hang_at(kind, path); return REAL(name) arguments; }
 
 BY_FD("read", ssize_t, pread, (int fd, void *b, size_t n, off_t o), (fd, b, n, o))
 BY_FD("read", ssize_t, pread64, (int fd, void *b, size_t n, off64_t o), (fd, b, n, o))
@@ -65,20 +79,47 @@ BY_FD("write", int, ftruncate, (int fd, off_t n), (fd, n))
 BY_FD("write", int, ftruncate64, (int fd, off64_t n), (fd, n))
 BY_FD("sync", int, fsync, (int fd), (fd))
 BY_FD("sync", int, fdatasync, (int fd), (fd))
-BY_PATH(int, mkdir, (const char *path, mode_t m), (path, m))
-BY_PATH(char *, mkdtemp, (char *path), (path))
-BY_PATH(int, rmdir, (const char *path), (path))
-BY_PATH(int, unlink, (const char *path), (path))
-BY_PATH(int, rename, (const char *path, const char *to), (path, to))
+BY_FD("reserve", int, fallocate, (int fd, int m, off_t o, off_t n), (fd, m, o, n))
+BY_FD("reserve", int, fallocate64, (int fd, int m, off64_t o, off64_t n), (fd, m, o, n))
+BY_PATH("folders", int, mkdir, (const char *path, mode_t m), (path, m))
+BY_PATH("folders", char *, mkdtemp, (char *path), (path))
+BY_PATH("folders", int, rmdir, (const char *path), (path))
+BY_PATH("remove", int, unlink, (const char *path), (path))
+BY_PATH("rename", int, rename, (const char *path, const char *to), (path, to))
+BY_PATH("status", int, statfs, (const char *path, struct statfs *s), (path, s))
+BY_PATH("status", int, statfs64, (const char *path, struct statfs64 *s), (path, s))
+BY_PATH("lists", DIR *, opendir, (const char *path), (path))
+BY_PATH("lists", int, scandir, (const char *path, struct dirent ***l, int (*f)(const struct dirent *),
+  int (*c)(const struct dirent **, const struct dirent **)), (path, l, f, c))
+BY_PATH("lists", int, scandir64, (const char *path, struct dirent64 ***l, int (*f)(const struct dirent64 *),
+  int (*c)(const struct dirent64 **, const struct dirent64 **)), (path, l, f, c))
+
+static void hang_status(int fd, const char *path) {
+  if (path != NULL && path[0] != 0) hang_at("status", path);
+  else hang("status", fd);
+}
+int statx(int fd, const char *path, int flags, unsigned mask, struct statx *s) {
+  hang_status(fd, path);
+  return REAL(statx)(fd, path, flags, mask, s);
+}
+/* Node asks for the status of a file by the number of the system call. */
+long syscall(long number, ...) {
+  long a[6];
+  va_list list; va_start(list, number);
+  for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
+  va_end(list);
+  if (number == SYS_statx) hang_status((int)a[0], (const char *)a[1]);
+  return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
 
 int open(const char *path, int flags, ...) {
   va_list list; va_start(list, flags); mode_t mode = va_arg(list, mode_t); va_end(list);
-  hang_at("names", path);
+  hang_at("open", path);
   return REAL(open)(path, flags, mode);
 }
 int open64(const char *path, int flags, ...) {
   va_list list; va_start(list, flags); mode_t mode = va_arg(list, mode_t); va_end(list);
-  hang_at("names", path);
+  hang_at("open", path);
   return REAL(open64)(path, flags, mode);
 }
 `;
@@ -101,7 +142,7 @@ export function hungDisk(t: ExecutionContext): HungDisk {
   execFileSync('cc', ['-shared', '-fPIC', '-w', '-o', library, source, '-ldl']);
   const control = (kind: Hanging): string => `${path}.hang-${kind}`;
   const heal = (): void => {
-    for (const kind of ['read', 'write', 'sync', 'names'] as const) rmSync(control(kind), { force: true });
+    for (const kind of HANGING) rmSync(control(kind), { force: true });
   };
   t.teardown(heal);
   return {
