@@ -13,7 +13,7 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 import type { RandomSource } from '../base/environment/random.js';
 import { SECRETS_MAX_COUNT } from '../base/limits.js';
-import { type SessionFacts, type SessionTags, sessionTags } from './session.js';
+import { type SessionFacts, type SessionKeys, sessionKeys } from './session.js';
 
 /** What is behind the connection: a proof for one plane is none for the other. */
 export type AuthPlane = 'rpc' | 'data';
@@ -63,12 +63,12 @@ export class ClientHandshake {
     return Buffer.concat([...proofs, this.#parts.random.bytes(missing * PROOF_BYTES)]);
   }
 
-  /** The tags of the connection if the server has proved itself: nothing that it says counts before. */
-  answered(proof: Buffer): SessionTags | undefined {
+  /** The keys of the connection if the server has proved itself: nothing that it says counts before. */
+  answered(proof: Buffer): SessionKeys | undefined {
     const match = indexOfMatch(this.#proofs('server'), [proof]);
     return match < 0
       ? undefined
-      : sessionTags(factsOf(this.#parts, match, [this.greeting, this.#serverGreeting]), 'client');
+      : sessionKeys(factsOf(this.#parts, match, [this.greeting, this.#serverGreeting]), 'client');
   }
 
   #proofs(role: Role): Buffer[] {
@@ -87,11 +87,11 @@ export class ServerHandshake {
     this.greeting = greetingOf(parts);
   }
 
-  /** The answer to proofs of a secret that is accepted, under the same one, and the tags of the connection. A fault: close without a word. */
+  /** The answer to proofs of a secret that is accepted, under the same one, and the keys of the connection. A fault: close without a word. */
   answer(
     clientGreeting: Buffer,
     proofs: Buffer,
-  ): { readonly proof: Buffer; readonly tags: SessionTags } | HandshakeFault {
+  ): { readonly proof: Buffer; readonly keys: SessionKeys } | HandshakeFault {
     const greetings = [clientGreeting, this.greeting];
     const given = Array.from({ length: SECRETS_MAX_COUNT }, (_, i) =>
       proofs.subarray(i * PROOF_BYTES, (i + 1) * PROOF_BYTES),
@@ -100,7 +100,7 @@ export class ServerHandshake {
     if (match < 0) return 'wrong';
     if (!targetIn(clientGreeting).equals(targetIn(this.greeting))) return 'misdirected';
     const proof = proofsOf(this.#parts, 'server', greetings)[match] as Buffer;
-    return { proof, tags: sessionTags(factsOf(this.#parts, match, greetings), 'server') };
+    return { proof, keys: sessionKeys(factsOf(this.#parts, match, greetings), 'server') };
   }
 }
 

@@ -10,7 +10,7 @@ import {
   ServerHandshake,
 } from './auth.js';
 import type { AuthFailureReason } from './auth-failures.js';
-import type { SessionTags } from './session.js';
+import type { SessionKeys } from './session.js';
 
 /**
  * The opening of a connection between two nodes, the same on the control plane and on the TCP data plane, as one state machine for
@@ -42,10 +42,10 @@ export interface HelloFormat {
 export interface OpeningEvents {
   send(bytes: Buffer): void;
   /**
-   * The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. With `tags`, every frame that
-   * follows carries them.
+   * The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. With `keys`, every frame that
+   * follows carries tags under them.
    */
-  opened(peerHello: Buffer, tags: SessionTags | undefined): void;
+  opened(peerHello: Buffer, keys: SessionKeys | undefined): void;
   /** The two sides do not agree on a secret: the connection sends `farewell`, which tells the peer why, and ends. */
   refused(reason: AuthFailureReason, farewell?: Buffer): void;
   /** The peer's hello is of another protocol or version: the connection ends. */
@@ -131,9 +131,9 @@ export class ClientOpening {
 
   #takeProof(proof: Buffer): void {
     this.#awaited = 'nothing';
-    const tags = (this.#handshake as ClientHandshake).answered(proof);
-    if (tags === undefined) this.#events.refused('wrong');
-    else this.#events.opened(this.#serverHello, this.#isEncrypted() ? undefined : tags);
+    const keys = (this.#handshake as ClientHandshake).answered(proof);
+    if (keys === undefined) this.#events.refused('wrong');
+    else this.#events.opened(this.#serverHello, this.#isEncrypted() ? undefined : keys);
   }
 
   #takeHello(hello: Buffer): number {
@@ -249,13 +249,13 @@ export class ServerOpening {
       return;
     }
     this.#events.send(answer.proof);
-    this.#open(this.#subject.isEncrypted() ? undefined : answer.tags);
+    this.#open(this.#subject.isEncrypted() ? undefined : answer.keys);
   }
 
-  #open(tags: SessionTags | undefined): void {
+  #open(keys: SessionKeys | undefined): void {
     this.#awaited = 'nothing';
     this.#isOpen = true;
-    this.#events.opened(this.#clientGreeting.subarray(0, this.#format.bytes), tags);
+    this.#events.opened(this.#clientGreeting.subarray(0, this.#format.bytes), keys);
   }
 
   /** Whether both sides want authentication; undefined: unknown yet, or they disagree and the opening has failed. */

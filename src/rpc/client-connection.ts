@@ -11,9 +11,10 @@ import {
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_SILENCE_MAX_MS,
 } from '../base/limits.js';
+import { tagsUnder } from '../memory/frame-tags.js';
 import { type AuthFailureReason, authError } from '../net/auth-failures.js';
 import { ClientOpening } from '../net/opening.js';
-import type { SessionTags } from '../net/session.js';
+import type { SessionKeys } from '../net/session.js';
 import {
   decodeHello,
   FRAME_HEADER_BYTES,
@@ -199,7 +200,8 @@ export class ClientConnection {
     this.#opening.greet();
   }
 
-  #opened(peerHello: Buffer, tags: SessionTags | undefined): void {
+  #opened(peerHello: Buffer, keys: SessionKeys | undefined): void {
+    const tags = tagsUnder(keys);
     this.#cancelTimer();
     this.#reader.expectTags(tags?.received);
     this.#writer.addTags(tags?.sent);

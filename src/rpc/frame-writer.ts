@@ -1,6 +1,6 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { Connection } from '../base/environment/network.js';
-import type { FrameTags } from '../net/session.js';
+import { type FrameTags, TAG_BYTES } from '../memory/frame-tags.js';
 
 /** Frames of at least so many bytes are sent at once. */
 const SENT_AT_ONCE_MIN_BYTES = 1024;
@@ -44,8 +44,12 @@ export class FrameWriter {
     }
     this.#socket.write(bytes);
     if (this.#tags !== undefined) {
+      const tag = Buffer.allocUnsafe(TAG_BYTES);
       this.#tags.begin();
-      this.#socket.write(this.#tags.tagOf(0, bytes));
+      this.#tags.beginPart(0);
+      this.#tags.add(bytes);
+      this.#tags.endPart(tag, 0);
+      this.#socket.write(tag);
     }
     if (bytes.length < SENT_AT_ONCE_MIN_BYTES) return;
     this.#socket.uncork();

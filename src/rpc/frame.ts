@@ -4,14 +4,14 @@
  *       hello  [magic "MCRP"][version u8][0 u8][flags u16][frame max bytes u32]                     12 bytes, once each way
  *              with FLAG_AUTHENTICATION: followed by the authentication messages of net/auth.ts
  *       frame  [length of the message u32][request id u32][type u8][message: msgpack][tag 16]       integers little endian
- *              the tag (net/session.ts) only after an authentication, and not over TLS
+ *              the tag (memory/frame-tags.ts) only after an authentication, and not over TLS
  */
 
 import { ProtocolError } from '../base/errors.js';
 import { RPC_FRAME_MAX_BYTES } from '../base/limits.js';
+import { type FrameTags, TAG_BYTES } from '../memory/frame-tags.js';
 import { FLAG_AUTHENTICATION } from '../net/auth.js';
 import type { HelloFormat } from '../net/opening.js';
-import { type FrameTags, TAG_BYTES } from '../net/session.js';
 
 export const HELLO_BYTES = 12;
 export const FRAME_HEADER_BYTES = 9;
@@ -223,9 +223,8 @@ export class FrameReader {
 
   /** The frame without its tag, which is right. */
   #untagged(tags: FrameTags, frame: Buffer): Buffer {
-    const bytes = frame.subarray(0, frame.length - TAG_BYTES);
     tags.begin();
-    if (tags.isTagOf(frame.subarray(bytes.length), 0, bytes)) return bytes;
+    if (tags.isTagged(0, frame)) return frame.subarray(0, frame.length - TAG_BYTES);
     throw new FrameError('bad_tag', 'a frame that the peer has not sent, or not like this');
   }
 }

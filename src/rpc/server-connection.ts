@@ -15,9 +15,10 @@ import {
   RPC_PAUSE_AT_BYTES,
   RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
+import { tagsUnder } from '../memory/frame-tags.js';
 import type { AuthFailureReason } from '../net/auth-failures.js';
 import { ServerOpening } from '../net/opening.js';
-import type { SessionTags } from '../net/session.js';
+import type { SessionKeys } from '../net/session.js';
 import {
   decodeHello,
   FRAME_HEADER_BYTES,
@@ -163,7 +164,8 @@ export class ServerConnection {
     if (this.heldBytes > RPC_GRANTED_BYTES) this.#owner.held();
   }
 
-  #opened(peerHello: Buffer, tags: SessionTags | undefined): void {
+  #opened(peerHello: Buffer, keys: SessionKeys | undefined): void {
+    const tags = tagsUnder(keys);
     this.#reader.expectTags(tags?.received);
     this.#writer.addTags(tags?.sent);
     this.#answerMaxBytes = decodeHello(peerHello).frameMaxBytes;

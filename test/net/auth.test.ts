@@ -6,6 +6,7 @@ import test from 'ava';
 import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ConfigError } from '../../src/base/errors.js';
+import { FrameTags, TAG_BYTES } from '../../src/memory/frame-tags.js';
 import { ClientHandshake, ServerHandshake } from '../../src/net/auth.js';
 import { readSecretsFile } from '../../src/net/credentials/secrets-file.js';
 import { securedEnvironment } from '../../src/net/credentials/secured-environment.js';
@@ -50,15 +51,16 @@ test('authentication: proofs and tags are what the protocol says, byte for byte'
   const client = new ClientHandshake({ plane: 'rpc', secrets, random: seededRandom(1), hello, target: 'control a:1' });
   const server = new ServerHandshake({ plane: 'rpc', secrets, random: seededRandom(2), hello, target: 'control a:1' });
   const proofs = client.prove(server.greeting) as Buffer;
-  const { proof: answer, tags } = answerOf(server, client.greeting, proofs);
+  const { proof: answer, keys } = answerOf(server, client.greeting, proofs);
   t.is(client.greeting.toString('hex'), GREETINGS[0]);
   t.is(server.greeting.toString('hex'), GREETINGS[1]);
   t.is(proofs.subarray(0, 32).toString('hex'), PROOFS[0]);
   t.is(answer.toString('hex'), PROOFS[1]);
   t.truthy(client.answered(answer));
   t.is(client.answered(proofs.subarray(0, 32)), undefined);
-  tags.received.begin();
-  t.is(tags.received.tagOf(3, Buffer.from('a frame')).toString('hex'), TAG);
+  const tagged = Buffer.concat([Buffer.from('a frame'), Buffer.alloc(TAG_BYTES)]);
+  new FrameTags(keys.received).tagFrame(3, tagged);
+  t.is(tagged.toString('hex', tagged.length - TAG_BYTES), TAG);
 });
 
 test('authentication: a proof counts for its connection alone', (t) => {

@@ -5,7 +5,7 @@
  */
 
 /** Version of this contract. The loader refuses an addon that exports another number. */
-export const CONTRACT_VERSION = 6;
+export const CONTRACT_VERSION = 7;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -282,6 +282,17 @@ export interface NativeDescriptorListener {
   close(): void;
 }
 
+/**
+ * Computes the tags of one key (`src/memory/frame-tags.ts`), one after the other. Throws if OpenSSL fails. For the thread that made it.
+ */
+export interface NativeFrameTagger {
+  /** Begins the tag of a part of a frame; one that was begun before and not ended is given up. */
+  begin(frame: number, part: number): void;
+  add(bytes: Uint8Array): void;
+  /** Writes the tag into `bytes` from `at` on. Nothing can be added afterwards. */
+  end(bytes: Uint8Array, at: number): void;
+}
+
 export interface NativeAddon {
   readonly contractVersion: number;
   /** Whether the addon was built with RDMA. */
@@ -325,6 +336,9 @@ export interface NativeAddon {
   copyPagesSync(pieces: Float64Array, counts: Uint32Array): Uint32Array;
   /** Does what `copyPagesSync` does on threads of the addon. The memory must stay until the promise has resolved. */
   copyPages(pieces: Float64Array, counts: Uint32Array): Promise<Uint32Array>;
+
+  /** Tags under a key of 32 bytes, by the OpenSSL that Node uses. Null: the addon cannot call it. */
+  createFrameTagger(key: Uint8Array): NativeFrameTagger | null;
 
   /**
    * Reserves disk space for a range of a file on a separate thread. A shorter file is extended; contents stay. Resolves with 0 or

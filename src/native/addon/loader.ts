@@ -36,6 +36,7 @@ const FUNCTIONS = [
   'crc32',
   'copyPagesSync',
   'copyPages',
+  'createFrameTagger',
   'preallocate',
   'createDescriptorListener',
   'closeReceived',

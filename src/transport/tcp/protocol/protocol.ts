@@ -7,9 +7,9 @@
 import { type Endpoint, formatEndpoint } from '../../../base/environment/network.js';
 import { ProtocolError } from '../../../base/errors.js';
 import { READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
+import { TAG_BYTES } from '../../../memory/frame-tags.js';
 import { FLAG_AUTHENTICATION } from '../../../net/auth.js';
 import type { HelloFormat } from '../../../net/opening.js';
-import { TAG_BYTES } from '../../../net/session.js';
 
 /** Magic numbers: the bytes "MCTP", "MCRQ" and "MCRS" in the stream. */
 const HELLO_MAGIC = 0x5054434d;
@@ -78,9 +78,13 @@ export interface RequestOps {
   readonly addrs: readonly number[];
 }
 
-/** Encodes a whole request. */
-export function encodeRequest({ requestId, opCount, totalBytes }: RequestHeader, ops: RequestOps): Buffer {
-  const bytes = Buffer.allocUnsafe(REQUEST_HEADER_BYTES + opCount * OP_BYTES);
+/** Encodes a whole request, with room for `tagBytes` behind it. */
+export function encodeRequest(
+  { requestId, opCount, totalBytes }: RequestHeader,
+  ops: RequestOps,
+  tagBytes: number,
+): Buffer {
+  const bytes = Buffer.allocUnsafe(REQUEST_HEADER_BYTES + opCount * OP_BYTES + tagBytes);
   const view = viewOf(bytes);
   view.setUint32(0, REQUEST_MAGIC, true);
   view.setUint32(4, requestId, true);
@@ -130,9 +134,13 @@ export interface ResponseHeader {
   readonly payloadBytes: number;
 }
 
-/** A response header that grants nothing yet; see {@link grantOp} and {@link setPayloadBytes}. */
-export function encodeResponseHeader(requestId: number, opCount: number): Buffer {
-  const bytes = Buffer.allocUnsafe(RESPONSE_HEADER_BYTES).fill(0);
+/** A response header that grants nothing yet, with room for tags if the response has them; see {@link grantOp} and {@link setPayloadBytes}. */
+export function encodeResponseHeader(
+  requestId: number,
+  opCount: number,
+  { isTagged }: { readonly isTagged: boolean },
+): Buffer {
+  const bytes = Buffer.alloc(isTagged ? taggedHeaderBytes(opCount) : RESPONSE_HEADER_BYTES);
   bytes.writeUInt32LE(RESPONSE_MAGIC, 0);
   bytes.writeUInt32LE(requestId, 4);
   bytes.writeUInt32LE(opCount, 8);
@@ -149,9 +157,14 @@ export function taggedHeaderBytes(opCount: number): number {
   return RESPONSE_HEADER_BYTES + (opCount + 1) * TAG_BYTES;
 }
 
+/** Where the tag of an operation's payload stands in the tagged header of a response. */
+export function opTagAt(opIndex: number): number {
+  return RESPONSE_HEADER_BYTES + opIndex * TAG_BYTES;
+}
+
 /** The tag of an operation's payload in the tagged header of a response. */
 export function opTag(header: Buffer, opIndex: number): Buffer {
-  const at = RESPONSE_HEADER_BYTES + opIndex * TAG_BYTES;
+  const at = opTagAt(opIndex);
   return header.subarray(at, at + TAG_BYTES);
 }
 

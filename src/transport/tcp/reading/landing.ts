@@ -1,7 +1,6 @@
-import { timingSafeEqual } from 'node:crypto';
 import { assert, assertEqual } from '../../../base/assert.js';
 import { crc32 } from '../../../memory/checksum.js';
-import type { FrameTags, PartTag } from '../../../net/session.js';
+import type { FrameTags } from '../../../memory/frame-tags.js';
 import { isGranted, opPart, opTag, type ResponseHeader } from '../protocol/protocol.js';
 import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
 
@@ -55,7 +54,6 @@ export class Landing {
   /** The tags of the response's payload; undefined: it has none. They stand in the header. */
   #tags: FrameTags | undefined;
   #header: Buffer = Buffer.alloc(0);
-  #tag: PartTag | undefined;
 
   constructor(staging: Uint8Array, events: LandingEvents) {
     this.#staging = staging;
@@ -209,10 +207,9 @@ export class Landing {
   #account(bytes: Uint8Array, from: number, to: number): void {
     for (let at = from; at < to; ) {
       const take = Math.min(to - at, this.#opRestBytes);
-      if (this.#isVerified()) {
-        this.#sum = crc32(bytes.subarray(at, at + take), this.#sum);
-      }
-      this.#tag?.add(bytes.subarray(at, at + take));
+      const landed = bytes.subarray(at, at + take);
+      if (this.#isVerified()) this.#sum = crc32(landed, this.#sum);
+      this.#tags?.add(landed);
       this.#opRestBytes -= take;
       at += take;
       if (this.#opRestBytes === 0) this.#endOp();
@@ -233,8 +230,7 @@ export class Landing {
   }
 
   #outcomeOf(request: ReadRequest, op: number): LandingOutcome {
-    const isTagged = this.#tag === undefined || timingSafeEqual(this.#tag.end(), opTag(this.#header, op));
-    if (!isTagged) return 'altered';
+    if (this.#tags?.endPartAs(opTag(this.#header, op)) === false) return 'altered';
     if (!request.hasStamp(op)) return 'stale';
     const wanted = request.checksums[op] as number;
     return wanted === NO_CHECKSUM || wanted === this.#sum ? 'read' : 'wrong-checksum';
@@ -245,7 +241,7 @@ export class Landing {
     this.#sum = 0;
     const op = this.#ops[this.#op];
     if (op === undefined) return;
-    this.#tag = this.#tags?.part(opPart(op));
+    this.#tags?.beginPart(opPart(op));
     this.#opRestBytes = this.#request?.lengths[op] ?? 0;
     if (this.#opRestBytes === 0) this.#endOp();
   }

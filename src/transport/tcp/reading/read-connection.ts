@@ -3,10 +3,11 @@ import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
 import { Gone } from '../../../base/gone.js';
 import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
+import { type FrameTags, TAG_BYTES, tagsUnder } from '../../../memory/frame-tags.js';
 import type { AnswerTimes } from '../../../net/answer-times.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
-import type { FrameTags, SessionTags } from '../../../net/session.js';
+import type { SessionKeys } from '../../../net/session.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { DATA_HELLO, dataTarget, decodeResponseHeader, HEADER_PART, HELLO_BYTES } from '../protocol/protocol.js';
 import { Landing, type LandingOutcome } from './landing.js';
@@ -91,7 +92,7 @@ export class ReadConnection {
     const subject = { env, target: dataTarget(endpoint), isEncrypted: () => this.#socket.encrypted === true };
     this.#opening = new ClientOpening(DATA_HELLO, subject, {
       send: (bytes) => this.#socket.write(bytes),
-      opened: (_peerHello, tags) => this.#opened(tags),
+      opened: (_peerHello, keys) => this.#opened(keys),
       refused: (reason) => this.#unauthenticated(reason),
       foreign: (error) => this.#violated(error.message),
     });
@@ -370,7 +371,8 @@ export class ReadConnection {
     if (nextBytes > 0) this.#openingBytes = nextBytes;
   }
 
-  #opened(tags: SessionTags | undefined): void {
+  #opened(keys: SessionKeys | undefined): void {
+    const tags = tagsUnder(keys);
     this.#state = 'open';
     this.#sentTags = tags?.sent;
     this.#header.open(tags?.received);
@@ -421,8 +423,9 @@ export class ReadConnection {
       this.#sent.push(request);
       this.#sentIds.push(this.#nextRequestId);
       this.#inFlightBytes += request.totalBytes;
-      const frame = request.encode(this.#nextRequestId);
-      this.#socket.write(this.#sentTags?.framed(HEADER_PART, frame) ?? frame);
+      const frame = request.encode(this.#nextRequestId, this.#sentTags === undefined ? 0 : TAG_BYTES);
+      this.#sentTags?.tagFrame(HEADER_PART, frame);
+      this.#socket.write(frame);
       this.#nextRequestId = (this.#nextRequestId + 1) % REQUEST_ID_LIMIT;
       if (this.#sent.length === 1) this.#silence.begin();
     }

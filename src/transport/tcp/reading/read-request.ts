@@ -152,9 +152,9 @@ export class ReadRequest {
     return this.failRest();
   }
 
-  /** Encodes the request frame. */
-  encode(requestId: number): Buffer {
+  /** Encodes the request frame, with room for `tagBytes` behind it. */
+  encode(requestId: number, tagBytes: number): Buffer {
     const header = { requestId, opCount: this.opCount, totalBytes: this.totalBytes };
-    return encodeRequest(header, { rkeys: this.#rkeys, lengths: this.lengths, addrs: this.#remoteAddrs });
+    return encodeRequest(header, { rkeys: this.#rkeys, lengths: this.lengths, addrs: this.#remoteAddrs }, tagBytes);
   }
 }

@@ -1,5 +1,5 @@
 import { READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
-import { type FrameTags, TAG_BYTES } from '../../../net/session.js';
+import type { FrameTags } from '../../../memory/frame-tags.js';
 import { HEADER_PART, RESPONSE_HEADER_BYTES, taggedHeaderBytes } from '../protocol/protocol.js';
 
 /** Size of one receipt when a header is due: the header and bytes after it, which are copied. */
@@ -46,7 +46,6 @@ export class ReceivedHeader {
   isTagged(header: Buffer): boolean {
     if (this.#tags === undefined) return true;
     this.#tags.begin();
-    const tagAt = header.length - TAG_BYTES;
-    return this.#tags.isTagOf(header.subarray(tagAt), HEADER_PART, header.subarray(0, tagAt));
+    return this.#tags.isTagged(HEADER_PART, header);
   }
 }

@@ -2,9 +2,9 @@ import type { Clock } from '../../../base/environment/clock.js';
 import type { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
 import type { Connection } from '../../../base/environment/network.js';
 import type { RandomSource } from '../../../base/environment/random.js';
+import { type FrameTags, type SessionTags, TAG_BYTES, tagsUnder } from '../../../memory/frame-tags.js';
 import type { AuthFailureReason } from '../../../net/auth-failures.js';
 import { ServerOpening } from '../../../net/opening.js';
-import { type PartTag, type SessionTags, TAG_BYTES } from '../../../net/session.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import {
   DATA_HELLO,
@@ -17,6 +17,7 @@ import {
   opLength,
   opPart,
   opRkey,
+  opTagAt,
   REQUEST_HEADER_BYTES,
   type RequestHeader,
   setPayloadBytes,
@@ -78,8 +79,8 @@ export class ServingConnection {
     const subject = { env: parts, target: parts.target, isEncrypted: () => socket.encrypted === true };
     this.#opening = new ServerOpening(DATA_HELLO, subject, {
       send: (bytes) => socket.write(bytes),
-      opened: (_peerHello, tags) => {
-        this.#tags = tags;
+      opened: (_peerHello, keys) => {
+        this.#tags = tagsUnder(keys);
         parts.onOpen();
       },
       refused: (reason) => parts.onUnauthenticated(reason),
@@ -217,17 +218,16 @@ export class ServingConnection {
     const tags = this.#tags?.received;
     if (tags === undefined) return true;
     tags.begin();
-    const tagAt = at + requestBytes;
-    return tags.isTagOf(this.#input.subarray(tagAt, tagAt + TAG_BYTES), HEADER_PART, this.#input.subarray(at, tagAt));
+    return tags.isTagged(HEADER_PART, this.#input.subarray(at, at + requestBytes + TAG_BYTES));
   }
 
   /** Answers the request whose operations begin at `opsAt`. False: its lengths do not add up. */
   #serve(request: RequestHeader, opsAt: number): boolean {
     const { socket, registrations } = this.#parts;
-    const header = encodeResponseHeader(request.requestId, request.opCount);
-    const opTags = this.#tags === undefined ? undefined : Buffer.alloc(request.opCount * TAG_BYTES);
+    const tags = this.#tags?.sent;
+    const header = encodeResponseHeader(request.requestId, request.opCount, { isTagged: tags !== undefined });
     const payload = new Payload();
-    this.#tags?.sent.begin();
+    tags?.begin();
     let totalBytes = 0;
     let grantedOps = 0;
     const ops = new DataView(this.#input.buffer, this.#input.byteOffset + opsAt, request.opCount * OP_BYTES);
@@ -239,9 +239,9 @@ export class ServingConnection {
       if (registration === undefined) continue;
       grantOp(header, i);
       grantedOps++;
-      const tag = this.#tags?.sent.part(opPart(i));
-      payload.add(registration, { addr, length, tag });
-      opTags?.set((tag as PartTag).end(), i * TAG_BYTES);
+      tags?.beginPart(opPart(i));
+      payload.add(registration, { addr, length, tags });
+      tags?.endPart(header, opTagAt(i));
     }
     if (totalBytes !== request.totalBytes) return false;
     setPayloadBytes(header, payload.bytes);
@@ -249,16 +249,11 @@ export class ServingConnection {
     this.#served.ops += grantedOps;
     this.#served.bytes += payload.bytes;
     this.#served.refusedOps += request.opCount - grantedOps;
-    const head = opTags === undefined ? header : this.#taggedHead(header, opTags);
-    socket.write(head);
+    tags?.tagPart(HEADER_PART, header);
+    socket.write(header);
     this.#write(payload);
-    this.#corkedBytes += head.length + payload.bytes;
+    this.#corkedBytes += header.length + payload.bytes;
     return true;
-  }
-
-  #taggedHead(header: Buffer, opTags: Buffer): Buffer {
-    const head = Buffer.concat([header, opTags]);
-    return Buffer.concat([head, (this.#tags as SessionTags).sent.tagOf(HEADER_PART, head)]);
   }
 
   /** Writes as much as allowed now; the rest follows when the kernel has taken that. */
@@ -298,10 +293,10 @@ class Payload {
   readonly #starts: number[] = [];
   readonly #ends: number[] = [];
 
-  /** Adds a range, and its bytes to `tag`. */
+  /** Adds a range, and its bytes to the part of `tags` that has begun. */
   add(
     registration: Registration,
-    { addr, length, tag }: { readonly addr: number; readonly length: number; readonly tag: PartTag | undefined },
+    { addr, length, tags }: { readonly addr: number; readonly length: number; readonly tags: FrameTags | undefined },
   ): void {
     this.bytes += length;
     let offset = addr - registration.regionStart;
@@ -311,7 +306,7 @@ class Payload {
       const start = offset - segmentIndex * registration.segmentBytes;
       const take = Math.min(rest, segment.length - start);
       this.#addPiece(segment, start, start + take);
-      tag?.add(segment.subarray(start, start + take));
+      tags?.add(segment.subarray(start, start + take));
       offset += take;
       rest -= take;
     }
