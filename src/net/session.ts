@@ -24,15 +24,15 @@ export interface SessionFacts {
 }
 
 /** Derives the keys of a connection for the side that is its `role`. */
-export function sessionKeys(facts: SessionFacts, role: 'client' | 'server'): SessionKeys {
-  const client = keyOf(facts, 'client');
-  const server = keyOf(facts, 'server');
+export function sessionKeys({ plane, secret, greetings }: SessionFacts, role: 'client' | 'server'): SessionKeys {
+  const hash = createHash('sha256');
+  for (const greeting of greetings) hash.update(greeting);
+  const salt = hash.digest();
+  const keyOf = (sender: 'client' | 'server'): KeyObject => {
+    const info = `meshcache keys 1 ${plane} ${sender}`;
+    return createSecretKey(Buffer.from(hkdfSync('sha256', secret, salt, info, KEY_BYTES)));
+  };
+  const client = keyOf('client');
+  const server = keyOf('server');
   return role === 'client' ? { sent: client, received: server } : { sent: server, received: client };
-}
-
-function keyOf({ plane, secret, greetings }: SessionFacts, sender: 'client' | 'server'): KeyObject {
-  const salt = createHash('sha256');
-  for (const greeting of greetings) salt.update(greeting);
-  const info = `meshcache keys 1 ${plane} ${sender}`;
-  return createSecretKey(Buffer.from(hkdfSync('sha256', secret, salt.digest(), info, KEY_BYTES)));
 }

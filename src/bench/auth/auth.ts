@@ -14,7 +14,11 @@ import { BenchCertificate } from './certificates.js';
 import { FLOOD_KINDS, type FloodKind, type FloodStats, type FloodTarget } from './flood.js';
 
 const BATCH_PAGES = 128;
-const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20] as const;
+const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20] as const;
+/** Smaller pages are not read during floods. */
+const FLOODED_MIN_BYTES = 64 * 2 ** 10;
+/** Most pages of one size. */
+const PAGES_MAX_COUNT = 4_096;
 const FULL_WORK_BYTES = 256 * 2 ** 20;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
 const POOL_SLACK = 1.25;
@@ -67,7 +71,7 @@ export async function authBench(options: BenchOptions): Promise<BenchReport> {
       for (const pageBytes of PAGE_SIZES_BYTES) {
         await bench.publish(pageBytes);
         rows.push(...(await bench.measureSecurity(pageBytes)));
-        rows.push(...(await bench.measureFloods(pageBytes)));
+        if (pageBytes >= FLOODED_MIN_BYTES) rows.push(...(await bench.measureFloods(pageBytes)));
       }
       return {
         title: 'auth: cost of a secret, of TLS and of floods by unauthenticated peers, over loopback',
@@ -84,7 +88,8 @@ export async function authBench(options: BenchOptions): Promise<BenchReport> {
 
 function notes(options: BenchOptions, certificate: BenchCertificate | string): string[] {
   return [
-    `Batches of ${BATCH_PAGES} pages; pools and destination of ${formatSize(workBytesOf(options))}; medians of ${options.rounds} interleaved rounds.`,
+    `Batches of ${BATCH_PAGES} pages, at most ${PAGES_MAX_COUNT} pages; pools and destination of ${formatSize(workBytesOf(options))}; medians of ${options.rounds} interleaved rounds.`,
+    'cpu_us: processor time of both processes together for each page, lookups included.',
     'ratio: to no secret; of a flood: to the same reads without one, between the floods.',
     `Floods: ${options.floodPerS ?? FLOOD_PER_S} connections a second asked for, flood_per_s reached, half to the control and half to the data port of the serving process.`,
     'to_machine: ratio to the flood of a closed port: the flooding process and the kernel take that much, whatever a node does.',
@@ -176,7 +181,35 @@ class AuthBench {
         progress: (round, name) => progress(`${page}: round ${round} of ${rounds}, ${name}`),
       },
     );
-    return rows.map((row) => ({ page, ...row }));
+    const costsUs = await this.#costsUs(pageBytes);
+    return rows.map((row, c) => ({ page, ...row, cpu_us: round3(costsUs[c] as number) }));
+  }
+
+  /** Processor time of both processes together for each page, by cluster. */
+  async #costsUs(pageBytes: number): Promise<number[]> {
+    const { rounds, progress } = this.#options;
+    const contenders = this.#clusters.map((cluster) => this.#contender(cluster, pageBytes));
+    const costs = contenders.map((): number[] => []);
+    for (let round = 1; round <= rounds; round++) {
+      for (const [c, { name, read }] of contenders.entries()) {
+        progress(`${formatSize(pageBytes)}: round ${round} of ${rounds}, processor time, ${name}`);
+        const before = await this.#cpuMs();
+        const startMs = performance.now();
+        let pages = 0;
+        do {
+          await read();
+          pages += this.#pages(pageBytes);
+        } while (performance.now() - startMs < this.#phasesMs.measured / 3);
+        costs[c]?.push((((await this.#cpuMs()) - before) * 1000) / pages);
+      }
+    }
+    return costs.map(median);
+  }
+
+  /** Processor time of both processes since their starts. */
+  async #cpuMs(): Promise<number> {
+    const { user, system } = process.cpuUsage();
+    return (user + system) / 1000 + ((await this.#peer.call({ kind: 'cpu' })).cpuMs ?? 0);
   }
 
   /** Each flood in turn, after reads without one, round after round. */
@@ -312,7 +345,7 @@ class AuthBench {
   }
 
   #pages(pageBytes: number): number {
-    return Math.floor(this.#destination.length / pageBytes);
+    return Math.min(PAGES_MAX_COUNT, Math.floor(this.#destination.length / pageBytes));
   }
 }
 
