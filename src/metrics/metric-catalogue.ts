@@ -28,6 +28,7 @@ const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
   handshake_timeout: true,
   too_many_connections: true,
   too_many_calls: true,
+  given_up: true,
   slow_peer: true,
   unknown_method: true,
   bad_params: true,

@@ -158,12 +158,12 @@ export class ClientConnection {
       if (this.#queuedBytes + this.#writer.bufferedBytes > RPC_BUFFERED_MAX_BYTES) {
         throw new MeshCacheError('ERR_OVERLOADED', `${this.#name} is not reading its requests`, { retryable: true });
       }
-      const bytes = this.#codec.encode([call.method, call.params], FRAME_HEADER_BYTES);
+      const sentMs = this.#env.clock.nowMs();
+      const bytes = this.#codec.encode([call.method, call.params, sentMs, call.timeoutMs], FRAME_HEADER_BYTES);
       if (bytes.length - FRAME_HEADER_BYTES > this.#requestMaxBytes) {
         throw new ArgumentError(`${call.method}: a request of ${bytes.length} bytes does not fit in a frame`);
       }
       const requestId = this.#freeRequestId();
-      const sentMs = this.#env.clock.nowMs();
       const { signal } = call;
       const onAbort =
         signal && (() => this.#giveUp(requestId, new MeshCacheError('ERR_CLOSED', `${call.method}: aborted`)));
@@ -248,9 +248,12 @@ export class ClientConnection {
       forget(pending);
       pending.resolve(value);
     } else if (frame.type === FrameType.error) {
-      const error = remoteError(this.#decode(frame.message));
+      const answer = this.#decode(frame.message);
+      const error = remoteError(answer);
       this.#removeCall(frame.requestId, pending);
       reject(pending, error);
+      // The clocks have come apart, as when a machine was suspended: they are compared anew on the next connection.
+      if (isGivenUp(answer)) this.#fail('the peer takes calls for given up that are not');
     } else {
       throw new FrameError('bad_frame', `frame of type ${frame.type} from a server`);
     }
@@ -378,6 +381,11 @@ function forget({ call, onAbort }: PendingCall): void {
 function reject(pending: PendingCall, error: MeshCacheError): void {
   forget(pending);
   pending.reject(error);
+}
+
+/** Whether an error says that the peer has not begun the call because it was given up. */
+function isGivenUp(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && (value as Record<string, unknown>).given_up === true;
 }
 
 function remoteError(value: unknown): MeshCacheError {

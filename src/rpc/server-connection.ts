@@ -19,6 +19,7 @@ import { tagsUnder } from '../memory/frame-tags.js';
 import type { AuthFailureReason } from '../net/auth-failures.js';
 import { ServerOpening } from '../net/opening.js';
 import type { SessionKeys } from '../net/session.js';
+import { CallAges } from './call-ages.js';
 import {
   decodeHello,
   FRAME_HEADER_BYTES,
@@ -54,6 +55,7 @@ export type RpcFault =
   | 'handshake_timeout'
   | 'too_many_connections'
   | 'too_many_calls'
+  | 'given_up'
   | 'slow_peer'
   | 'unknown_method'
   | 'bad_params'
@@ -84,6 +86,20 @@ export interface ServerConnectionOwner {
   ended(connection: ServerConnection): void;
 }
 
+/** A call as it was received. */
+interface ReceivedCall {
+  readonly method: string;
+  readonly params: unknown;
+  /** When it was made, in milliseconds of the caller's monotonic clock, and how long the caller waits; undefined: it has not said. */
+  readonly times: { readonly madeMs: number; readonly waitMs: number } | undefined;
+}
+
+interface Refusal {
+  readonly fault: RpcFault;
+  readonly code: ErrorCode;
+  readonly text: string;
+}
+
 interface Call {
   readonly requestId: number;
   /** Length of the request in bytes. */
@@ -107,6 +123,7 @@ export class ServerConnection {
   #inFlightBytes = 0;
   #answerMaxBytes = 0;
   readonly #opening: ServerOpening;
+  readonly #ages = new CallAges();
   #cancelTimer: () => void;
 
   constructor(socket: Connection, owner: ServerConnectionOwner) {
@@ -188,36 +205,43 @@ export class ServerConnection {
     }
     if (frame.type !== FrameType.call) throw new FrameError('bad_frame', `frame of type ${frame.type} from a client`);
     if (this.#calls.has(frame.requestId)) throw new FrameError('bad_frame', 'request id is in use');
-    const { method, params } = this.#decodeCall(frame.message);
+    const call = this.#decodeCall(frame.message);
+    const { method, params } = call;
     this.#owner.called();
     const { length: bytes } = frame.message;
-    const refusal = this.#refusal(method, params, bytes);
+    const refusal = this.#lateness(call) ?? this.#refusal(method, params, bytes);
     if (refusal !== undefined) {
       this.#owner.fault(refusal.fault);
-      this.#answerError(frame.requestId, refusal.code, refusal.text);
+      this.#answerError(frame.requestId, refusal);
       return;
     }
     this.#run({ requestId: frame.requestId, bytes, params }, this.#owner.handlerOf(method) as RpcHandler);
   }
 
-  #decodeCall(message: Uint8Array): { method: string; params: unknown } {
+  #decodeCall(message: Uint8Array): ReceivedCall {
     let call: unknown;
     try {
       call = this.#owner.codec.decode(message);
     } catch (cause) {
       throw new FrameError('bad_message', 'call: malformed message', cause);
     }
-    if (!Array.isArray(call) || call.length !== 2 || typeof call[0] !== 'string') {
-      throw new FrameError('bad_message', 'call: not a pair of method and params');
+    const parts: readonly unknown[] = Array.isArray(call) ? call : [];
+    const [method, params, madeMs, waitMs] = parts;
+    const times = isTime(madeMs) && isTime(waitMs) ? { madeMs, waitMs } : undefined;
+    if (typeof method !== 'string' || parts.length !== (times === undefined ? 2 : 4)) {
+      throw new FrameError('bad_message', 'call: not method and params, and perhaps two times');
     }
-    return { method: call[0], params: call[1] };
+    return { method, params, times };
   }
 
-  #refusal(
-    method: string,
-    params: unknown,
-    bytes: number,
-  ): { fault: RpcFault; code: ErrorCode; text: string } | undefined {
+  /** Why a call is not begun that its caller has given up: the caller may have done something else since. */
+  #lateness({ method, times }: ReceivedCall): Refusal | undefined {
+    if (times === undefined) return undefined;
+    if (this.#ages.ageMs(times.madeMs, this.#owner.env.clock.nowMs()) < times.waitMs) return undefined;
+    return { fault: 'given_up', code: 'ERR_OVERLOADED', text: `${method}: read after its caller has given it up` };
+  }
+
+  #refusal(method: string, params: unknown, bytes: number): Refusal | undefined {
     if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT || this.#inFlightBytes + bytes > RPC_IN_FLIGHT_MAX_BYTES) {
       return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on one connection' };
     }
@@ -283,11 +307,16 @@ export class ServerConnection {
     this.#owner.fault(isCallersFault ? 'bad_params' : 'handler');
     const text = error instanceof Error ? error.message : String(error);
     if (!isOurs) this.#owner.lines.log('warn', 'RPC handler failed', { error: text });
-    this.#answerError(requestId, isOurs ? error.code : 'ERR_REMOTE', text);
+    this.#answerError(requestId, { code: isOurs ? error.code : 'ERR_REMOTE', text });
   }
 
-  #answerError(requestId: number, code: ErrorCode, text: string): void {
-    this.#answer(FrameType.error, requestId, { code, message: text.slice(0, ERROR_TEXT_MAX_CHARACTERS) });
+  #answerError(requestId: number, { code, text, fault }: Pick<Refusal, 'code' | 'text'> & Partial<Refusal>): void {
+    const message = text.slice(0, ERROR_TEXT_MAX_CHARACTERS);
+    this.#answer(
+      FrameType.error,
+      requestId,
+      fault === 'given_up' ? { code, message, given_up: true } : { code, message },
+    );
   }
 
   #answer(type: FrameType, requestId: number, value: unknown): void {
@@ -298,7 +327,8 @@ export class ServerConnection {
         this.#drop('oversized');
       } else {
         this.#owner.fault('oversized');
-        this.#answerError(requestId, 'ERR_OVERLOADED', 'the answer is longer than a frame may be');
+        const text = 'the answer is longer than a frame may be';
+        this.#answerError(requestId, { code: 'ERR_OVERLOADED', text });
       }
       return;
     }
@@ -390,4 +420,8 @@ class CallContext implements RpcContext {
     this.#aborted = true;
     this.#cancellation?.abort();
   }
+}
+
+function isTime(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value);
 }
