@@ -1,6 +1,6 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
-import { PauseWatch } from '../base/concurrency/pause-watch.js';
+import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
@@ -43,6 +43,8 @@ export interface ClientServerOptions {
 
 export interface ClientServerParts {
   readonly env: Environment;
+  /** Knows when this process was not running. */
+  readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly nodeId: string;
   readonly packageVersion: string;
   /** The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws `ArgumentError` for an invalid one. */
@@ -97,7 +99,6 @@ export class ClientServer {
   readonly #ending = new Map<ClientConnection, Promise<void>>();
   readonly #onEnded = new Map<ClientConnection, () => void>();
   readonly #bootToken: Buffer;
-  readonly #pauses: PauseWatch;
   #refusedCount = 0;
   #lastCaller = 0;
   #lastConnection = 0;
@@ -124,7 +125,6 @@ export class ClientServer {
       ({ sharer }) => sharer.one,
     );
     this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
-    this.#pauses = new PauseWatch(parts.env.clock);
     this.#server = parts.env.network.createServer({ plane: 'client' }, (socket) => this.#accept(socket));
     this.#memory = new ClientMemory({ ...options, env: parts.env, lines: this.#lines });
     this.#reportMetrics();
@@ -160,7 +160,6 @@ export class ClientServer {
   }
 
   async #close(): Promise<void> {
-    this.#pauses.close();
     this.#memory.close();
     const reason = 'the node is closing';
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
@@ -178,7 +177,6 @@ export class ClientServer {
       await listenLocally(this.#server, { ...this.#options, key: 'client_socket' }, { env, onError });
       await orConfigError('client_socket', this.path, () => this.#memory.listen());
     } catch (error) {
-      this.#pauses.close();
       this.#memory.close();
       this.#server.close();
       throw error;
@@ -209,7 +207,7 @@ export class ClientServer {
       sharer,
       regionShares: this.#regionShares,
       clock: env.clock,
-      pauses: this.#pauses,
+      pauses: this.#parts.pauses,
       lines: this.#lines,
       bootToken: this.#bootToken,
       attach: (hello, client) => this.#attach(hello, client),

@@ -1,3 +1,4 @@
+import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Files } from '../base/environment/files.js';
 import { ConfigError } from '../base/errors.js';
@@ -23,6 +24,8 @@ export interface ClientWiringParts {
   /** The events of this node's pages. */
   readonly follow: FollowPages;
   readonly stats: () => StoreStats;
+  /** Knows when this process was not running. */
+  readonly pauses: PauseWatch;
   readonly env: Environment;
 }
 
@@ -31,7 +34,7 @@ export async function openClientSocket(
   config: MeshCacheConfig,
   parts: ClientWiringParts,
 ): Promise<ClientServer | undefined> {
-  const { nodeId, pages, pinning, keyEncoders, stats, env } = parts;
+  const { nodeId, pages, pinning, keyEncoders, stats, pauses, env } = parts;
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
@@ -40,6 +43,7 @@ export async function openClientSocket(
     { path, mode: Number.parseInt(mode, 8), gid, regionsMaxBytes: config.clientRegionsMax },
     {
       env,
+      pauses,
       nodeId,
       packageVersion: packageVersion(),
       namespaceOf: (namespace, process) => {

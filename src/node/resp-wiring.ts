@@ -1,3 +1,4 @@
+import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
@@ -16,13 +17,15 @@ export interface RespWiringParts {
   readonly pages: PageStore;
   readonly keyEncoders: KeyEncoders;
   readonly stats: () => StoreStats;
+  /** Knows when this process was not running. */
+  readonly pauses: PauseWatch;
   readonly env: Environment;
 }
 
 /** Opens the door for Redis clients, if one is configured. Throws `ConfigError`. */
 export async function openRespServer(
   config: MeshCacheConfig,
-  { nodeId, pages, keyEncoders, stats, env }: RespWiringParts,
+  { nodeId, pages, keyEncoders, stats, pauses, env }: RespWiringParts,
 ): Promise<RespServer | undefined> {
   const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (port === undefined && path === undefined) return undefined;
@@ -35,6 +38,7 @@ export async function openRespServer(
     },
     {
       env,
+      pauses,
       pages: new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag: config.respNamespace }))),
       facts: {
         nodeId,

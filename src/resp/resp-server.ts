@@ -1,6 +1,6 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
-import { PauseWatch } from '../base/concurrency/pause-watch.js';
+import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { type Sharer, Shares } from '../base/concurrency/shares.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
@@ -37,6 +37,8 @@ export interface RespServerOptions {
 
 export interface RespServerParts {
   readonly env: Environment;
+  /** Knows when this process was not running. */
+  readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly pages: StoredPages;
   /** What clients may ask about the node; what the server knows itself is left out. */
   readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'wallMs'>;
@@ -61,7 +63,6 @@ export class RespServer {
   readonly #waiting: WaitingTotal = { bytes: 0 };
   readonly #counts: RespCounts;
   readonly #facts: RespFacts;
-  readonly #pauses: PauseWatch;
   #lastId = 0;
   #port = 0;
   #onIdle: (() => void)[] = [];
@@ -96,7 +97,6 @@ export class RespServer {
     );
     this.#pages = new RespPages(pages, new ByteBudget(this.#limits.valuesBudgetBytes));
     this.#counts = new RespCounts(env.metrics, COMMANDS.keys());
-    this.#pauses = new PauseWatch(env.clock);
     const startMs = env.clock.nowMs();
     this.#facts = {
       ...facts,
@@ -139,7 +139,6 @@ export class RespServer {
   }
 
   async #close(): Promise<void> {
-    this.#pauses.close();
     const closed = Promise.all(
       this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
     );
@@ -212,7 +211,7 @@ export class RespServer {
       counts: this.#counts,
       password: this.#password,
       clock: env.clock,
-      pauses: this.#pauses,
+      pauses: this.#parts.pauses,
       log: env.log,
       lines: this.#lines,
       onEnded: (ended) => {

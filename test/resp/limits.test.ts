@@ -25,6 +25,7 @@ async function startDoor(t: ExecutionContext, limits: Partial<RespLimits> = {}, 
     { endpoint: { host: '127.0.0.1', port: 0 }, limits, ...more },
     {
       env,
+      pauses: { sentAfterMs: () => clock.nowMs() },
       pages: new StoredPages(store.pages, encoder),
       facts: {
         nodeId: 'node',

@@ -143,6 +143,7 @@ export async function startServer(
     { path: join(folder(t), 'node.sock'), mode: 0o600, limits },
     {
       env: { ...env, log: silentLogger },
+      pauses: { sentAfterMs: () => env.clock.nowMs() },
       nodeId: 'node',
       packageVersion: '0',
       namespaceOf: () =>
