@@ -1,27 +1,31 @@
 import { assert, assertEqual } from '../base/assert.js';
 import type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/environment/network.js';
-import { ConfigError, type MeshCacheError } from '../base/errors.js';
+import type { LogFields } from '../base/environment/log.js';
+import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
+import type { ConfigError, MeshCacheError } from '../base/errors.js';
 import {
   DISCOVERY_LOG_INTERVAL_MS,
-  DISCOVERY_MASTERS_MAX_COUNT,
   DISCOVERY_OTHER_MASTERS_TIMEOUT_MS,
   DISCOVERY_START_TIMEOUT_MS,
 } from '../base/limits.js';
-import { shown } from '../base/shown.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import { ChangeGap } from './change-gap.js';
+import { isEndpoints, parseMasters } from './listed-masters.js';
+import { DateLog } from './masters/date-log.js';
 import { LostMasters } from './masters/lost-masters.js';
 import { MasterLink } from './masters/master-link.js';
 import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
 import { countChanges, hasLeft, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
 import { type MasterView, mergeMembers } from './masters/merge.js';
 import { RefusalLog } from './masters/refusal-log.js';
-import { type ClusterSettings, type Refusal, refusalError } from './messages/cluster-settings.js';
+import { type ClusterSettings, clusterDateOf, type Refusal, refusalError } from './messages/cluster-settings.js';
 import { timingOf } from './timing.js';
+
+const BEGUN_AGAIN =
+  'the clock of this machine was far ahead and is right again: pages that were set meanwhile are dropped, and this node rejoins as a new incarnation';
 
 /** Callbacks, settings and times of a {@link DiscoveryClient}. */
 export interface DiscoveryClientOptions {
@@ -40,9 +44,10 @@ export interface DiscoveryClientOptions {
   /**
    * Called when every other node may have dropped this one: no master but its own has heard of it for the time-to-live, and one that did
    * not restart does not know it. A record of a new incarnation that it returns is registered instead, and everything has to be
-   * re-announced under that; by default the node keeps its incarnation.
+   * re-announced under that; by default the node keeps its incarnation. With `begunAgain`, the clock of this node goes by its date again after that was
+   * too far ahead, and what has a version of before has to be dropped.
    */
-  readonly onExpired?: () => NodeInfo | undefined;
+  readonly onExpired?: (begunAgain: boolean) => NodeInfo | undefined;
   /** Called when a later start of a node with this id has become the member, and when it is no longer a member. */
   readonly onReplaced?: (isReplaced: boolean) => void;
   /** Called when the set of intended masters changes: the listed addresses, and the seats of live hosts. */
@@ -92,6 +97,7 @@ export class DiscoveryClient {
   #cancelStart: (() => void) | undefined;
   #waitsForOthers = false;
   readonly #refusals: RefusalLog;
+  readonly #dates: DateLog;
   #saidUnreachableMs: number | undefined;
   /** Whether the master of this host has failed to answer before any other had answered. */
   #ownHasFailed = false;
@@ -109,6 +115,7 @@ export class DiscoveryClient {
     this.#self = nodeInfo;
     this.#options = options;
     this.#refusals = new RefusalLog(nodeInfo.nodeId, options.env);
+    this.#dates = new DateLog(nodeInfo.nodeId, options.env);
     this.#env = options.env;
     this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
@@ -217,6 +224,7 @@ export class DiscoveryClient {
       membersCount: () => (this.isReachable ? this.#members.size : 1),
       // The own master may tell the own date, which says nothing where there is another one.
       tellsDate: (id) => this.#options.isOwnMaster?.(id) !== true || !this.#others().some(({ hasView }) => hasView),
+      onDate: () => this.#dates.compared(this.#options.clock?.offsetMs ?? 0),
       rpc: this.#rpc,
       codec: this.#codec,
       env: this.#env,
@@ -270,17 +278,21 @@ export class DiscoveryClient {
     // This incarnation has announced everything later than that.
     if (link.heardMs < this.#renewedMs) return false;
     if (this.#env.clock.nowMs() - heardMs < ttlMs) return true;
-    const renewed = this.#options.onExpired?.();
-    if (renewed === undefined) return true;
+    const silentMs = Math.round(this.#env.clock.nowMs() - heardMs);
+    const message = 'this node had expired in the cluster; it rejoins as a new incarnation';
+    return !this.#renew(false, message, { silent_ms: silentMs });
+  }
+
+  /** Goes on as a later start of this node; false: it cannot. */
+  #renew(begunAgain: boolean, message: string, facts: LogFields): boolean {
+    const renewed = this.#options.onExpired?.(begunAgain);
+    if (renewed === undefined) return false;
     this.#renewedMs = this.#env.clock.nowMs();
     this.#self = renewed;
     this.#members = new Map(this.#members).set(renewed.nodeId, renewed);
-    this.#env.log.log('warn', 'this node had expired in the cluster; it rejoins as a new incarnation', {
-      node_id: renewed.nodeId,
-      silent_ms: Math.round(this.#env.clock.nowMs() - heardMs),
-    });
+    this.#env.log.log('warn', message, { node_id: renewed.nodeId, ...facts });
     this.#options.onMembers?.(this.#members, [renewed.nodeId], []);
-    return false;
+    return true;
   }
 
   /** The links to masters that do not run in this process. */
@@ -421,7 +433,12 @@ export class DiscoveryClient {
       return;
     }
     if (this.#stopping !== undefined) return;
-    this.#refusals.log(master, refusal);
+    const clusterMs = clusterDateOf(refusal);
+    const { clock } = this.#options;
+    const isOthers = refusal.nodeId !== this.#self.nodeId;
+    const isRight = clusterMs !== undefined && clock?.isRightAt(clusterMs, isOthers) === true;
+    if (!isRight) this.#refusals.log(master, refusal);
+    else if (clock.beginAgain(clusterMs)) this.#renew(true, BEGUN_AGAIN, { master });
   }
 
   #replaced(isReplaced: boolean): void {
@@ -460,30 +477,4 @@ export class DiscoveryClient {
       assert(this.#links.has(name), () => `discovery client: no link to the master ${name}`);
     }
   }
-}
-
-function isEndpoints(addr: string | readonly Endpoint[]): addr is readonly Endpoint[] {
-  return Array.isArray(addr) && addr.every((one) => typeof one?.host === 'string' && Number.isSafeInteger(one.port));
-}
-
-function parseMasters(addr: string): Endpoint[] {
-  if (typeof addr !== 'string')
-    throw new ConfigError(`discovery address: expected host:port as text, got ${shown(addr)}`);
-  const texts = addr.split(',').map((text) => text.trim());
-  const endpoints = texts.map((text) => {
-    const endpoint = parseEndpoint(text);
-    if (endpoint !== undefined && isEveryAddress(endpoint.host)) {
-      throw new ConfigError(
-        `discovery address ${JSON.stringify(text)}: nodes cannot reach each other there; give the address or the name ` +
-          "of the master's machine (127.0.0.1 for one machine alone)",
-      );
-    }
-    if (endpoint !== undefined && endpoint.port > 0) return endpoint;
-    throw new ConfigError(`discovery address ${JSON.stringify(text)}: expected host:port, or several, comma-separated`);
-  });
-  const distinct = new Map(endpoints.map((endpoint) => [formatEndpoint(endpoint), endpoint]));
-  if (distinct.size > DISCOVERY_MASTERS_MAX_COUNT) {
-    throw new ConfigError(`${distinct.size} discovery addresses, at most ${DISCOVERY_MASTERS_MAX_COUNT} are allowed`);
-  }
-  return [...distinct.values()];
 }

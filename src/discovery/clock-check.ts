@@ -54,10 +54,14 @@ export class ClockCheck {
     return isAhead ? { key: CLOCK_KEY, theirs: Math.floor(dateOf(version)), ours: clusterMs } : undefined;
   }
 
-  /** The date of the cluster, and by how many dates it is known, as fields of an answer. */
+  /** The date of the cluster, and how many nodes have it, as fields of an answer. */
   fields(): { readonly cluster_ms?: number; readonly cluster_dates?: number } {
     const clusterMs = this.#clusterMs();
-    return clusterMs === undefined ? {} : { cluster_ms: clusterMs, cluster_dates: this.#dates.length + 1 };
+    if (clusterMs === undefined) return {};
+    const aheadMs = clusterMs - this.#parts.clock.nowMs();
+    const ownMs = this.#parts.own.wallMs() - this.#parts.clock.nowMs();
+    const agreeing = [ownMs, ...this.#dates].filter((date) => Math.abs(date - aheadMs) <= CLOCK_AHEAD_MAX_MS);
+    return { cluster_ms: clusterMs, cluster_dates: agreeing.length };
   }
 
   /** Whether the node of a message is with more members than are here: then this master's node is the one that comes to the others. */

@@ -104,6 +104,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
     onGone: gone.tell,
     onChanged: changed.tell,
   });
+  runtime.onBegunAgain(() => pages.statements.dropAhead());
   const events = new PageEvents(pages.statements, env);
   changed.listen((keys) => events.note(keys));
   evicted.listen((keys) => pages.forget(keys));

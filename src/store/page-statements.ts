@@ -272,6 +272,20 @@ export class PageStatements {
     });
   }
 
+  /** Drops the pages that a clock which was ahead has set, and forgets all versions below which pages are void: they may be of that clock. */
+  dropAhead(): void {
+    const { versions } = this.#parts;
+    for (const keys of this.keysInSlices()) {
+      const columns = this.#own.find(keys);
+      const isAhead = (i: number) => versions.isAhead(columns.version[i] as number, columns.expires[i]);
+      const ahead = presentOf({ keys, columns }, isAhead);
+      const voidBelow = Array.from(ahead.columns.version, (version) => version + 1);
+      // What the disk cannot record is dropped at the next start.
+      this.drop(stringsOf(ahead.keys), voidBelow).catch(() => {});
+    }
+    for (const noted of [this.#voids, this.#droppedCopies, this.#evicted]) noted.clear();
+  }
+
   /** A number that tells this start of the node from its other ones. */
   start(): number {
     return this.#parts.identity.incarnation;

@@ -66,7 +66,9 @@ export class PageWrites {
     const ageMs = time === undefined ? 0 : startMs - time.askedMs;
     const expires = expiresInMs === undefined ? 0 : versions.in(expiresInMs - ageMs);
     const origin: PageOrigin = { version: versions.next(), kind, isCopy: false, expires };
-    const isOver = (): boolean => signal?.aborted === true || time?.isOver() === true;
+    // A version that was taken before the clock turned out to be ahead, and began anew, is not stated any more.
+    const isOver = (): boolean =>
+      signal?.aborted === true || time?.isOver() === true || versions.isAhead(origin.version, expires);
     const results = new Array<boolean>(pages.length).fill(false);
     const announcements: Promise<void>[] = [];
     const publishing: Publishing = {

@@ -138,8 +138,8 @@ test('hybrid clock: a version that is further ahead than the bound is not follow
   t.false(clock.isAhead(hour), 'this clock may be the wrong one');
   clock.remember(hour);
   t.true(clock.now() < hour, 'of earlier versions of its own it believes less');
-  clock.follow(time.wallMs, 3);
   clock.follow(time.wallMs, 2);
+  clock.follow(time.wallMs, 1);
   const first = clock.next();
   for (const aheadMs of [VERSION_AHEAD_MAX_MS + 1_000, 86_400_000 * 210, 86_400_000 * 365 * 80]) {
     const version = versionAt(time.wallMs + aheadMs);
@@ -155,6 +155,29 @@ test('hybrid clock: a version that is further ahead than the bound is not follow
   t.is(clock.offsetMs, -86_400_000 * 365);
   clock.see(versionAt(cluster));
   t.true(clock.next() > versionAt(cluster));
+});
+
+test('hybrid clock: it begins anew only where its date is known to be right again, and keeps nothing that is ahead', (t) => {
+  const DAY_MS = 86_400_000;
+  const time = { wallMs: Date.UTC(2026, 0, 1), nowMs: 1_000 };
+  const clock = new HybridClock({ wallMs: () => time.wallMs, nowMs: () => time.nowMs });
+  const rightMs = time.wallMs;
+  clock.see(versionAt(rightMs + 210 * DAY_MS));
+  t.true(clock.now() > versionAt(rightMs + 209 * DAY_MS), 'one date alone says nothing');
+  t.false(clock.isRightAt(rightMs, false), 'its own date may be the one that is behind');
+  t.true(clock.isRightAt(rightMs, true), 'another node has the same date');
+  time.wallMs += 210 * DAY_MS;
+  const ahead = clock.next();
+  t.false(clock.isRightAt(rightMs, true), 'its own date is ahead');
+  time.wallMs -= 210 * DAY_MS;
+  t.true(clock.isRightAt(rightMs, false), 'its date has stepped back');
+  t.true(clock.beginAgain(rightMs));
+  t.false(clock.beginAgain(rightMs), 'nothing is ahead any more');
+  t.true(clock.next() < versionAt(rightMs + 1_000) && clock.now() < versionAt(rightMs + 1_000));
+  t.true(clock.isAhead(ahead));
+  clock.see(ahead);
+  t.true(clock.next() < versionAt(rightMs + 1_000), 'and nothing that is ahead is followed');
+  t.true(clock.afterEarlier() > ahead, 'what is left of before is known for earlier');
 });
 
 test('hybrid clock: a date that is centuries wrong still gives versions, in order', (t) => {

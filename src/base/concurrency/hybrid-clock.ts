@@ -1,5 +1,5 @@
 import type { Clock } from '../environment/clock.js';
-import { EXPIRY_MAX_MS, VERSION_AHEAD_MAX_MS } from '../limits.js';
+import { CLOCK_AHEAD_MAX_MS, EXPIRY_MAX_MS, VERSION_AHEAD_MAX_MS } from '../limits.js';
 
 /** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;
@@ -14,8 +14,8 @@ export const CLOCKS_APART = 1000 * VERSIONS_PER_MS;
 const VERSION_MAX = 2 ** 53 - 2 ** 45;
 /** A version that is further ahead by so much more is refused: dates differ a little, and no node is to refuse what another one follows. */
 export const VERSION_AHEAD_SLACK_MS = 60_000;
-/** With the dates of so many nodes a median is right although one of them is wrong. */
-const DATES_MIN_COUNT = 3;
+/** A date that so many nodes have is known: a clock that is wrong is seldom wrong in the same way as another one. */
+const DATES_MIN_COUNT = 2;
 /** The date of the cluster is not known well: a version is followed unless it is further ahead than any date that a machine has by mistake. */
 const UNJUDGED_AHEAD_MAX_MS = 50 * 365 * 86_400_000;
 /** The dates from which versions are taken: later ones are as wrong, and leave room for versions that follow. */
@@ -29,8 +29,8 @@ const WALL_MAX_MS = (VERSION_MAX - 2 ** 44) / VERSIONS_PER_MS;
  * in step, versions of different nodes are in the order of real time. Nodes may give out the same version, but seldom. Whole numbers, exact until the year 2109.
  *
  * One wrong clock must not move all others: a version that is further ahead than VERSION_AHEAD_MAX_MS is not followed (see {@link isAhead}). Ahead of the wall
- * clock, or of the date of the cluster if that is later and known, so that a node whose date is behind follows the others. As long as the date of the cluster
- * is not known by the dates of several nodes, this one cannot tell whose clock is wrong, and follows: what it did not believe, it would read the older content of.
+ * clock, or of the date of the cluster if that is later and known, so that a node whose date is behind follows the others. As long as no two nodes have had
+ * the same date, this one cannot tell whose clock is wrong, and follows: what it did not believe, it would read the older content of.
  */
 export class HybridClock {
   readonly #clock: Pick<Clock, 'wallMs' | 'nowMs'>;
@@ -42,9 +42,11 @@ export class HybridClock {
   /** The present at a reading of the monotonic clock, from which on it goes forward as that clock does. */
   #anchor: number;
   #anchorMs: number;
+  /** The furthest that the wall clock has been ahead of the monotonic clock. */
+  #furthestMs = Number.NEGATIVE_INFINITY;
   /** The date of the cluster, as what it is ahead of the monotonic clock; undefined: not known. */
   #clusterAheadMs: number | undefined;
-  /** Whether the date of the cluster is, or was once, known by the dates of several nodes. */
+  /** Whether the date of the cluster is, or was once, that of several nodes. */
   #isJudge = false;
 
   /** `nodeNumber` is a whole number, different on each node, so that two nodes seldom give out the same version. */
@@ -98,11 +100,29 @@ export class HybridClock {
     return this.#clock.wallMs();
   }
 
-  /** Takes note of the date of the cluster by the dates of so many nodes; it goes on at the pace of the monotonic clock. */
+  /** Takes note of the date of the cluster, which so many nodes have; it goes on at the pace of the monotonic clock. */
   follow(clusterMs: number, datesCount: number): void {
     this.#clusterAheadMs = clusterMs - this.#clock.nowMs();
     // Once it was known, it goes on: with fewer nodes left no other date is better known.
     this.#isJudge ||= datesCount >= DATES_MIN_COUNT;
+  }
+
+  isRightAt(clusterMs: number, isOthers: boolean): boolean {
+    const wallMs = this.#clock.wallMs();
+    const hasSteppedBack = this.#furthestMs > wallMs - this.#clock.nowMs() + CLOCK_AHEAD_MAX_MS;
+    return wallMs <= clusterMs + CLOCK_AHEAD_MAX_MS && (isOthers || hasSteppedBack || this.#isJudge);
+  }
+
+  beginAgain(clusterMs: number): boolean {
+    const present = this.now();
+    if (present <= refusedAfter(clusterMs)) return false;
+    this.#earlier = Math.max(this.#earlier, present);
+    this.#latest = 0;
+    this.#jumpedTo = 0;
+    this.#anchor = this.#wallVersion();
+    this.#anchorMs = this.#clock.nowMs();
+    this.follow(clusterMs, DATES_MIN_COUNT);
+    return true;
   }
 
   /** Milliseconds that the wall clock is ahead of the date of the cluster; 0 while that is not known. */
@@ -140,7 +160,9 @@ export class HybridClock {
   }
 
   #wallVersion(): number {
-    return versionAt(this.#clock.wallMs());
+    const wallMs = this.#clock.wallMs();
+    this.#furthestMs = Math.max(this.#furthestMs, wallMs - this.#clock.nowMs());
+    return versionAt(wallMs);
   }
 
   /** The date that this node goes by when it judges versions. */
@@ -179,12 +201,22 @@ export interface SharedClock {
   now(): number;
   /** The wall clock, in milliseconds since 1970. */
   wallMs(): number;
-  /** Takes note of the date of the cluster by the dates of so many nodes. */
+  /** Takes note of the date of the cluster, which so many nodes have. */
   follow(clusterMs: number, datesCount: number): void;
   /** Milliseconds that the wall clock is ahead of the date of the cluster; 0 while that is not known. */
   readonly offsetMs: number;
   /** Takes note of another node's version. */
   see(version: number): void;
+  /**
+   * Whether the wall clock is right, although versions of this node are far ahead of this date of the cluster: it is not too far ahead itself, and it is
+   * known that it was, or several nodes have that date (`isOthers`: it is that of another node). A date that may always have been behind says nothing.
+   */
+  isRightAt(clusterMs: number, isOthers: boolean): boolean;
+  /**
+   * Where {@link isRightAt}: goes by the wall clock anew, and follows no version any more that is too far ahead of this date of the cluster. The caller
+   * drops everything that has such a version. False: there is none, and nothing is changed.
+   */
+  beginAgain(clusterMs: number): boolean;
 }
 
 /** Whether `value` can be the version of a node: a whole number, or 0 for no version. */

@@ -126,8 +126,11 @@ export class Removals {
     this.#generations.unshift(forgotten);
   }
 
+  /** Forgets everything, as if nothing had been noted. */
   clear(): void {
     for (const generation of this.#generations) generation.clear();
+    this.#newestForgotten = 0;
+    this.#forgottenUpToMs = Number.NEGATIVE_INFINITY;
   }
 
   #versionOf(digest: number): number {

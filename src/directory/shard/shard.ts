@@ -164,10 +164,7 @@ export class DirectoryShard {
     return found;
   }
 
-  /**
-   * Drops what this start of this node has announced about the keys up to `generation`. `withCopies`: also drops
-   * copies, even those announced later, unless a live node is left that has set the page itself.
-   */
+  /** Drops what this start of this node has announced about the keys up to `generation`. `withCopies`: also copies, unless a live node has set the page itself. */
   delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
     this.#call++;
     const isVoid = (record: NodeRecord, slot: number): boolean => {
@@ -291,10 +288,13 @@ export class DirectoryShard {
     for (const key of keys) this.#lists.unlinkWhere(key, () => true);
   }
 
-  /** Forgets all locations; versions below which keys are void stay known. */
-  clear(): void {
+  /** Forgets all locations, and unless `keepsVoids` the versions below which keys are void. */
+  clear(keepsVoids = true): void {
     this.#lists.clear();
     this.#sweep = undefined;
+    if (keepsVoids) return;
+    this.#newestVersion = this.#newestLost = 0;
+    this.#voids.clear();
   }
 
   /** The current counts. */

@@ -85,6 +85,12 @@ export class VoidVersions {
     this.#starts.restated(nodeId, incarnation);
   }
 
+  /** Forgets all versions. */
+  clear(): void {
+    this.#all.clear();
+    this.#copies.clear();
+  }
+
   verify(): void {
     this.#all.verify();
     this.#copies.verify();

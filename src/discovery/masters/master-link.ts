@@ -30,6 +30,8 @@ export interface MasterLinkOptions {
   readonly clock?: SharedClock | undefined;
   /** Whether the date that the master with that id tells is that of the cluster for this node; default: always. */
   tellsDate?(masterId: string): boolean;
+  /** Called when the clock has been told the date of the cluster. */
+  onDate?(): void;
   readonly rpc: RpcClient;
   readonly codec: MessageCodec;
   readonly env: Environment;
@@ -260,6 +262,7 @@ export class MasterLink {
     const answer = decodeAnswer(codec, value);
     if (answer.clusterMs !== undefined && (this.#options.tellsDate?.(answer.masterId) ?? true)) {
       clock?.follow(answer.clusterMs, answer.clusterDates);
+      this.#options.onDate?.();
     }
     // What a master knows that refuses this node is not for this node.
     if (answer.refusal === undefined) clock?.see(answer.clock);

@@ -124,11 +124,16 @@ export function refusalError({ nodeId, differences }: Refusal, master: string): 
   );
 }
 
+/** The date of the cluster that a refused node's clock is too far ahead of, in milliseconds since 1970; undefined: it was refused for something else. */
+export function clusterDateOf({ differences }: Refusal): number | undefined {
+  const date = differences.find(({ key }) => key === CLOCK_KEY);
+  return date === undefined ? undefined : Number(date.ours);
+}
+
 /** The differences in words, such as `vnodes is 100 here and 160 there`; `isOurs`: "here" is the master's node. */
 export function describeDifferences(differences: readonly SettingDifference[], isOurs: boolean): string {
   const texts = differences.map(({ key, theirs, ours }) => {
-    if (key === CLOCK_KEY)
-      return `its clock ${describeDates(theirs, ours, 'there', 'in the cluster')}; set it by NTP, and start that node again`;
+    if (key === CLOCK_KEY) return `its clock ${describeDates(theirs, ours, 'there', 'in the cluster')}; set it by NTP`;
     const [here, there] = isOurs ? [ours, theirs] : [theirs, ours];
     return `${key} is ${here} here and ${there} there`;
   });

@@ -160,9 +160,9 @@ function membershipListener({
       directory.membersChanged(change);
     },
     onForgotten: () => directory.announceAfterAway(),
-    onExpired() {
+    onExpired: (begunAgain) => {
       identity.renew();
-      directory.restartAs(identity.incarnation);
+      directory.restartAs(identity.incarnation, { begunAgain });
       return describe();
     },
     onReplaced: (isReplaced) => directory.setReplaced(isReplaced),

@@ -195,6 +195,11 @@ export class NodeRuntime {
     this.#running().directory.away.listen(listener);
   }
 
+  /** @internal Calls `listener` when the clock of this node goes by its date again after that was ahead. The node must be open. */
+  onBegunAgain(listener: () => void): void {
+    this.#running().directory.begunAgain.listen(listener);
+  }
+
   /** @internal Calls `listener` when other nodes have become members, see `NodeDirectory.met`. The node must be open. */
   onMet(listener: (nodeIds: readonly string[], isEarlier: boolean) => void): void {
     this.#running().directory.met.listen(listener);

@@ -51,6 +51,8 @@ export class NodeDirectory {
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
   /** Other nodes have dropped this one as a member, or may have; sent before its pages are announced to them again. */
   readonly away = new Signal<[]>();
+  /** The clock of this node goes by its date again after that was ahead; sent before its pages are announced again. */
+  readonly begunAgain = new Signal<[]>();
   /** Nodes that have become members, told before pages are announced to them. `isEarlier`: one may have removed this node's pages without knowing it. */
   readonly met = new Signal<[nodeIds: readonly string[], isEarlier: boolean]>();
   /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
@@ -185,10 +187,12 @@ export class NodeDirectory {
 
   /**
    * Called when the other nodes have dropped this one, and it goes on as a later start of itself. Its shard's contents are out of date, and the
-   * nodes that see it join announce theirs again; its own pages are announced to all owners.
+   * nodes that see it join announce theirs again; its own pages are announced to all owners. With `begunAgain`, the clock of this node goes by its date
+   * again after that was ahead: what has a version of before is forgotten.
    */
-  restartAs(incarnation: number): void {
-    this.#shard.clear();
+  restartAs(incarnation: number, { begunAgain = false } = {}): void {
+    this.#shard.clear(!begunAgain);
+    if (begunAgain) this.begunAgain.tell();
     this.client.restartAs(incarnation);
     this.#ages.restartAs(incarnation);
     this.announceAfterAway();
