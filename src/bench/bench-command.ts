@@ -22,6 +22,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   disk: async () => (await import('./disk/disk.js')).diskBench,
   clients: async () => (await import('./clients/clients.js')).clientsBench,
   resp: async () => (await import('./resp/resp.js')).respBench,
+  isolation: async () => (await import('./isolation/isolation.js')).isolationBench,
   engine: async () => (await import('./engine/engine.js')).engineBench,
   cluster: async () => (await import('./cluster/cluster.js')).clusterBench,
 };
@@ -35,6 +36,7 @@ interface BenchCommandOptions {
   readonly seconds?: number;
   readonly kill: boolean;
   readonly flood?: number;
+  readonly hostile?: readonly string[];
   readonly engine?: string;
   readonly environment?: string;
   readonly model?: string;
@@ -58,6 +60,9 @@ export function benchCommand(context: CommandContext): Command {
       '--flood <rate>',
       'connections a second by unauthenticated peers for `auth` (default: 10000)',
       wholeNumber(1, 1_000_000),
+    )
+    .option('--hostile <kinds>', 'with `isolation`: kinds of hostile clients, comma-separated (default: all)', (text) =>
+      text.split(','),
     )
     .addOption(new Option('--engine <name>', 'with `engine`: the engine').choices(ENGINES))
     .option('--environment <folder>', 'with `engine`: virtual environment that has the engine')
@@ -102,6 +107,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
         tokens: options.tokens,
       },
       ...(options.flood === undefined ? {} : { floodPerS: options.flood }),
+      ...(options.hostile === undefined ? {} : { hostile: options.hostile }),
       progress: (text) => progress.update(text),
     });
     return await untilInterrupted(report, context);

@@ -9,6 +9,7 @@ const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<nev
   auth: async () => (await import('./auth/auth-peer.js')).authPeer,
   cluster: async () => (await import('./cluster/cluster-peer.js')).clusterPeer,
   directory: async () => (await import('./directory/directory-peer.js')).directoryPeer,
+  isolation: async () => (await import('./isolation/isolation-peer.js')).isolationPeer,
   metrics: async () => (await import('./metrics/scrape-peer.js')).scrapePeer,
   rdma: async () => (await import('./rdma/rdma-peer.js')).rdmaPeer,
   resp: async () => (await import('./resp/resp-peer.js')).respPeer,

@@ -17,6 +17,7 @@ for (const what of [
   'metrics',
   'auth',
   'disk',
+  'isolation',
 ]) {
   test.serial(`bench: ${what} runs, small and quick`, async (t) => {
     const run = await runCli(['bench', what, '--quick', '--rounds', '1', '--json']);
@@ -31,6 +32,12 @@ for (const what of [
     }
   });
 }
+
+test.serial('bench: isolation names the kinds of hostile clients that it knows', async (t) => {
+  const run = await runCli(['bench', 'isolation', '--quick', '--hostile', 'spin,nobody']);
+  t.not(run.status, 0);
+  t.regex(run.stderr, /no hostile client of kind nobody; known: spin, regions-64g, .*, holes, /);
+});
 
 test.serial('bench: disk leaves no file behind when it is interrupted', async (t) => {
   const dir = mkdtempSync(join(tmpdir(), 'meshcache-bench-test-'));

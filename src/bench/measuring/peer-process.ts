@@ -2,7 +2,16 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
 /** Benchmarks that measure between two processes. */
-export type PeerSubject = 'auth' | 'cluster' | 'directory' | 'metrics' | 'rdma' | 'resp' | 'store' | 'tcp';
+export type PeerSubject =
+  | 'auth'
+  | 'cluster'
+  | 'directory'
+  | 'isolation'
+  | 'metrics'
+  | 'rdma'
+  | 'resp'
+  | 'store'
+  | 'tcp';
 
 /** How one benchmark's peer executes a command. */
 export type ExecuteCommand<Command, Reply> = (command: Command) => Promise<Reply>;

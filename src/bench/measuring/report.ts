@@ -46,6 +46,8 @@ export interface BenchOptions {
   readonly engine?: EngineBenchOptions;
   /** Connections that unauthenticated peers open each second, for the benchmark `auth`. */
   readonly floodPerS?: number;
+  /** Kinds of hostile clients, for the benchmark `isolation`; by default all. */
+  readonly hostile?: readonly string[];
   /** Reports what is going on when the work takes longer than a second. */
   progress(text: string): void;
 }

@@ -1,0 +1,303 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import net from 'node:net';
+import { encodeEvents } from '../../clients/wire/events.js';
+import { encodeExists, encodeLookups } from '../../clients/wire/lookup-messages.js';
+import {
+  encodeKeyRequest,
+  encodePools,
+  encodeRegionRequest,
+  encodeSetBytes,
+  RequestType,
+} from '../../clients/wire/messages.js';
+import { encodePin } from '../../clients/wire/pin-messages.js';
+import { HostRegion } from '../../memory/host-region.js';
+import { DOOR_KINDS, SPIN } from './hostile-doors.js';
+import { frameOf, numberBody, RawClient, sendRecord } from './raw-client.js';
+import { forEver, type HostileKind, passed, type Target } from './target.js';
+
+const KIB = 2 ** 10;
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+const MANY = 65_536;
+
+/** Kinds of hostile clients by name. Each is a program of few lines that a process of its own runs. */
+export const HOSTILE_KINDS: Readonly<Record<string, HostileKind>> = {
+  spin: SPIN,
+  'regions-64g': {
+    what: 'registers and drops a sparse region of 64 GiB',
+    run: (target) => registers(target, 64 * GIB),
+  },
+  'regions-1t': {
+    what: 'registers and drops a sparse region of 1 TiB',
+    run: (target) => registers(target, 1024 * GIB),
+  },
+  'all-regions': {
+    what: 'registers as many regions on as many connections as it may',
+    async run({ clientSocket }) {
+      const memory = HostRegion.allocate(MIB, { shared: true });
+      for (let count = 0; count < 128; count++) {
+        const client = await RawClient.attach(clientSocket);
+        for (let id = 1; id <= 64; id++) await client.register(id, memory);
+      }
+    },
+  },
+  holes: {
+    what: 'sets 256 MiB of holes, each time others',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      const memory = HostRegion.allocate(64 * GIB, { shared: true });
+      await client.register(1, memory);
+      for (let at = 0; at + 256 * MIB <= memory.length; at += 256 * MIB) {
+        await client.request(RequestType.set, regionBody(64, 4 * MIB, { at }));
+      }
+    },
+  },
+  'large-sets': {
+    what: 'sets 256 MiB of its memory in a request',
+    run: (target) => moves(target, RequestType.set, 64, 4 * MIB),
+  },
+  'many-pieces': {
+    what: 'sets and gets 65,536 pages of 256 bytes in a request',
+    async run(target) {
+      await Promise.all([moves(target, RequestType.set, MANY, 256), moves(target, RequestType.get, MANY, 256)]);
+    },
+  },
+  exists: {
+    what: 'EXISTS of 65,536 keys of 900 bytes',
+    async run({ clientSocket }) {
+      const body = encodeExists({ pool: '', wantsFlags: true, suffixes: [], keys: keysOf(MANY, 900) });
+      await (await RawClient.attach(clientSocket)).keepAsking(RequestType.exists, 4, () => body);
+    },
+  },
+  deletes: {
+    what: 'DELETE of 65,536 keys',
+    async run({ clientSocket }) {
+      const body = encodeKeyRequest('', keysOf(MANY, 64), { hasFlags: false });
+      await (await RawClient.attach(clientSocket)).keepAsking(RequestType.delete, 4, () => body);
+    },
+  },
+  'set-bytes': {
+    what: 'SET_BYTES and GET_BYTES of 50,000 pages of 1 KiB on the socket',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      const keys = keysOf(50_000, 64);
+      const page = Buffer.alloc(KIB);
+      const set = encodeSetBytes({ pool: '', isNamed: true, keys, pages: keys.map(() => page) });
+      const get = encodeKeyRequest('', keys, { hasFlags: true });
+      await Promise.all([
+        client.keepAsking(RequestType.setBytes, 2, () => set),
+        client.keepAsking(RequestType.getBytes, 2, () => get),
+      ]);
+    },
+  },
+  'huge-keys': {
+    what: 'EXISTS and GET_BYTES of keys of 65,535 bytes',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      const keys = keysOf(1_000, 65_535);
+      const exists = encodeExists({ pool: '', wantsFlags: true, suffixes: [], keys });
+      const get = encodeKeyRequest('', keys, { hasFlags: true });
+      await Promise.all([
+        client.keepAsking(RequestType.exists, 2, () => exists),
+        client.keepAsking(RequestType.getBytes, 2, () => get),
+      ]);
+    },
+  },
+  promises: {
+    what: 'promises 40 bodies of 64 MiB, of which no more than their beginning comes',
+    async run({ clientSocket }) {
+      for (let i = 0; i < 40; i++) {
+        const { socket } = await RawClient.attach(clientSocket);
+        const promised = frameOf(RequestType.setBytes, 9);
+        promised.writeUInt32LE(64 * MIB - 16, 0);
+        socket.write(promised);
+        socket.write(Buffer.alloc(MIB));
+      }
+      await passed(12_000);
+    },
+  },
+  unread: {
+    what: 'asks for pages on 32 connections and reads no answer',
+    async run({ clientSocket }) {
+      const keys = keysOf(16, 64);
+      const set = encodeSetBytes({ pool: '', isNamed: true, keys, pages: keys.map(() => Buffer.alloc(MIB)) });
+      const get = encodeKeyRequest('', keys, { hasFlags: true });
+      for (let i = 0; i < 32; i++) {
+        const client = await RawClient.attach(clientSocket);
+        await client.request(RequestType.setBytes, set);
+        client.socket.pause();
+        for (let n = 0; n < 64; n++) client.send(RequestType.getBytes, get);
+      }
+      await passed(5_000);
+    },
+  },
+  connections: {
+    what: 'attaches as often as it may, and connects without HELLO',
+    async run({ clientSocket }) {
+      const silent = async (): Promise<void> => {
+        for (;;) {
+          const socket = net.connect({ path: clientSocket });
+          socket.on('error', () => {});
+          await Promise.race([once(socket, 'connect'), once(socket, 'close')]);
+          await passed(1);
+        }
+      };
+      const attaches = async (): Promise<void> => {
+        for (;;) await RawClient.attach(clientSocket).catch(() => passed(1));
+      };
+      await Promise.all([silent(), attaches()]);
+    },
+  },
+  reconnects: {
+    what: 'sends frames that are none, and connects again',
+    async run({ clientSocket }) {
+      const garbage = randomBytes(64 * KIB);
+      const one = async (): Promise<void> => {
+        for (;;) {
+          const socket = net.connect({ path: clientSocket });
+          socket.on('error', () => {});
+          socket.end(garbage);
+          socket.resume();
+          await once(socket, 'close');
+        }
+      };
+      await Promise.all([one(), one(), one(), one()]);
+    },
+  },
+  descriptors: {
+    what: 'sends records to the socket of descriptors that are refused',
+    async run({ clientSocket }) {
+      const one = async (): Promise<void> => {
+        for (;;) await sendRecord(clientSocket, randomBytes(48));
+      };
+      await Promise.all([one(), one(), one(), one()]);
+    },
+  },
+  staging: {
+    what: 'takes staging memory on as many connections as it may',
+    async run({ clientSocket }) {
+      for (let i = 0; i < 64; i++) await (await RawClient.attach(clientSocket)).takeStaging(clientSocket, 256 * MIB);
+      await forEver();
+    },
+  },
+  pins: {
+    what: 'sets and pins as many pages as it may',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      for (let n = 0; ; n++) {
+        const keys = keysOf(64, 64, `pin ${n}`);
+        const pages = keys.map(() => Buffer.alloc(64 * KIB));
+        await client.request(RequestType.setBytes, encodeSetBytes({ pool: '', isNamed: true, keys, pages }));
+        await client.request(RequestType.pin, encodePin({ pool: '', forMs: 60_000, keys }));
+      }
+    },
+  },
+  namespaces: {
+    what: 'attaches with a new tag each time, and sets a page',
+    async run({ clientSocket }) {
+      for (let n = 0; ; n++) {
+        const client = await RawClient.attach(clientSocket, `hostile-${process.pid}-${n}`);
+        const set = encodeSetBytes({ pool: '', isNamed: true, keys: ['key'], pages: [Buffer.alloc(KIB)] });
+        await client.request(RequestType.setBytes, set);
+        client.socket.destroy();
+      }
+    },
+  },
+  clears: {
+    what: 'sets 1,000 pages and clears them',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      const keys = keysOf(1_000, 64);
+      const set = encodeSetBytes({ pool: '', isNamed: true, keys, pages: keys.map(() => Buffer.alloc(KIB)) });
+      for (;;) {
+        await client.request(RequestType.setBytes, set);
+        await client.request(RequestType.clear, encodePools([]));
+      }
+    },
+  },
+  events: {
+    what: 'subscribes to events on 64 connections, and reads none of them',
+    async run({ clientSocket }) {
+      const writer = await RawClient.attach(clientSocket);
+      for (let i = 0; i < 64; i++) {
+        const client = await RawClient.attach(clientSocket);
+        client.socket.pause();
+        client.send(RequestType.events, encodeEvents({ position: '', pools: [''] }));
+      }
+      await writer.keepAsking(RequestType.setBytes, 2, (n) => {
+        const keys = keysOf(1_000, 64, `event ${n % 16}`);
+        return encodeSetBytes({ pool: '', isNamed: true, keys, pages: keys.map(() => Buffer.alloc(KIB)) });
+      });
+    },
+  },
+  lookups: {
+    what: 'floods of LOOKUPS, PING and STATS',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      const body = encodeLookups({ asked: 2 ** 40, found: 2 ** 39 });
+      for (;;) {
+        for (let i = 0; i < 1_000; i++) client.send(RequestType.lookups, body);
+        for (let i = 0; i < 1_000; i++) client.send(RequestType.ping);
+        for (let i = 0; i < 100; i++) client.send(RequestType.stats);
+        await client.request(RequestType.ping);
+      }
+    },
+  },
+  cancels: {
+    what: 'EXISTS of 1,000 keys, each followed by CANCEL',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      const body = encodeExists({ pool: '', wantsFlags: true, suffixes: [], keys: keysOf(1_000, 64) });
+      for (;;) {
+        for (let i = 0; i < 100; i++)
+          client.send(RequestType.cancel, numberBody(client.send(RequestType.exists, body)));
+        await client.request(RequestType.ping);
+      }
+    },
+  },
+  frozen: {
+    what: 'stops while 1,000 requests are under way',
+    async run({ clientSocket }) {
+      const client = await RawClient.attach(clientSocket);
+      const body = encodeExists({ pool: '', wantsFlags: true, suffixes: [], keys: keysOf(1_000, 64) });
+      for (let i = 0; i < 1_000; i++) client.send(RequestType.exists, body);
+      await passed(100);
+      process.kill(process.pid, 'SIGSTOP');
+    },
+  },
+  ...DOOR_KINDS,
+};
+
+/** Registers and drops a sparse region, without a pause. */
+async function registers({ clientSocket }: Target, length: number): Promise<void> {
+  const client = await RawClient.attach(clientSocket);
+  const memory = HostRegion.allocate(length, { shared: true });
+  for (let id = 1; ; id++) {
+    await client.register(id, memory);
+    await client.request(RequestType.unregion, numberBody(id)).catch(() => {});
+  }
+}
+
+/** Sets or gets the same pages of memory that has been touched, without a pause. */
+async function moves({ clientSocket }: Target, type: number, pages: number, pageBytes: number): Promise<void> {
+  const client = await RawClient.attach(clientSocket);
+  const memory = HostRegion.allocate(pages * pageBytes, { shared: true });
+  memory.touch(0, memory.length);
+  await client.register(1, memory);
+  const body = regionBody(pages, pageBytes, { isNamed: type === RequestType.set });
+  await client.keepAsking(type, 2, () => body);
+}
+
+/** GET or SET of pages that lie one after the other in region 1. */
+function regionBody(pages: number, pageBytes: number, { at = 0, isNamed = true } = {}): Buffer {
+  const offsets = Array.from({ length: pages }, (_, i) => at + i * pageBytes);
+  const [lengths, regionIds] = [offsets.map(() => pageBytes), offsets.map(() => 1)];
+  const pieces = { pieceCount: 1, offsets, lengths, regionIds };
+  return encodeRegionRequest({ pool: '', isNamed, keys: keysOf(pages, 64), pieces });
+}
+
+/** Keys of a length. */
+function keysOf(count: number, bytes: number, name = 'key'): string[] {
+  return Array.from({ length: count }, (_, i) => `${name} ${i} `.padEnd(bytes, 'x'));
+}

@@ -1,0 +1,175 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { systemRandom } from '../../system/system-random.js';
+import { round3 } from '../measuring/contenders.js';
+import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
+import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import type { CallTimes } from './good-clients.js';
+import { GOOD_CLIENTS } from './good-clients.js';
+import { HOSTILE_KINDS } from './hostile-kinds.js';
+import type { IsolationAnswer, IsolationCommand } from './isolation-peer.js';
+import { passed, type Target } from './target.js';
+
+const POOL_BYTES = 2 ** 30;
+const QUICK_POOL_BYTES = 64 * 2 ** 20;
+const WINDOW_MS = 2_000;
+const QUICK_WINDOW_MS = 60;
+/** Time for a hostile client to do what it does, and for a node to come to rest after it. */
+const SETTLE_MS = 500;
+const QUICK_SETTLE_MS = 20;
+/** The processor alone: what any busy neighbour costs. */
+const CONTROL = 'spin';
+const QUICK_KINDS = ['spin', 'many-pieces', 'redis-pings'];
+
+type Peer = PeerProcess<IsolationCommand, IsolationAnswer>;
+
+/** What was seen in one window of time: the calls of each client, and the node. */
+interface Window {
+  readonly times: readonly CallTimes[];
+  readonly figures: NonNullable<IsolationAnswer['figures']>;
+}
+
+/**
+ * Measures the calls of three well-behaved clients of a node, alone and beside a hostile client of each kind, one after the other in each round.
+ * The node and each client have processes of their own.
+ */
+export async function isolationBench(options: BenchOptions): Promise<BenchReport> {
+  const kinds = kindsOf(options);
+  options.progress('starting a node and three clients');
+  const bench = await IsolationBench.start(options.quick);
+  try {
+    const rows: BenchReport['rows'][number][] = [];
+    let failures = 0;
+    for (const kind of kinds) {
+      const windows = await bench.measure(kind, options);
+      rows.push(...rowsOf(kind, windows));
+      failures += [...windows.alone, ...windows.beside]
+        .flatMap(({ times }) => times)
+        .reduce((n, t) => n + t.failures, 0);
+    }
+    return {
+      title: 'isolation: three well-behaved clients beside a hostile one',
+      rows,
+      notes: [
+        `Medians of ${options.rounds} rounds, in each of which the clients are measured alone and beside the hostile client; worst: of all rounds. ratio: the median over the rounds of p99 beside to p99 alone.`,
+        `${CONTROL} is the control, a process that computes and leaves the node alone: what a kind costs beyond it is the node's doing.`,
+        'node_busy_ms: the longest time for which the main loop of the node computed without taking another event; node_mib: its own memory, without the pool and what it shares with clients, at most.',
+        ...kinds.map((kind) => `${kind}: ${HOSTILE_KINDS[kind]?.what}.`),
+      ],
+      ...(failures === 0 ? {} : { failure: `${failures} calls of well-behaved clients have failed` }),
+    };
+  } finally {
+    await bench.close();
+  }
+}
+
+function kindsOf({ hostile, quick }: BenchOptions): string[] {
+  const asked = hostile ?? (quick ? QUICK_KINDS : Object.keys(HOSTILE_KINDS));
+  const unknown = asked.filter((kind) => !(kind in HOSTILE_KINDS));
+  if (unknown.length === 0) return [...asked];
+  throw new Error(`no hostile client of kind ${unknown.join(', ')}; known: ${Object.keys(HOSTILE_KINDS).join(', ')}`);
+}
+
+class IsolationBench {
+  readonly #folder: string;
+  readonly #node: Peer;
+  readonly #clients: readonly Peer[];
+  readonly #target: Target;
+  readonly #isQuick: boolean;
+
+  private constructor(parts: {
+    folder: string;
+    node: Peer;
+    clients: readonly Peer[];
+    target: Target;
+    isQuick: boolean;
+  }) {
+    this.#folder = parts.folder;
+    this.#node = parts.node;
+    this.#clients = parts.clients;
+    this.#target = parts.target;
+    this.#isQuick = parts.isQuick;
+  }
+
+  static async start(isQuick: boolean): Promise<IsolationBench> {
+    const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
+    const node: Peer = new PeerProcess('isolation');
+    const clients: Peer[] = [];
+    try {
+      const { target } = await node.call({
+        kind: 'node',
+        discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`,
+        poolBytes: isQuick ? QUICK_POOL_BYTES : POOL_BYTES,
+        clientSocket: join(folder, 'node.sock'),
+      });
+      for (const name of Object.keys(GOOD_CLIENTS)) {
+        const client: Peer = new PeerProcess('isolation');
+        clients.push(client);
+        await client.call({ kind: 'client', name, target: target as Target });
+      }
+      return new IsolationBench({ folder, node, clients, target: target as Target, isQuick });
+    } catch (error) {
+      for (const peer of [...clients, node]) peer.end();
+      await rm(folder, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    for (const peer of [...this.#clients, this.#node]) peer.end();
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  /** Measures the clients alone and beside a hostile client, in turn. */
+  async measure(kind: string, { rounds, progress }: BenchOptions): Promise<{ alone: Window[]; beside: Window[] }> {
+    const windows: { alone: Window[]; beside: Window[] } = { alone: [], beside: [] };
+    for (let round = 1; round <= rounds; round++) {
+      progress(`${kind}: round ${round} of ${rounds}`);
+      windows.alone.push(await this.#window());
+      const hostile: Peer = new PeerProcess('isolation');
+      try {
+        await hostile.call({ kind: 'hostile', name: kind, target: this.#target });
+        await passed(this.#isQuick ? QUICK_SETTLE_MS : SETTLE_MS);
+        windows.beside.push(await this.#window());
+      } finally {
+        await hostile.kill();
+      }
+      await passed(this.#isQuick ? QUICK_SETTLE_MS : SETTLE_MS);
+    }
+    return windows;
+  }
+
+  async #window(): Promise<Window> {
+    await this.#node.call({ kind: 'figures' });
+    const forMs = this.#isQuick ? QUICK_WINDOW_MS : WINDOW_MS;
+    const answers = await Promise.all(this.#clients.map((client) => client.call({ kind: 'measure', forMs })));
+    const { figures } = await this.#node.call({ kind: 'figures' });
+    return { times: answers.map(({ times }) => times as CallTimes), figures: figures as Window['figures'] };
+  }
+}
+
+function rowsOf(
+  kind: string,
+  { alone, beside }: { readonly alone: readonly Window[]; readonly beside: readonly Window[] },
+): BenchReport['rows'][number][] {
+  return Object.keys(GOOD_CLIENTS).map((client, i) => {
+    const timesOf = (windows: readonly Window[]): CallTimes[] => windows.map(({ times }) => times[i] as CallTimes);
+    const [own, theirs] = [timesOf(alone), timesOf(beside)];
+    return {
+      hostile: kind,
+      client,
+      p50_ms: round3(median(theirs.map(({ p50Ms }) => p50Ms))),
+      p99_alone_ms: round3(median(own.map(({ p99Ms }) => p99Ms))),
+      p99_ms: round3(median(theirs.map(({ p99Ms }) => p99Ms))),
+      ratio: round3(median(theirs.map(({ p99Ms }, round) => p99Ms / (own[round] as CallTimes).p99Ms))),
+      worst_alone_ms: round3(Math.max(...own.map(({ worstMs }) => worstMs))),
+      worst_ms: round3(Math.max(...theirs.map(({ worstMs }) => worstMs))),
+      failures: theirs.reduce((sum, { failures }) => sum + failures, 0),
+      node_busy_ms: round3(Math.max(...beside.map(({ figures }) => figures.worstBusyMs))),
+      node_mib: Math.round(Math.max(...beside.map(({ figures }) => figures.residentBytes)) / 2 ** 20),
+    };
+  });
+}
