@@ -10,6 +10,14 @@ export const RECEIVING_WINDOW_MS = 10_000;
 export const RECEIVING_STEP_BYTES = 256 * KIB;
 export const RECEIVING_GROWN_MIN_BYTES = 512 * KIB;
 export const RECEIVING_GROWTH_FACTOR = 4;
+/** Bytes that are taken at a time of what a client has sent: they may be thousands of small requests. */
+export const RECEIVING_PIECE_BYTES = 16 * KIB;
+/** Time of the main loop that the work of all clients may take before what comes waits for the next turn. */
+export const CLIENTS_TURN_MS = 2;
+/** Keys of a request, and their characters, that are worked on at a time; between two steps the requests of other clients have their turn. Steps of a read may wait for other nodes at once. */
+export const CLIENT_STEP_KEYS = 128;
+export const CLIENT_READ_STEPS_MAX_COUNT = 4;
+export const CLIENT_STEP_KEY_CHARACTERS = 256 * KIB;
 /** The longest path of a client socket. The kernel has 108 bytes for a path, its terminating zero and the suffix of the temporary name included. */
 export const CLIENT_SOCKET_PATH_MAX_BYTES = 100;
 /** Attached processes, and connections that have not said hello. A further connection without a hello replaces the oldest one. */
@@ -75,9 +83,14 @@ export const CLIENT_ABSENT_MAX_BYTES = 64 * MIB;
 export const CLIENTS_ABSENT_MAX_BYTES = 256 * MIB;
 /** Regions of all clients together; the kernel allows a process 65,530 mappings by default. */
 export const CLIENTS_REGIONS_MAX_COUNT = 8192;
-/** Staging memory of one client, and of all clients together. */
+/**
+ * Staging memory of one client, and of all clients together: the node pays for it. On a small machine or in a small container it is a part of the
+ * memory there, and one client has at most a part of that.
+ */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
+export const CLIENTS_STAGING_MEMORY_SHARE = 0.25;
+export const CLIENT_STAGING_SHARE = 0.25;
 /** Times of a client in TypeScript: for a call, for attaching, for an answer beyond the deadline of its call, and the shortest and longest pause before it attaches again. */
 export const CLIENT_TIMEOUT_MS = 5_000;
 export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;

@@ -2,6 +2,7 @@ import { assert } from '../base/assert.js';
 import type { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Sharer, Shares } from '../base/concurrency/shares.js';
+import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Connection } from '../base/environment/network.js';
 import type { SparseLog } from '../base/environment/sparse-log.js';
@@ -46,6 +47,8 @@ export interface ClientConnectionParts {
   readonly sharer: Sharer;
   /** Regions of all clients. */
   readonly regionShares: Shares;
+  /** Divides the time of the main loop between clients. */
+  readonly turns: WorkTurns;
   readonly clock: Clock;
   /** Tells since when a request that does not say it may have been sent. */
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
@@ -107,7 +110,7 @@ export class ClientConnection {
     const onStalled = (): void => this.close('the client does not take its answers');
     this.#output = new ClientOutput({ socket, clock, stallTimeoutMs, onStalled });
     this.#cancelHelloTimer = clock.after(limits.handshakeTimeoutMs, () => this.close('no HELLO in time'));
-    socket.on('data', (chunk: Buffer) => this.#guarded(() => this.#reception.receive(chunk)));
+    socket.on('data', (chunk: Buffer) => this.#reception.receive(chunk));
     socket.on('drain', () => {
       this.#updateReading();
       this.#runQueue();
@@ -243,11 +246,11 @@ export class ClientConnection {
     this.#violated(message);
   }
 
-  /** Stops reading while there is no memory for the client's requests, or the client does not read its answers. */
+  /** Stops reading while there is no memory for the client's requests, others have their turn, or the client does not read its answers. */
   #updateReading(): void {
     if (this.isClosed) return;
     const { socket, limits } = this.#parts;
-    const isToWait = this.#reception.waitsForMemory || this.#output.waitingBytes > limits.outputMaxBytes;
+    const isToWait = this.#reception.isWaiting || this.#output.waitingBytes > limits.outputMaxBytes;
     this.#reception.hold(isToWait);
     if (isToWait) socket.pause();
     else if (socket.isPaused()) socket.resume();
@@ -297,7 +300,8 @@ export class ClientConnection {
       const { namespace, counts, caller, answer } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
       this.#counts = counts;
-      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, caller });
+      const goOn = () => this.#parts.turns.goOn(this.sharer);
+      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, caller, goOn });
       this.#state = 'open';
       // Requests that arrived meanwhile.
       for (let left = this.#inFlight.count - 1; left > 0; left--) counts.request();
@@ -315,9 +319,9 @@ export class ClientConnection {
   }
 
   #take(header: FrameHeader, body: Buffer, saidMs: number | undefined): void {
-    const { clock, limits, pauses } = this.#parts;
+    const { clock, limits } = this.#parts;
     const nowMs = clock.nowMs();
-    const askedMs = Math.min(nowMs, saidMs ?? pauses.sentAfterMs());
+    const askedMs = Math.min(nowMs, saidMs ?? this.#reception.sentAfterMs);
     const untilMs = askedMs + Math.min(header.deadlineMs || limits.deadlineMs, limits.deadlineMs);
     const abort = new AbortController();
     const cancelDeadline = clock.after(Math.max(0, untilMs - nowMs), () => abort.abort());
@@ -341,7 +345,7 @@ export class ClientConnection {
       if (this.#output.waitingBytes > limits.outputMaxBytes) return;
       const next = this.#inFlight.runNext();
       if (next === undefined) return;
-      void this.#run(next);
+      this.#parts.turns.run(this.sharer, () => void this.#run(next));
     }
   }
 
@@ -354,7 +358,7 @@ export class ClientConnection {
   /** Runs a request that has left the queue, and answers it. One that its client has given up is not begun: it ends as if it were cancelled. */
   async #run(request: ClientRequest): Promise<void> {
     const { header, body, abort, time } = request;
-    if (time.isOver()) abort.abort(CANCELLED);
+    if (time.isOver() || this.isClosed) abort.abort(CANCELLED);
     let status: Status = Status.ok;
     let answer: Buffer = NOTHING;
     try {

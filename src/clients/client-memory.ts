@@ -8,8 +8,10 @@ import {
   CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT,
   CLIENT_DESCRIPTOR_TIMEOUT_MS,
   CLIENT_STAGING_MAX_BYTES,
+  CLIENT_STAGING_SHARE,
   CLIENTS_REGIONS_MAX_BYTES,
   CLIENTS_STAGING_MAX_BYTES,
+  CLIENTS_STAGING_MEMORY_SHARE,
 } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
@@ -60,12 +62,15 @@ export class ClientMemory {
   /** Clients by attach token in hexadecimal. */
   readonly #clients = new Map<string, ClientConnection>();
   readonly #tokens = new Map<ClientConnection, string>();
-  /** Bytes of staging memory of all clients. */
-  readonly #staging = new Shares(CLIENTS_STAGING_MAX_BYTES);
+  /** Bytes of staging memory that all clients may have, and who has them. */
+  readonly #stagingBytes: number;
+  readonly #staging: Shares;
   #listener: DescriptorListener | undefined;
 
   constructor(parts: ClientMemoryParts) {
     this.#parts = parts;
+    this.#stagingBytes = stagingBytesFor(parts.env.host);
+    this.#staging = new Shares(this.#stagingBytes);
   }
 
   /** Capability bits: features that this node offers to a client. */
@@ -107,7 +112,7 @@ export class ClientMemory {
 
   /** Bytes of staging memory that a client may have. */
   get stagingMaxBytes(): number {
-    return this.#isAble ? CLIENT_STAGING_MAX_BYTES : 0;
+    return this.#isAble ? Math.min(CLIENT_STAGING_MAX_BYTES, Math.floor(CLIENT_STAGING_SHARE * this.#stagingBytes)) : 0;
   }
 
   /** Number of connections and records that were refused. */
@@ -227,14 +232,14 @@ export class ClientMemory {
   #stagingOf(client: ClientConnection, wantedBytes: number): HostRegion {
     const there = client.regions.memoryOf(STAGING_REGION);
     if (there instanceof HostRegion) return there;
-    const length = Math.min(wantedBytes, CLIENT_STAGING_MAX_BYTES);
+    const length = Math.min(wantedBytes, this.stagingMaxBytes);
     if (length < 1) throw new RequestError(Status.badRequest, 'staging memory of 0 bytes');
     client.regions.checkRoom(STAGING_REGION);
     const { sharer } = client;
     if (!this.#staging.allows(sharer, length)) {
       throw new RequestError(
         Status.tooMuch,
-        `${length} bytes of staging memory; ${this.#staging.left} of ${CLIENTS_STAGING_MAX_BYTES} are left, and this process has ${this.#staging.of(sharer)}: it may have half of what others have left, its user three quarters`,
+        `${length} bytes of staging memory; ${this.#staging.left} of ${this.#stagingBytes} are left, and this process has ${this.#staging.of(sharer)}: it may have half of what others have left, its user three quarters`,
       );
     }
     const memory = HostRegion.allocate(length, { shared: true });
@@ -256,10 +261,15 @@ export class ClientMemory {
     assertAtMost(
       'client memory: staging bytes of clients, and all',
       stagingBytes,
-      CLIENTS_STAGING_MAX_BYTES - this.#staging.left,
+      this.#stagingBytes - this.#staging.left,
     );
     this.#staging.verify();
   }
+}
+
+/** Bytes of staging memory for all clients of a node on this machine, or in this container. */
+export function stagingBytesFor({ memoryBytes }: Pick<Environment['host'], 'memoryBytes'>): number {
+  return Math.min(CLIENTS_STAGING_MAX_BYTES, Math.floor(CLIENTS_STAGING_MEMORY_SHARE * memoryBytes));
 }
 
 async function mappedFile(

@@ -2,6 +2,7 @@ import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
+import { WorkTurns } from '../base/concurrency/work-turns.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
@@ -49,6 +50,8 @@ export interface ClientServerParts {
   readonly packageVersion: string;
   /** The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws `ArgumentError` for an invalid one. */
   readonly namespaceOf: (namespace: KeyNamespace | undefined, process: string) => ClientNamespace;
+  /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
+  readonly turns?: WorkTurns | undefined;
   /** Figures of the node that it tells a client beside the client's own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
@@ -87,6 +90,7 @@ export class ClientServer {
   /** Attached clients, and regions of all clients. */
   readonly #clientShares: Shares;
   readonly #regionShares = new Shares(CLIENTS_REGIONS_MAX_COUNT);
+  readonly #turns: WorkTurns;
   readonly #lines: SparseLog;
   readonly #names = new ClientNames();
   /** Open connections, oldest first. */
@@ -118,6 +122,7 @@ export class ClientServer {
     const { bodiesMaxBytes, bodyMaxBytes, clientsMaxCount, greetingMaxCount } = this.#limits;
     this.#budget = new ByteBudget(bodiesMaxBytes, Math.min(bodyMaxBytes, bodiesMaxBytes));
     this.#clientShares = new Shares(clientsMaxCount);
+    this.#turns = parts.turns ?? new WorkTurns(parts.env.clock);
     this.#lines = new SparseLog(parts.env);
     this.#greeting = new PendingConnections(
       greetingMaxCount,
@@ -206,6 +211,7 @@ export class ClientServer {
       paid: this.#paid,
       sharer,
       regionShares: this.#regionShares,
+      turns: this.#turns,
       clock: env.clock,
       pauses: this.#parts.pauses,
       lines: this.#lines,
@@ -379,6 +385,7 @@ export class ClientServer {
     assertEqual('client server: namespaces of clients', this.#views.size, this.#attached().length);
     assertAtMost('client server: clients', this.#attached().length, this.#limits.clientsMaxCount);
     this.#budget.verify();
+    this.#turns.verify();
     this.#clientShares.verify();
     this.#regionShares.verify();
     assertEqual(

@@ -1,6 +1,9 @@
 import type { ByteBudget, ByteHolding } from '../base/concurrency/byte-budget.js';
+import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Sharer } from '../base/concurrency/shares.js';
+import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Clock } from '../base/environment/clock.js';
+import { Arrivals } from '../net/arrivals.js';
 import { LeastRate } from '../net/least-rate.js';
 import { FrameReceiver } from './wire/frame-receiver.js';
 import type { FrameHeader } from './wire/messages.js';
@@ -9,14 +12,16 @@ export interface RequestReceptionParts {
   /** Memory for request bodies, shared by all clients, and whose share of it is taken. */
   readonly budget: ByteBudget;
   readonly sharer: Sharer;
+  readonly turns: WorkTurns;
+  readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly clock: Clock;
   readonly receivingWindowMs: number;
   /** Throws for headers that end the connection. */
   readonly check: (header: FrameHeader) => void;
   readonly onFrame: (header: FrameHeader, body: Buffer) => void;
-  /** Called when {@link RequestReception.waitsForMemory} has changed. */
+  /** Called when {@link RequestReception.isWaiting} has changed. */
   readonly onWaiting: () => void;
-  /** Runs what may throw for frames that come later. */
+  /** Runs what may throw for frames. */
   readonly guarded: (receive: () => void) => void;
   /** Called when a frame does not go on. */
   readonly onSlow: () => void;
@@ -27,13 +32,14 @@ export class RequestReception {
   readonly #parts: RequestReceptionParts;
   readonly #receiver: FrameReceiver;
   readonly #rate: LeastRate;
+  readonly #arrivals: Arrivals;
   /** The memory for the body that is arriving; undefined: it needs none of the budget. */
   #holding: ByteHolding | undefined;
-  #isWaiting = false;
+  #waitsForMemory = false;
   #isStopped = false;
 
   constructor(parts: RequestReceptionParts) {
-    const { clock, receivingWindowMs: windowMs, check, onFrame, onSlow } = parts;
+    const { clock, receivingWindowMs: windowMs, check, onFrame, onSlow, guarded } = parts;
     this.#parts = parts;
     this.#rate = new LeastRate({ clock, windowMs, onSlow });
     this.#receiver = new FrameReceiver({
@@ -46,11 +52,18 @@ export class RequestReception {
         onFrame(header, body);
       },
     });
+    const receive = (bytes: Buffer): void => guarded(() => this.#receiver.receive(bytes));
+    this.#arrivals = new Arrivals({ ...parts, receive });
   }
 
-  /** Whether nothing is to be read from the client until there is memory. */
-  get waitsForMemory(): boolean {
-    return this.#isWaiting;
+  /** Whether nothing is to be read from the client for now: there is no memory, or it is the turn of others. */
+  get isWaiting(): boolean {
+    return this.#waitsForMemory || this.#arrivals.isWaiting;
+  }
+
+  /** The earliest time at which the frame that has come was sent, as far as the node knows. */
+  get sentAfterMs(): number {
+    return this.#arrivals.sentAfterMs;
   }
 
   /** Whether memory of the budget is taken for the body that is arriving, or has arrived. */
@@ -58,9 +71,10 @@ export class RequestReception {
     return this.#holding !== undefined;
   }
 
+  /** Takes what has come, at once or when it is the client's turn. */
   receive(chunk: Buffer): void {
     this.#rate.received(chunk.length);
-    this.#receiver.receive(chunk);
+    this.#arrivals.add(chunk);
   }
 
   /** Says whether the client is read. */
@@ -78,6 +92,7 @@ export class RequestReception {
   /** Hands out no more frames, and gives back memory. */
   stop(): void {
     this.#isStopped = true;
+    this.#arrivals.stop();
     this.#rate.end();
     this.#receiver.stop();
     this.takeReserved()?.();
@@ -91,12 +106,12 @@ export class RequestReception {
     this.#holding.take(bytes, () => {
       isGranted = true;
       if (isWithin || this.#isStopped) return;
-      this.#isWaiting = false;
+      this.#waitsForMemory = false;
       guarded(() => this.#receiver.resume());
       onWaiting();
     });
     isWithin = false;
-    this.#isWaiting = !isGranted;
+    this.#waitsForMemory = !isGranted;
     if (!isGranted) onWaiting();
     return isGranted;
   }

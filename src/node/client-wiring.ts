@@ -1,4 +1,5 @@
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
+import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Files } from '../base/environment/files.js';
 import { ConfigError } from '../base/errors.js';
@@ -26,6 +27,8 @@ export interface ClientWiringParts {
   readonly stats: () => StoreStats;
   /** Knows when this process was not running. */
   readonly pauses: PauseWatch;
+  /** Divides the time of the main loop between the clients of all doors. */
+  readonly turns: WorkTurns;
   readonly env: Environment;
 }
 
@@ -34,7 +37,7 @@ export async function openClientSocket(
   config: MeshCacheConfig,
   parts: ClientWiringParts,
 ): Promise<ClientServer | undefined> {
-  const { nodeId, pages, pinning, keyEncoders, stats, pauses, env } = parts;
+  const { nodeId, pages, pinning, keyEncoders, stats, pauses, turns, env } = parts;
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
@@ -44,6 +47,7 @@ export async function openClientSocket(
     {
       env,
       pauses,
+      turns,
       nodeId,
       packageVersion: packageVersion(),
       namespaceOf: (namespace, process) => {

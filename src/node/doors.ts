@@ -1,4 +1,5 @@
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
+import { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { ClientServer } from '../clients/client-server.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { RespServer } from '../resp/resp-server.js';
@@ -16,7 +17,7 @@ export interface Doors {
 }
 
 /** What the doors of a node are made of. */
-export type DoorParts = Omit<ClientWiringParts & RespWiringParts, 'pauses'>;
+export type DoorParts = Omit<ClientWiringParts & RespWiringParts, 'pauses' | 'turns'>;
 
 /** Opens the doors that are configured. If one cannot be opened, none is. Throws `ConfigError`. */
 export async function openDoors(config: MeshCacheConfig, given: DoorParts): Promise<Doors> {
@@ -25,7 +26,7 @@ export async function openDoors(config: MeshCacheConfig, given: DoorParts): Prom
     return { clients: undefined, resp: undefined, pauses: undefined };
   }
   const pauses = new PauseWatch(given.env.clock);
-  const parts = { ...given, pauses };
+  const parts = { ...given, pauses, turns: new WorkTurns(given.env.clock) };
   let clients: ClientServer | undefined;
   try {
     clients = await openClientSocket(config, parts);

@@ -1,4 +1,5 @@
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
+import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
@@ -19,13 +20,15 @@ export interface RespWiringParts {
   readonly stats: () => StoreStats;
   /** Knows when this process was not running. */
   readonly pauses: PauseWatch;
+  /** Divides the time of the main loop between the clients of all doors. */
+  readonly turns: WorkTurns;
   readonly env: Environment;
 }
 
 /** Opens the door for Redis clients, if one is configured. Throws `ConfigError`. */
 export async function openRespServer(
   config: MeshCacheConfig,
-  { nodeId, pages, keyEncoders, stats, pauses, env }: RespWiringParts,
+  { nodeId, pages, keyEncoders, stats, pauses, turns, env }: RespWiringParts,
 ): Promise<RespServer | undefined> {
   const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (port === undefined && path === undefined) return undefined;
@@ -39,6 +42,7 @@ export async function openRespServer(
     {
       env,
       pauses,
+      turns,
       pages: new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag: config.respNamespace }))),
       facts: {
         nodeId,

@@ -2,12 +2,14 @@ import { assert } from '../base/assert.js';
 import type { ByteBudget, ByteHolding } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Sharer } from '../base/concurrency/shares.js';
+import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
 import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ClosedError, ProtocolError } from '../base/errors.js';
 import { RECEIVING_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
+import { Arrivals } from '../net/arrivals.js';
 import { LeastRate } from '../net/least-rate.js';
 import type { PasswordCheck } from '../net/password-check.js';
 import { callTime } from '../store/call/call-time.js';
@@ -19,6 +21,7 @@ import {
   type RespCommand,
   type RespFacts,
   type RespSession,
+  textOfError,
   wordOf,
 } from './commands/command.js';
 import { commandOf } from './commands/command-table.js';
@@ -46,6 +49,8 @@ export interface RespConnectionParts {
   readonly counts: RespCounts;
   /** Judges passwords; undefined: none is needed. */
   readonly password: PasswordCheck | undefined;
+  /** Divides the time of the main loop between clients. */
+  readonly turns: WorkTurns;
   readonly clock: Clock;
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly log: Logger;
@@ -61,13 +66,13 @@ export interface RespConnectionParts {
  */
 const HTTP_WORDS: ReadonlySet<string> = new Set(['post', 'host:']);
 
-/** Answers to commands that change something and are not carried out, because their client may have given them up. */
+/** The answer to a command that would change something and is not carried out, because its client may have given it up. */
 const SENT_EARLIER = 'TRYAGAIN the node was not running; this may have been sent long ago, and was not carried out';
-const SENT_BEFORE_THE_END = 'TRYAGAIN the client has ended the connection; this was not carried out';
 
 /** One Redis client: receives its commands, carries them out one after the other, and answers in their order. */
 export class RespConnection {
   readonly #parts: RespConnectionParts;
+  readonly #arrivals: Arrivals;
   readonly #parser: RespParser;
   readonly #output: RespOutput;
   readonly #waiting: WaitingCommands;
@@ -95,14 +100,8 @@ export class RespConnection {
     const { stallTimeoutMs, receivingWindowMs } = limits;
     this.#rate = new LeastRate({ clock, windowMs: receivingWindowMs, onSlow: () => this.#tooSlow() });
     const onStalled = (reason: string): void => this.close(reason);
-    this.#output = new RespOutput({
-      socket,
-      clock,
-      budget: pages.budget,
-      sharer: this.#sharer,
-      stallTimeoutMs,
-      onStalled,
-    });
+    const sharer = this.#sharer;
+    this.#output = new RespOutput({ socket, clock, budget: pages.budget, sharer, stallTimeoutMs, onStalled });
     this.#waiting = new WaitingCommands(parts.waiting);
     this.#session = this.#makeSession();
     this.#parser = new RespParser({
@@ -111,6 +110,12 @@ export class RespConnection {
       reserve: (bytes) => this.#reserve(bytes),
       grow: (body, bytes) => this.#grow(body, bytes),
       isTrusted: () => this.#session.isTrusted,
+    });
+    this.#arrivals = new Arrivals({
+      ...parts,
+      sharer,
+      receive: (bytes) => this.#guarded(() => this.#parser.receive(bytes)),
+      onWaiting: () => this.#updateReading(),
     });
     this.#cancelLogin = clock.after(limits.loginTimeoutMs, () => this.#checkLogin());
     socket.on('data', (chunk: Buffer) => this.#onData(chunk));
@@ -164,7 +169,7 @@ export class RespConnection {
   /** The client sends nothing more. It may have given up what waits, so that only reads of that are carried out. */
   #onEnd(): void {
     this.#hasEnded = true;
-    this.#waiting.refuseChanges(SENT_BEFORE_THE_END);
+    this.#waiting.refuseChanges();
     this.#finish();
   }
 
@@ -181,6 +186,7 @@ export class RespConnection {
   }
 
   #stopReceiving(): void {
+    this.#arrivals.stop();
     this.#parser.stop();
     this.#takeLarge()();
   }
@@ -206,7 +212,7 @@ export class RespConnection {
     if (this.#state !== 'open') return;
     this.#parts.counts.received(chunk.length);
     this.#rate.received(chunk.length);
-    this.#guarded(() => this.#parser.receive(chunk));
+    this.#arrivals.add(chunk);
   }
 
   /** Runs `receive`; if the client does not keep to the protocol, it is told and disconnected. */
@@ -215,8 +221,7 @@ export class RespConnection {
       receive();
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
-      this.#waiting.add({ command: `ERR ${error.message}`, isAllowed: true, bytes: 0, giveBack: () => {} });
-      this.#finish();
+      this.#refuse(error.message);
       return;
     }
     if (this.#parser.isWithinCommand && this.#cancelCommandTimer === undefined && this.#largeCount === 0) this.#limit();
@@ -241,6 +246,11 @@ export class RespConnection {
     const perS = RECEIVING_MIN_BYTES_PER_S;
     const reason = `a command of which less than ${perS} bytes a second have come for ${limits.receivingWindowMs / 1000} s`;
     lines.log('warn', 'redis client disconnected', { client: id, from: origin.one, reason }, 'slow');
+    this.#refuse(reason);
+  }
+
+  /** Answers an error behind what waits, and ends the connection. */
+  #refuse(reason: string): void {
     this.#waiting.add({ command: `ERR ${reason}`, isAllowed: true, bytes: 0, giveBack: () => {} });
     this.#finish();
   }
@@ -259,7 +269,7 @@ export class RespConnection {
 
   /** The command, or the error to answer instead. */
   #commandOf(spec: CommandSpec, args: RespArgument[]): RespCommand | string {
-    const sentAfterMs = this.#parts.pauses.sentAfterMs();
+    const { sentAfterMs } = this.#arrivals;
     const isLate = this.#parts.clock.nowMs() - sentAfterMs > RESP_SENT_MAX_MS;
     return isLate && isChange(spec) ? SENT_EARLIER : { spec, args, sentAfterMs };
   }
@@ -323,13 +333,14 @@ export class RespConnection {
     return grown;
   }
 
-  /** Stops reading while there is no memory for an argument, or enough commands wait. */
+  /** Stops reading while there is no memory for an argument, others have their turn, or enough commands wait. */
   #updateReading(): void {
     if (this.#state !== 'open') return;
     const { socket, limits, waiting } = this.#parts;
     const { count, bytes } = this.#waiting;
     const isTooMuch = count >= limits.waitingMaxCount || bytes >= limits.waitingMaxBytes;
-    const isToWait = this.#waitsForBudget || isTooMuch || (count > 0 && waiting.bytes > limits.allWaitingMaxBytes);
+    const isHeld = this.#waitsForBudget || this.#arrivals.isWaiting || isTooMuch;
+    const isToWait = isHeld || (count > 0 && waiting.bytes > limits.allWaitingMaxBytes);
     this.#rate.hold(isToWait);
     if (isToWait) socket.pause();
     else if (socket.isPaused()) socket.resume();
@@ -350,6 +361,8 @@ export class RespConnection {
       }
       for (const { giveBack } of batch) giveBack();
       this.#updateReading();
+      const turn = this.#goOn();
+      if (turn !== undefined) await turn;
     }
     this.#isRunning = false;
     if (!this.isClosed) {
@@ -358,6 +371,13 @@ export class RespConnection {
       if (this.#state === 'finishing') this.#endSocket();
     }
     this.#endWhenIdle();
+  }
+
+  /** Lets others have their turn, if it is time; what has been answered is sent before. */
+  #goOn(): Promise<void> | undefined {
+    const turn = this.#parts.turns.goOn(this.#sharer);
+    if (turn !== undefined) this.#output.flush();
+    return turn;
   }
 
   #endSocket(): void {
@@ -434,6 +454,7 @@ export class RespConnection {
       pages,
       facts,
       signal: this.#abort.signal,
+      goOn: () => this.#goOn(),
       isPasswordNeeded: password !== undefined,
       timeOf({ sentAfterMs }) {
         const { isOver } = callTime(clock, sentAfterMs, sentAfterMs + RESP_DEADLINE_MS);
@@ -476,11 +497,4 @@ export class RespConnection {
       () => `redis client ${this.#parts.id}: closed, and holds memory`,
     );
   }
-}
-
-function textOfError(error: unknown): string {
-  if (error instanceof CommandError) return error.message;
-  if (error instanceof ClosedError) return 'ERR the node is closing';
-  const isLate = (error as Error | undefined)?.name === 'TimeoutError';
-  return isLate ? 'ERR the command has taken too long' : 'ERR the command has failed on the node';
 }

@@ -2,6 +2,7 @@ import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { type Sharer, Shares } from '../base/concurrency/shares.js';
+import { WorkTurns } from '../base/concurrency/work-turns.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Connection, formatEndpoint, listenAt, portOf, type Server } from '../base/environment/network.js';
@@ -40,6 +41,8 @@ export interface RespServerParts {
   /** Knows when this process was not running. */
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly pages: StoredPages;
+  /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
+  readonly turns?: WorkTurns | undefined;
   /** What clients may ask about the node; what the server knows itself is left out. */
   readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'wallMs'>;
 }
@@ -57,6 +60,7 @@ export class RespServer {
   /** Connections, by where they are from. */
   readonly #shares: Shares;
   readonly #arguments: ByteBudget;
+  readonly #turns: WorkTurns;
   readonly #lines: SparseLog;
   readonly #memory = new ArgumentMemory();
   readonly #pages: RespPages;
@@ -89,6 +93,7 @@ export class RespServer {
     const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
     this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_ARGUMENT_MAX_BYTES, argumentsBudgetBytes));
     this.#shares = new Shares(connectionsMaxCount);
+    this.#turns = parts.turns ?? new WorkTurns(env.clock);
     this.#lines = new SparseLog(env);
     this.#strangers = new PendingConnections(
       connectionsMaxCount,
@@ -209,6 +214,7 @@ export class RespServer {
       pages: this.#pages,
       facts: { ...this.#facts, port: this.#port },
       counts: this.#counts,
+      turns: this.#turns,
       password: this.#password,
       clock: env.clock,
       pauses: this.#parts.pauses,

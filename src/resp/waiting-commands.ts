@@ -6,6 +6,8 @@ import type { RespArgument } from './wire/resp-parser.js';
 /** Bytes that a waiting command counts beside its arguments, for each of them. */
 const ARGUMENT_COST_BYTES = 64;
 
+const SENT_BEFORE_THE_END = 'TRYAGAIN the client has ended the connection; this was not carried out';
+
 /** A command, or the error to answer, that waits for its turn. */
 export interface WaitingCommand {
   readonly command: RespCommand | string;
@@ -80,11 +82,11 @@ export class WaitingCommands {
     return taken;
   }
 
-  /** Answers those waiting commands that would change something with an error instead of carrying them out. */
-  refuseChanges(error: string): void {
+  /** The client has ended the connection: commands that would change something are answered with an error instead of carried out. */
+  refuseChanges(): void {
     this.#commands = this.#commands.map((waiting, at) => {
       if (at < this.#at || typeof waiting.command === 'string' || !isChange(waiting.command.spec)) return waiting;
-      return { ...waiting, command: error };
+      return { ...waiting, command: SENT_BEFORE_THE_END };
     });
   }
 

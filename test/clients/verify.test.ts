@@ -3,6 +3,7 @@ import net from 'node:net';
 import test from 'ava';
 import { ByteBudget } from '../../src/base/concurrency/byte-budget.js';
 import { Shares } from '../../src/base/concurrency/shares.js';
+import { WorkTurns } from '../../src/base/concurrency/work-turns.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { SparseLog } from '../../src/base/environment/sparse-log.js';
 import { Attachment } from '../../src/client/attachment.js';
@@ -96,7 +97,7 @@ test.serial('verify: client server, attached client', async (t) => {
   const { server, path } = await startServer(t);
   const client = await MeshCacheClient.connect({ socket: path, required: true }, { log: silentLogger });
   t.teardown(() => client.close());
-  assertAsks(t, server, [ClientConnection, ByteBudget, ClientMemory]);
+  assertAsks(t, server, [ClientConnection, ByteBudget, ClientMemory, WorkTurns]);
   assertAsks(t, client, [Attachment, NodeLink]);
   // A connection that ends is taken out of those that are to attach: here it is not.
   const found = lose(Map.prototype, 'delete', {

@@ -1,10 +1,9 @@
 import { assert, assertAtMost } from '../../base/assert.js';
 import type { Sharer, Shares } from '../../base/concurrency/shares.js';
-import { MeshCacheError } from '../../base/errors.js';
 import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../../base/limits.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { type CallerPage, RegionPage } from '../../store/call/caller-page.js';
-import { checkDistinct } from '../../store/namespace/host-pool.js';
+import type { Slice } from '../../store/call/page-slices.js';
 import type { PageRoom } from '../../store/placed-reads.js';
 import type { LocalRange } from '../../transport/contract/transport.js';
 import { type PieceColumns, type RegionRequest, STAGING_REGION, Status } from '../wire/messages.js';
@@ -114,10 +113,9 @@ export class ClientRegions {
   }
 
   /**
-   * Resolves the pages of a request for the store; their regions stay until `release`. Throws {@link RequestError}, and
-   * then holds nothing.
+   * Holds the regions of a request until `release`, and checks all of its pieces. Throws {@link RequestError}, and then holds nothing.
    */
-  hold({ keys, pieces }: RegionRequest, use: 'read' | 'write'): HeldPages {
+  hold({ pieces }: Pick<RegionRequest, 'pieces'>, use: 'read' | 'write'): HeldRegions {
     const ids = new Set(pieces.regionIds);
     const regions = new Map<number, ClientRegion>();
     for (const id of ids) {
@@ -132,23 +130,12 @@ export class ClientRegions {
       }
       regions.set(id, region);
     }
-    const isIntact = () => [...regions.values()].every(({ memory }) => !memory.isDamaged());
-    const copies = copiesOf(pieces, regions);
-    const filePieces: FilePiece[][] = keys.map(() => []);
-    try {
-      const placed = { pieces, regions, copies, filePieces };
-      const pages = keys.map((_, page) => ({ ...pageOf(page, placed), isIntact }));
-      if (use === 'write') checkPieces(pages);
-      this.#absent.take(mappedRanges(pieces, regions));
-      for (const region of regions.values()) region.users++;
-      return new HeldPages(pages, filePieces, () => {
-        copies?.memory.free();
-        this.#unhold(regions);
-      });
-    } catch (error) {
-      copies?.memory.free();
-      throw error;
+    checkPieces(pieces, regions);
+    if (use === 'write' && overlap(pieces, regions)) {
+      throw new RequestError(Status.badRequest, 'pieces of a GET overlap');
     }
+    for (const region of regions.values()) region.users++;
+    return new HeldRegions({ pieces, regions, absent: this.#absent }, () => this.#unhold(regions));
   }
 
   /**
@@ -225,7 +212,58 @@ export class ClientRegions {
   }
 }
 
-/** The pages of one request; their regions stay while it is in progress. */
+interface HeldParts {
+  readonly pieces: PieceColumns;
+  readonly regions: ReadonlyMap<number, ClientRegion>;
+  readonly absent: AbsentMemory;
+}
+
+/** The regions of one request, which stay while it is in progress. */
+export class HeldRegions {
+  readonly #parts: HeldParts;
+  readonly #release: () => void;
+
+  constructor(parts: HeldParts, release: () => void) {
+    this.#parts = parts;
+    this.#release = release;
+  }
+
+  /** Length of a page. */
+  lengthOf(page: number): number {
+    return lengthOf(page, this.#parts.pieces);
+  }
+
+  /** The pages of a step of the request, for the store. Throws {@link RequestError} if the node does not pay for their memory. */
+  pages({ start, end }: Slice): HeldPages {
+    const { pieces, regions, absent } = this.#parts;
+    const copies = copiesOf(pieces, regions, { start, end });
+    try {
+      absent.take(mappedRanges(pieces, regions, { start, end }));
+      const isIntact = () => [...regions.values()].every(({ memory }) => !memory.isDamaged());
+      const filePieces: FilePiece[][] = [];
+      const pages: CallerPage[] = [];
+      for (let page = start; page < end; page++) {
+        const ofPage: FilePiece[] = [];
+        pages.push({ ...pageOf(page, { pieces, regions, copies, filePieces: ofPage }), isIntact });
+        filePieces.push(ofPage);
+      }
+      return new HeldPages(pages, filePieces, () => copies?.memory.free());
+    } catch (error) {
+      copies?.memory.free();
+      throw error;
+    }
+  }
+
+  /**
+   * Must be called once, when nothing touches the pages any more. Throws {@link RequestError} if their memory was cut
+   * short meanwhile.
+   */
+  release(): void {
+    this.#release();
+  }
+}
+
+/** The pages of a step of a request. */
 export class HeldPages {
   readonly pages: readonly CallerPage[];
   /** One list for each page. */
@@ -254,10 +292,7 @@ export class HeldPages {
     }
   }
 
-  /**
-   * Must be called once, when nothing touches the pages any more. Throws {@link RequestError} if their memory was cut
-   * short meanwhile.
-   */
+  /** Must be called once, when nothing touches the pages any more. */
   release(): void {
     this.#release();
   }
@@ -274,43 +309,33 @@ interface FileCopies {
   usedBytes: number;
 }
 
-/** Allocates copies for the pieces that lie in files; undefined if there are none. Throws {@link RequestError}. */
-function copiesOf(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): FileCopies | undefined {
+/** Allocates copies for the pieces of a step that lie in files; undefined if there are none. */
+function copiesOf(
+  { pieceCount, regionIds, lengths }: PieceColumns,
+  regions: ReadonlyMap<number, ClientRegion>,
+  { start, end }: Slice,
+): FileCopies | undefined {
   let bytes = 0;
-  pieces.regionIds.forEach((id, row) => {
-    if (regions.get(id)?.memory instanceof ClientFile) bytes += pieces.lengths[row] as number;
-  });
-  if (bytes === 0) return undefined;
-  if (bytes > CLIENT_FILE_COPIES_MAX_BYTES) {
-    throw new RequestError(
-      Status.tooMuch,
-      `${bytes} bytes in files of the client; allowed are ${CLIENT_FILE_COPIES_MAX_BYTES} a request`,
-    );
+  for (let row = start * pieceCount; row < end * pieceCount; row++) {
+    if (regions.get(regionIds[row] as number)?.memory instanceof ClientFile) bytes += lengths[row] as number;
   }
-  return { memory: HostRegion.allocate(bytes), usedBytes: 0 };
+  return bytes === 0 ? undefined : { memory: HostRegion.allocate(bytes), usedBytes: 0 };
 }
 
 interface PlacedPieces {
   readonly pieces: PieceColumns;
   readonly regions: ReadonlyMap<number, ClientRegion>;
   readonly copies: FileCopies | undefined;
-  readonly filePieces: readonly FilePiece[][];
+  /** Takes the pieces of the page that lie in files. */
+  readonly filePieces: FilePiece[];
 }
 
 function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPieces): CallerPage {
   const ranges: LocalRange[] = [];
   const views: Uint8Array[] = [];
-  let pageBytes = 0;
   for (let row = page * pieces.pieceCount; row < (page + 1) * pieces.pieceCount; row++) {
-    const id = pieces.regionIds[row] as number;
     const [offset, length] = [pieces.offsets[row] as number, pieces.lengths[row] as number];
-    const { memory } = regions.get(id) as ClientRegion;
-    if (length === 0 || offset + length > memory.length) {
-      throw new RequestError(
-        Status.badRequest,
-        `page ${page}: ${length} bytes from offset ${offset} on; allowed are 1 or more within the ${memory.length} bytes of region ${id}`,
-      );
-    }
+    const { memory } = regions.get(pieces.regionIds[row] as number) as ClientRegion;
     if (memory instanceof HostRegion) {
       ranges.push({ addr: BigInt(memory.start + offset), length });
       views.push(...memory.views(offset, length));
@@ -320,37 +345,82 @@ function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPie
       let at = offset;
       for (const view of own.memory.views(own.usedBytes, length)) {
         views.push(view);
-        (filePieces[page] as FilePiece[]).push({ file: memory, offset: at, view });
+        filePieces.push({ file: memory, offset: at, view });
         at += view.length;
       }
       own.usedBytes += length;
     }
-    pageBytes += length;
   }
-  if (pageBytes > PAGE_MAX_BYTES) {
-    throw new RequestError(Status.badRequest, `page ${page} has ${pageBytes} bytes; allowed are ${PAGE_MAX_BYTES}`);
-  }
-  return { ranges, views, length: pageBytes };
+  return { ranges, views, length: lengthOf(page, pieces) };
 }
 
-/** The pieces in memory that the client shares with this node. */
-function mappedRanges(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): LocalRange[] {
-  const ranges: LocalRange[] = [];
-  pieces.regionIds.forEach((id, row) => {
+function lengthOf(page: number, { pieceCount, lengths }: PieceColumns): number {
+  let bytes = 0;
+  for (let row = page * pieceCount; row < (page + 1) * pieceCount; row++) bytes += lengths[row] as number;
+  return bytes;
+}
+
+/** Throws {@link RequestError} for a piece outside of its region, a page that is too long, and too many bytes in files. */
+function checkPieces(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): void {
+  const { pieceCount, regionIds, offsets, lengths } = pieces;
+  let fileBytes = 0;
+  for (let row = 0; row < regionIds.length; row++) {
+    const [id, offset, length] = [regionIds[row] as number, offsets[row] as number, lengths[row] as number];
     const { memory } = regions.get(id) as ClientRegion;
-    if (!(memory instanceof HostRegion) || !memory.isMapped) return;
-    ranges.push({ addr: memory.start + (pieces.offsets[row] as number), length: pieces.lengths[row] as number });
-  });
-  return ranges;
+    const page = Math.floor(row / pieceCount);
+    if (length === 0 || offset + length > memory.length) {
+      throw new RequestError(
+        Status.badRequest,
+        `page ${page}: ${length} bytes from offset ${offset} on; allowed are 1 or more within the ${memory.length} bytes of region ${id}`,
+      );
+    }
+    if (memory instanceof ClientFile) fileBytes += length;
+    const pageBytes = row % pieceCount === 0 ? lengthOf(page, pieces) : 0;
+    if (pageBytes > PAGE_MAX_BYTES) {
+      throw new RequestError(Status.badRequest, `page ${page} has ${pageBytes} bytes; allowed are ${PAGE_MAX_BYTES}`);
+    }
+  }
+  if (fileBytes <= CLIENT_FILE_COPIES_MAX_BYTES) return;
+  throw new RequestError(
+    Status.tooMuch,
+    `${fileBytes} bytes in files of the client; allowed are ${CLIENT_FILE_COPIES_MAX_BYTES} a request`,
+  );
 }
 
-function checkPieces(pages: readonly CallerPage[]): void {
-  try {
-    checkDistinct('GET', pages);
-  } catch (error) {
-    if (error instanceof MeshCacheError) throw new RequestError(Status.badRequest, 'pieces of a GET overlap');
-    throw error;
+/** Whether pieces in mapped memory overlap: then the one that is read last would overwrite the other. */
+function overlap({ regionIds, offsets, lengths }: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): boolean {
+  const rows = regionIds.length;
+  const [starts, ends] = [new Float64Array(rows), new Float64Array(rows)];
+  let count = 0;
+  let isAscending = true;
+  for (let row = 0; row < rows; row++) {
+    const { memory } = regions.get(regionIds[row] as number) as ClientRegion;
+    if (!(memory instanceof HostRegion)) continue;
+    starts[count] = memory.start + (offsets[row] as number);
+    ends[count] = (starts[count] as number) + (lengths[row] as number);
+    if (count > 0 && (starts[count] as number) < (ends[count - 1] as number)) isAscending = false;
+    count++;
   }
+  if (isAscending) return false;
+  // Ranges are apart if and only if the next start is behind the last end, in the order of both.
+  const [inOrder, endsInOrder] = [starts.subarray(0, count).sort(), ends.subarray(0, count).sort()];
+  for (let i = 1; i < count; i++) if ((inOrder[i] as number) < (endsInOrder[i - 1] as number)) return true;
+  return false;
+}
+
+/** The pieces of a step in memory that the client shares with this node. */
+function mappedRanges(
+  { pieceCount, regionIds, offsets, lengths }: PieceColumns,
+  regions: ReadonlyMap<number, ClientRegion>,
+  { start, end }: Slice,
+): LocalRange[] {
+  const ranges: LocalRange[] = [];
+  for (let row = start * pieceCount; row < end * pieceCount; row++) {
+    const { memory } = regions.get(regionIds[row] as number) as ClientRegion;
+    if (!(memory instanceof HostRegion) || !memory.isMapped) continue;
+    ranges.push({ addr: memory.start + (offsets[row] as number), length: lengths[row] as number });
+  }
+  return ranges;
 }
 
 function noRegion(id: number): RequestError {

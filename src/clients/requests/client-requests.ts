@@ -1,6 +1,7 @@
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_EXISTS_MAX_KEY_BYTES,
+  CLIENT_READ_STEPS_MAX_COUNT,
   CLIENT_REQUEST_MAX_KEYS,
   CLIENT_REQUEST_MAX_PIECES,
   CLIENT_SET_STEP_BYTES,
@@ -10,8 +11,11 @@ import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
+import { inKeySteps, keySteps } from '../../store/call/key-steps.js';
+import { type Slice, slicesOf } from '../../store/call/page-slices.js';
 import { RequestParts } from '../../store/call/request-calls.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
+import type { PlacedPage } from '../../store/placed-reads.js';
 import {
   type BytesResult,
   decodeExists,
@@ -36,7 +40,7 @@ import { isOfSet } from '../wire/request-flags.js';
 import { decodeGetStaged, encodeStagedAnswer } from '../wire/staged-messages.js';
 import { ClientEvents } from './client-events.js';
 import type { ClientNamespace } from './client-namespace.js';
-import type { ClientRegions, HeldPages } from './client-regions.js';
+import type { ClientRegions, HeldRegions } from './client-regions.js';
 import type { ClientCounts, ClientWay } from './client-stats.js';
 
 export interface ClientRequestsParts {
@@ -45,6 +49,13 @@ export interface ClientRequestsParts {
   readonly counts: ClientCounts;
   /** The client's number among the callers of the store. */
   readonly caller: number;
+  /** Lets other clients have their turn between two steps; undefined: none need it now. */
+  readonly goOn: () => Promise<void> | undefined;
+}
+
+/** What is to be set, and the lengths of the pages. */
+interface PagesToSet extends Omit<SetBytesRequest, 'pages'> {
+  readonly lengthOf: (page: number) => number;
 }
 
 /** How long the client waits for a request. */
@@ -129,7 +140,12 @@ export class ClientRequests {
     checkKeyBytes(keys, parts);
     const asked =
       parts.length === 1 ? keys.map((key) => key + parts[0]) : keys.flatMap((key) => parts.map((p) => key + p));
-    const found = signal.aborted ? none(asked) : await namespace.exists(asked, pool, signal);
+    const found = await this.#inSteps(
+      asked,
+      signal,
+      (some) => namespace.exists(some, pool, signal),
+      CLIENT_READ_STEPS_MAX_COUNT,
+    );
     const isThere =
       parts.length === 1
         ? found
@@ -151,13 +167,24 @@ export class ClientRequests {
       throw new RequestError(Status.badRequest, 'bits 0, 4, 5 and 6 of the flags of a GET are 0');
     }
     const held = regions.hold(request, 'write');
-    const results = await released(held, async () => {
-      const options = { ...told(request), caller, pool, signal };
-      const read = signal.aborted ? none(keys) : await namespace.get(keys, held.pages, options);
-      await held.store(read);
-      return read;
-    });
-    counts.read(wayOf(request), held.pages, results);
+    const way = wayOf(request);
+    const parts = new RequestParts({ ...toldOptions(request), caller });
+    const results = await released(held, () =>
+      this.#inSteps(
+        keys,
+        signal,
+        (some, slice) => {
+          const step = held.pages(slice);
+          return released(step, async () => {
+            const read = await namespace.get(some, step.pages, { ...parts.next(), pool, signal });
+            await step.store(read);
+            counts.read(way, step.pages, read);
+            return read;
+          });
+        },
+        CLIENT_READ_STEPS_MAX_COUNT,
+      ),
+    );
     return flagsOf(results);
   }
 
@@ -167,10 +194,25 @@ export class ClientRequests {
     const request = decodeGetStaged(body, CLIENT_REQUEST_MAX_KEYS);
     const { keys, pool } = request;
     const room = regions.holdStaging(request.offset, request.roomBytes);
-    const placed = await released(room, () => {
-      const options = { ...told(request), caller, pool, signal };
-      return signal.aborted ? keys.map(() => null) : namespace.getPlaced(keys, room, options);
-    });
+    const parts = new RequestParts({ ...toldOptions(request), caller });
+    let usedBytes = 0;
+    const placed = await released(room, () =>
+      inKeySteps(keys, this.#parts, async (some): Promise<(PlacedPage | null)[]> => {
+        if (signal.aborted) return some.map(() => null);
+        const firstByte = usedBytes;
+        const rest = {
+          length: room.length - firstByte,
+          pageAt: (at: number, length: number) => room.pageAt(firstByte + at, length),
+        };
+        const read = await namespace.getPlaced(some, rest, { ...parts.next(), pool, signal });
+        return read.map((page) => {
+          if (page?.offset === undefined) return page;
+          const offset = firstByte + page.offset;
+          usedBytes = Math.max(usedBytes, offset + page.length);
+          return { offset, length: page.length };
+        });
+      }),
+    );
     // A page without room is asked for again, and counts then.
     const known = placed.filter((page) => page === null || page.offset !== undefined);
     counts.read(
@@ -185,53 +227,72 @@ export class ClientRequests {
     const { regions, counts } = this.#parts;
     const request = decodeRegionRequest(body, REGION_LIMITS);
     const held = regions.hold(request, 'read');
-    const results = await released(held, async () => {
-      await held.load();
-      return this.#publish(request, held.pages, wait);
-    });
-    counts.written(wayOf(request), held.pages, results);
+    const way = wayOf(request);
+    const results = await released(held, () =>
+      this.#publish({ ...request, lengthOf: (page) => held.lengthOf(page) }, wait, (slice, publish) => {
+        const step = held.pages(slice);
+        return released(step, async () => {
+          await step.load();
+          const areSet = await publish(step.pages);
+          counts.written(way, step.pages, areSet);
+          return areSet;
+        });
+      }),
+    );
     return flagsOf(results);
   }
 
-  /** Sets pages in steps, so that a large request ends soon when it is cancelled. */
+  /**
+   * Sets pages in steps, so that a large request ends soon when it is cancelled, and other clients have their turn. `withPages` makes the pages
+   * of a step and passes them on.
+   */
   async #publish(
-    request: Omit<SetBytesRequest, 'pages'>,
-    pages: readonly CallerPage[],
+    { keys, pool, isNamed, expiresInMs, priority, lengthOf, ...told }: PagesToSet,
     wait: RequestWait,
+    withPages: (slice: Slice, publish: (pages: readonly CallerPage[]) => Promise<boolean[]>) => Promise<boolean[]>,
   ): Promise<boolean[]> {
-    const { keys, pool, isNamed, expiresInMs, priority } = request;
-    const { namespace, caller } = this.#parts;
-    const parts = new RequestParts({ ...told(request), caller });
+    const { namespace, caller, goOn } = this.#parts;
+    const parts = new RequestParts({ ...toldOptions(told), caller });
     const results: boolean[] = [];
-    while (results.length < keys.length && !wait.signal.aborted) {
-      const start = results.length;
-      let end = start;
-      for (let bytes = 0; end < keys.length && (end === start || bytes < CLIENT_SET_STEP_BYTES); end++) {
-        bytes += (pages[end] as CallerPage).length;
+    for (const ofKeys of keySteps(keys)) {
+      const sizes = keys.slice(ofKeys.start, ofKeys.end).map((_, i) => ({ length: lengthOf(ofKeys.start + i) }));
+      for (const { start, end } of slicesOf(sizes, { maxBytes: CLIENT_SET_STEP_BYTES })) {
+        if (results.length > 0) await goOn();
+        if (wait.signal.aborted) break;
+        const slice = { start: ofKeys.start + start, end: ofKeys.start + end };
+        const some = await withPages(slice, (pages) => {
+          const call = { ...parts.next(), pool, isNamed, expiresInMs, priority, ...wait };
+          return namespace.set(keys.slice(slice.start, slice.end), pages, call);
+        });
+        for (const isSet of some) results.push(isSet);
       }
-      const some = await namespace.set(keys.slice(start, end), pages.slice(start, end), {
-        ...parts.next(),
-        pool,
-        isNamed,
-        expiresInMs,
-        priority,
-        ...wait,
-      });
-      for (const isSet of some) results.push(isSet);
     }
     while (results.length < keys.length) results.push(false);
     return results;
   }
 
+  /** Does the work of a request with many keys step by step, as long as it is wanted; the rest is false. */
+  #inSteps(
+    keys: readonly string[],
+    signal: AbortSignal,
+    step: (keys: readonly string[], slice: Slice) => Promise<readonly boolean[]>,
+    atOnce = 1,
+  ): Promise<boolean[]> {
+    const unlessAborted = async (some: readonly string[], slice: Slice): Promise<readonly boolean[]> =>
+      signal.aborted ? none(some) : step(some, slice);
+    return inKeySteps(keys, { goOn: this.#parts.goOn, atOnce }, unlessAborted);
+  }
+
   async #getBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
-    const { counts, caller } = this.#parts;
+    const { counts, caller, goOn } = this.#parts;
     const request = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: true });
     const { pool, keys } = request;
-    const parts = new RequestParts({ ...told(request), caller });
+    const parts = new RequestParts({ ...toldOptions(request), caller });
     const results: BytesResult[] = [];
     let leftBytes = CLIENT_BODY_MAX_BYTES - 4 * keys.length;
     let atOnce = 1;
     while (results.length < keys.length) {
+      if (results.length > 0) await goOn();
       const some = keys.slice(results.length, results.length + atOnce);
       let largestBytes = 1;
       for (const page of await this.#copies(some, leftBytes, { pool, parts, signal })) {
@@ -287,11 +348,15 @@ export class ClientRequests {
     if (request.keys.length === 0) return Buffer.alloc(0);
     const memory = HostRegion.wrap(body);
     try {
-      const pages = request.pages.map((page): CallerPage => {
+      const pageOf = (page: Uint8Array): CallerPage => {
         const addr = memory.addr + BigInt(page.byteOffset - body.byteOffset);
         return { ranges: [{ addr, length: page.length }], views: [page], length: page.length };
-      });
-      const results = await this.#publish(request, pages, wait);
+      };
+      const { pages, ...rest } = request;
+      const lengthOf = (page: number): number => (pages[page] as Uint8Array).length;
+      const results = await this.#publish({ ...rest, lengthOf }, wait, ({ start, end }, publish) =>
+        publish(pages.slice(start, end).map(pageOf)),
+      );
       counts.written('bytes', pages, results);
       return flagsOf(results);
     } finally {
@@ -301,17 +366,20 @@ export class ClientRequests {
 
   async #delete(body: Buffer, { signal, time }: RequestWait): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
-    return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.delete(keys, { pool, time }));
+    const { namespace } = this.#parts;
+    return flagsOf(await this.#inSteps(keys, signal, (some) => namespace.delete(some, { pool, time })));
   }
 
   async #pin(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { pool, forMs, keys } = decodePin(body, CLIENT_REQUEST_MAX_KEYS);
-    return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.pin(keys, { pool, forMs, signal }));
+    const { namespace } = this.#parts;
+    return flagsOf(await this.#inSteps(keys, signal, (some) => namespace.pin(some, { pool, forMs, signal })));
   }
 
   async #unpin(body: Buffer): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
-    return flagsOf(await this.#parts.namespace.unpin(keys, pool));
+    const { namespace, goOn } = this.#parts;
+    return flagsOf(await inKeySteps(keys, { goOn }, (some) => namespace.unpin(some, pool)));
   }
 
   async #clear(body: Buffer): Promise<Buffer> {
@@ -329,7 +397,7 @@ export class ClientRequests {
  * Runs `use`, and then releases the regions in any case. Memory that was cut short is reported before any other
  * failure.
  */
-async function released<T>(held: Pick<HeldPages, 'release'>, use: () => Promise<T> | T): Promise<T> {
+async function released<T>(held: Pick<HeldRegions, 'release'>, use: () => Promise<T> | T): Promise<T> {
   try {
     return await use();
   } finally {
@@ -353,7 +421,7 @@ function none(keys: readonly string[]): boolean[] {
 }
 
 /** Options of a client's request; `continues` is set only if it is true. */
-function told({ hint = 0, continues = false }: ToldFlags): RequestOptions {
+function toldOptions({ hint = 0, continues = false }: ToldFlags): RequestOptions {
   return continues ? { hint, continues } : { hint };
 }
 

@@ -1,3 +1,4 @@
+import { isAscii } from 'node:buffer';
 import { ProtocolError } from '../../base/errors.js';
 
 /** The longest text: as many bytes as a u16 can count. */
@@ -28,9 +29,7 @@ export class BodyReader {
 
   /** Reads a number; throws if it is above 2^53. */
   u64(): number {
-    const value = this.#bytes.readBigUInt64LE(this.#take(8));
-    if (value > Number.MAX_SAFE_INTEGER) throw new ProtocolError(`a number of ${value}, above 2^53`);
-    return Number(value);
+    return u64At(this.#bytes, this.#take(8));
   }
 
   text16(): string {
@@ -51,14 +50,14 @@ export class BodyReader {
     let totalBytes = 0;
     for (let i = 0; i < count; i++) totalBytes += this.#bytes.readUInt16LE(lengthsAt + 2 * i);
     let at = this.#take(totalBytes);
-    const all = utf8(this.#bytes, at, totalBytes);
     // With one byte for each character, the text can be cut like the bytes.
-    const isAscii = all.length === totalBytes;
+    const isOneByte = isAscii(this.#bytes.subarray(at, at + totalBytes));
+    const all = isOneByte ? this.#bytes.toString('latin1', at, at + totalBytes) : '';
     const start = at;
     const keys = new Array<string>(count);
     for (let i = 0; i < count; i++) {
       const length = this.#bytes.readUInt16LE(lengthsAt + 2 * i);
-      keys[i] = isAscii ? all.slice(at - start, at - start + length) : utf8(this.#bytes, at, length);
+      keys[i] = isOneByte ? all.slice(at - start, at - start + length) : utf8(this.#bytes, at, length);
       at += length;
     }
     return keys;
@@ -88,6 +87,13 @@ export class BodyReader {
     this.#at = at + length;
     return at;
   }
+}
+
+/** Reads a number of 8 bytes. Throws {@link ProtocolError} if it is above 2^53. */
+export function u64At(bytes: Buffer, at: number): number {
+  const value = bytes.readUInt32LE(at + 4) * 2 ** 32 + bytes.readUInt32LE(at);
+  if (value <= Number.MAX_SAFE_INTEGER) return value;
+  throw new ProtocolError(`a number of ${bytes.readBigUInt64LE(at)}, above 2^53`);
 }
 
 /** Writes the body of a frame, which grows as needed. */

@@ -1,6 +1,6 @@
 import { ProtocolError } from '../../base/errors.js';
 import type { KeyNamespace } from '../../core/index.js';
-import { BodyReader, BodyWriter } from './body.js';
+import { BodyReader, BodyWriter, u64At } from './body.js';
 import { isOfSet, NO_FLAGS, type RequestFlags, readFlags, type ToldFlags, writeFlags } from './request-flags.js';
 
 export { decodeExists, type ExistsRequest, encodeExists } from './lookup-messages.js';
@@ -279,12 +279,13 @@ export function decodeRegionRequest(
   if (rows > maxPieces) throw new ProtocolError(`${rows} pieces, allowed are ${maxPieces} a request`);
   if (reader.restBytes < rows * PIECE_BYTES) throw new ProtocolError(`${rows} pieces in ${reader.restBytes} bytes`);
   const [offsets, lengths, regionIds] = [new Array<number>(rows), new Array<number>(rows), new Array<number>(rows)];
-  for (let row = 0; row < rows; row++) {
-    offsets[row] = reader.u64();
-    lengths[row] = reader.u32();
-    regionIds[row] = reader.u32();
-  }
+  const bytes = reader.bytes(rows * PIECE_BYTES);
   reader.end();
+  for (let row = 0, at = 0; row < rows; row++, at += PIECE_BYTES) {
+    offsets[row] = u64At(bytes, at);
+    lengths[row] = bytes.readUInt32LE(at + 8);
+    regionIds[row] = bytes.readUInt32LE(at + 12);
+  }
   return { pool, ...flags, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
 }
 

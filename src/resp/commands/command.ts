@@ -1,3 +1,4 @@
+import { ClosedError } from '../../base/errors.js';
 import type { PasswordVerdict } from '../../net/password-check.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { RespPages } from '../values/resp-pages.js';
@@ -33,6 +34,8 @@ export interface RespSession {
   readonly facts: RespFacts;
   /** Aborted when the connection is closed. */
   readonly signal: AbortSignal;
+  /** Lets other clients have their turn between two steps of a long command; undefined: none need it now. */
+  readonly goOn: () => Promise<void> | undefined;
   /** The time of commands that are carried out together, the first of which is given; over when the client has ended the connection. */
   timeOf(first: RespCommand): CommandTime;
   /** Judges a password; any is right if the node has none, as in Redis. */
@@ -115,4 +118,12 @@ export function wordOf(argument: RespArgument | undefined): string {
 /** Whether a command changes what others see. */
 export function isChange({ flags }: CommandSpec): boolean {
   return flags.includes('write');
+}
+
+/** What a client is told of an error that has ended a command. */
+export function textOfError(error: unknown): string {
+  if (error instanceof CommandError) return error.message;
+  if (error instanceof ClosedError) return 'ERR the node is closing';
+  const isLate = (error as Error | undefined)?.name === 'TimeoutError';
+  return isLate ? 'ERR the command has taken too long' : 'ERR the command has failed on the node';
 }

@@ -1,6 +1,7 @@
+import { RESP_STEP_KEYS } from '../../base/limits.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import { storeKeyOf } from '../values/resp-keys.js';
-import type { ValueRead, ValueWrite } from '../values/resp-pages.js';
+import type { StepOptions, ValueRead, ValueWrite } from '../values/resp-pages.js';
 import { arrayHead, integer, nilOf, OK } from '../wire/resp-answers.js';
 import type { RespArgument } from '../wire/resp-parser.js';
 import { type Batch, CommandError, type CommandSpec, type RespCommand, type RespSession } from './command.js';
@@ -12,14 +13,24 @@ function keyOf(argument: RespArgument | undefined): string {
   return storeKeyOf(argument);
 }
 
+/** How a call with many keys ends early, and goes on. */
+function stepsOf({ signal, goOn }: RespSession): StepOptions {
+  return { signal, goOn };
+}
+
 /** GET and MGET. */
 const READS: Batch = {
   isStreamed: true,
   async run(commands, session) {
-    const reads: ValueRead[] = [];
+    let reads: ValueRead[] = [];
     for (const { spec, args } of commands) {
       const isMany = spec.name === 'mget';
-      args.forEach((argument, i) => {
+      for (const [i, argument] of args.entries()) {
+        if (reads.length === RESP_STEP_KEYS) {
+          await session.send(reads);
+          reads = [];
+          await session.goOn();
+        }
         reads.push({
           key: keyOf(argument),
           head: isMany && i === 0 ? arrayHead(args.length) : undefined,
@@ -27,7 +38,7 @@ const READS: Batch = {
             if (i === args.length - 1) session.count(spec, isMany || isHit ? 'ok' : 'nil');
           },
         });
-      });
+      }
     }
     await session.send(reads);
   },
@@ -39,7 +50,7 @@ const WRITES: Batch = {
     const writes: ValueWrite[] = [];
     const time = session.timeOf(commands[0] as RespCommand);
     const plans = commands.map((command) => planWrites(command, writes, time.wallMs));
-    const results = await session.pages.set(writes, { signal: session.signal, time });
+    const results = await session.pages.set(writes, { ...stepsOf(session), time });
     for (const [i, { spec }] of commands.entries()) {
       const plan = plans[i] as WritePlan;
       if (plan.error !== undefined) {
@@ -116,16 +127,17 @@ function counting(
 
 /** EXISTS; it answers how many of its keys have a value, so that each key is a lookup of its own. */
 const EXISTS = counting(async (keys, session) => {
-  const flags = await session.pages.exists(keys, session.signal);
+  const flags = await session.pages.exists(keys, session);
   session.countLookup(keys.length, flags.filter((isThere) => isThere).length);
   return flags.map(Number);
 });
 
 /** DEL and UNLINK: 1 for each key that had a value, NaN if a node has not confirmed that it is gone. */
-const DELETES = counting(async (keys, { pages, signal }, time) => {
+const DELETES = counting(async (keys, session, time) => {
+  const { pages } = session;
   const distinct = [...new Set(keys)];
-  const existed = await pages.exists(distinct, signal);
-  const deleted = await pages.delete(distinct, { signal, time });
+  const existed = await pages.exists(distinct, session);
+  const deleted = await pages.delete(distinct, { ...stepsOf(session), time });
   const counts = new Map(distinct.map((key, i) => [key, deleted[i] === true ? Number(existed[i]) : Number.NaN]));
   return keys.map((key) => {
     const count = counts.get(key) as number;
@@ -139,7 +151,7 @@ async function strlen([key]: readonly RespArgument[], session: RespSession): Pro
 }
 
 async function isThere(key: RespArgument | undefined, session: RespSession): Promise<boolean> {
-  const [there] = await session.pages.exists([keyOf(key)], session.signal);
+  const [there] = await session.pages.exists([keyOf(key)], session);
   return there === true;
 }
 

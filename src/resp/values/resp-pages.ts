@@ -8,6 +8,7 @@ import {
 } from '../../base/limits.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
+import { inKeySteps } from '../../store/call/key-steps.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { bulkHead, CRLF } from '../wire/resp-answers.js';
 import { EMPTY_VALUE, isEmptyValue } from './resp-keys.js';
@@ -40,9 +41,15 @@ export interface ValueWrite {
   readonly expiresInMs?: number | undefined;
 }
 
-/** How long a call that changes values may take. */
-export interface ChangeOptions {
+/** How a call with many keys ends early, and goes on. */
+export interface StepOptions {
   readonly signal: AbortSignal;
+  /** Lets other clients have their turn between two steps; undefined: none need it now. */
+  readonly goOn: () => Promise<void> | undefined;
+}
+
+/** How long a call that changes values may take. */
+export interface ChangeOptions extends StepOptions {
   readonly time: CallTime;
 }
 
@@ -87,9 +94,12 @@ export class RespPages {
     const kept = writes.flatMap(({ value }, i) => (value === null || isEmptyValue(value) ? [] : [i]));
     const results = new Array<boolean>(writes.length).fill(false);
     for (const run of runsOf(kept, (i) => (writes[i] as ValueWrite).expiresInMs)) {
-      const areSet = await this.#setRun(
-        run.map((i) => writes[i] as ValueWrite),
-        options,
+      const keys = run.map((i) => (writes[i] as ValueWrite).key);
+      const areSet = await inKeySteps(keys, options, (_, { start, end }) =>
+        this.#setRun(
+          run.slice(start, end).map((i) => writes[i] as ValueWrite),
+          options,
+        ),
       );
       run.forEach((i, j) => {
         results[i] = areSet[j] === true;
@@ -99,7 +109,7 @@ export class RespPages {
   }
 
   /** Sets values that all have the same expiry. */
-  #setRun(writes: readonly ValueWrite[], change: ChangeOptions): Promise<boolean[]> {
+  #setRun(writes: readonly ValueWrite[], { goOn: _, ...change }: ChangeOptions): Promise<boolean[]> {
     const pages = writes.map(({ value }) => pageOf(value as Uint8Array));
     const keys = writes.map(({ key }) => key);
     const expiresInMs = writes[0]?.expiresInMs;
@@ -114,13 +124,15 @@ export class RespPages {
   }
 
   /** Which of the keys have a value. */
-  exists(keys: readonly string[], signal: AbortSignal): Promise<boolean[]> {
-    return this.#pages.exists(keys, { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
+  exists(keys: readonly string[], { signal, goOn }: StepOptions): Promise<boolean[]> {
+    const options = { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS };
+    return inKeySteps(keys, { goOn }, (some) => this.#pages.exists(some, options));
   }
 
   /** Deletes values; false: not every node has confirmed it. */
-  delete(keys: readonly string[], options: ChangeOptions): Promise<boolean[]> {
-    return this.#pages.delete(keys, { pool: POOL, ...options, timeoutMs: RESP_DEADLINE_MS });
+  delete(keys: readonly string[], { goOn, ...change }: ChangeOptions): Promise<boolean[]> {
+    const options = { pool: POOL, ...change, timeoutMs: RESP_DEADLINE_MS };
+    return inKeySteps(keys, { goOn }, (some) => this.#pages.delete(some, options));
   }
 
   /** Length of a value; null: it is not there. */

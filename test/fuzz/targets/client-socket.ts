@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ByteBudget } from '../../../src/base/concurrency/byte-budget.js';
 import { Shares } from '../../../src/base/concurrency/shares.js';
+import { WorkTurns } from '../../../src/base/concurrency/work-turns.js';
 import { SparseLog } from '../../../src/base/environment/sparse-log.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
@@ -185,6 +186,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
     paid: new AbsentBudget(),
     budget: new ByteBudget(2 ** 26),
+    turns: new WorkTurns(env.clock),
     clock: env.clock,
     pauses: { sentAfterMs: () => env.clock.nowMs() },
     lines: new SparseLog(env),

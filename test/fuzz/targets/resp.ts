@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ByteBudget } from '../../../src/base/concurrency/byte-budget.js';
+import { WorkTurns } from '../../../src/base/concurrency/work-turns.js';
 import { SparseLog } from '../../../src/base/environment/sparse-log.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
@@ -195,6 +196,7 @@ export const respConnection: Fuzzer = {
       facts,
       counts: new RespCounts(env.metrics, []),
       password: undefined,
+      turns: new WorkTurns(env.clock),
       clock: env.clock,
       pauses: { sentAfterMs: () => env.clock.nowMs() },
       log: env.log,
