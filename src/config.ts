@@ -15,6 +15,7 @@ import {
 import { meantName, nearestName, toCamelCase, toSnakeCase } from './base/names.js';
 import { CLIENT_FIELDS, type ClientSettings } from './base/settings/client-settings.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
+import { DOOR_TLS_FIELDS, type DoorTlsSettings, doorTlsFault } from './base/settings/door-tls-settings.js';
 import { ETCD_FIELDS, type EtcdSettings, etcdFault } from './base/settings/etcd-settings.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
 import {
@@ -86,7 +87,7 @@ export interface StorageConfig {
 }
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
-export interface MeshCacheConfigFields extends ClientSettings, EtcdSettings, ObjectStoreSettings {
+export interface MeshCacheConfigFields extends ClientSettings, DoorTlsSettings, EtcdSettings, ObjectStoreSettings {
   /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */
@@ -238,6 +239,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   resp_password: text('visible characters without spaces', undefined, /^\s*(?!\[secret\]\s*$)[\x21-\x7e]{1,1024}\s*$/),
   resp_password_file: text('the path of a file', undefined),
   resp_namespace: text('text', 'redis'),
+  ...DOOR_TLS_FIELDS,
   wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
@@ -338,6 +340,12 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly respPassword: string | undefined;
   declare readonly respPasswordFile: string | undefined;
   declare readonly respNamespace: string;
+  declare readonly respTlsCertFile: string | undefined;
+  declare readonly respTlsKeyFile: string | undefined;
+  declare readonly respTlsCaFile: string | undefined;
+  declare readonly metricsTlsCertFile: string | undefined;
+  declare readonly metricsTlsKeyFile: string | undefined;
+  declare readonly metricsTlsCaFile: string | undefined;
   declare readonly waitForDirectory: boolean;
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
@@ -460,7 +468,7 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkSecurity(config);
   checkRedisDoor(config, spell);
   checkRole(config, spell);
-  const fault = etcdFault(config, spell) ?? objectStoreFault(config, spell);
+  const fault = doorTlsFault(config, spell) ?? etcdFault(config, spell) ?? objectStoreFault(config, spell);
   if (fault !== undefined) throw new ConfigError(fault);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
@@ -482,10 +490,11 @@ function checkRedisDoor(config: MeshCacheConfig, spell: Spelling): void {
       `configuration keys "${spell('resp_password')}" and "${spell('resp_password_file')}": give one of them, not both`,
     );
   }
-  if (respPort === undefined || isLoopbackHost(respHost) || (respPassword ?? respPasswordFile) !== undefined) return;
+  const proof = respPassword ?? respPasswordFile ?? config.respTlsCaFile;
+  if (respPort === undefined || isLoopbackHost(respHost) || proof !== undefined) return;
   throw new ConfigError(
     `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
-      `set ${spell('resp_password')} or ${spell('resp_password_file')}, or listen on 127.0.0.1 ` +
+      `set ${spell('resp_password')} or ${spell('resp_password_file')}, or ${spell('resp_tls_ca_file')} for clients with certificates, or listen on 127.0.0.1 ` +
       `(${spell('cluster_secret')} is not accepted there: Redis clients send their password in clear text)`,
   );
 }

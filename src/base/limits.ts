@@ -127,8 +127,9 @@ export const UNAUTHENTICATED_BURST_COUNT = 1024;
 export const UNAUTHENTICATED_PAUSE_MS = 100;
 /** Addresses whose unauthenticated connections, or wrong passwords, a server counts; beyond it, the address that connected longest ago is forgotten. */
 export const UNAUTHENTICATED_ADDRESSES_MAX_COUNT = 4096;
-/** Longest TLS handshake of an accepted connection. */
+/** Longest pause within the TLS handshake of an accepted connection, and the longest handshake. */
 export const TLS_HANDSHAKE_TIMEOUT_MS = 5_000;
+export const TLS_HANDSHAKE_MAX_MS = 10_000;
 /** Secrets that a node accepts: two, so that the secret can be changed node by node. */
 export const SECRETS_MAX_COUNT = 2;
 export const SECRET_MAX_CHARACTERS = 1024;

@@ -363,7 +363,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_directory_refused_keys_total:
     'Keys, or further locations of keys, that this node’s directory shard had no room for',
   meshcache_tls_certificate_expiry_seconds:
-    'When the first of the certificates in tls_cert_file and tls_ca_file ends, as Unix time; infinite without TLS',
+    'When the first of the certificates that are used there, and of their authorities, ends, as Unix time; infinite between nodes without TLS',
   meshcache_credential_files_failing:
     'Kinds of credentials, secret and certificate, whose files were wrong at the last look; the former ones stay in use',
   meshcache_rpc_connections: 'Open control-plane connections, by side and by what they are for',

@@ -45,9 +45,9 @@ export class AuthFailures {
     this.#log = new SparseLog(env);
   }
 
-  /** Counts and logs a failure; `peer` is the peer's address. */
-  record(reason: AuthFailureReason, peer: string): void {
+  /** Counts and logs a failure; `peer` is the peer's address, `text` says more than the reason does. */
+  record(reason: AuthFailureReason, peer: string, text = TEXTS[reason]): void {
     this.#env.metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
-    this.#log.log('warn', 'authentication failed', { plane: this.#plane, peer, reason: TEXTS[reason] }, reason);
+    this.#log.log('warn', 'authentication failed', { plane: this.#plane, peer, reason: text }, text);
   }
 }

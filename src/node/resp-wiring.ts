@@ -4,6 +4,7 @@ import type { Environment } from '../base/environment/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
+import { DoorTls } from '../net/credentials/door-tls.js';
 import { RespServer } from '../resp/resp-server.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
@@ -38,6 +39,7 @@ export async function openRespServer(
       endpoint: port === undefined ? undefined : { host, port },
       socket: path === undefined ? undefined : { path, mode: Number.parseInt(mode, 8), gid },
       password: passwordOf(config, env),
+      tls: port === undefined ? undefined : DoorTls.of('resp', config, env),
     },
     {
       env,

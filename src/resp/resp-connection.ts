@@ -56,6 +56,8 @@ export interface RespConnectionParts {
   readonly log: Logger;
   /** For what clients cause. */
   readonly lines: SparseLog;
+  /** Called when the client has given the password, each time. */
+  readonly onProved: () => void;
   /** Called once, when the connection has ended and nothing of it is in progress. */
   readonly onEnded: (connection: RespConnection) => void;
 }
@@ -221,7 +223,10 @@ export class RespConnection {
       receive();
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
-      this.#refuse(error.message);
+      const { lines, id, origin } = this.#parts;
+      const reason = error.message;
+      lines.log('warn', 'redis client disconnected', { client: id, from: origin.one, reason }, 'protocol');
+      this.#refuse(reason);
       return;
     }
     if (this.#parser.isWithinCommand && this.#cancelCommandTimer === undefined && this.#largeCount === 0) this.#limit();
@@ -442,7 +447,7 @@ export class RespConnection {
   }
 
   #makeSession(): RespSession {
-    const { id, pages, facts, counts, password, socket, clock } = this.#parts;
+    const { id, pages, facts, counts, password, onProved, socket, clock } = this.#parts;
     const address = socket.remoteAddress ?? '';
     const output = this.#output;
     const hasEnded = (): boolean => this.#hasEnded;
@@ -461,7 +466,11 @@ export class RespConnection {
         const wallMs = facts.wallMs() - (clock.nowMs() - sentAfterMs);
         return { askedMs: sentAfterMs, wallMs, isOver: () => hasEnded() || isOver() };
       },
-      judge: (given) => password?.judge(given, address) ?? 'right',
+      judge: (given) => {
+        const verdict = password?.judge(given, address) ?? 'right';
+        if (verdict === 'right') onProved();
+        return verdict;
+      },
       answer(value: Answer) {
         output.add(encodeAnswer(value, this.protocol));
       },

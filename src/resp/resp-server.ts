@@ -5,11 +5,19 @@ import { type Sharer, Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { type Connection, formatEndpoint, listenAt, portOf, type Server } from '../base/environment/network.js';
+import {
+  type Connection,
+  formatEndpoint,
+  listenAt,
+  type Network,
+  portOf,
+  type Server,
+} from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
 import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import type { DoorTls } from '../net/credentials/door-tls.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
 import { PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
@@ -30,6 +38,8 @@ export interface RespServerOptions {
   readonly endpoint?: { readonly host: string; readonly port: number } | undefined;
   /** A Unix socket to listen at. */
   readonly socket?: Omit<LocalSocket, 'key'> | undefined;
+  /** TLS at the port, not at the Unix socket; undefined: the port is plain. The server closes it. */
+  readonly tls?: DoorTls | undefined;
   /** What authenticates a client; undefined: nothing is needed. */
   readonly password?: string | undefined;
   /** Limits that replace those of production, for tests. */
@@ -144,9 +154,11 @@ export class RespServer {
   }
 
   async #close(): Promise<void> {
+    this.#options.tls?.close();
     const closed = Promise.all(
       this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
     );
+    for (const server of this.#servers) server.dropPending?.();
     const idle = new Promise<void>((resolve) => this.#onIdle.push(resolve));
     for (const connection of [...this.#connections]) connection.finish();
     this.#tellIdle();
@@ -157,11 +169,11 @@ export class RespServer {
   }
 
   async #listen(): Promise<void> {
-    const { endpoint, socket } = this.#options;
+    const { endpoint, socket, tls } = this.#options;
     const { env } = this.#parts;
     const onError = (error: Error): void => env.log.log('error', 'redis door failed', { error: error.message });
     if (endpoint !== undefined) {
-      const server = this.#serve();
+      const server = this.#serve(tls ?? env.network);
       try {
         await listenAt(server, { ...endpoint, exclusive: true }, onError);
       } catch (cause) {
@@ -171,17 +183,18 @@ export class RespServer {
       this.#port = portOf(server);
     }
     if (socket !== undefined) {
-      const server = this.#serve();
+      const server = this.#serve(env.network);
       await listenLocally(server, { ...socket, key: 'resp_socket' }, { env, onError });
       this.#servers.push(server);
     }
     env.log.log('info', 'serving redis clients', {
       endpoint: this.endpoint || undefined,
+      tls: tls !== undefined || undefined,
       path: this.path || undefined,
     });
   }
 
-  #serve(): Server {
+  #serve(network: Pick<Network, 'createServer'>): Server {
     const options = {
       plane: 'resp',
       allowHalfOpen: true,
@@ -189,7 +202,7 @@ export class RespServer {
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS,
     };
-    return this.#parts.env.network.createServer(options, (socket) => this.#accept(socket));
+    return network.createServer(options, (socket) => this.#accept(socket));
   }
 
   #accept(socket: Connection): void {
@@ -203,6 +216,10 @@ export class RespServer {
       socket.destroySoon();
       return;
     }
+    const { encrypted, remoteAddress = '' } = socket;
+    const onProved = (): void => {
+      if (encrypted) this.#options.tls?.proved(remoteAddress);
+    };
     const connection = new RespConnection({
       socket,
       id,
@@ -220,6 +237,7 @@ export class RespServer {
       pauses: this.#parts.pauses,
       log: env.log,
       lines: this.#lines,
+      onProved,
       onEnded: (ended) => {
         this.#connections.delete(ended);
         this.#strangers.delete(ended);
@@ -229,7 +247,8 @@ export class RespServer {
     });
     this.#shares.take(origin, 1);
     this.#connections.add(connection);
-    if (!connection.isTrusted) this.#strangers.add(connection);
+    if (connection.isTrusted) onProved();
+    else this.#strangers.add(connection);
   }
 
   /**
@@ -263,6 +282,7 @@ export class RespServer {
     for (const connection of this.#connections) connection.verify();
     assertAtMost('redis door: connections', this.#connections.size, this.#limits.connectionsMaxCount);
     this.#password?.verify();
+    this.#options.tls?.verify();
     this.#arguments.verify();
     this.#shares.verify();
     this.#strangers.verify(this.#connections);

@@ -1,15 +1,19 @@
+import { constants } from 'node:crypto';
 import type net from 'node:net';
 import tls from 'node:tls';
-import type { ListenOptions, Network } from '../base/environment/network.js';
-import type { TlsIdentity, TlsTexts } from '../base/environment/tls-identity.js';
-import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
+import type { ListenOptions, Network, TlsRefusal } from '../base/environment/network.js';
+import { NODE_TLS_RULES, type TlsIdentity, type TlsRules, type TlsTexts } from '../base/environment/tls-identity.js';
+import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_MAX_MS, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
 import { PendingConnections } from '../net/pending-connections.js';
 
-/** A network of TLS 1.3 sockets that accepts only peers with a certificate of the authority, and with one of the names if there are any; `refused` gets the addresses of the others. */
-export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => void): Network {
-  let secureContext = tls.createSecureContext(credentialsOf(identity.reveal()));
+/**
+ * A network of TLS sockets that accepts only peers with a certificate of the authority, if there is one, and with one of the names if there are any;
+ * `refused` is called for the others.
+ */
+export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: TlsRules = NODE_TLS_RULES): Network {
+  let secureContext = tls.createSecureContext(credentialsOf(identity.reveal(), rules));
   identity.onRenewed((texts) => {
-    secureContext = tls.createSecureContext(credentialsOf(texts));
+    secureContext = tls.createSecureContext(credentialsOf(texts, rules));
   });
   return {
     connect(options) {
@@ -26,28 +30,46 @@ export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => 
       if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
       return socket;
     },
-    createServer({ admit, ...options }, onConnection) {
+    createServer({ admit, allowHalfOpen = false, ...options }, onConnection) {
       const accepted = (socket: tls.TLSSocket): void => {
+        // Not before: a client that ends its side during the handshake has gone, and would be waited for.
+        socket.allowHalfOpen = allowHalfOpen;
         if (strangeness(socket.getPeerCertificate(), identity.reveal()) === undefined) {
           onConnection(socket);
           return;
         }
-        refused(socket.remoteAddress ?? 'a peer that has gone');
+        refused(socket.remoteAddress ?? 'a peer that has gone', 'ERR_TLS_CERT_ALTNAME_INVALID');
         socket.destroy();
       };
-      const events = { onConnection: accepted, refused, admit };
-      const server = new TlsServer({ ...options, ...credentialsOf(identity.reveal()) }, events);
+      const texts = identity.reveal();
+      const hasAuthority = texts.ca !== undefined;
+      const server = new TlsServer(
+        {
+          ...options,
+          ...credentialsOf(texts, rules),
+          requestCert: hasAuthority,
+          rejectUnauthorized: hasAuthority && rules.admitsStrangers !== true,
+        },
+        { onConnection: accepted, refused, admit },
+      );
       server.once(
         'close',
-        identity.onRenewed((texts) => server.setSecureContext(credentialsOf(texts))),
+        identity.onRenewed((renewed) => server.setSecureContext(credentialsOf(renewed, rules))),
       );
       return server;
     },
   };
 }
 
-function credentialsOf({ cert, key, ca, crl }: TlsTexts): tls.SecureContextOptions {
-  return { cert, key, ca, ...(crl === undefined ? {} : { crl }), minVersion: 'TLSv1.3' };
+/**
+ * A handshake always is a whole one: a ticket of an earlier one would let in a peer whose certificate is not accepted any more, and where strangers are
+ * admitted, Node.js takes a peer that resumes without a certificate for an authorized one.
+ */
+const WHOLE_HANDSHAKES = constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION;
+
+function credentialsOf({ cert, key, ca, crl }: TlsTexts, { minVersion }: TlsRules): tls.SecureContextOptions {
+  const authority = { ...(ca === undefined ? {} : { ca }), ...(crl === undefined ? {} : { crl }) };
+  return { cert, key, ...authority, minVersion, secureOptions: WHOLE_HANDSHAKES };
 }
 
 /** Why a certificate that the authority has signed is not that of a node; undefined: it is. */
@@ -58,33 +80,38 @@ function strangeness(certificate: tls.PeerCertificate, { names }: TlsTexts): Err
 }
 
 interface TlsServerEvents {
-  readonly refused: (address: string) => void;
+  readonly refused: TlsRefusal;
   readonly admit: ListenOptions['admit'];
   onConnection(socket: tls.TLSSocket): void;
 }
 
 /** A server that hands out connections after their TLS handshake; pending handshakes are limited in number and time. */
 class TlsServer extends tls.Server {
-  readonly #pending = new PendingConnections<net.Socket>(HANDSHAKES_PENDING_MAX_COUNT, (socket) => socket.destroy());
-  /** Plain sockets by the addresses of both ends, which is all that a TLS socket has in common with the plain one below it. */
-  readonly #raw = new Map<string, net.Socket>();
+  readonly #pending = new PendingConnections<net.Socket>(
+    HANDSHAKES_PENDING_MAX_COUNT,
+    (socket) => socket.destroy(),
+    ({ remoteAddress = '' }) => remoteAddress,
+  );
+  /** Plain sockets and their deadlines by the addresses of both ends, which is all that a TLS socket has in common with the plain one below it. */
+  readonly #raw = new Map<string, { readonly socket: net.Socket; readonly deadline: NodeJS.Timeout }>();
 
   readonly #admit: TlsServerEvents['admit'];
 
   constructor(options: tls.TlsOptions, { onConnection, refused, admit }: TlsServerEvents) {
-    super({
-      ...options,
-      requestCert: true,
-      rejectUnauthorized: true,
-      handshakeTimeout: TLS_HANDSHAKE_TIMEOUT_MS,
-    });
+    super({ ...options, handshakeTimeout: TLS_HANDSHAKE_TIMEOUT_MS });
     this.#admit = admit;
     this.on('connection', (socket: net.Socket) => this.#accepted(socket));
     this.on('secureConnection', (socket) => {
       this.#settled(connectionName(socket));
       onConnection(socket);
     });
-    this.on('tlsClientError', (_, socket) => refused(socket.remoteAddress ?? 'a peer that has gone'));
+    this.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
+      // A certificate that is not accepted ends the connection, and that is the error; the reason is beside it.
+      const code = socket.authorizationError ?? error.code ?? error.message;
+      refused(socket.remoteAddress ?? 'a peer that has gone', String(code));
+      // Node.js leaves that to the listener: a handshake that is too slow would stay open.
+      socket.destroy();
+    });
   }
 
   dropPending(): void {
@@ -99,16 +126,19 @@ class TlsServer extends tls.Server {
 
   #accepted(socket: net.Socket): void {
     const name = connectionName(socket);
-    this.#raw.set(name, socket);
+    // The time above is that of a pause, and a peer that sends a byte now and then makes none.
+    const deadline = setTimeout(() => socket.destroy(), TLS_HANDSHAKE_MAX_MS);
+    this.#raw.set(name, { socket, deadline });
     this.#pending.add(socket);
     socket.once('close', () => this.#settled(name));
   }
 
   #settled(name: string): void {
-    const socket = this.#raw.get(name);
-    if (socket === undefined) return;
+    const raw = this.#raw.get(name);
+    if (raw === undefined) return;
+    clearTimeout(raw.deadline);
     this.#raw.delete(name);
-    this.#pending.delete(socket);
+    this.#pending.delete(raw.socket);
   }
 }
 

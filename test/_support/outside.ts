@@ -74,7 +74,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/system/system-names.ts': { ways: ['node:dns', 'node:fs', 'system'], because: REAL },
   'src/system/system-network.ts': { ways: ['node:net', 'system'], because: REAL },
   'src/system/system-threads.ts': { ways: ['node:worker_threads', 'system'], because: REAL },
-  'src/system/tls-network.ts': { ways: ['node:net', 'node:tls'], because: REAL },
+  'src/system/tls-network.ts': { ways: ['node:net', 'node:tls', 'timers'], because: REAL },
   'src/net/local-socket.ts': { ways: ['node:fs', 'node:worker_threads', 'process'], because: ATTACHED },
   'src/net/credentials/tls-files.ts': {
     ways: ['Date', 'node:tls'],

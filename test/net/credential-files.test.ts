@@ -6,7 +6,7 @@ import type { Environment } from '../../src/base/environment/environment.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { CredentialFiles } from '../../src/net/credentials/credential-files.js';
+import { type CredentialFiles, memberCredentials } from '../../src/net/credentials/credential-files.js';
 import { type SecurityConfig, securedEnvironment } from '../../src/net/credentials/secured-environment.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
@@ -46,7 +46,7 @@ class Owner {
     };
     const log = { log: (...record: unknown[]) => this.lines.push(JSON.stringify(record)) };
     this.env = securedEnvironment(config, systemEnvironment({ clock: patientClock, log, metrics }));
-    this.files = new CredentialFiles(config, this.env);
+    this.files = memberCredentials(config, this.env);
     this.files.start();
     t.teardown(() => this.files.stop());
     this.#region.bytes().set(content(1, BYTES));

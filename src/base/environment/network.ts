@@ -1,4 +1,4 @@
-import type { TlsIdentity } from './tls-identity.js';
+import type { TlsIdentity, TlsRules } from './tls-identity.js';
 
 /**
  * One connection. Events, names and meanings are those of `net.Socket`, which implements it. Bytes arrive once and in order, or the
@@ -119,6 +119,9 @@ export interface ListenOptions extends TcpOptions {
   readonly admit?: (connection: Connection) => boolean;
 }
 
+/** Called with the address of a peer whose handshake has failed, and the code of the reason: that of OpenSSL or Node.js. */
+export type TlsRefusal = (address: string, code: string) => void;
+
 /** Source of connections for everything below the runtime; a test or a simulator supplies its own. */
 export interface Network {
   /** Opens a connection; `connect` or `error` follows. */
@@ -126,10 +129,10 @@ export interface Network {
   /** Creates a server that does not listen yet. */
   createServer(options: ListenOptions, onConnection: (connection: Connection) => void): Server;
   /**
-   * Returns this network with TLS on all connections: it accepts only peers whose certificate the authority of `identity` has signed,
-   * and calls `refused` with the addresses of the others. Undefined: the network has no TLS.
+   * Returns this network with TLS on all connections: it accepts only peers whose certificate the authority of `identity` has signed, if it has one,
+   * and calls `refused` for the others. `rules` are those between nodes unless given. Undefined: the network has no TLS.
    */
-  readonly overTls?: ((identity: TlsIdentity, refused: (address: string) => void) => Network) | undefined;
+  readonly overTls?: ((identity: TlsIdentity, refused: TlsRefusal, rules?: TlsRules) => Network) | undefined;
 }
 
 /** Calls `fn` when the connection can be written to; over TLS, after the peer's certificate has been accepted. */

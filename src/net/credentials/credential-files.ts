@@ -1,8 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Environment } from '../../base/environment/environment.js';
+import type { TlsIdentity } from '../../base/environment/tls-identity.js';
+import type { AuthFailurePlane } from '../auth-failures.js';
 import { secretsIn } from './secrets-file.js';
 import { type SecurityConfig, tlsFilesOf } from './secured-environment.js';
-import { checkTlsTexts, expiryMsOf, readTlsTexts } from './tls-files.js';
+import { checkTlsTexts, expiryMsOf, readTlsTexts, type TlsFiles } from './tls-files.js';
 
 /** Milliseconds between two looks at the files. */
 const CHECK_INTERVAL_MS = 5000;
@@ -11,32 +13,43 @@ const MS_PER_S = 1000;
 /** What a look at a file found. */
 type Outcome = 'same' | 'renewed';
 
+/** The files of one kind of credentials, which are replaced while they are in use. */
+export interface Credential {
+  /** What is in the files, for the log. */
+  readonly kind: 'secret' | 'certificate';
+  /** Looks at the files. What has changed is in use when it resolves. Rejects if the files cannot be used, and changes nothing then. */
+  look(): Promise<Outcome>;
+}
+
 /**
- * Reads the files of secrets and certificates anew while a node runs, by their contents: links and folders may be swapped below them, as Kubernetes
- * does it. What has changed and can be used takes the place of the former in `env.secrets` and `env.tls`, for connections that are made from then on.
- * What cannot be used is logged, and the former stays.
+ * Reads the files of secrets and certificates anew while they are in use, by their contents: links and folders may be swapped below them, as Kubernetes
+ * does it. What has changed and can be used takes the place of the former, for connections that are made from then on. What cannot be used is logged,
+ * and the former stays.
  */
 export class CredentialFiles {
-  readonly #config: SecurityConfig;
-  readonly #env: Environment;
+  readonly #plane: AuthFailurePlane;
+  readonly #credentials: readonly Credential[];
+  readonly #env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
   /** Why files could not be used when they were last looked at, by the kind of what is in them. */
   readonly #problems = new Map<string, string>();
   #cancel: (() => void) | undefined;
 
-  /** `env` is what `securedEnvironment` made of `config`. */
-  constructor(config: SecurityConfig, env: Environment) {
-    this.#config = config;
+  /** `plane` is where the credentials are used. */
+  constructor(
+    plane: AuthFailurePlane,
+    credentials: readonly Credential[],
+    env: Pick<Environment, 'clock' | 'log' | 'metrics'>,
+  ) {
+    this.#plane = plane;
+    this.#credentials = credentials;
     this.#env = env;
   }
 
   /** Looks at the files from time to time until {@link stop}. */
   start(): void {
-    const { metrics, tls } = this.#env;
-    metrics.setGaugeProvider('meshcache_tls_certificate_expiry_seconds', () =>
-      tls === undefined ? Number.POSITIVE_INFINITY : expiryMsOf(tls.reveal()) / MS_PER_S,
-    );
-    metrics.setGaugeProvider('meshcache_credential_files_failing', () => this.#problems.size);
-    if (this.#config.clusterSecretFile !== undefined || tls !== undefined) this.#schedule();
+    const labels = { plane: this.#plane };
+    this.#env.metrics.setGaugeProvider('meshcache_credential_files_failing', () => this.#problems.size, labels);
+    if (this.#credentials.length > 0) this.#schedule();
   }
 
   stop(): void {
@@ -46,8 +59,7 @@ export class CredentialFiles {
 
   /** Looks at the files now. Resolves when what has changed is in use. */
   async check(): Promise<void> {
-    await this.#look('secret', () => this.#checkSecrets());
-    await this.#look('certificate', () => this.#checkTls());
+    for (const credential of this.#credentials) await this.#look(credential);
   }
 
   #schedule(): void {
@@ -58,40 +70,77 @@ export class CredentialFiles {
     });
   }
 
-  async #look(kind: string, check: () => Promise<Outcome>): Promise<void> {
+  async #look(credential: Credential): Promise<void> {
+    const { kind } = credential;
     const { log } = this.#env;
+    const plane = this.#plane;
     try {
-      const outcome = await check();
+      const outcome = await credential.look();
       this.#problems.delete(kind);
-      if (outcome === 'renewed') log.log('info', 'new credentials are in use', { kind });
+      if (outcome === 'renewed') log.log('info', 'new credentials are in use', { plane, kind });
     } catch (error) {
       const reason = (error as Error).message;
       const before = this.#problems.get(kind);
       this.#problems.set(kind, reason);
       // Files that belong together are replaced one after the other: nothing is wrong unless it lasts.
       if (before === reason) return;
-      log.log('warn', 'credentials cannot be read anew; the former ones stay in use', { kind, reason });
+      log.log('warn', 'credentials cannot be read anew; the former ones stay in use', { plane, kind, reason });
     }
   }
+}
 
-  async #checkSecrets(): Promise<Outcome> {
-    const { clusterSecretFile: path } = this.#config;
-    const held = this.#env.secrets;
-    if (path === undefined || held === undefined) return 'same';
-    const found = secretsIn(path, await this.#env.files.readFile(path)).reveal();
-    if (isDeepStrictEqual(found, held.reveal())) return 'same';
-    held.renew(found);
-    return 'renewed';
-  }
+/** The files by which a node is a member of its cluster. `env` is what `securedEnvironment` made of `config`. */
+export function memberCredentials(config: SecurityConfig, env: Environment): CredentialFiles {
+  const paths = tlsFilesOf(config);
+  const secret = secretFile(config, env);
+  const tls = env.tls === undefined || paths === undefined ? undefined : certificateFiles(paths, env.tls, env);
+  tellExpiry('rpc', env.tls, env);
+  return new CredentialFiles(
+    'rpc',
+    [secret, tls].flatMap((each) => each ?? []),
+    env,
+  );
+}
 
-  async #checkTls(): Promise<Outcome> {
-    const paths = tlsFilesOf(this.#config);
-    const { tls: held, files, clock } = this.#env;
-    if (held === undefined || paths === undefined) return 'same';
-    const found = { ...(await readTlsTexts(paths, files)), names: this.#config.tlsNames ?? [] };
-    if (isDeepStrictEqual(found, held.reveal())) return 'same';
-    checkTlsTexts(paths, found, clock.wallMs());
-    held.renew(found);
-    return 'renewed';
-  }
+/** The files of a certificate that is in use as `held`. */
+export function certificateFiles(
+  paths: TlsFiles,
+  held: TlsIdentity,
+  { files, clock }: Pick<Environment, 'files' | 'clock'>,
+): Credential {
+  return {
+    kind: 'certificate',
+    async look() {
+      const { names } = held.reveal();
+      const found = { ...(await readTlsTexts(paths, files)), names };
+      if (isDeepStrictEqual(found, held.reveal())) return 'same';
+      checkTlsTexts(paths, found, clock.wallMs());
+      held.renew(found);
+      return 'renewed';
+    },
+  };
+}
+
+/** Has the metrics say when the certificate that is used there ends. */
+export function tellExpiry(
+  plane: AuthFailurePlane,
+  held: TlsIdentity | undefined,
+  { metrics }: Pick<Environment, 'metrics'>,
+): void {
+  const expiryS = (): number => (held === undefined ? Number.POSITIVE_INFINITY : expiryMsOf(held.reveal()) / MS_PER_S);
+  metrics.setGaugeProvider('meshcache_tls_certificate_expiry_seconds', expiryS, { plane });
+}
+
+function secretFile({ clusterSecretFile: path }: SecurityConfig, env: Environment): Credential | undefined {
+  const { secrets: held, files } = env;
+  if (path === undefined || held === undefined) return undefined;
+  return {
+    kind: 'secret',
+    async look() {
+      const found = secretsIn(path, await files.readFile(path)).reveal();
+      if (isDeepStrictEqual(found, held.reveal())) return 'same';
+      held.renew(found);
+      return 'renewed';
+    },
+  };
 }

@@ -8,9 +8,12 @@ const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs
 
 /** Paths of PEM files. */
 export interface TlsFiles {
+  /** What the configuration keys of these files begin with. Default: `tls_`, the files of a node towards other nodes. */
+  readonly keyPrefix?: string;
   readonly certFile: string;
   readonly keyFile: string;
-  readonly caFile: string;
+  /** Undefined: the other side need not show a certificate. */
+  readonly caFile?: string | undefined;
   readonly crlFile?: string | undefined;
 }
 
@@ -22,11 +25,14 @@ export function readTlsIdentity(
   paths: TlsFiles,
   { files, wallMs, names = [] }: { readonly files: Files; readonly wallMs: number; readonly names?: readonly string[] },
 ): TlsIdentity {
+  const keys = keysOf(paths);
+  const optional = (key: string, path: string | undefined) =>
+    path === undefined ? undefined : readText(key, path, files);
   const texts = {
-    cert: readText('tls_cert_file', paths.certFile, files),
-    key: readText('tls_key_file', paths.keyFile, files),
-    ca: readText('tls_ca_file', paths.caFile, files),
-    crl: paths.crlFile === undefined ? undefined : readText('tls_crl_file', paths.crlFile, files),
+    cert: readText(keys.cert, paths.certFile, files),
+    key: readText(keys.key, paths.keyFile, files),
+    ca: optional(keys.ca, paths.caFile),
+    crl: optional(keys.crl, paths.crlFile),
     names,
   };
   checkTlsTexts(paths, texts, wallMs);
@@ -40,30 +46,46 @@ export async function readTlsTexts(paths: TlsFiles, files: Files): Promise<Omit<
       path === undefined ? undefined : (await files.readFile(path)).toString(),
     ),
   );
-  return { cert: cert as string, key: key as string, ca: ca as string, crl };
+  return { cert: cert as string, key: key as string, ca, crl };
 }
 
-/** Throws {@link ConfigError} as {@link readTlsIdentity} does unless a node can use these texts, which came from the files at `paths`. */
+/** Throws {@link ConfigError} as {@link readTlsIdentity} does unless these texts can be used, which came from the files at `paths`. */
 export function checkTlsTexts(paths: TlsFiles, { cert, key, ca, crl }: TlsTexts, wallMs: number): void {
-  const certificate = validCertificate('tls_cert_file', paths.certFile, cert, wallMs);
-  for (const each of certificatesIn(ca)) validCertificate('tls_ca_file', paths.caFile, each, wallMs);
-  const fits = checked('tls_key_file', paths.keyFile, 'is no private key without a passphrase', () =>
+  const keys = keysOf(paths);
+  const certificate = validCertificate(keys.cert, paths.certFile, cert, wallMs);
+  for (const each of authoritiesIn(ca)) validCertificate(keys.ca, paths.caFile ?? '', each, wallMs);
+  const fits = checked(keys.key, paths.keyFile, 'is no private key without a passphrase', () =>
     certificate.checkPrivateKey(createPrivateKey(key)),
   );
-  if (!fits) throw fileError('tls_key_file', paths.keyFile, `does not belong to the certificate in ${paths.certFile}`);
-  checked('tls_cert_file', paths.certFile, 'is refused by OpenSSL, with its key and authority', () =>
-    createSecureContext({ cert, key, ca, minVersion: 'TLSv1.3' }),
+  if (!fits) throw fileError(keys.key, paths.keyFile, `does not belong to the certificate in ${paths.certFile}`);
+  checked(keys.cert, paths.certFile, 'is refused by OpenSSL, with its key and authority', () =>
+    createSecureContext({ cert, key, ...(ca === undefined ? {} : { ca }) }),
   );
   if (crl === undefined) return;
-  checked('tls_crl_file', paths.crlFile ?? '', 'has no list of revoked certificates in PEM format', () =>
-    createSecureContext({ ca, crl }),
+  checked(keys.crl, paths.crlFile ?? '', 'has no list of revoked certificates in PEM format', () =>
+    createSecureContext({ ...(ca === undefined ? {} : { ca }), crl }),
   );
 }
 
 /** When the first of the certificates in these texts ends, in milliseconds of the wall clock. */
 export function expiryMsOf({ cert, ca }: TlsTexts): number {
-  const ends = [...certificatesIn(cert), ...certificatesIn(ca)].map((text) => new X509Certificate(text).validTo);
+  const ends = [...certificatesIn(cert), ...authoritiesIn(ca)].map((text) => new X509Certificate(text).validTo);
   return Math.min(...ends.map((end) => Date.parse(end)));
+}
+
+/** The configuration keys of the files. */
+function keysOf({ keyPrefix = 'tls_' }: TlsFiles) {
+  const [cert, key, ca, crl] = ['cert', 'key', 'ca', 'crl'].map((each) => `${keyPrefix}${each}_file`) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  return { cert, key, ca, crl };
+}
+
+function authoritiesIn(ca: string | undefined): readonly string[] {
+  return ca === undefined ? [] : certificatesIn(ca);
 }
 
 /** The certificates of a PEM text, one by one; a text without any is itself the only one, for whoever says what is wrong with it. */

@@ -9,7 +9,7 @@ import type { LocationNode } from '../../directory/messages/location-columns.js'
 import { digestOf } from '../../directory/shard/removals.js';
 import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
-import { CredentialFiles } from '../../net/credentials/credential-files.js';
+import { memberCredentials } from '../../net/credentials/credential-files.js';
 import { securedEnvironment } from '../../net/credentials/secured-environment.js';
 import type { Distances } from '../../net/distance.js';
 import type { RpcHandler } from '../../rpc/server.js';
@@ -298,7 +298,7 @@ export class NodeRuntime {
 
   #open(): Promise<void> {
     return this.#orStop(async () => {
-      const credentials = new CredentialFiles(this.config, this.#env);
+      const credentials = memberCredentials(this.config, this.#env);
       credentials.start();
       this.#stops.push(async () => credentials.stop());
       this.#parts = await openNodeParts({

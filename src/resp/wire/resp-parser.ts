@@ -33,6 +33,10 @@ export interface RespParserParts {
 }
 
 const [ASTERISK, DOLLAR, MINUS, CR, LF, ZERO, NINE] = [0x2a, 0x24, 0x2d, 0x0d, 0x0a, 0x30, 0x39];
+/** Begins a handshake of TLS, and no command. */
+const TLS_HANDSHAKE = 0x16;
+const NO_TLS =
+  'this port speaks no TLS: connect without it, or set resp_tls_cert_file and resp_tls_key_file on the node';
 /** Digits of a length or a count; longer numbers are invalid. */
 const NUMBER_MAX_DIGITS = 10;
 const CRLF_BYTES = 2;
@@ -114,6 +118,7 @@ export class RespParser {
   }
 
   #receiveLine(chunk: Buffer, at: number): number {
+    if (chunk[at] === TLS_HANDSHAKE && this.#lineBytes === 0 && this.#missing === 0) throw new ProtocolError(NO_TLS);
     const end = chunk.indexOf(LF, at);
     if (end < 0) {
       // The piece is copied, because it may be a small part of a large one.

@@ -202,6 +202,7 @@ export const respConnection: Fuzzer = {
       log: env.log,
       lines: new SparseLog(env),
       origin: { one: 'here', group: 'port' },
+      onProved: () => {},
       onEnded: () => endedCount++,
     });
     await socket.feed(pieces);

@@ -1,0 +1,38 @@
+import { type Field, text } from './fields.js';
+
+/** The settings of TLS at the port for Redis clients and at the metrics server. */
+export interface DoorTlsSettings {
+  /** PEM files; with the first two Redis clients must speak TLS, and with the third they must show a certificate that it has signed. */
+  readonly respTlsCertFile: string | undefined;
+  readonly respTlsKeyFile: string | undefined;
+  readonly respTlsCaFile: string | undefined;
+  /** The same for readers of the metrics server; its health needs no certificate. */
+  readonly metricsTlsCertFile: string | undefined;
+  readonly metricsTlsKeyFile: string | undefined;
+  readonly metricsTlsCaFile: string | undefined;
+}
+
+/** How the values of these settings are read. */
+export const DOOR_TLS_FIELDS: Readonly<Record<string, Field>> = {
+  resp_tls_cert_file: text('the path of a PEM file', undefined),
+  resp_tls_key_file: text('the path of a PEM file', undefined),
+  resp_tls_ca_file: text('the path of a PEM file', undefined),
+  metrics_tls_cert_file: text('the path of a PEM file', undefined),
+  metrics_tls_key_file: text('the path of a PEM file', undefined),
+  metrics_tls_ca_file: text('the path of a PEM file', undefined),
+};
+
+/** What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the configuration does. Files are read when the node starts. */
+export function doorTlsFault(settings: DoorTlsSettings, spell: (key: string) => string): string | undefined {
+  const doors = {
+    resp: [settings.respTlsCertFile, settings.respTlsKeyFile, settings.respTlsCaFile],
+    metrics: [settings.metricsTlsCertFile, settings.metricsTlsKeyFile, settings.metricsTlsCaFile],
+  };
+  for (const [door, [cert, key, ca]] of Object.entries(doors)) {
+    const isNone = (cert ?? key ?? ca) === undefined;
+    if (isNone || (cert !== undefined && key !== undefined)) continue;
+    const names = ['cert', 'key'].map((name) => `"${spell(`${door}_tls_${name}_file`)}"`);
+    return `configuration keys ${names.join(' and ')}: TLS needs both of them; give both, or leave out all of ${spell(`${door}_tls_cert_file`)}, ${spell(`${door}_tls_key_file`)} and ${spell(`${door}_tls_ca_file`)}`;
+  }
+  return undefined;
+}

@@ -1,0 +1,118 @@
+import type { Environment } from '../../base/environment/environment.js';
+import type { Connection, ListenOptions, Network, Server } from '../../base/environment/network.js';
+import type { TlsIdentity } from '../../base/environment/tls-identity.js';
+import { ConfigError } from '../../base/errors.js';
+import type { DoorTlsSettings } from '../../base/settings/door-tls-settings.js';
+import { AuthFailures } from '../auth-failures.js';
+import { ConnectionLimits } from '../connection-limits.js';
+import { CredentialFiles, certificateFiles, tellExpiry } from './credential-files.js';
+import { readTlsIdentity, type TlsFiles } from './tls-files.js';
+
+/** A port for programs that are no nodes: the one for Redis clients, or that of the metrics server. */
+export type Door = 'resp' | 'metrics';
+
+/** Codes of handshakes that end without a failure: the client has gone, as one does that only asks whether the port is open. */
+const GONE_CODES: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
+
+const TOO_MANY = 'too many connections from this address that have not authenticated themselves; refused for a moment';
+
+/**
+ * TLS at a door. Its certificate is read anew while the door is open. What clients can cause before they have authenticated themselves is limited: the
+ * connections of each address, and their handshakes in number and time.
+ */
+export class DoorTls {
+  /** Whether clients must show a certificate. */
+  readonly wantsCertificates: boolean;
+  readonly #network: Network;
+  readonly #files: CredentialFiles;
+  readonly #limits: ConnectionLimits;
+  readonly #failures: AuthFailures;
+
+  /** Reads the certificate of a door; undefined: it speaks no TLS. Throws {@link ConfigError}, which names the key of a file that cannot be used. */
+  static of(door: Door, config: DoorTlsSettings, env: Environment): DoorTls | undefined {
+    const paths = doorFilesOf(door, config);
+    if (paths === undefined) return undefined;
+    const identity = readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs() });
+    return new DoorTls(door, identity, { paths, env });
+  }
+
+  private constructor(
+    door: Door,
+    identity: TlsIdentity,
+    { paths, env }: { readonly paths: TlsFiles; readonly env: Environment },
+  ) {
+    const { network } = env;
+    if (network.overTls === undefined)
+      throw new ConfigError(`configuration key "${door}_tls_cert_file": the network of this environment has no TLS`);
+    this.wantsCertificates = paths.caFile !== undefined;
+    this.#failures = new AuthFailures(door, env);
+    this.#limits = new ConnectionLimits(env.clock);
+    this.#network = network.overTls(identity, (address, code) => this.#refused(address, code, door), {
+      // Clients are programs of others, not all of them new.
+      minVersion: 'TLSv1.2',
+      // A probe has no certificate, and may ask for the health.
+      admitsStrangers: door === 'metrics',
+    });
+    this.#files = new CredentialFiles(door, [certificateFiles(paths, identity, env)], env);
+    tellExpiry(door, identity, env);
+    this.#files.start();
+  }
+
+  /** Creates a server as {@link Network.createServer} does, whose connections have completed their handshake. */
+  createServer(options: Omit<ListenOptions, 'admit'>, onConnection: (connection: Connection) => void): Server {
+    return this.#network.createServer({ ...options, admit: (socket) => this.#admits(socket) }, onConnection);
+  }
+
+  /** A client at `address` has authenticated itself: its connection is no longer limited. */
+  proved(address: string): void {
+    this.#limits.proved(address);
+  }
+
+  /** Reads the files no more. Idempotent. */
+  close(): void {
+    this.#files.stop();
+  }
+
+  /** Throws `InvariantError` unless the connection limits are consistent. */
+  verify(): void {
+    this.#limits.verify();
+  }
+
+  #admits(socket: Connection): boolean {
+    const address = socket.remoteAddress ?? '';
+    if (this.#limits.admit(address) === 'accept') return true;
+    this.#failures.record('paused', address, TOO_MANY);
+    socket.on('error', () => {});
+    // Unlike an orderly end, a reset leaves nothing behind in the kernel.
+    socket.resetAndDestroy();
+    return false;
+  }
+
+  #refused(address: string, code: string, door: Door): void {
+    if (!GONE_CODES.has(code)) this.#failures.record('tls', address, handshakeFault(code, door));
+  }
+}
+
+/** The paths of a configuration that asks for TLS at a door; undefined: it does not. */
+function doorFilesOf(door: Door, config: DoorTlsSettings): TlsFiles | undefined {
+  const [certFile, keyFile, caFile] =
+    door === 'resp'
+      ? [config.respTlsCertFile, config.respTlsKeyFile, config.respTlsCaFile]
+      : [config.metricsTlsCertFile, config.metricsTlsKeyFile, config.metricsTlsCaFile];
+  if (certFile === undefined || keyFile === undefined) return undefined;
+  return { keyPrefix: `${door}_tls_`, certFile, keyFile, caFile };
+}
+
+/** Says why a handshake has failed, and what to do. `code` is that of OpenSSL or Node.js. */
+function handshakeFault(code: string, door: Door): string {
+  const option = door === 'resp' ? 'such as redis-cli --tls' : 'an address that begins with https://';
+  if (/WRONG_VERSION_NUMBER|HTTP_REQUEST|PACKET_LENGTH_TOO_LONG|BAD_RECORD_TYPE|UNKNOWN_PROTOCOL/.test(code))
+    return `the client speaks no TLS, and this port speaks nothing else; give the client its option for TLS, ${option}`;
+  if (/DID_NOT_RETURN_A_CERTIFICATE/.test(code))
+    return `the client shows no certificate, and ${door}_tls_ca_file wants one`;
+  if (/ALERT.*(UNKNOWN_CA|CERTIFICATE)/.test(code))
+    return `the client does not accept the certificate in ${door}_tls_cert_file (${code}); give it the authority that has signed it`;
+  if (/CERT|ISSUER|SIGNATURE/.test(code))
+    return `the client's certificate is not accepted (${code}); it must be valid and signed by ${door}_tls_ca_file`;
+  return `the TLS handshake failed (${code})`;
+}
