@@ -50,7 +50,7 @@ import {
   type WritePolicy,
 } from './base/settings/write-policies.js';
 import { checkSecurity } from './net/credentials/secured-environment.js';
-import { isLoopbackHost } from './net/loopback.js';
+import { openRedisDoorFault } from './net/loopback.js';
 import type { NodeRole } from './types.js';
 
 export {
@@ -466,9 +466,9 @@ function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, 
 
 function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   checkSecurity(config);
-  checkRedisDoor(config, spell);
   checkRole(config, spell);
-  const fault = doorTlsFault(config, spell) ?? etcdFault(config, spell) ?? objectStoreFault(config, spell);
+  const doorFault = openRedisDoorFault(config, spell) ?? doorTlsFault(config, spell);
+  const fault = doorFault ?? etcdFault(config, spell) ?? objectStoreFault(config, spell);
   if (fault !== undefined) throw new ConfigError(fault);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
@@ -480,21 +480,4 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
       `configuration key "${spell('disk_path')}" is required when ${spell('disk_enabled')} is true`,
     );
   }
-}
-
-/** A door for Redis clients that other hosts reach needs a password of its own. Files are read when the node starts. */
-function checkRedisDoor(config: MeshCacheConfig, spell: Spelling): void {
-  const { respPort, respHost, respPassword, respPasswordFile } = config;
-  if (respPassword !== undefined && respPasswordFile !== undefined) {
-    throw new ConfigError(
-      `configuration keys "${spell('resp_password')}" and "${spell('resp_password_file')}": give one of them, not both`,
-    );
-  }
-  const proof = respPassword ?? respPasswordFile ?? config.respTlsCaFile;
-  if (respPort === undefined || isLoopbackHost(respHost) || proof !== undefined) return;
-  throw new ConfigError(
-    `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
-      `set ${spell('resp_password')} or ${spell('resp_password_file')}, or ${spell('resp_tls_ca_file')} for clients with certificates, or listen on 127.0.0.1 ` +
-      `(${spell('cluster_secret')} is not accepted there: Redis clients send their password in clear text)`,
-  );
 }

@@ -11,6 +11,7 @@ import {
   METRICS_MAX_CONNECTIONS,
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
+import type { DoorTls } from '../net/credentials/door-tls.js';
 import { PasswordCheck } from '../net/password-check.js';
 import { eventStream, type PageEventSource } from './event-stream.js';
 import { bearerToken, namesLocally, pagePolicy, SECURITY_HEADERS } from './http-access.js';
@@ -38,6 +39,8 @@ export interface MetricsServerOptions {
    * `/api/*` except for `/api/events`, which names keys; on loopback only by an IP address or `localhost`, so that no other site's page can.
    */
   readonly token?: string;
+  /** TLS, instead of plain HTTP. The server closes it. */
+  readonly tls?: DoorTls | undefined;
   /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
   readonly node?: NodeView;
   /** Ports that must not be used, as other services of this host need them. */
@@ -98,6 +101,7 @@ export class HttpAnswers {
   readonly #node: NodeView | undefined;
   /** Judges tokens; undefined: none is set. */
   readonly #token: PasswordCheck | undefined;
+  readonly #tls: DoorTls | undefined;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
   /** Contents that are being made; further requests for one get the same. */
@@ -109,6 +113,7 @@ export class HttpAnswers {
   constructor(metrics: MetricsSource, options: MetricsServerOptions) {
     this.#metrics = metrics;
     this.#node = options.node;
+    this.#tls = options.tls;
     this.#env = options.env;
     this.#token = options.token === undefined ? undefined : new PasswordCheck(options.token, 'metrics', options.env);
     this.#routes = this.#routesOf(options);
@@ -147,7 +152,12 @@ export class HttpAnswers {
   /** Whether the request may read; if not, it is answered. */
   #admits(ctx: Context, access: Access): boolean {
     if (access === 'open') return true;
-    return this.#token === undefined ? this.#admitsAnyone(ctx, access) : this.#admitsToken(ctx, this.#token);
+    if (this.#tls?.knows(ctx.req.socket) === false) {
+      say(ctx, 403, 'show a certificate that metrics_tls_ca_file of this node has signed');
+      return false;
+    }
+    if (this.#token !== undefined) return this.#admitsToken(ctx, this.#token);
+    return this.#tls?.wantsCertificates === true || this.#admitsAnyone(ctx, access);
   }
 
   #admitsToken(ctx: Context, token: PasswordCheck): boolean {

@@ -1,8 +1,8 @@
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import { createServer, type Server as HttpServer } from 'node:http';
+import type { Socket } from 'node:net';
 import Koa from 'koa';
 import type { Environment } from '../base/environment/environment.js';
-import { formatEndpoint } from '../base/environment/network.js';
+import { formatEndpoint, listenAt, portOf, type Server } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
@@ -13,6 +13,7 @@ import {
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
 import { shown } from '../base/shown.js';
+import type { DoorTls } from '../net/credentials/door-tls.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import { isLoopback } from './http-access.js';
 import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
@@ -30,7 +31,10 @@ export class MetricsServer {
   readonly #isTokenNeeded: boolean;
   readonly #env: Environment;
   readonly #answers: HttpAnswers;
-  #server: Server | undefined;
+  readonly #tls: DoorTls | undefined;
+  /** Answers requests on connections that the listener has accepted. */
+  #server: HttpServer | undefined;
+  #listener: Server | undefined;
   #stopped = false;
 
   /** `port` 0 takes any free port. Throws `ArgumentError` for an invalid host or port. */
@@ -45,6 +49,7 @@ export class MetricsServer {
     this.#port = port;
     this.#avoidPorts = new Set(options.avoidPorts);
     this.#isTokenNeeded = options.token !== undefined;
+    this.#tls = options.tls;
     this.#env = options.env;
     this.#answers = new HttpAnswers(metrics, options);
   }
@@ -68,19 +73,25 @@ export class MetricsServer {
     makeRoom(server, (isAnswered, from) => {
       if (isAnswered) lines.log('warn', 'metrics server: a client that does not read its answer made room', { from });
     });
-    await this.#listen(server);
-    server.on('error', (error) => this.#env.log.log('error', 'metrics server failed', { error: error.message }));
+    // Starts the server's checks for late requests, as if it listened itself.
+    server.emit('listening');
+    const listener = await this.#listen(server);
     if (this.#stopped) {
-      await end(server);
+      await end(listener, server);
       throw new ClosedError('the metrics server');
     }
-    return this.#announce(server.address() as AddressInfo);
+    this.#listener = listener;
+    return this.#announce(listener);
   }
 
   /** Ends every connection, also during a request. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    if (this.#server?.listening) await end(this.#server);
+    this.#tls?.close();
+    const [listener, server] = [this.#listener, this.#server];
+    if (listener === undefined || server === undefined) return;
+    this.#listener = undefined;
+    await end(listener, server);
   }
 
   #application(): Koa {
@@ -93,11 +104,14 @@ export class MetricsServer {
     return application.use((ctx) => this.#answers.answer(ctx));
   }
 
-  #announce({ address, port }: AddressInfo): number {
+  #announce(listener: Server): number {
+    const address = hostOf(listener);
+    const port = portOf(listener);
     this.#answers.isLocalOnly = isLoopback(address);
-    const url = `http://${formatEndpoint({ host: address, port })}/`;
+    const url = `${this.#tls === undefined ? 'http' : 'https'}://${formatEndpoint({ host: address, port })}/`;
     this.#env.log.log('info', 'metrics server listening', { url });
-    if (!this.#isTokenNeeded && !isLoopback(address)) {
+    const isProofNeeded = this.#isTokenNeeded || this.#tls?.wantsCertificates === true;
+    if (!isProofNeeded && !isLoopback(address)) {
       this.#env.log.log(
         'warn',
         'metrics server has no token: only /metrics and /healthz are answered; set metrics_token',
@@ -109,17 +123,21 @@ export class MetricsServer {
     return port;
   }
 
-  async #listen(server: Server): Promise<void> {
+  async #listen(server: HttpServer): Promise<Server> {
     let failure: NodeJS.ErrnoException = Object.assign(new Error('to be avoided'), { code: 'EADDRINUSE' });
     let port = this.#port;
     for (let tries = 0; tries < METRICS_PORTS_MAX_COUNT && !this.#stopped; tries++) {
       port = this.#port === 0 ? 0 : this.#port + tries;
       if (port > 65_535) break;
       if (this.#avoidPorts.has(port)) continue;
+      const listener = this.#listenerFor(server);
+      const onError = (error: Error): void =>
+        this.#env.log.log('error', 'metrics server failed', { error: error.message });
       try {
-        await listenOnce(server, this.#host, port);
-        if (!this.#avoidPorts.has((server.address() as AddressInfo).port)) return;
-        await end(server);
+        // Exclusive, so that several processes of a node:cluster program do not share the port.
+        await listenAt(listener, { host: this.#host, port, exclusive: true }, onError);
+        if (!this.#avoidPorts.has(portOf(listener))) return listener;
+        await new Promise<void>((resolve) => listener.close(resolve));
       } catch (error) {
         failure = error as NodeJS.ErrnoException;
         if (failure.code !== 'EADDRINUSE') break;
@@ -127,6 +145,11 @@ export class MetricsServer {
     }
     if (this.#stopped) throw new ClosedError('the metrics server');
     throw this.#listenError(failure, Math.min(port, 65_535));
+  }
+
+  #listenerFor(server: HttpServer): Server {
+    const options = { plane: 'metrics', allowHalfOpen: true, noDelay: true };
+    return (this.#tls ?? this.#env.network).createServer(options, (socket) => server.emit('connection', socket));
   }
 
   #listenError(error: NodeJS.ErrnoException, port: number): ConfigError {
@@ -146,28 +169,18 @@ export class MetricsServer {
   }
 }
 
-/** Listens once. Rejects with the system's error; the server can listen again then. */
-function listenOnce(server: Server, host: string, port: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const onError = (error: Error): void => {
-      server.off('listening', onListening);
-      reject(error);
-    };
-    const onListening = (): void => {
-      server.off('error', onError);
-      resolve();
-    };
-    server.once('error', onError);
-    server.once('listening', onListening);
-    // Exclusive, so that several processes of a node:cluster program do not share the port.
-    server.listen({ host, port, exclusive: true });
-  });
+async function end(listener: Server, server: HttpServer): Promise<void> {
+  const closed = new Promise<void>((resolve) => listener.close(() => resolve()));
+  listener.dropPending?.();
+  server.closeAllConnections();
+  server.close();
+  await closed;
 }
 
-async function end(server: Server): Promise<void> {
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  server.closeAllConnections();
-  await closed;
+/** The address that a server listens at. */
+function hostOf(server: Server): string {
+  const at = server.address();
+  return typeof at === 'object' && at !== null ? at.address : '';
 }
 
 /**
@@ -175,7 +188,7 @@ async function end(server: Server): Promise<void> {
  * METRICS_MAX_CONNECTIONS in all, replaces another one. Idle ones go first, then the earliest of those that have an answer, from the address that
  * has most. So nobody keeps others out by answers that they do not read.
  */
-function makeRoom(server: Server, onReplaced: (isAnswered: boolean, from: string) => void): void {
+function makeRoom(server: HttpServer, onReplaced: (isAnswered: boolean, from: string) => void): void {
   const addresses = new WeakMap<Socket, string>();
   const originOf = (socket: Socket): string => addresses.get(socket) ?? '';
   const replace = (socket: Socket, isAnswered: boolean): void => {

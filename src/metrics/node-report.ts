@@ -275,6 +275,8 @@ export interface NodeReport extends MetricsReport {
   readonly transport: { readonly wanted: string; readonly reason: string };
   /** `host:port` of the metrics server; empty if there is none. */
   readonly metrics_endpoint: string;
+  /** Whether the metrics server speaks HTTPS; absent: it speaks HTTP. */
+  readonly metrics_tls?: boolean;
   /** DNS or etcd, where this node finds the others; absent with a list of addresses. */
   readonly discovery?: DiscoveryReport;
   /** Live nodes that this one knows, itself included. */

@@ -113,6 +113,7 @@ const REPORT: Shape = {
   data_endpoint: isText,
   data_protocol: isText,
   metrics_endpoint: isText,
+  metrics_tls: (value) => typeof value === 'boolean',
   transport: isMapWith({ wanted: isText, reason: isText }),
   health: (value) => isRecord(value) && isListOf(isText)(value.reasons),
   latency: isMapWith({ bounds_s: isListOf(isNumber), read: isMapOf(isLatency), write: isLatency }),

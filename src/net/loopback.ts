@@ -15,3 +15,29 @@ export function openNodeFault(host: string, isAuthenticated: boolean): string | 
     'or allow_unauthenticated: true, if only nodes reach this network'
   );
 }
+
+/** The settings that decide who may use the door for Redis clients. */
+export interface RedisDoorSettings {
+  readonly respPort: number | undefined;
+  readonly respHost: string;
+  readonly respPassword: string | undefined;
+  readonly respPasswordFile: string | undefined;
+  readonly respTlsCaFile: string | undefined;
+}
+
+/**
+ * Why the door for Redis clients must not be opened: other hosts reach it, and clients there would need no proof of their own. Undefined: it may. `spell`
+ * writes a key as the configuration does. Files are read when the node starts.
+ */
+export function openRedisDoorFault(settings: RedisDoorSettings, spell: (key: string) => string): string | undefined {
+  const { respPort, respHost, respPassword, respPasswordFile, respTlsCaFile } = settings;
+  if (respPassword !== undefined && respPasswordFile !== undefined)
+    return `configuration keys "${spell('resp_password')}" and "${spell('resp_password_file')}": give one of them, not both`;
+  const proof = respPassword ?? respPasswordFile ?? respTlsCaFile;
+  if (respPort === undefined || isLoopbackHost(respHost) || proof !== undefined) return undefined;
+  return (
+    `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
+    `set ${spell('resp_password')} or ${spell('resp_password_file')}, or ${spell('resp_tls_ca_file')} for clients with certificates, or listen on 127.0.0.1 ` +
+    `(${spell('cluster_secret')} is not accepted there: it is for nodes)`
+  );
+}

@@ -216,9 +216,9 @@ export class RespServer {
       socket.destroySoon();
       return;
     }
-    const { encrypted, remoteAddress = '' } = socket;
+    const { encrypted, authorized, remoteAddress = '' } = socket;
     const onProved = (): void => {
-      if (encrypted) this.#options.tls?.proved(remoteAddress);
+      if (encrypted && !authorized) this.#options.tls?.proved(remoteAddress);
     };
     const connection = new RespConnection({
       socket,

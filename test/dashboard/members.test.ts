@@ -157,6 +157,8 @@ test('dashboard links: only to what the reader can reach, and never anything but
   t.is(link('[fd00::7]:31997', '[fd00::8]'), 'http://[fd00::7]:31997/');
   t.is(link('127.0.0.1:31998', '127.0.0.1'), 'http://127.0.0.1:31998/');
   t.is(link('127.0.0.1:31998', 'localhost'), 'http://127.0.0.1:31998/');
+  const secure = { ownHost: '10.0.0.8', controlEndpoint: '10.0.0.9:18500', isTls: true };
+  t.is(dashboardLink('10.0.0.7:31997', secure), 'https://10.0.0.7:31997/');
   t.is(link('127.0.0.1:31998', '10.0.0.8'), null, 'its loopback is not ours');
   t.is(link('[::1]:31998', 'gpu-8.rack'), null);
   t.is(link('0.0.0.0:31997', '10.0.0.8'), 'http://10.0.0.9:31997/', 'it listens on every address');

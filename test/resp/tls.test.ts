@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { copyFileSync, readFileSync } from 'node:fs';
+import { copyFileSync } from 'node:fs';
 import net from 'node:net';
 import { join } from 'node:path';
 import tls from 'node:tls';
@@ -14,9 +14,10 @@ import { DoorTls } from '../../src/net/credentials/door-tls.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RespServer } from '../../src/resp/resp-server.js';
 import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
-import { Authority, type CertificateFiles, noCertificates } from '../_support/certificates.js';
+import { type CertificateFiles, noCertificates } from '../_support/certificates.js';
 import { HeldStore } from '../_support/clients/client-fixture.js';
 import { ManualClock } from '../_support/clock.js';
+import { authorityOf, clientOf, doorFiles, HOST, textOf } from '../_support/door-certificates.js';
 import { metricOf } from '../_support/metrics/metric-of.js';
 import { startRecorded } from '../_support/node/recorded-node.js';
 import { commandOf, placeOf } from '../_support/resp/resp-fixture.js';
@@ -31,29 +32,10 @@ const noCli = `${help.stdout}${help.stderr}`.includes('--tls') ? '' : 'no redis-
 const withCertificates = unless(noCertificates);
 const withCli = unless(noCertificates || noCli);
 
-const HOST = '127.0.0.1';
 const PASSWORD = 'right-one';
 
-/** An authority whose files go with the test. */
-function authorityOf(t: ExecutionContext, name?: string): Authority {
-  const authority = new Authority(name);
-  t.teardown(() => authority.remove());
-  return authority;
-}
-
 /** The configuration of a door with this certificate. */
-function doorOf({ tlsCertFile, tlsKeyFile }: CertificateFiles, caFile?: string): Record<string, unknown> {
-  const ca = caFile === undefined ? {} : { resp_tls_ca_file: caFile };
-  return { resp_port: 0, resp_tls_cert_file: tlsCertFile, resp_tls_key_file: tlsKeyFile, ...ca };
-}
-
-const textOf = (path: string): string => readFileSync(path, 'utf8');
-
-/** What a client trusts and shows. */
-function clientOf(files: CertificateFiles, shows = true): tls.SecureContextOptions {
-  const own = shows ? { cert: textOf(files.tlsCertFile), key: textOf(files.tlsKeyFile) } : {};
-  return { ca: textOf(files.tlsCaFile), ...own };
-}
+const doorOf = (files: CertificateFiles, caFile?: string) => ({ resp_port: 0, ...doorFiles('resp', files, caFile) });
 
 /** What the door answers to these bytes until the connection ends, or has answered as much as that; empty if there is no answer. */
 async function answered(socket: net.Socket, sent: Uint8Array | string, expected: string): Promise<string> {
@@ -226,6 +208,7 @@ async function startedDoor(t: ExecutionContext, config: Record<string, unknown>,
     { endpoint: { host: HOST, port: 0 }, password, tls: door },
     {
       env,
+      pauses: { sentAfterMs: () => clock.nowMs() },
       pages: new StoredPages(new HeldStore().pages, encoder),
       facts: {
         nodeId: 'node',

@@ -10,6 +10,8 @@ export interface Connection {
   readonly remotePort?: number | undefined;
   /** Whether the connection speaks TLS; then the writing thread encrypts at once. */
   readonly encrypted?: boolean;
+  /** Whether an `encrypted` connection's peer has shown a certificate that is accepted. */
+  readonly authorized?: boolean;
   readonly destroyed: boolean;
   /** Bytes that were written and that the system has not accepted yet. */
   readonly writableLength: number;

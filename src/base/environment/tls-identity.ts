@@ -4,7 +4,7 @@ import { Renewable } from './renewable.js';
 export interface TlsTexts {
   readonly cert: string;
   readonly key: string;
-  /** Whose certificates are accepted; undefined: the other side need not show one. */
+  /** The authority whose certificates are accepted; undefined: the other side need not show one. */
   readonly ca?: string | undefined;
   /** The authority's list of certificates that it has revoked, as a PEM text; undefined: none is. */
   readonly crl?: string | undefined;

@@ -6,7 +6,7 @@ export interface DoorTlsSettings {
   readonly respTlsCertFile: string | undefined;
   readonly respTlsKeyFile: string | undefined;
   readonly respTlsCaFile: string | undefined;
-  /** The same for readers of the metrics server; its health needs no certificate. */
+  /** PEM files; with the first two readers of the metrics server must speak TLS, and with the third all but `/healthz` and the empty page needs a certificate that it has signed. */
   readonly metricsTlsCertFile: string | undefined;
   readonly metricsTlsKeyFile: string | undefined;
   readonly metricsTlsCaFile: string | undefined;

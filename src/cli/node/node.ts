@@ -243,7 +243,7 @@ function startLine(
   if (defaultLogFormat() === 'json') {
     return jsonLine({ time: new Date(), level: 'info', message: `node ${state}`, fields: started });
   }
-  const url = metricsUrl(started.metrics_endpoint);
+  const url = metricsUrl(started.metrics_endpoint, { isTls: config.metricsTlsCertFile !== undefined });
   const dashboard = url === undefined ? '' : `, ${config.metricsDashboard ? 'dashboard' : 'metrics server'} at ${url}`;
   const clients = started.client_socket === '' ? '' : `, clients at ${started.client_socket}`;
   const redis = started.resp_endpoint === '' ? '' : `, Redis clients at ${started.resp_endpoint}`;

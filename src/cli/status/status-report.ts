@@ -118,13 +118,14 @@ export function nodeRow(
   const { metricsPort: port, controlHost } = member;
   const host = member.metricsHost || controlHost;
   const metricsEndpoint = port > 0 ? formatEndpoint({ host, port }) : '';
+  const isTls = 'metrics_tls' in answer && answer.metrics_tls === true;
   const isReachable = isHere || !isLoopback(host);
   const base = {
     node_id: member.nodeId,
     control_endpoint: formatEndpoint({ host: controlHost, port: member.controlPort }),
     ring_share: ringShare,
     metrics_endpoint: metricsEndpoint,
-    metrics_url: (isReachable && metricsUrl(metricsEndpoint, controlHost)) || '',
+    metrics_url: (isReachable && metricsUrl(metricsEndpoint, { host: controlHost, isTls })) || '',
   };
   if ('error' in answer) return { ...base, state: 'unreachable', error: answer.error };
   return { ...answer, ...base, state: 'up' };

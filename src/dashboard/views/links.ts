@@ -8,14 +8,16 @@ export interface Reader {
   readonly ownHost: string;
   /** `host:port` by which nodes reach the node. Its host is used if the metrics server listens on every address. */
   readonly controlEndpoint: string;
+  /** Whether the node's metrics server speaks TLS. */
+  readonly isTls?: boolean;
 }
 
 /** Address of a node's own dashboard; null if the reader cannot reach it, or it is not an address. */
-export function dashboardLink(metricsEndpoint: string, { ownHost, controlEndpoint }: Reader): string | null {
+export function dashboardLink(metricsEndpoint: string, { ownHost, controlEndpoint, isTls }: Reader): string | null {
   const metrics = ENDPOINT.exec(metricsEndpoint);
   const control = ENDPOINT.exec(controlEndpoint);
   const host = metrics !== null && UNSPECIFIED.test(metrics[1] as string) ? control?.[1] : metrics?.[1];
   if (metrics === null || host === undefined || UNSPECIFIED.test(host) || Number(metrics[2]) > 65_535) return null;
   if (LOOPBACK.test(host) && !LOOPBACK.test(ownHost)) return null;
-  return `http://${host}:${metrics[2]}/`;
+  return `${isTls ? 'https' : 'http'}://${host}:${metrics[2]}/`;
 }

@@ -221,5 +221,6 @@ function stateNote({ state, sinceMs, error, report }: Member): string {
 function linkOf({ isThis, report, state }: Member): string | null {
   if (isThis || state !== 'up') return null;
   const controlEndpoint = String(report?.control_endpoint ?? '');
-  return dashboardLink(String(report?.metrics_endpoint ?? ''), { ownHost: location.hostname, controlEndpoint });
+  const isTls = report?.metrics_tls === true;
+  return dashboardLink(String(report?.metrics_endpoint ?? ''), { ownHost: location.hostname, controlEndpoint, isTls });
 }

@@ -23,6 +23,7 @@ const TOO_MANY = 'too many connections from this address that have not authentic
 export class DoorTls {
   /** Whether clients must show a certificate. */
   readonly wantsCertificates: boolean;
+  readonly #door: Door;
   readonly #network: Network;
   readonly #files: CredentialFiles;
   readonly #limits: ConnectionLimits;
@@ -44,10 +45,11 @@ export class DoorTls {
     const { network } = env;
     if (network.overTls === undefined)
       throw new ConfigError(`configuration key "${door}_tls_cert_file": the network of this environment has no TLS`);
+    this.#door = door;
     this.wantsCertificates = paths.caFile !== undefined;
     this.#failures = new AuthFailures(door, env);
     this.#limits = new ConnectionLimits(env.clock);
-    this.#network = network.overTls(identity, (address, code) => this.#refused(address, code, door), {
+    this.#network = network.overTls(identity, (address, code) => this.#refused(address, code), {
       // Clients are programs of others, not all of them new.
       minVersion: 'TLSv1.2',
       // A probe has no certificate, and may ask for the health.
@@ -60,7 +62,22 @@ export class DoorTls {
 
   /** Creates a server as {@link Network.createServer} does, whose connections have completed their handshake. */
   createServer(options: Omit<ListenOptions, 'admit'>, onConnection: (connection: Connection) => void): Server {
-    return this.#network.createServer({ ...options, admit: (socket) => this.#admits(socket) }, onConnection);
+    const accepted = (connection: Connection): void => {
+      if (connection.authorized === true) this.proved(connection.remoteAddress ?? '');
+      onConnection(connection);
+    };
+    return this.#network.createServer({ ...options, admit: (socket) => this.#admits(socket) }, accepted);
+  }
+
+  /** Whether a connection's client has shown a certificate, or need not. If not, it counts as one that was refused. */
+  knows(socket: Connection): boolean {
+    if (!this.wantsCertificates || socket.authorized === true) return true;
+    this.#failures.record(
+      'tls',
+      socket.remoteAddress ?? '',
+      handshakeFault('DID_NOT_RETURN_A_CERTIFICATE', this.#door),
+    );
+    return false;
   }
 
   /** A client at `address` has authenticated itself: its connection is no longer limited. */
@@ -88,8 +105,8 @@ export class DoorTls {
     return false;
   }
 
-  #refused(address: string, code: string, door: Door): void {
-    if (!GONE_CODES.has(code)) this.#failures.record('tls', address, handshakeFault(code, door));
+  #refused(address: string, code: string): void {
+    if (!GONE_CODES.has(code)) this.#failures.record('tls', address, handshakeFault(code, this.#door));
   }
 }
 

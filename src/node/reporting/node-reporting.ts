@@ -6,6 +6,7 @@ import type { ClusterHistory, HistoryReport } from '../../metrics/history/histor
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
+import { DoorTls } from '../../net/credentials/door-tls.js';
 import { NodeFigures } from './node-figures.js';
 import type { RecentEvents } from './recent-events.js';
 
@@ -53,6 +54,7 @@ export class NodeReporting implements NodeView {
     this.#server = new MetricsServer(metrics, config.metricsHost, config.metricsPort, {
       dashboard: config.metricsDashboard,
       ...(config.metricsToken === undefined ? {} : { token: config.metricsToken }),
+      tls: DoorTls.of('metrics', config, env),
       node: this,
       avoidPorts: portsOf(config),
       env,

@@ -13,6 +13,8 @@ import { packageVersion } from './package-version.js';
 export interface OwnReportParts {
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly uptimeMs: number };
   readonly vnodes: number;
+  /** Whether the metrics server speaks TLS. */
+  readonly isMetricsTls: boolean;
   readonly chosen: ChosenTransport;
   readonly master: Pick<EmbeddedMaster, 'isHead'>;
   readonly discovery: Pick<DiscoveryClient, 'seats'>;
@@ -49,6 +51,7 @@ export function ownReport(parts: OwnReportParts): Record<string, unknown> {
     data_protocol: transport.protocol,
     transport: { wanted, reason },
     metrics_endpoint: self?.metricsPort ? formatEndpoint({ host: self.metricsHost, port: self.metricsPort }) : '',
+    ...(parts.isMetricsTls ? { metrics_tls: true } : {}),
     is_meta: parts.master.isHead,
     masters: parts.discovery.seats().map(formatEndpoint),
     ...(parts.source === undefined ? {} : { discovery: discoveryReport(parts.source) }),

@@ -388,6 +388,7 @@ export class NodeRuntime {
     return ownReport({
       identity: this.#identity,
       vnodes: this.config.vnodes,
+      isMetricsTls: this.config.metricsTlsCertFile !== undefined,
       chosen,
       master,
       discovery,
