@@ -44,6 +44,8 @@ export const DISK_WRITE_TARGET_BYTES = 1 * MIB;
 export const DISK_RETRY_AFTER_MS = 1_000;
 /** Pages that are evicted for one new page on a full file system before the new page is skipped. */
 export const DISK_FULL_EVICTIONS_MAX_COUNT = 4;
+/** Part of the disk tier that is given back when its file system is full and has no room for the index. */
+export const DISK_GIVEN_BACK_FRACTION = 1 / 16;
 /** Shortest time between two log records about failed writes. */
 export const DISK_LOG_INTERVAL_MS = 10_000;
 /** Longest time that `close()` waits for disk operations in progress. */

@@ -162,3 +162,30 @@ withMounts(`disk read-only: opening a store there is an error that says so${moun
   execFileSync('mount', ['-o', 'remount,rw', folder]);
   t.is(await readAll(await open(t, path, 16 * MIB)), 5);
 });
+
+// Cause: the index found no room for the removal of the oldest pages, so their places were given to no new ones.
+for (const type of ['tmpfs', 'ext4', 'ext2'] as const) {
+  withMounts(
+    `disk full: ${type} that others fill: new pages take the places of the oldest ones${mountSuffix}`,
+    async (t) => {
+      t.timeout(180_000);
+      const folder = mounted(t, type, 24);
+      const store = await open(t, join(folder, 'store'), 12 * MIB);
+      await putAll(store, 0, 60);
+      t.is(await readAll(store), 60);
+      await fill(join(folder, 'fill'));
+      const giveUpAt = performance.now() + RECOVERY_MS;
+      let last = 100;
+      for (; store.info().writtenPages < 160 && performance.now() < giveUpAt; last++) {
+        await putAll(store, last, last + 1);
+        if (store.info().failure !== null) await sleep(100);
+      }
+      const listed = await readAll(store);
+      t.log({ last, listed, ...store.info() });
+      const newest = Array.from({ length: last - 100 }, (_, i) => `k${100 + i}`).filter((key) => store.exists(key));
+      t.true(newest.length >= 40, `${newest.length} new pages`);
+      t.is(store.info().corruptPages, 0);
+      t.true(listed >= 50, `${listed} pages`);
+    },
+  );
+}

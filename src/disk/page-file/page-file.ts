@@ -107,6 +107,14 @@ export class PageFile {
     return lending.until(this.#run(() => this.#read(offset, targets, lending)));
   }
 
+  /** Gives the disk space from `offset` on back to the file system; the length stays. What was there reads as zeros. */
+  giveBack(offset: number): Promise<void> {
+    return this.#run(async () => {
+      await this.#file.truncate(offset);
+      await this.#file.truncate(this.capacityBytes);
+    });
+  }
+
   /** Resolves when all written pages are on the device. Rejects with the system's error. */
   sync(): Promise<void> {
     return this.#run(() => this.#file.datasync());

@@ -2,11 +2,12 @@ import { assert, assertAtMost } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
 import {
   DISK_FULL_EVICTIONS_MAX_COUNT,
+  DISK_GIVEN_BACK_FRACTION,
   DISK_WRITE_TARGET_BYTES,
   DISK_WRITES_IN_FLIGHT_MAX_COUNT,
 } from '../../base/limits.js';
 import type { PageBytes } from '../../pool/page-batch.js';
-import type { PageIndex, Vacancy, Wish } from '../../pool/page-index.js';
+import type { PageIndex, PublishedPage, Vacancy, Wish } from '../../pool/page-index.js';
 import type { DiskFolder } from '../folder/disk-folder.js';
 import { alignedUp, ZEROS } from '../page-file/alignment.js';
 import type { DiskState } from './disk-state.js';
@@ -132,7 +133,7 @@ export class PageWriter {
   /** Writes pages at their places, and adds those that succeeded to `written`; their places stay unfilled and held. */
   async #writeAll(entries: readonly QueuedPage[], written: Map<QueuedPage, Vacancy>): Promise<void> {
     const { journal } = this.#parts.folder;
-    if (journal.isBroken) await journal.rewrite();
+    if (journal.isBroken) await this.#repairJournal();
     const placed = await this.#place(entries);
     const ends = await Promise.allSettled(
       contiguousRuns(placed).map(async (run) => {
@@ -141,12 +142,49 @@ export class PageWriter {
           for (const { entry, vacancy } of run) written.set(entry, vacancy);
         } catch (error) {
           for (const { entry } of run) this.#parts.index.abandonHeld(entry.key);
-          if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+          if (!isFull(error)) throw error;
           for (const { entry } of run) await this.#writeWhenFull(entry, written, error);
         }
       }),
     );
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
+  }
+
+  /** Rewrites a broken journal; on a full file system with space that pages had. */
+  async #repairJournal(): Promise<void> {
+    const { journal } = this.#parts.folder;
+    try {
+      await journal.rewrite();
+    } catch (error) {
+      if (!isFull(error) || !(await this.#giveSpaceBack())) throw error;
+      await journal.rewrite();
+    }
+  }
+
+  /**
+   * Drops the pages with the highest places, DISK_GIVEN_BACK_FRACTION of the capacity, and gives their space back to the file system, for
+   * the journal. False: there are none, or somebody uses one of them. A crash before the journal is written leaves pages of zeros in the
+   * list, which are found by their checksums.
+   */
+  async #giveSpaceBack(): Promise<boolean> {
+    const { index, folder } = this.#parts;
+    const { file, journal } = folder;
+    // Other pages may be being written there.
+    if (this.#writing > 1) return false;
+    const keys = index.keys();
+    const pages = index.peekStored(keys).map((page, i) => ({ key: keys[i] as string, end: endOf(page) }));
+    pages.sort((a, b) => b.end - a.end);
+    const from = (pages[0]?.end ?? 0) - alignedUp(file.capacityBytes * DISK_GIVEN_BACK_FRACTION);
+    const victims = pages.filter(({ end }) => end > from).map(({ key }) => key);
+    if (victims.length === 0 || victims.some((key) => index.isHeld(key))) return false;
+    for (const key of victims) {
+      index.remove(key);
+      journal.remove(key);
+    }
+    this.#evicted(victims);
+    const kept = pages[victims.length]?.end ?? 0;
+    await file.giveBack(kept);
+    return true;
   }
 
   /** Writes a page when the file system is full, at the places of evicted pages, which have disk space already. */
@@ -161,7 +199,7 @@ export class PageWriter {
         return;
       } catch (error) {
         index.abandonHeld(entry.key);
-        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+        if (!isFull(error)) throw error;
       }
     }
     throw full;
@@ -254,6 +292,16 @@ export class PageWriter {
       assert(taken.has(key), () => `page writer: ${JSON.stringify(key)} has a place and is not being written`);
     }
   }
+}
+
+/** Where the place of a page ends; 0: there is no page. */
+function endOf(page: PublishedPage | null): number {
+  return page === null ? 0 : page.offset + alignedUp(page.length);
+}
+
+function isFull(error: unknown): boolean {
+  const { code, cause } = (error ?? {}) as { readonly code?: unknown; readonly cause?: unknown };
+  return code === 'ENOSPC' || (cause !== undefined && isFull(cause));
 }
 
 interface PlacedPage {
