@@ -450,7 +450,6 @@ export class RespConnection {
     const { id, pages, facts, counts, password, onProved, socket, clock } = this.#parts;
     const address = socket.remoteAddress ?? '';
     const output = this.#output;
-    const hasEnded = (): boolean => this.#hasEnded;
     return {
       id,
       name: Buffer.alloc(0),
@@ -461,10 +460,10 @@ export class RespConnection {
       signal: this.#abort.signal,
       goOn: () => this.#goOn(),
       isPasswordNeeded: password !== undefined,
-      timeOf({ sentAfterMs }) {
+      timeOf: ({ sentAfterMs }) => {
         const { isOver } = callTime(clock, sentAfterMs, sentAfterMs + RESP_DEADLINE_MS);
         const wallMs = facts.wallMs() - (clock.nowMs() - sentAfterMs);
-        return { askedMs: sentAfterMs, wallMs, isOver: () => hasEnded() || isOver() };
+        return { askedMs: sentAfterMs, wallMs, isOver: () => this.#hasEnded || isOver() };
       },
       judge: (given) => {
         const verdict = password?.judge(given, address) ?? 'right';

@@ -1,5 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { ClosedError } from '../../src/base/errors.js';
+import { CLIENT_STEP_KEYS } from '../../src/base/limits.js';
 import { encodeExists, encodeKeyRequest, RequestType } from '../../src/clients/wire/messages.js';
 import { setBytesBody, startServer } from '../_support/clients/client-fixture.js';
 import { frame, helloBody, numberBody, TestClient } from '../_support/clients/test-client.js';
@@ -130,6 +131,27 @@ test('client connection: no more than so many requests are under way at once, an
   }
   t.is((await fence).header.status, 0);
   t.is(store.calls.length, 10);
+});
+
+test('client connection: other clients are served while a request with many keys is worked on', async (t) => {
+  // Cause: EXISTS, GET, SET and DELETE of 65,536 keys were done in one go, for up to 830 ms.
+  const { client, store, path, clock } = await start(t);
+  const other = await TestClient.attach(t, path);
+  let pingedAt: number | undefined;
+  let pinged: Promise<void> | undefined;
+  store.answer = () => {
+    clock.advance(1);
+    pinged ??= other.ok(RequestType.ping).then(() => {
+      pingedAt = store.calls.length;
+    });
+    return new Array<boolean>(CLIENT_STEP_KEYS).fill(true);
+  };
+  const keys = Array.from({ length: 64 * CLIENT_STEP_KEYS }, (_, i) => `key ${i}`);
+  const body = encodeExists({ pool: '', wantsFlags: false, suffixes: [], keys });
+  t.is((await client.ok(RequestType.exists, body)).readUInt32LE(), keys.length);
+  await pinged;
+  t.is(store.calls.length, 64);
+  t.true(Number(pingedAt) < 32, `PING was answered after ${pingedAt} of 64 steps`);
 });
 
 test('client connection: fences are bounded', async (t) => {

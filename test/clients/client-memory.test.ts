@@ -1,6 +1,8 @@
 import { readdirSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import test, { type ExecutionContext } from 'ava';
+import { stagingBytesFor } from '../../src/clients/client-memory.js';
+import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { startNode, startNodes } from '../_support/clients/client-fixture.js';
 import { startEngine } from '../_support/clients/python-engine.js';
@@ -109,6 +111,42 @@ say('ok')
   // Of memory that V8 counts by its length, there would be a garbage collection every 2 GiB.
   t.true(getHeapStatistics().external_memory - before < 2 ** 30);
 });
+
+test('client memory: staging memory of all clients is a part of what the machine or the container has', (t) => {
+  t.is(stagingBytesFor({ memoryBytes: 2 ** 30 }), 2 ** 28);
+  t.is(stagingBytesFor({ memoryBytes: 2 ** 38 }), 2 ** 32, 'and never more than 4 GiB');
+});
+
+withPython(
+  `client memory: a host pool of 200 GiB attaches within a second to a node with 300,000 pages${why}`,
+  async (t) => {
+    t.timeout(120_000);
+    const store = await startNode(t, { global_segment_size: '128mb', eviction_policy: 'lru' });
+    using page = HostRegion.allocate(64);
+    for (let count = 0; count < 300_000; count += 10_000) {
+      const keys = Array.from({ length: 10_000 }, (_, i) => `page ${count + i}`);
+      const all = <T>(value: T): T[] => keys.map(() => value);
+      await store.batchSet(keys, all(page.addr), all(page.length));
+    }
+    t.is(store.stats().poolEntries, 300_000);
+    await runEngine(
+      t,
+      store,
+      `
+import time
+length = 200 << 30
+fd, m = memory(length)
+start = time.monotonic()
+e = Engine()
+assert e.region(1, fd, length) == (0, length)
+m[length - 1000:length] = bytes(1000)
+assert e.move(SET, ['a'], [(1, length - 1000, 1000)]) == (0, b'\\1')
+assert time.monotonic() - start < 1
+say('ok')
+`,
+    );
+  },
+);
 
 withPython(`client memory: a client may have so many bytes mapped, and is told how many are left${why}`, async (t) => {
   const store = await startNode(t, { client_regions_max: '3gb' });

@@ -108,10 +108,10 @@ export class HeldStore {
           const signal = options?.signal;
           const call: StoreCall = { method, keys, pages, signal, time: options?.time, end: resolve, fail: reject };
           const onAbort = (): void => resolve(method === 'getCopyWithin' ? null : keys.map(() => false));
-          signal?.addEventListener('abort', onAbort, { once: true });
           this.calls.push(call);
           const result = this.answer?.(call);
           if (result !== undefined) resolve(result);
+          else signal?.addEventListener('abort', onAbort, { once: true });
         });
       };
     const methods = ['get', 'set', 'exists', 'getCopyWithin', 'delete', 'clear'] as const;
