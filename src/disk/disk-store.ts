@@ -175,7 +175,7 @@ export class DiskStore {
   }
 
   /** Whether writing is paused after a failure, and whether the disk does not answer at all. */
-  get state(): Pick<DiskState, 'isPaused' | 'isHung'> {
+  get state(): { readonly isPaused: boolean; readonly isHung: boolean } {
     return this.#state;
   }
 
