@@ -89,6 +89,18 @@ test('settings: a node whose namespace has another fingerprint is refused, and t
   await t.notThrowsAsync(start('f', printed('5eee', '2'.repeat(32))));
 });
 
+test('settings: a node with another fingerprint that is there first keeps others out only while it is a member', async (t) => {
+  const { addr } = await startMaster(t, { env: loggedEnvironment().env });
+  const first = newMember(t, addr, nodeOf('first', printed('5eee'))).client;
+  await first.start();
+  const start = (id: string) => newMember(t, addr, nodeOf(id, printed('5eed'))).client.start();
+  const error = await t.throwsAsync(start('a'), { code: 'ERR_CONFIG' });
+  t.true(error?.message.includes('"first"'), error?.message);
+  await first.stop();
+  await t.notThrowsAsync(start('a'));
+  await t.notThrowsAsync(start('b'));
+});
+
 test('settings: a node that returns with another fingerprint does not disagree with itself', (t) => {
   const table = new MemberTable(6_000);
   table.register(nodeOf('a', printed('5eed')), 0);
