@@ -16,6 +16,7 @@ import { systemHost } from '../../system/system-host.js';
 import { NodeInfo } from '../../types.js';
 import { type Configuration, parseConfiguration, withOrigin } from '../settings/configuration.js';
 import { isLoopback } from '../settings/metrics-url.js';
+import { tlsFinding } from './door-certificates.js';
 import type { Finding } from './finding.js';
 import { listenFailure, ownAddresses, privileged, reasonOf, whoHas } from './listening.js';
 
@@ -153,6 +154,8 @@ export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
   const { metricsEnabled, metricsHost: host, metricsPort: port, metricsToken } = config;
   const subject = 'metrics';
   if (!metricsEnabled) return { subject, state: 'n/a', detail: 'off (metrics_enabled)' };
+  const tls = tlsFinding(subject, 'metrics', config);
+  if (tls !== undefined) return tls;
   const failure = await listenFailure({ host, port });
   if (failure === 'EADDRINUSE') {
     const detail = `metrics_port ${port} is taken on ${host}: a node takes the next free one of ${METRICS_PORTS_MAX_COUNT} and says which`;
@@ -165,7 +168,7 @@ export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
     return { subject, state: 'problem', detail, advice };
   }
   const where = formatEndpoint({ host, port });
-  if (metricsToken !== undefined || isLoopback(host)) {
+  if ((metricsToken ?? config.metricsTlsCaFile) !== undefined || isLoopback(host)) {
     return { subject, state: 'ok', detail: `${where} can be listened on` };
   }
   const detail = `${where} can be listened on, and everybody who reaches it may read`;
