@@ -7,9 +7,10 @@ export type { FileStatus } from '../base/environment/files.js';
 export type { HostMemory, LoopObservation } from '../base/environment/host.js';
 export type { HttpTls } from '../base/environment/http-client.js';
 export type { NameAnswer, NameQuery } from '../base/environment/name-service.js';
-export type { ReceiveInto } from '../base/environment/network.js';
+export type { ReceiveInto, TlsRefusal } from '../base/environment/network.js';
 export type { MessageEnd } from '../base/environment/threads.js';
-export type { TlsTexts } from '../base/environment/tls-identity.js';
+export type { TlsRules, TlsTexts } from '../base/environment/tls-identity.js';
+export type { DoorTlsSettings } from '../base/settings/door-tls-settings.js';
 export type { FormerPages, LocationSource } from '../directory/client.js';
 export type { LocationColumns, LocationNode, LocationStamp } from '../directory/messages/location-columns.js';
 export type { PutWish } from '../directory/messages/wire.js';
@@ -40,6 +41,7 @@ export type {
   QuotaUse,
   RedisReport,
 } from '../metrics/node-report.js';
+export type { Door, DoorTls } from '../net/credentials/door-tls.js';
 export type { Fill } from '../pool/page-fills.js';
 export type { LocalRead, PageBytes, PageLease, PageOrigin, PublishedPage, ServedPage } from '../pool/published-pool.js';
 export type { FrameFault } from '../rpc/frame.js';
