@@ -7,7 +7,7 @@ import type { Connection } from '../base/environment/network.js';
 import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES, RECEIVING_MIN_BYTES_PER_S } from '../base/limits.js';
-import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
+import type { PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
 import { callTime } from '../store/call/call-time.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
@@ -44,6 +44,8 @@ export interface ClientConnectionParts {
   readonly paid: AbsentBudget;
   /** The client's process and its user. */
   readonly sharer: Sharer;
+  /** What the kernel says of the client's process; undefined without the addon. */
+  readonly credentials: PeerCredentials | undefined;
   /** Regions of all clients. */
   readonly regionShares: Shares;
   readonly clock: Clock;
@@ -127,9 +129,9 @@ export class ClientConnection {
     return this.#pid;
   }
 
-  /** Credentials of the client's process according to the kernel; undefined if it has ended, or there is no addon. */
+  /** Credentials of the client's process according to the kernel; undefined without the addon. */
   get credentials(): PeerCredentials | undefined {
-    return credentialsOf(this.#parts.socket);
+    return this.#parts.credentials;
   }
 
   /** The process and the user whose share it takes. */
@@ -294,10 +296,11 @@ export class ClientConnection {
       this.#name = hello.name;
       this.#pid = hello.pid;
       this.#isTold = hello.isTold ?? false;
-      const { namespace, counts, caller, answer } = await this.#parts.attach(hello, this);
+      const { answer, ...attached } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
+      const { counts } = attached;
       this.#counts = counts;
-      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, caller });
+      this.#requests = new ClientRequests({ ...attached, regions: this.regions });
       this.#state = 'open';
       // Requests that arrived meanwhile.
       for (let left = this.#inFlight.count - 1; left > 0; left--) counts.request();

@@ -2,6 +2,7 @@ import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
+import { type AuditActor, audited } from '../base/environment/audit.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
@@ -14,7 +15,7 @@ import {
 } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
-import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import { ClientConnection } from './client-connection.js';
@@ -200,13 +201,15 @@ export class ClientServer {
       return;
     }
     const { env } = this.#parts;
-    const sharer = sharerOf(socket, ++this.#lastConnection);
+    const credentials = credentialsOf(socket);
+    const sharer = sharerOf(credentials, ++this.#lastConnection);
     const connection: ClientConnection = new ClientConnection({
       socket,
       limits: this.#limits,
       budget: this.#budget,
       paid: this.#paid,
       sharer,
+      credentials,
       regionShares: this.#regionShares,
       clock: env.clock,
       pauses: this.#pauses,
@@ -229,8 +232,9 @@ export class ClientServer {
     client.close('too many connections that are not attached');
   }
 
-  /** Counts a client that is turned away, and says so. */
-  #refused(reason: string, { name, sharer }: ClientConnection): void {
+  /** Counts a client that is turned away, and says so. `reason` is constant, `detail` may be of the client. */
+  #refused(reason: string, connection: ClientConnection, detail?: string): void {
+    const { name, sharer } = connection;
     this.#refusedCount++;
     this.#lines.log(
       'warn',
@@ -238,6 +242,14 @@ export class ClientServer {
       { client: name || undefined, process: sharer.one, user: sharer.group, reason },
       reason,
     );
+    const actor = actorOf(connection);
+    this.#parts.env.audit?.record({ action: 'attach', door: 'client', outcome: 'refused', actor, reason, detail });
+  }
+
+  /** The error for a client that is turned away. */
+  #refusal(status: Status, reason: string, connection: ClientConnection, detail: string): RequestError {
+    this.#refused(reason, connection, detail);
+    return new RequestError(status, detail);
   }
 
   /** Whether answers that a client has not read yet are within its share, so that others can be answered. */
@@ -254,10 +266,12 @@ export class ClientServer {
     const { minVersion, maxVersion, name, pid } = hello;
     if (minVersion > CLIENT_PROTOCOL_VERSION || maxVersion < CLIENT_PROTOCOL_VERSION) {
       const spoken = `this node speaks version ${CLIENT_PROTOCOL_VERSION} of the protocol`;
-      throw new RequestError(Status.refused, `${spoken}, the client ${minVersion} to ${maxVersion}`);
+      const text = `${spoken}, the client ${minVersion} to ${maxVersion}`;
+      throw this.#refusal(Status.refused, 'another version', connection, text);
     }
     if (!NAME.test(name)) {
-      throw new RequestError(Status.refused, 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /');
+      const text = 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /';
+      throw this.#refusal(Status.refused, 'wrong name', connection, text);
     }
     // Requests that the same process had in progress before are over when this is answered, as PROTOCOL.md promises.
     const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
@@ -268,8 +282,7 @@ export class ClientServer {
     if (!this.#clientShares.allows(sharer, 1)) {
       const ownCount = this.#clientShares.of(sharer);
       const text = `${this.#attached().length} clients are attached, ${ownCount} of this process; of ${clientsMaxCount}, a process may have half of what others have left, a user three quarters`;
-      this.#refused('too many clients', connection);
-      throw new RequestError(Status.tooMuch, text);
+      throw this.#refusal(Status.tooMuch, 'too many clients', connection, text);
     }
     const namespace = this.#namespaceOf(hello.namespace, connection);
     this.#clientShares.take(sharer, 1);
@@ -279,8 +292,11 @@ export class ClientServer {
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
     this.#memory.attach(attachToken, connection);
     this.#lines.log('info', 'client attached', { client: name, client_pid: pid }, name);
+    const told = { door: 'client', actor: actorOf(connection), namespace: namespace.settings.tag } as const;
+    env.audit?.record({ ...told, action: 'attach', outcome: 'done' });
     return {
       namespace,
+      audited: (action, work) => audited(env.audit, { ...told, action }, work),
       counts: new ClientCounts(env.metrics, this.#names.shown(name)),
       caller: this.#nextCaller(),
       answer: encodeHelloAnswer({
@@ -318,8 +334,8 @@ export class ClientServer {
     try {
       return this.#parts.namespaceOf(namespace, connection.sharer.one);
     } catch (error) {
-      this.#refused('wrong namespace', connection);
-      throw new RequestError(Status.refused, error instanceof Error ? error.message : String(error));
+      const text = error instanceof Error ? error.message : String(error);
+      throw this.#refusal(Status.refused, 'wrong namespace', connection, text);
     }
   }
 
@@ -338,6 +354,14 @@ export class ClientServer {
     if (connection.counts === undefined) return;
     const fields = { client: connection.name, client_pid: connection.pid, reason };
     this.#lines.log('info', 'client detached', fields, connection.name);
+    const event = {
+      action: 'detach',
+      door: 'client',
+      outcome: 'done',
+      actor: actorOf(connection),
+      detail: reason,
+    } as const;
+    this.#parts.env.audit?.record(event);
   }
 
   #infoOf(client: ClientConnection): ClientInfo {
@@ -390,4 +414,8 @@ export class ClientServer {
     );
     this.#memory.verify();
   }
+}
+
+function actorOf({ name, credentials }: ClientConnection): AuditActor {
+  return { client: name || undefined, uid: credentials?.uid, pid: credentials?.pid || undefined };
 }

@@ -213,6 +213,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
       ...['resp', 'metrics'].flatMap((plane) => ['wrong_password', 'paused'].map((reason) => ({ plane, reason }))),
     ],
   },
+  meshcache_audit_lines_total: {
+    help: 'Lines of the audit log that were written, and that were lost because too many waited while its file could not be written',
+    series: each('result', ['written', 'lost']),
+  },
   meshcache_listen_pauses_total: {
     help: 'Times that a port was closed for a moment, because unauthenticated peers opened more connections than it can refuse',
     series: each('plane', ['rpc', 'data']),
@@ -285,6 +289,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
     'Seconds that the clock of this machine is ahead of the median of the members, as its discovery master knows them; negative: behind',
   meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
 
+  meshcache_audit_failing: '1 while the audit log cannot be written and its lines wait, else 0',
   meshcache_clients: 'Processes that are attached to this node',
   meshcache_clients_refused_total: 'Connections to the client socket, and descriptors, that were turned away',
   meshcache_resp_connections: 'Connections of Redis clients',

@@ -22,6 +22,7 @@ import type { ClientPins } from '../store/pins/pinning.js';
 import { KeyPolicies } from '../store/placement/key-policies.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
+import { AuditLog } from './audit/audit-log.js';
 import { openDisk } from './disk-wiring.js';
 import { type DoorParts, type Doors, openDoors } from './doors.js';
 import { fingerprintOf } from './fingerprints.js';
@@ -73,6 +74,7 @@ export class MeshCacheStore extends NodeNamespace {
   /** The pins of this program. */
   readonly #ownPins: ClientPins;
   readonly #doors: Doors;
+  readonly #audit: AuditLog | undefined;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -84,6 +86,7 @@ export class MeshCacheStore extends NodeNamespace {
       reporting: NodeReporting;
       doors: Doors;
       turns: FairTurns;
+      audit: AuditLog | undefined;
     },
   ) {
     if (created !== CREATED)
@@ -104,6 +107,7 @@ export class MeshCacheStore extends NodeNamespace {
     this.#keyEncoders = keyEncoders;
     this.#ownPins = ownPins;
     this.#doors = given.doors;
+    this.#audit = given.audit;
   }
 
   static create(options: MeshCacheStoreOptions, environment?: Partial<Environment>): Promise<MeshCacheStore>;
@@ -131,7 +135,8 @@ export class MeshCacheStore extends NodeNamespace {
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
     const given = { ...machine, metrics: environment.metrics ?? metrics };
     const recent = new RecentEvents(given.log, given.clock);
-    const env = { ...given, log: recent };
+    const audit = await openAuditLog(config, nodeId, { ...given, log: recent });
+    const env = { ...given, log: recent, audit: given.audit ?? audit };
     const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config, env);
     const fingerprint = fingerprintOf(keyEncoders.own.namespace);
     const reporting = new NodeReporting({ config, metrics, events: recent, env });
@@ -168,16 +173,17 @@ export class MeshCacheStore extends NodeNamespace {
       );
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
-      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns });
+      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns, audit });
     } catch (error) {
       if (parts !== undefined) {
-        await closeStore(parts, { reporting, doors });
+        await closeStore(parts, { reporting, doors, audit });
       } else {
         await runtime?.stop();
         objectStore?.close();
         await disk?.close();
         await (kept?.close() ?? region?.free());
         await reporting.stop();
+        await audit?.close();
       }
       throw error;
     }
@@ -286,7 +292,8 @@ export class MeshCacheStore extends NodeNamespace {
    * end as misses.
    */
   close(): Promise<void> {
-    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, doors: this.#doors });
+    const around = { reporting: this.#reporting, doors: this.#doors, audit: this.#audit };
+    this.#closing ??= closeStore(this.#parts, around);
     return this.#closing;
   }
 
@@ -328,6 +335,14 @@ function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment
   const policies = new KeyPolicies(config, (key) => tenants.tagOf(key));
   const keyEncoders = new KeyEncoders(own, (prefix, { tag }) => tenants.use(prefix, tag));
   return { tenants, policies, keyEncoders };
+}
+
+async function openAuditLog(
+  { auditLog: path }: MeshCacheConfig,
+  nodeId: string,
+  env: Environment,
+): Promise<AuditLog | undefined> {
+  return path === undefined ? undefined : AuditLog.open({ path, nodeId, env });
 }
 
 function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): DoorParts {

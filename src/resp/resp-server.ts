@@ -8,7 +8,7 @@ import { type Connection, formatEndpoint, listenAt, portOf, type Server } from '
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
-import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
 import { PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
@@ -287,5 +287,5 @@ function listenError(
 function originOf(socket: Connection, id: number): Sharer {
   const { remoteAddress } = socket;
   if (remoteAddress !== undefined) return { one: remoteAddress, group: 'port' };
-  return sharerOf(socket, id);
+  return sharerOf(credentialsOf(socket), id);
 }

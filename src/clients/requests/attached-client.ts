@@ -1,3 +1,4 @@
+import type { AuditAction } from '../../base/environment/audit.js';
 import type { ClientNamespace } from './client-namespace.js';
 import type { ClientCounts } from './client-stats.js';
 
@@ -7,6 +8,8 @@ export interface AttachedClient {
   readonly counts: ClientCounts;
   /** The client's number among the callers of the store. */
   readonly caller: number;
+  /** Does something that the audit log has. */
+  readonly audited: <T>(action: AuditAction, work: () => Promise<T>) => Promise<T>;
   /** Body of the answer to HELLO. */
   readonly answer: Buffer;
 }

@@ -189,10 +189,11 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     pauses: { sentAfterMs: () => env.clock.nowMs() },
     lines: new SparseLog(env),
     sharer: { one: 'process 1', group: 'user 0' },
+    credentials: undefined,
     regionShares: new Shares(100),
     attach: async () => {
       const counts = new ClientCounts(env.metrics, 'fuzz');
-      return { namespace, counts, caller: 1, answer: Buffer.from('hello') };
+      return { namespace, counts, caller: 1, audited: (_, work) => work(), answer: Buffer.from('hello') };
     },
     openFile: async () => {
       throw new RequestError(Status.unavailable, 'no files here');
