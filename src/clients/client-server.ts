@@ -2,7 +2,7 @@ import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
-import { type AuditActor, audited } from '../base/environment/audit.js';
+import { type AuditActor, audited } from '../base/audit/audit.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';

@@ -1,3 +1,4 @@
+import type { AuditActor, AuditDoor } from '../base/audit/audit.js';
 import type { Environment } from '../base/environment/environment.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { AuthError } from '../base/errors.js';
@@ -33,20 +34,31 @@ export function authError(reason: AuthFailureReason, peer: string): AuthError {
   return new AuthError(`${peer}: ${TEXTS[reason]}`, { retryable: true });
 }
 
-/** Counts failures and logs them, sparsely for each reason. */
+const DOORS: Readonly<Record<AuthFailurePlane, AuditDoor>> = {
+  rpc: 'control',
+  data: 'data',
+  rdma: 'data',
+  resp: 'redis',
+  metrics: 'http',
+};
+
+/** Counts failures and logs them, sparsely for each reason, and has them in the audit log if somebody was refused here. */
 export class AuthFailures {
   readonly #plane: AuthFailurePlane;
-  readonly #env: Pick<Environment, 'metrics'>;
+  readonly #env: Pick<Environment, 'metrics' | 'audit'>;
   readonly #log: SparseLog;
 
-  constructor(plane: AuthFailurePlane, env: Pick<Environment, 'clock' | 'log' | 'metrics'>) {
+  /** `env` has no audit log for the side that connects: there nobody is refused by this node. */
+  constructor(plane: AuthFailurePlane, env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>) {
     this.#plane = plane;
     this.#env = env;
     this.#log = new SparseLog(env);
   }
 
-  /** Counts and logs a failure; `peer` is the peer's address. */
-  record(reason: AuthFailureReason, peer: string): void {
+  /** Counts and logs a failure; `peer` is the peer's address, without its port. */
+  record(reason: AuthFailureReason, peer: string, actor: AuditActor = { address: peer }): void {
+    const door = DOORS[this.#plane];
+    this.#env.audit?.record({ action: 'connect', door, outcome: 'refused', actor, reason });
     this.#env.metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
     this.#log.log('warn', 'authentication failed', { plane: this.#plane, peer, reason: TEXTS[reason] }, reason);
   }

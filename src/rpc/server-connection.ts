@@ -76,8 +76,8 @@ export interface ServerConnectionOwner {
   /** Called when a large part of a request has arrived. */
   held(): void;
   fault(kind: RpcFault): void;
-  /** Called when `remote` and this node do not agree on a secret; the connection ends. */
-  unauthenticated(reason: AuthFailureReason, remote: string): void;
+  /** Called when the peer and this node do not agree on a secret; the connection ends. */
+  unauthenticated(reason: AuthFailureReason): void;
   /** Called when the peer has said hello and, if required, has authenticated itself. */
   opened(connection: ServerConnection): void;
   ended(connection: ServerConnection): void;
@@ -175,7 +175,7 @@ export class ServerConnection {
     if (farewell !== undefined) this.#socket.end(farewell);
     this.#reader.stop();
     this.#owner.fault('unauthenticated');
-    this.#owner.unauthenticated(reason, this.#remote);
+    this.#owner.unauthenticated(reason);
     this.#socket.destroySoon();
   }
 

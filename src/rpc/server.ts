@@ -211,7 +211,7 @@ export class RpcServer {
       isOverfull: () => this.#bufferedBytes() > RPC_SERVER_BUFFERED_MAX_BYTES,
       held: () => this.#shedHeld(),
       fault: (kind) => this.#fault(kind),
-      unauthenticated: (reason, remote) => this.#authFailures.record(reason, remote),
+      unauthenticated: (reason) => this.#authFailures.record(reason, socket.remoteAddress ?? ''),
       opened: (opened) => {
         this.#pending.delete(opened);
         this.#listener?.proved(socket.remoteAddress ?? '');

@@ -1,4 +1,4 @@
-import type { AuditSink } from './audit.js';
+import type { AuditSink } from '../audit/audit.js';
 import type { Clock } from './clock.js';
 import type { ClusterSecrets } from './cluster-secrets.js';
 import type { Files } from './files.js';

@@ -1,6 +1,6 @@
+import { SparseTurns } from '../audit/sparse-turns.js';
 import type { Clock } from './clock.js';
 import type { LogFields, Logger, LogLevel } from './log.js';
-import { SparseTurns } from './sparse-turns.js';
 
 /** Stands for all kinds that are not told apart. */
 const OTHERS = '';

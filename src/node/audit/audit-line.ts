@@ -1,4 +1,4 @@
-import type { AuditActor, AuditEvent } from '../../base/environment/audit.js';
+import type { AuditActor, AuditEvent } from '../../base/audit/audit.js';
 
 /** The longest text of a line, in characters; what is beyond is cut off. */
 const TEXT_MAX_CHARACTERS = 128;
@@ -40,17 +40,6 @@ export function auditLine(
     detail: short(detail, DETAIL_MAX_CHARACTERS),
   });
   return `${json.replaceAll(/[\x7f-\uffff]/g, escaped)}\n`;
-}
-
-/**
- * The kinds that an event belongs to, each broader than the one before. What a stranger chooses tells no refusals apart: their number of lines depends on
- * nothing but where they are from.
- */
-export function kindsOf({ action, door, outcome, actor, namespace, reason }: AuditEvent): string[] {
-  const what = `${door} ${action} ${outcome}`;
-  const { user, uid, address, client } = actor ?? {};
-  const source = JSON.stringify([what, reason, user, uid, address]);
-  return outcome === 'refused' ? [source, what] : [JSON.stringify([source, client, namespace]), source, what];
 }
 
 function short(text: string | undefined, maxCharacters = TEXT_MAX_CHARACTERS): string | undefined {

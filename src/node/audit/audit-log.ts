@@ -1,10 +1,10 @@
-import type { AuditEvent, AuditSink } from '../../base/environment/audit.js';
+import type { AuditEvent, AuditSink } from '../../base/audit/audit.js';
+import { SparseAudit } from '../../base/audit/sparse-audit.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
-import { SparseTurns } from '../../base/environment/sparse-turns.js';
 import { AuditFile } from './audit-file.js';
-import { auditLine, kindsOf } from './audit-line.js';
+import { auditLine } from './audit-line.js';
 
 /** Bytes of lines that wait while the file cannot be written; further ones are lost. */
 const WAITING_MAX_BYTES = 1024 * 1024;
@@ -22,7 +22,7 @@ export interface AuditLogOptions {
 export class AuditLog implements AuditSink {
   readonly #options: AuditLogOptions;
   readonly #file: AuditFile;
-  readonly #turns: SparseTurns<AuditEvent>;
+  readonly #events: SparseAudit;
   readonly #lines: SparseLog;
   #waiting: string[] = [];
   #waitingBytes = 0;
@@ -32,7 +32,6 @@ export class AuditLog implements AuditSink {
   #isFailing = false;
   #isWriting = false;
   #writing: Promise<void> | undefined;
-  #cancelDue: (() => void) | undefined;
   #endPause: () => void = () => {};
   #isClosing = false;
 
@@ -46,25 +45,21 @@ export class AuditLog implements AuditSink {
     const { env } = options;
     this.#options = options;
     this.#file = file;
-    this.#turns = new SparseTurns(env.clock);
+    this.#events = new SparseAudit(env.clock, (event, count) => this.#add(event, count));
     this.#lines = new SparseLog(env);
     env.metrics.setGaugeProvider('meshcache_audit_failing', () => Number(this.#isFailing));
     this.record({ action: 'start', door: 'node', outcome: 'done' });
   }
 
-  record(event: AuditEvent): void {
-    this.#writeDue();
-    const count = this.#turns.take(kindsOf(event), event);
-    if (count > 0) this.#add(event, count);
-    this.#schedule();
+  record(event: AuditEvent, count?: number): void {
+    this.#events.record(event, count);
   }
 
   /** Writes what waits, if the file answers soon, and closes it. Idempotent. */
   async close(): Promise<void> {
     if (this.#isClosing) return;
     this.#isClosing = true;
-    this.#cancelDue?.();
-    for (const { event, count } of this.#turns.due({ all: true })) this.#add(event, count);
+    this.#events.end();
     this.#add({ action: 'stop', door: 'node', outcome: 'done' }, 1);
     this.#endPause();
     await within(this.#options.env.clock, CLOSE_TIMEOUT_MS, this.#ended());
@@ -73,22 +68,6 @@ export class AuditLog implements AuditSink {
   async #ended(): Promise<void> {
     await this.#writing;
     await this.#file.close().catch(() => {});
-  }
-
-  #writeDue(): void {
-    for (const { event, count } of this.#turns.due()) this.#add(event, count);
-  }
-
-  /** Sees to it that events that wait for the end of their interval are written then. */
-  #schedule(): void {
-    const { clock } = this.#options.env;
-    const { dueMs } = this.#turns;
-    if (this.#isClosing || this.#cancelDue !== undefined || dueMs === Number.POSITIVE_INFINITY) return;
-    this.#cancelDue = clock.after(Math.max(0, dueMs - clock.nowMs()), () => {
-      this.#cancelDue = undefined;
-      this.#writeDue();
-      this.#schedule();
-    });
   }
 
   #add(event: AuditEvent, count: number): void {

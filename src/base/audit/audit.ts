@@ -50,8 +50,8 @@ export interface AuditEvent {
 
 /** Takes the events that the audit log has. */
 export interface AuditSink {
-  /** Neither throws nor waits. */
-  record(event: AuditEvent): void;
+  /** Takes an event, which has happened `count` times. Neither throws nor waits. */
+  record(event: AuditEvent, count?: number): void;
 }
 
 /** Does what an event describes, and records whether it was done. Rejects as `work` does. */

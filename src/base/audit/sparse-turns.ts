@@ -1,5 +1,4 @@
 import { LOG_KINDS_MAX_COUNT, LOG_LINE_INTERVAL_MS } from '../limits.js';
-import type { Clock } from './clock.js';
 
 interface Kind<T> {
   /** Events since the last turn. */
@@ -16,11 +15,11 @@ interface Kind<T> {
  * broader kinds.
  */
 export class SparseTurns<T> {
-  readonly #clock: Pick<Clock, 'nowMs'>;
+  readonly #clock: { nowMs(): number };
   readonly #kinds = new Map<string, Kind<T>>();
   #dueMs = Number.POSITIVE_INFINITY;
 
-  constructor(clock: Pick<Clock, 'nowMs'>) {
+  constructor(clock: { nowMs(): number }) {
     this.#clock = clock;
   }
 
