@@ -335,6 +335,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly clientSocketMode: string;
   declare readonly clientSocketGroup: string | undefined;
   declare readonly clientRegionsMax: number;
+  declare readonly usersFile: string | undefined;
   declare readonly respPort: number | undefined;
   declare readonly respHost: string;
   declare readonly respSocket: string | undefined;

@@ -14,6 +14,7 @@ import { ClientOutput } from './client-output.js';
 import { RequestReception } from './request-reception.js';
 import type { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
+import type { ClientAccess } from './requests/client-access.js';
 import { ClientRegions } from './requests/client-regions.js';
 import { CANCELLED, ClientRequests, type RequestWait } from './requests/client-requests.js';
 import type { ClientCounts } from './requests/client-stats.js';
@@ -61,8 +62,8 @@ export interface ClientConnectionParts {
   /** Whether the client may have more answers that are not read yet. */
   readonly mayAnswer: (connection: ClientConnection) => boolean;
   readonly bootToken: Buffer;
-  /** Tells the attached clients of a name their fingerprint. Returns their number. */
-  readonly tellFingerprint: (request: FingerprintRequest) => number;
+  /** Tells the attached clients of a name, whose namespaces the asking one may use, their fingerprint. Returns their number. */
+  readonly tellFingerprint: (request: FingerprintRequest, asking: ClientConnection) => number;
   /** Called once, when the connection has ended. */
   readonly onClosed: (connection: ClientConnection) => void;
   /** Called once, after `onClosed`, when no request is in progress any more. */
@@ -70,6 +71,7 @@ export interface ClientConnectionParts {
 }
 
 const NOTHING = Buffer.alloc(0);
+const NO_REQUEST = { type: 0, requestId: 0 };
 
 /**
  * One client: receives its requests, runs a few at a time, and answers each when nothing touches the client's memory
@@ -85,7 +87,7 @@ export class ClientConnection {
   #pid = 0;
   #isTold = false;
   #requests: ClientRequests | undefined;
-  #counts: ClientCounts | undefined;
+  #attached: Pick<AttachedClient, 'access' | 'counts'> | undefined;
   readonly #inFlight: RequestsInFlight;
   #reason = '';
   #isEnded = false;
@@ -96,10 +98,9 @@ export class ClientConnection {
     this.regions = new ClientRegions(parts.paid, { shares: parts.regionShares, sharer: parts.sharer });
     this.#inFlight = new RequestsInFlight(parts.limits);
     const { socket, clock, limits } = parts;
-    const { stallTimeoutMs, receivingWindowMs } = limits;
     this.#reception = new RequestReception({
       ...parts,
-      receivingWindowMs,
+      receivingWindowMs: limits.receivingWindowMs,
       check: (header) => this.#check(header),
       onFrame: (header, body) => this.#onFrame(header, body),
       onWaiting: () => this.#updateReading(),
@@ -107,7 +108,7 @@ export class ClientConnection {
       onSlow: () => this.#tooSlow(),
     });
     const onStalled = (): void => this.close('the client does not take its answers');
-    this.#output = new ClientOutput({ socket, clock, stallTimeoutMs, onStalled });
+    this.#output = new ClientOutput({ socket, clock, stallTimeoutMs: limits.stallTimeoutMs, onStalled });
     this.#cancelHelloTimer = clock.after(limits.handshakeTimeoutMs, () => this.close('no HELLO in time'));
     socket.on('data', (chunk: Buffer) => this.#guarded(() => this.#reception.receive(chunk)));
     socket.on('drain', () => {
@@ -139,9 +140,14 @@ export class ClientConnection {
     return this.#parts.sharer;
   }
 
+  /** What the client may do; undefined before HELLO was answered. */
+  get access(): ClientAccess | undefined {
+    return this.#attached?.access;
+  }
+
   /** Counters of the client; undefined before HELLO was answered. */
   get counts(): ClientCounts | undefined {
-    return this.#counts;
+    return this.#attached?.counts;
   }
 
   get inFlightCount(): number {
@@ -165,6 +171,15 @@ export class ClientConnection {
     return true;
   }
 
+  /** Ends requests that the client may not make any more, and the connection if it is of nobody who may use the node. */
+  usersChanged(): void {
+    const { access } = this;
+    if (access === undefined || this.isClosed) return;
+    if (access.isValid)
+      for (const { header, abort } of this.#inFlight.all()) access.allows(header.type) || abort.abort();
+    else this.#endWith(Status.denied, `user ${access.name} may not use this node any more`);
+  }
+
   /** Accepts no more requests, ends and answers those in progress, then ends the connection. Idempotent. */
   finish(reason: string): void {
     if (this.#state === 'open') this.#state = 'finishing';
@@ -181,7 +196,7 @@ export class ClientConnection {
   #closeWhenAnswered(): void {
     const { socket } = this.#parts;
     if (this.#state !== 'finishing' || this.#inFlight.count > 0 || socket.writableEnded) return;
-    this.#output.write({ type: 0, requestId: 0 }, Status.closing, Buffer.from(this.#reason));
+    this.#output.write(NO_REQUEST, Status.closing, Buffer.from(this.#reason));
     socket.end(() => this.close(this.#reason));
   }
 
@@ -269,10 +284,10 @@ export class ClientConnection {
     if (header.type === RequestType.lookups) {
       this.#reception.takeReserved()?.();
       const { asked, found } = decodeLookups(body);
-      this.#counts?.lookup(asked, found);
+      if (this.access?.allows(header.type) === true) this.counts?.lookup(asked, found);
       return;
     }
-    this.#counts?.request();
+    this.counts?.request();
     if (header.type === RequestType.fence || (header.type === RequestType.ping && this.#state === 'open')) {
       this.#reception.takeReserved()?.();
       this.#answerNow(header, body);
@@ -298,8 +313,8 @@ export class ClientConnection {
       this.#isTold = hello.isTold ?? false;
       const { answer, ...attached } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
+      this.#attached = attached;
       const { counts } = attached;
-      this.#counts = counts;
       this.#requests = new ClientRequests({ ...attached, regions: this.regions });
       this.#state = 'open';
       // Requests that arrived meanwhile.
@@ -309,11 +324,7 @@ export class ClientConnection {
       for (const answered of request.onAnswered) answered();
       this.#runQueue();
     } catch (error) {
-      if (this.isClosed) return;
-      const [status, message] = statusOf(error);
-      this.#output.write(header, status, Buffer.from(message));
-      this.#parts.socket.end();
-      this.close(message);
+      this.#endWith(...statusOf(error), header);
     }
   }
 
@@ -387,6 +398,7 @@ export class ClientConnection {
     if (wait.time.isOver() && !mayBeginLate(header.type)) {
       throw new RequestError(Status.tooLate, 'the time of the request was over before it began; nothing was done');
     }
+    this.access?.check(header.type);
     switch (header.type) {
       case RequestType.ping:
         return this.#ping(body);
@@ -395,7 +407,7 @@ export class ClientConnection {
         return Buffer.from(JSON.stringify(statsOf(this)));
       case RequestType.fingerprint: {
         const told = Buffer.alloc(4);
-        told.writeUInt32LE(this.#parts.tellFingerprint(decodeFingerprint(body)));
+        told.writeUInt32LE(this.#parts.tellFingerprint(decodeFingerprint(body), this));
         return told;
       }
       case RequestType.file:
@@ -430,11 +442,7 @@ export class ClientConnection {
   /** Answers when request `id` has ended; with `id` 0, when all earlier requests have. */
   #fence(header: FrameHeader, id: number): void {
     const { inFlightMaxCount } = this.#parts.limits;
-    // Other fences need not be awaited: the requests that they wait for are awaited here, too. EVENTS touches no memory of the client.
-    const isAwaited = ({ header: { type } }: ClientRequest): boolean =>
-      type !== RequestType.fence && type !== RequestType.events;
-    const of = id === 0 ? this.#inFlight.all().filter(isAwaited) : [this.#inFlight.get(id)];
-    const before = of.filter((request) => request !== undefined);
+    const before = this.#inFlight.awaitedBy(id);
     if (before.length === 0) {
       this.#answer(header, Status.ok, NOTHING);
       return;
@@ -454,7 +462,7 @@ export class ClientConnection {
   }
 
   #fail(header: FrameHeader, status: Status, message: string): void {
-    this.#counts?.failed(status);
+    this.counts?.failed(status);
     this.#answer(header, status, Buffer.from(message));
   }
 
@@ -465,9 +473,14 @@ export class ClientConnection {
   }
 
   #violated(message: string): void {
+    this.#endWith(Status.badRequest, message);
+  }
+
+  /** Ends the connection with a last answer, which is to no request as a rule. */
+  #endWith(status: Status, message: string, header: Pick<FrameHeader, 'type' | 'requestId'> = NO_REQUEST): void {
     if (this.isClosed) return;
-    this.#counts?.failed(Status.badRequest);
-    this.#output.write({ type: 0, requestId: 0 }, Status.badRequest, Buffer.from(message));
+    this.counts?.failed(status);
+    this.#output.write(header, status, Buffer.from(message));
     this.#parts.socket.end();
     this.close(message);
   }

@@ -1,8 +1,8 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { type AuditActor, audited } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
-import { type AuditActor, audited } from '../base/audit/audit.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
@@ -17,12 +17,15 @@ import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
 import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
+import { PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
+import type { Identity, Users } from '../net/users/users.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
 import { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
+import { ClientAccess } from './requests/client-access.js';
 import type { ClientNamespace } from './requests/client-namespace.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
 import type { FingerprintRequest } from './wire/fingerprint-messages.js';
@@ -44,6 +47,8 @@ export interface ClientServerOptions {
 
 export interface ClientServerParts {
   readonly env: Environment;
+  /** Who may do what at the socket. */
+  readonly users: Users;
   readonly nodeId: string;
   readonly packageVersion: string;
   /** The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws `ArgumentError` for an invalid one. */
@@ -74,6 +79,22 @@ export interface AttachedNamespace {
 
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
+/** For the log and for the client, why it is nobody who may use the node. */
+const REFUSALS = {
+  wrong: ['wrong token', 'the token is of no user of this node; users_file has the digests of tokens'],
+  paused: ['too many wrong tokens', 'too many wrong tokens of this user of the host; try again in a few seconds'],
+  nobody: [
+    'no user',
+    'this node serves its users only: show a token (users_file has its digest), or be one of their os_users',
+  ],
+} as const;
+
+/** A client that is turned away, and who it is, as far as that was found out. */
+interface Refused {
+  readonly connection: ClientConnection;
+  readonly identity?: Identity;
+}
+
 /** The client socket of a node, to which processes of this host attach. `wire/PROTOCOL.md` describes its messages. */
 export class ClientServer {
   readonly #options: ClientServerOptions;
@@ -88,6 +109,9 @@ export class ClientServer {
   readonly #regionShares = new Shares(CLIENTS_REGIONS_MAX_COUNT);
   readonly #lines: SparseLog;
   readonly #names = new ClientNames();
+  /** Judges the tokens of clients. */
+  readonly #tokens: PasswordCheck<Identity>;
+  readonly #unwatchUsers: () => void;
   /** Open connections, oldest first. */
   readonly #connections = new Set<ClientConnection>();
   /** Open connections that are not attached yet. */
@@ -128,6 +152,11 @@ export class ClientServer {
     this.#pauses = new PauseWatch(parts.env.clock);
     this.#server = parts.env.network.createServer({ plane: 'client' }, (socket) => this.#accept(socket));
     this.#memory = new ClientMemory({ ...options, env: parts.env, lines: this.#lines });
+    const { users } = parts;
+    this.#tokens = new PasswordCheck((tokenDigest) => users.identify({ tokenDigest }), 'client', parts.env);
+    this.#unwatchUsers = users.onRenewed(() => {
+      for (const client of [...this.#connections]) client.usersChanged();
+    });
     this.#reportMetrics();
   }
 
@@ -162,6 +191,7 @@ export class ClientServer {
 
   async #close(): Promise<void> {
     this.#pauses.close();
+    this.#unwatchUsers();
     this.#memory.close();
     const reason = 'the node is closing';
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
@@ -180,6 +210,7 @@ export class ClientServer {
       await orConfigError('client_socket', this.path, () => this.#memory.listen());
     } catch (error) {
       this.#pauses.close();
+      this.#unwatchUsers();
       this.#memory.close();
       this.#server.close();
       throw error;
@@ -217,7 +248,7 @@ export class ClientServer {
       bootToken: this.#bootToken,
       attach: (hello, client) => this.#attach(hello, client),
       openFile: (request, client) => this.#memory.openFile(request, client),
-      tellFingerprint: (request) => this.#tellFingerprint(request),
+      tellFingerprint: (request, client) => this.#tellFingerprint(request, client),
       statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
       mayAnswer: (client) => this.#mayAnswer(client),
       onClosed: (client) => this.#closed(client),
@@ -228,12 +259,12 @@ export class ClientServer {
   }
 
   #replaced(client: ClientConnection): void {
-    this.#refused('too many connections that are not attached', client);
+    this.#refused('too many connections that are not attached', { connection: client });
     client.close('too many connections that are not attached');
   }
 
   /** Counts a client that is turned away, and says so. `reason` is constant, `detail` may be of the client. */
-  #refused(reason: string, connection: ClientConnection, detail?: string): void {
+  #refused(reason: string, { connection, identity }: Refused, detail?: string): void {
     const { name, sharer } = connection;
     this.#refusedCount++;
     this.#lines.log(
@@ -242,14 +273,14 @@ export class ClientServer {
       { client: name || undefined, process: sharer.one, user: sharer.group, reason },
       reason,
     );
-    const actor = actorOf(connection);
+    const actor = actorOf(connection, identity);
     this.#parts.env.audit?.record({ action: 'attach', door: 'client', outcome: 'refused', actor, reason, detail });
   }
 
   /** The error for a client that is turned away. */
-  #refusal(status: Status, reason: string, connection: ClientConnection, detail: string): RequestError {
-    this.#refused(reason, connection, detail);
-    return new RequestError(status, detail);
+  #refusal(status: Status, reason: string, text: string, refused: Refused): RequestError {
+    this.#refused(reason, refused, text);
+    return new RequestError(status, text);
   }
 
   /** Whether answers that a client has not read yet are within its share, so that others can be answered. */
@@ -267,11 +298,11 @@ export class ClientServer {
     if (minVersion > CLIENT_PROTOCOL_VERSION || maxVersion < CLIENT_PROTOCOL_VERSION) {
       const spoken = `this node speaks version ${CLIENT_PROTOCOL_VERSION} of the protocol`;
       const text = `${spoken}, the client ${minVersion} to ${maxVersion}`;
-      throw this.#refusal(Status.refused, 'another version', connection, text);
+      throw this.#refusal(Status.refused, 'another version', text, { connection });
     }
     if (!NAME.test(name)) {
       const text = 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /';
-      throw this.#refusal(Status.refused, 'wrong name', connection, text);
+      throw this.#refusal(Status.refused, 'wrong name', text, { connection });
     }
     // Requests that the same process had in progress before are over when this is answered, as PROTOCOL.md promises.
     const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
@@ -282,20 +313,23 @@ export class ClientServer {
     if (!this.#clientShares.allows(sharer, 1)) {
       const ownCount = this.#clientShares.of(sharer);
       const text = `${this.#attached().length} clients are attached, ${ownCount} of this process; of ${clientsMaxCount}, a process may have half of what others have left, a user three quarters`;
-      throw this.#refusal(Status.tooMuch, 'too many clients', connection, text);
+      throw this.#refusal(Status.tooMuch, 'too many clients', text, { connection });
     }
-    const namespace = this.#namespaceOf(hello.namespace, connection);
+    const identity = this.#identityOf(hello, connection);
+    const { namespace, access } = this.#namespaceOf(hello.namespace, identity, connection);
     this.#clientShares.take(sharer, 1);
     this.#views.set(connection, namespace);
     this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
     this.#memory.attach(attachToken, connection);
-    this.#lines.log('info', 'client attached', { client: name, client_pid: pid }, name);
-    const told = { door: 'client', actor: actorOf(connection), namespace: namespace.settings.tag } as const;
+    this.#lines.log('info', 'client attached', { client: name, client_pid: pid, user: identity.name }, name);
+    const actor = actorOf(connection, identity);
+    const told = { door: 'client', actor, namespace: namespace.settings.tag } as const;
     env.audit?.record({ ...told, action: 'attach', outcome: 'done' });
     return {
       namespace,
+      access,
       audited: (action, work) => audited(env.audit, { ...told, action }, work),
       counts: new ClientCounts(env.metrics, this.#names.shown(name)),
       caller: this.#nextCaller(),
@@ -317,8 +351,9 @@ export class ClientServer {
     };
   }
 
-  #tellFingerprint({ client, fingerprint }: FingerprintRequest): number {
-    const told = this.#attached().filter(({ name }) => name === client);
+  #tellFingerprint({ client, fingerprint }: FingerprintRequest, { access: asking }: ClientConnection): number {
+    const isMeant = ({ name, access }: ClientConnection) => name === client && access && asking?.reaches(access);
+    const told = this.#attached().filter(isMeant);
     const count = told.filter((connection) => connection.tellFingerprint(fingerprint)).length;
     this.#lines.log('info', 'clients told their fingerprint', { client, fingerprint, clients: count }, client);
     return count;
@@ -330,12 +365,37 @@ export class ClientServer {
     return this.#lastCaller;
   }
 
-  #namespaceOf(namespace: KeyNamespace | undefined, connection: ClientConnection): ClientNamespace {
+  /** Who the client is: by its token if it shows one, else by the user of its process. Throws {@link RequestError}. */
+  #identityOf({ token }: HelloRequest, connection: ClientConnection): Identity {
+    const { uid } = connection.credentials ?? {};
+    const found =
+      token === undefined ? this.#parts.users.identify({ uid }) : this.#tokens.judge(token, connection.sharer.group);
+    if (found instanceof Object) return found;
+    const [reason, text] = REFUSALS[found ?? 'nobody'];
+    throw this.#refusal(Status.denied, reason, text, { connection });
+  }
+
+  #namespaceOf(namespace: KeyNamespace | undefined, identity: Identity, connection: ClientConnection) {
     try {
-      return this.#parts.namespaceOf(namespace, connection.sharer.one);
+      const found = this.#parts.namespaceOf(namespace, connection.sharer.one);
+      const { tag = '' } = found.settings;
+      const access = new ClientAccess(identity, tag, (action, detail) => {
+        const event = {
+          action,
+          door: 'client',
+          outcome: 'refused',
+          namespace: tag,
+          reason: 'no right',
+          detail,
+        } as const;
+        this.#parts.env.audit?.record({ ...event, actor: actorOf(connection, identity) });
+      });
+      return { namespace: found, access };
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      throw this.#refusal(Status.refused, 'wrong namespace', connection, text);
+      const isDenied = error instanceof RequestError;
+      const reason = isDenied ? 'namespace of others' : 'wrong namespace';
+      throw this.#refusal(isDenied ? error.status : Status.refused, reason, text, { connection, identity });
     }
   }
 
@@ -358,7 +418,7 @@ export class ClientServer {
       action: 'detach',
       door: 'client',
       outcome: 'done',
-      actor: actorOf(connection),
+      actor: actorOf(connection, connection.access),
       detail: reason,
     } as const;
     this.#parts.env.audit?.record(event);
@@ -416,6 +476,7 @@ export class ClientServer {
   }
 }
 
-function actorOf({ name, credentials }: ClientConnection): AuditActor {
-  return { client: name || undefined, uid: credentials?.uid, pid: credentials?.pid || undefined };
+function actorOf({ name, credentials }: ClientConnection, identity?: { readonly name: string }): AuditActor {
+  const { uid, pid } = credentials ?? {};
+  return { user: identity?.name, uid, pid: pid || undefined, client: name || undefined };
 }

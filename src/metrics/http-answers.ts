@@ -11,7 +11,7 @@ import {
   METRICS_MAX_CONNECTIONS,
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
-import { PasswordCheck } from '../net/password-check.js';
+import { isDigestOf, PasswordCheck } from '../net/password-check.js';
 import { eventStream, type PageEventSource } from './event-stream.js';
 import { bearerToken, namesLocally, pagePolicy, SECURITY_HEADERS } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
@@ -97,7 +97,7 @@ export class HttpAnswers {
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
   /** Judges tokens; undefined: none is set. */
-  readonly #token: PasswordCheck | undefined;
+  readonly #token: PasswordCheck<object> | undefined;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
   /** Contents that are being made; further requests for one get the same. */
@@ -110,7 +110,9 @@ export class HttpAnswers {
     this.#metrics = metrics;
     this.#node = options.node;
     this.#env = options.env;
-    this.#token = options.token === undefined ? undefined : new PasswordCheck(options.token, 'metrics', options.env);
+    const isRight = options.token === undefined ? undefined : isDigestOf(options.token);
+    this.#token =
+      isRight && new PasswordCheck((digest) => (isRight(digest) ? this : undefined), 'metrics', options.env);
     this.#routes = this.#routesOf(options);
     if (options.node !== undefined) {
       metrics.setGaugeProvider('meshcache_healthy', () => Number(this.#health().status === 'ok'));
@@ -150,10 +152,10 @@ export class HttpAnswers {
     return this.#token === undefined ? this.#admitsAnyone(ctx, access) : this.#admitsToken(ctx, this.#token);
   }
 
-  #admitsToken(ctx: Context, token: PasswordCheck): boolean {
+  #admitsToken(ctx: Context, token: PasswordCheck<object>): boolean {
     const given = bearerToken(ctx.req);
     const verdict = given === undefined ? 'wrong' : token.judge(given, ctx.req.socket.remoteAddress ?? '');
-    if (verdict === 'right') return true;
+    if (verdict instanceof Object) return true;
     if (verdict === 'paused') {
       ctx.set('Retry-After', '1');
       say(ctx, 429, 'too many wrong tokens from this address; try again in a few seconds');

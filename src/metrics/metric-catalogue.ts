@@ -49,6 +49,7 @@ const CLIENT_ERROR_REASONS = [
   'failed',
   'absent',
   'too_late',
+  'denied',
 ] as const;
 const CLIENT_WAYS = ['direct', 'staged', 'bytes'] as const;
 
@@ -204,13 +205,15 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help:
       'Connections that ended because two nodes do not agree on a secret or certificates: the peer has none; it wants one and this ' +
       'node has none; its proof is wrong; it took none of this node’s proofs; it means to ' +
-      'reach another node; no TLS; and passwords and tokens of Redis clients and of readers of the metrics server that were wrong, or were not ' +
+      'reach another node; no TLS; and passwords and tokens at the client socket, of Redis clients and of readers of the metrics server that were wrong, or were not ' +
       'looked at after too many wrong ones',
     series: [
       ...['rpc', 'data', 'rdma'].flatMap((plane) =>
         ['missing', 'unexpected', 'wrong', 'refused', 'misdirected', 'tls'].map((reason) => ({ plane, reason })),
       ),
-      ...['resp', 'metrics'].flatMap((plane) => ['wrong_password', 'paused'].map((reason) => ({ plane, reason }))),
+      ...['client', 'resp', 'metrics'].flatMap((plane) =>
+        ['wrong_password', 'paused'].map((reason) => ({ plane, reason })),
+      ),
     ],
   },
   meshcache_audit_lines_total: {
@@ -369,7 +372,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_tls_certificate_expiry_seconds:
     'When the first of the certificates in tls_cert_file and tls_ca_file ends, as Unix time; infinite without TLS',
   meshcache_credential_files_failing:
-    'Kinds of credentials, secret and certificate, whose files were wrong at the last look; the former ones stay in use',
+    'Kinds of credentials, secret, certificate and users, whose files were wrong at the last look; the former ones stay in use',
   meshcache_rpc_connections: 'Open control-plane connections, by side and by what they are for',
 
   meshcache_transport_connections: 'Open data connections, both ways',

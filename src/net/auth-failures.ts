@@ -1,4 +1,4 @@
-import type { AuditActor, AuditDoor } from '../base/audit/audit.js';
+import type { AuditDoor } from '../base/audit/audit.js';
 import type { Environment } from '../base/environment/environment.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { AuthError } from '../base/errors.js';
@@ -15,7 +15,7 @@ export type AuthFailureReason =
   | 'paused';
 
 /** The plane, or the door, at which authentication failed; a label of `meshcache_auth_failures_total`. */
-export type AuthFailurePlane = 'rpc' | 'data' | 'rdma' | 'resp' | 'metrics';
+export type AuthFailurePlane = 'rpc' | 'data' | 'rdma' | 'client' | 'resp' | 'metrics';
 
 const TEXTS: Readonly<Record<AuthFailureReason, string>> = {
   missing: 'the peer has no cluster_secret, but this node has one; set the same secret on all nodes',
@@ -34,32 +34,33 @@ export function authError(reason: AuthFailureReason, peer: string): AuthError {
   return new AuthError(`${peer}: ${TEXTS[reason]}`, { retryable: true });
 }
 
-const DOORS: Readonly<Record<AuthFailurePlane, AuditDoor>> = {
-  rpc: 'control',
-  data: 'data',
-  rdma: 'data',
-  resp: 'redis',
-  metrics: 'http',
-};
-
-/** Counts failures and logs them, sparsely for each reason, and has them in the audit log if somebody was refused here. */
+/** Counts failures and logs them, sparsely for each reason, and has them in the audit log if somebody was refused at a door. */
 export class AuthFailures {
   readonly #plane: AuthFailurePlane;
+  readonly #door: AuditDoor | undefined;
   readonly #env: Pick<Environment, 'metrics' | 'audit'>;
   readonly #log: SparseLog;
 
-  /** `env` has no audit log for the side that connects: there nobody is refused by this node. */
-  constructor(plane: AuthFailurePlane, env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>) {
+  /** `door`: undefined for the side that connects, and where whoever asks says more of the one that is refused. */
+  constructor(
+    plane: AuthFailurePlane,
+    env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>,
+    door?: AuditDoor,
+  ) {
     this.#plane = plane;
     this.#env = env;
+    this.#door = door;
     this.#log = new SparseLog(env);
   }
 
   /** Counts and logs a failure; `peer` is the peer's address, without its port. */
-  record(reason: AuthFailureReason, peer: string, actor: AuditActor = { address: peer }): void {
-    const door = DOORS[this.#plane];
-    this.#env.audit?.record({ action: 'connect', door, outcome: 'refused', actor, reason });
-    this.#env.metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
+  record(reason: AuthFailureReason, peer: string): void {
+    const door = this.#door;
+    const { metrics, audit } = this.#env;
+    if (door !== undefined) {
+      audit?.record({ action: 'connect', door, outcome: 'refused', actor: { address: peer }, reason });
+    }
+    metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
     this.#log.log('warn', 'authentication failed', { plane: this.#plane, peer, reason: TEXTS[reason] }, reason);
   }
 }

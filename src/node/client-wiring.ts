@@ -6,6 +6,7 @@ import { ClientServer } from '../clients/client-server.js';
 import { ClientNamespace, type FollowPages } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
+import type { Users } from '../net/users/users.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { Pinning } from '../store/pins/pinning.js';
@@ -23,6 +24,7 @@ export interface ClientWiringParts {
   /** The events of this node's pages. */
   readonly follow: FollowPages;
   readonly stats: () => StoreStats;
+  readonly users: Users;
   readonly env: Environment;
 }
 
@@ -40,6 +42,7 @@ export async function openClientSocket(
     { path, mode: Number.parseInt(mode, 8), gid, regionsMaxBytes: config.clientRegionsMax },
     {
       env,
+      users: parts.users,
       nodeId,
       packageVersion: packageVersion(),
       namespaceOf: (namespace, process) => {

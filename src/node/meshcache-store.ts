@@ -12,6 +12,8 @@ import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { PageEventSource } from '../metrics/event-stream.js';
 import { Metrics } from '../metrics/metrics.js';
+import { Users } from '../net/users/users.js';
+import { readUsersFile } from '../net/users/users-file.js';
 import { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import { checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
 import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
@@ -135,10 +137,12 @@ export class MeshCacheStore extends NodeNamespace {
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
     const given = { ...machine, metrics: environment.metrics ?? metrics };
     const recent = new RecentEvents(given.log, given.clock);
-    const audit = await openAuditLog(config, nodeId, { ...given, log: recent });
-    const env = { ...given, log: recent, audit: given.audit ?? audit };
-    const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config, env);
+    const unaudited = { ...given, log: recent };
+    const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config, unaudited);
     const fingerprint = fingerprintOf(keyEncoders.own.namespace);
+    const users = usersOf(config, unaudited);
+    const audit = await openAuditLog(config, nodeId, unaudited);
+    const env = { ...unaudited, audit: given.audit ?? audit };
     const reporting = new NodeReporting({ config, metrics, events: recent, env });
     warnOfUncheckedReads(config, env);
     let kept: KeptPool | undefined;
@@ -151,7 +155,7 @@ export class MeshCacheStore extends NodeNamespace {
     const evicted = new Signal<[keys: readonly string[]]>();
     try {
       await reporting.start();
-      runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, env });
+      runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, users, env });
       if (config.poolPath !== undefined) kept = await openKeptPool(part, config, { nodeId, tenants, env });
       region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       const { versions } = runtime;
@@ -166,7 +170,7 @@ export class MeshCacheStore extends NodeNamespace {
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start((keys) => made.pages.statements.confirm(keys));
       made.gate?.start();
-      doors = await openDoors(config, doorParts(made, keyEncoders, env));
+      doors = await openDoors(config, doorParts(made, { keyEncoders, users, env }));
       reporting.running(
         runtime,
         storeReporter({ ...made, ...doors, config, tenants, events: eventSource(made, keyEncoders) }),
@@ -345,11 +349,16 @@ async function openAuditLog(
   return path === undefined ? undefined : AuditLog.open({ path, nodeId, env });
 }
 
-function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): DoorParts {
+function doorParts(parts: StoreParts, given: Pick<DoorParts, 'keyEncoders' | 'users' | 'env'>): DoorParts {
   const { pages, runtime, pinning, events } = parts;
   const { nodeId, directory } = runtime;
   const follow = (options: FollowOptions) => events.follow(options);
-  return { nodeId, directory, pages, pinning, keyEncoders, follow, stats: () => statsOf(parts), env };
+  return { nodeId, directory, pages, pinning, follow, stats: () => statsOf(parts), ...given };
+}
+
+/** Who may use the node. Throws `ConfigError` for a file that cannot be used. */
+function usersOf({ usersFile }: MeshCacheConfig, { files }: Environment): Users {
+  return usersFile === undefined ? new Users() : new Users(readUsersFile(usersFile, files));
 }
 
 function warnOfUncheckedReads({ verifyReads }: MeshCacheConfig, { log }: Environment): void {

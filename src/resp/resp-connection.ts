@@ -45,7 +45,7 @@ export interface RespConnectionParts {
   readonly facts: RespFacts;
   readonly counts: RespCounts;
   /** Judges passwords; undefined: none is needed. */
-  readonly password: PasswordCheck | undefined;
+  readonly password: PasswordCheck<object> | undefined;
   readonly clock: Clock;
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   readonly log: Logger;
@@ -440,7 +440,7 @@ export class RespConnection {
         const wallMs = facts.wallMs() - (clock.nowMs() - sentAfterMs);
         return { askedMs: sentAfterMs, wallMs, isOver: () => hasEnded() || isOver() };
       },
-      judge: (given) => password?.judge(given, address) ?? 'right',
+      judge: (given) => password?.judge(given, address) ?? this,
       answer(value: Answer) {
         output.add(encodeAnswer(value, this.protocol));
       },

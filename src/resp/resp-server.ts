@@ -10,7 +10,7 @@ import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
 import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
-import { PasswordCheck } from '../net/password-check.js';
+import { isDigestOf, PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import type { StoredPages } from '../store/namespace/namespace-pages.js';
 import { ArgumentMemory } from './argument-memory.js';
@@ -47,7 +47,7 @@ export class RespServer {
   readonly #options: RespServerOptions;
   readonly #parts: RespServerParts;
   readonly #limits: RespLimits;
-  readonly #password: PasswordCheck | undefined;
+  readonly #password: PasswordCheck<object> | undefined;
   readonly #servers: Server[] = [];
   readonly #connections = new Set<RespConnection>();
   /** Connections that have not authenticated themselves. */
@@ -84,7 +84,8 @@ export class RespServer {
     this.#options = options;
     this.#parts = parts;
     this.#limits = respLimits(options.limits);
-    this.#password = options.password === undefined ? undefined : new PasswordCheck(options.password, 'resp', env);
+    const isRight = options.password === undefined ? undefined : isDigestOf(options.password);
+    this.#password = isRight && new PasswordCheck((digest) => (isRight(digest) ? this : undefined), 'resp', env);
     const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
     this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_ARGUMENT_MAX_BYTES, argumentsBudgetBytes));
     this.#shares = new Shares(connectionsMaxCount);

@@ -77,7 +77,7 @@ export class RpcClient {
   constructor(options: RpcClientOptions) {
     this.#env = options.env;
     this.#service = options.service ?? 'control';
-    this.#authFailures = new AuthFailures('rpc', { ...this.#env, audit: undefined });
+    this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'client',
       service: this.#service,

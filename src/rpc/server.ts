@@ -101,7 +101,7 @@ export class RpcServer {
     this.#service = options.service ?? 'control';
     this.#env = options.env;
     this.#lines = new SparseLog(this.#env);
-    this.#authFailures = new AuthFailures('rpc', this.#env);
+    this.#authFailures = new AuthFailures('rpc', this.#env, 'control');
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'server',
       service: this.#service,

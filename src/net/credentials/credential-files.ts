@@ -1,5 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Environment } from '../../base/environment/environment.js';
+import type { Users } from '../users/users.js';
+import { readUsersFileAgain } from '../users/users-file.js';
 import { secretsIn } from './secrets-file.js';
 import { type SecurityConfig, tlsFilesOf } from './secured-environment.js';
 import { checkTlsTexts, expiryMsOf, readTlsTexts } from './tls-files.js';
@@ -8,25 +10,32 @@ import { checkTlsTexts, expiryMsOf, readTlsTexts } from './tls-files.js';
 const CHECK_INTERVAL_MS = 5000;
 const MS_PER_S = 1000;
 
+/** The fields of a configuration that name the files. */
+export interface CredentialPaths extends SecurityConfig {
+  readonly usersFile?: string | undefined;
+}
+
 /** What a look at a file found. */
 type Outcome = 'same' | 'renewed';
 
 /**
- * Reads the files of secrets and certificates anew while a node runs, by their contents: links and folders may be swapped below them, as Kubernetes
- * does it. What has changed and can be used takes the place of the former in `env.secrets` and `env.tls`, for connections that are made from then on.
- * What cannot be used is logged, and the former stays.
+ * Reads the files of secrets, certificates and users anew while a node runs, by their contents: links and folders may be swapped below them, as
+ * Kubernetes does it. What has changed and can be used takes the place of the former in `env.secrets` and `env.tls`, for connections that are made from
+ * then on, and among the users, for open connections as well. What cannot be used is logged, and the former stays.
  */
 export class CredentialFiles {
-  readonly #config: SecurityConfig;
+  readonly #config: CredentialPaths;
   readonly #env: Environment;
+  readonly #users: Users | undefined;
   /** Why files could not be used when they were last looked at, by the kind of what is in them. */
   readonly #problems = new Map<string, string>();
   #cancel: (() => void) | undefined;
 
-  /** `env` is what `securedEnvironment` made of `config`. */
-  constructor(config: SecurityConfig, env: Environment) {
+  /** `env` is what `securedEnvironment` made of `config`, and `users` what was read from its file. */
+  constructor(config: CredentialPaths, env: Environment, users?: Users) {
     this.#config = config;
     this.#env = env;
+    this.#users = users;
   }
 
   /** Looks at the files from time to time until {@link stop}. */
@@ -36,7 +45,8 @@ export class CredentialFiles {
       tls === undefined ? Number.POSITIVE_INFINITY : expiryMsOf(tls.reveal()) / MS_PER_S,
     );
     metrics.setGaugeProvider('meshcache_credential_files_failing', () => this.#problems.size);
-    if (this.#config.clusterSecretFile !== undefined || tls !== undefined) this.#schedule();
+    const { clusterSecretFile, usersFile } = this.#config;
+    if (clusterSecretFile !== undefined || usersFile !== undefined || tls !== undefined) this.#schedule();
   }
 
   stop(): void {
@@ -48,6 +58,7 @@ export class CredentialFiles {
   async check(): Promise<void> {
     await this.#look('secret', () => this.#checkSecrets());
     await this.#look('certificate', () => this.#checkTls());
+    await this.#look('users', () => this.#checkUsers());
   }
 
   #schedule(): void {
@@ -91,6 +102,16 @@ export class CredentialFiles {
     const found = { ...(await readTlsTexts(paths, files)), names: this.#config.tlsNames ?? [] };
     if (isDeepStrictEqual(found, held.reveal())) return 'same';
     checkTlsTexts(paths, found, clock.wallMs());
+    held.renew(found);
+    return 'renewed';
+  }
+
+  async #checkUsers(): Promise<Outcome> {
+    const { usersFile: path } = this.#config;
+    const held = this.#users;
+    if (path === undefined || held === undefined) return 'same';
+    const found = await readUsersFileAgain(path, this.#env.files);
+    if (isDeepStrictEqual(found, held.reveal())) return 'same';
     held.renew(found);
     return 'renewed';
   }

@@ -1,4 +1,4 @@
-import type { PasswordVerdict } from '../../net/password-check.js';
+import type { WrongPassword } from '../../net/password-check.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { RespPages } from '../values/resp-pages.js';
 import type { Protocol } from '../wire/protocol.js';
@@ -36,7 +36,7 @@ export interface RespSession {
   /** The time of commands that are carried out together, the first of which is given; over when the client has ended the connection. */
   timeOf(first: RespCommand): CommandTime;
   /** Judges a password; any is right if the node has none, as in Redis. */
-  readonly judge: (password: Buffer) => PasswordVerdict;
+  readonly judge: (password: Buffer) => object | WrongPassword;
   /** Whether clients must authenticate themselves. */
   readonly isPasswordNeeded: boolean;
   answer(value: Answer): void;

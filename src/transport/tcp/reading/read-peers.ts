@@ -26,7 +26,7 @@ export class ReadPeers {
     this.#limits = limits;
     this.#env = env;
     this.#lines = new SparseLog(env);
-    this.#authFailures = new AuthFailures('data', { ...env, audit: undefined });
+    this.#authFailures = new AuthFailures('data', env);
   }
 
   /** Sends requests to a peer. They end false at once if the peer is not reachable or the endpoint is invalid. */

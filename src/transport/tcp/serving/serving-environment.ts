@@ -42,7 +42,7 @@ export function servingEnvironment(
     secrets: secrets === undefined ? undefined : ClusterSecrets.of(secrets),
   });
   if (tls === undefined) return env;
-  const failures = new AuthFailures('data', env);
+  const failures = new AuthFailures('data', env, 'data');
   const identity = new TlsIdentity(tls);
   return { ...env, tls: identity, network: tlsNetwork(identity, (address) => failures.record('tls', address)) };
 }
