@@ -156,6 +156,10 @@ export class HttpAnswers {
     const given = bearerToken(ctx.req);
     const verdict = given === undefined ? 'wrong' : token.judge(given, ctx.req.socket.remoteAddress ?? '');
     if (verdict instanceof Object) return true;
+    this.#refused(
+      ctx,
+      given === undefined ? 'no token' : verdict === 'paused' ? 'too many wrong tokens' : 'wrong token',
+    );
     if (verdict === 'paused') {
       ctx.set('Retry-After', '1');
       say(ctx, 429, 'too many wrong tokens from this address; try again in a few seconds');
@@ -169,8 +173,15 @@ export class HttpAnswers {
   /** Whether the request may read on a node without a token; if not, it is answered. */
   #admitsAnyone(ctx: Context, access: Access): boolean {
     const refusal = this.#refusal(ctx, access);
-    if (refusal !== undefined) say(ctx, 403, refusal);
-    return refusal === undefined;
+    if (refusal === undefined) return true;
+    this.#refused(ctx, 'no token is set', refusal);
+    say(ctx, 403, refusal);
+    return false;
+  }
+
+  #refused({ req, path }: Context, reason: string, detail: string = path): void {
+    const actor = { address: req.socket.remoteAddress };
+    this.#env.audit?.record({ action: 'status', door: 'http', outcome: 'refused', actor, reason, detail });
   }
 
   #refusal(ctx: Context, access: Access): string | undefined {

@@ -31,6 +31,7 @@ const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
   slow_peer: true,
   unknown_method: true,
   bad_params: true,
+  denied: true,
   handler: true,
   bad_answer: true,
 };
@@ -211,7 +212,7 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
       ...['rpc', 'data', 'rdma'].flatMap((plane) =>
         ['missing', 'unexpected', 'wrong', 'refused', 'misdirected', 'tls'].map((reason) => ({ plane, reason })),
       ),
-      ...['client', 'resp', 'metrics'].flatMap((plane) =>
+      ...['rpc', 'client', 'resp', 'metrics'].flatMap((plane) =>
         ['wrong_password', 'paused'].map((reason) => ({ plane, reason })),
       ),
     ],

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { METHOD_CALLERS } from '../../src/node/runtime/method-callers.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { AttachedClient } from '../_support/attached-client.js';
 import { rowsOf, textOf } from '../_support/docs/markdown.js';
@@ -123,6 +124,7 @@ test.serial('docs: the protocol page has every method that a node answers, and n
   }
   const rows = namedRows('docs/protocol.md', /^[a-z]+\.[a-z]+$/);
   t.deepEqual(rows.map(({ name }) => name).sort(), [...answered].sort());
+  t.deepEqual(Object.keys(METHOD_CALLERS).sort(), [...answered].sort());
   for (const { name, cells } of rows) {
     const [, , , answer, described = ''] = cells;
     t.not(answer, '', name);

@@ -70,11 +70,13 @@ export class CredentialFiles {
   }
 
   async #look(kind: string, check: () => Promise<Outcome>): Promise<void> {
-    const { log } = this.#env;
+    const { log, audit } = this.#env;
     try {
       const outcome = await check();
       this.#problems.delete(kind);
-      if (outcome === 'renewed') log.log('info', 'new credentials are in use', { kind });
+      if (outcome !== 'renewed') return;
+      log.log('info', 'new credentials are in use', { kind });
+      audit?.record({ action: 'renew', door: 'node', outcome: 'done', reason: kind });
     } catch (error) {
       const reason = (error as Error).message;
       const before = this.#problems.get(kind);
@@ -82,6 +84,7 @@ export class CredentialFiles {
       // Files that belong together are replaced one after the other: nothing is wrong unless it lasts.
       if (before === reason) return;
       log.log('warn', 'credentials cannot be read anew; the former ones stay in use', { kind, reason });
+      audit?.record({ action: 'renew', door: 'node', outcome: 'failed', reason: kind, detail: reason });
     }
   }
 

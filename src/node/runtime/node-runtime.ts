@@ -12,7 +12,7 @@ import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import { CredentialFiles } from '../../net/credentials/credential-files.js';
 import { securedEnvironment } from '../../net/credentials/secured-environment.js';
 import type { Distances } from '../../net/distance.js';
-import type { Users } from '../../net/users/users.js';
+import { Users } from '../../net/users/users.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
 import type { Transport } from '../../transport/contract/transport.js';
@@ -86,7 +86,7 @@ export class NodeRuntime {
   readonly #env: Environment;
   readonly #metricsEndpoint: Endpoint | undefined;
   readonly #fingerprint: NamespaceFingerprint | undefined;
-  readonly #users: Users | undefined;
+  readonly #users: Users;
   readonly #identity: NodeIdentity;
   /** @internal Versions for what is set on this node. */
   readonly versions: HybridClock;
@@ -108,7 +108,7 @@ export class NodeRuntime {
     this.#env = securedEnvironment(config, options.env);
     this.#metricsEndpoint = options.metricsEndpoint;
     this.#fingerprint = options.fingerprint;
-    this.#users = options.users;
+    this.#users = options.users ?? new Users();
     this.nodeId = options.nodeId ?? config.nodeId ?? NodeRuntime.generateNodeId(this.#env.random);
     this.#identity = new NodeIdentity(this.nodeId, this.#env.clock);
     this.versions = new HybridClock(this.#env.clock, digestOf(this.nodeId));
@@ -306,6 +306,7 @@ export class NodeRuntime {
         identity: this.#identity,
         metricsEndpoint: this.#metricsEndpoint,
         fingerprint: this.#fingerprint,
+        users: this.#users,
         versions: this.versions,
         env: this.#env,
         stops: this.#stops,

@@ -1,5 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import type { AuditAction, AuditDoor, AuditOutcome } from '../../../src/base/audit/audit.js';
@@ -26,9 +26,9 @@ export interface AuditLine {
   readonly detail?: string;
 }
 
-/** The whole lines of an audit log. Fails if one is no JSON object in ASCII. */
+/** The whole lines of an audit log; none if it is not there. Fails if one is no JSON object in ASCII. */
 export function linesIn(path: string): AuditLine[] {
-  const text = readFileSync(path, 'latin1');
+  const text = existsSync(path) ? readFileSync(path, 'latin1') : '';
   if (/[^\n\x20-\x7e]/.test(text)) throw new Error(`${path} has other characters than those of ASCII`);
   const lines = text.split('\n').slice(0, -1);
   return lines.map((line) => JSON.parse(line) as AuditLine);
@@ -45,6 +45,7 @@ export interface AuditedNode {
   readonly path: string;
   /** Resolves with the first line for which `holds`, when it is there. */
   find(holds: (line: AuditLine) => boolean): Promise<AuditLine>;
+  until: typeof until;
 }
 
 /** Starts `meshcache node` with an audit log, in a folder of the test unless `path` says another. Killed at the end of the test. */
@@ -76,5 +77,5 @@ export async function startAuditedNode(
     return linesIn(path).find(holds) as AuditLine;
   };
   const metricsUrl = ready.metrics_endpoint;
-  return { node_id: ready.node_id, child, ended, discoveryAddr, clientSocket, metricsUrl, path, find };
+  return { node_id: ready.node_id, child, ended, discoveryAddr, clientSocket, metricsUrl, path, find, until };
 }
