@@ -479,18 +479,19 @@ function checkRelations(config: MeshCacheConfig, spell: Spelling): void {
   }
 }
 
-/** A door for Redis clients that other hosts reach needs a password of its own. Files are read when the node starts. */
+/** A door for Redis clients that other hosts reach needs a password of its own, or users. Files are read when the node starts. */
 function checkRedisDoor(config: MeshCacheConfig, spell: Spelling): void {
-  const { respPort, respHost, respPassword, respPasswordFile } = config;
+  const { respPort, respHost, respPassword, respPasswordFile, usersFile } = config;
   if (respPassword !== undefined && respPasswordFile !== undefined) {
     throw new ConfigError(
       `configuration keys "${spell('resp_password')}" and "${spell('resp_password_file')}": give one of them, not both`,
     );
   }
-  if (respPort === undefined || isLoopbackHost(respHost) || (respPassword ?? respPasswordFile) !== undefined) return;
+  const isGuarded = (respPassword ?? respPasswordFile ?? usersFile) !== undefined;
+  if (respPort === undefined || isLoopbackHost(respHost) || isGuarded) return;
   throw new ConfigError(
     `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
-      `set ${spell('resp_password')} or ${spell('resp_password_file')}, or listen on 127.0.0.1 ` +
+      `set ${spell('resp_password')}, ${spell('resp_password_file')} or ${spell('users_file')}, or listen on 127.0.0.1 ` +
       `(${spell('cluster_secret')} is not accepted there: Redis clients send their password in clear text)`,
   );
 }

@@ -2,6 +2,8 @@ import type { Environment } from '../base/environment/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
+import { isLoopbackHost } from '../net/loopback.js';
+import type { Users } from '../net/users/users.js';
 import { RespServer } from '../resp/resp-server.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
@@ -16,13 +18,14 @@ export interface RespWiringParts {
   readonly pages: PageStore;
   readonly keyEncoders: KeyEncoders;
   readonly stats: () => StoreStats;
+  readonly users: Users;
   readonly env: Environment;
 }
 
 /** Opens the door for Redis clients, if one is configured. Throws `ConfigError`. */
 export async function openRespServer(
   config: MeshCacheConfig,
-  { nodeId, pages, keyEncoders, stats, env }: RespWiringParts,
+  { nodeId, pages, keyEncoders, stats, users, env }: RespWiringParts,
 ): Promise<RespServer | undefined> {
   const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (port === undefined && path === undefined) return undefined;
@@ -31,11 +34,15 @@ export async function openRespServer(
     {
       endpoint: port === undefined ? undefined : { host, port },
       socket: path === undefined ? undefined : { path, mode: Number.parseInt(mode, 8), gid },
-      password: passwordOf(config, env),
+      password: passwordOf(config, env) ?? secretOfNobody(config, env),
     },
     {
       env,
-      pages: new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag: config.respNamespace }))),
+      users: {
+        users,
+        nodeTag: config.respNamespace,
+        pagesOf: (tag) => new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag }))),
+      },
       facts: {
         nodeId,
         packageVersion: packageVersion(),
@@ -46,6 +53,12 @@ export async function openRespServer(
       },
     },
   );
+}
+
+/** A port that other hosts reach is for users who show a token, unless there is a password: nobody knows this one. */
+function secretOfNobody({ respPort, respHost }: MeshCacheConfig, { random }: Environment): string | undefined {
+  const isLocal = respPort === undefined || isLoopbackHost(respHost);
+  return isLocal ? undefined : Buffer.from(random.bytes(32)).toString('base64url');
 }
 
 function passwordOf({ respPassword, respPasswordFile: path }: MeshCacheConfig, env: Environment): string | undefined {

@@ -10,16 +10,15 @@ import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
 import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
-import { isDigestOf, PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
-import type { StoredPages } from '../store/namespace/namespace-pages.js';
+import { RespAccess, type RespOrigin } from './access/resp-access.js';
+import { RespUsers, type RespUsersParts } from './access/resp-users.js';
 import { ArgumentMemory } from './argument-memory.js';
 import type { RespFacts } from './commands/command.js';
 import { COMMANDS } from './commands/command-table.js';
 import { RespConnection } from './resp-connection.js';
 import { RespCounts } from './resp-counts.js';
 import { type RespLimits, respLimits } from './resp-limits.js';
-import { RespPages } from './values/resp-pages.js';
 import type { WaitingTotal } from './waiting-commands.js';
 import { errorAnswer } from './wire/resp-answers.js';
 
@@ -29,7 +28,7 @@ export interface RespServerOptions {
   readonly endpoint?: { readonly host: string; readonly port: number } | undefined;
   /** A Unix socket to listen at. */
   readonly socket?: Omit<LocalSocket, 'key'> | undefined;
-  /** What authenticates a client; undefined: nothing is needed. */
+  /** What makes a client the user `default`; undefined: nothing is needed for that. */
   readonly password?: string | undefined;
   /** Limits that replace those of production, for tests. */
   readonly limits?: Partial<RespLimits> | undefined;
@@ -37,7 +36,8 @@ export interface RespServerOptions {
 
 export interface RespServerParts {
   readonly env: Environment;
-  readonly pages: StoredPages;
+  /** Whose pages clients reach. */
+  readonly users: Pick<RespUsersParts, 'users' | 'nodeTag' | 'pagesOf'>;
   /** What clients may ask about the node; what the server knows itself is left out. */
   readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'wallMs'>;
 }
@@ -47,7 +47,8 @@ export class RespServer {
   readonly #options: RespServerOptions;
   readonly #parts: RespServerParts;
   readonly #limits: RespLimits;
-  readonly #password: PasswordCheck<object> | undefined;
+  readonly #users: RespUsers;
+  readonly #unwatchUsers: () => void;
   readonly #servers: Server[] = [];
   readonly #connections = new Set<RespConnection>();
   /** Connections that have not authenticated themselves. */
@@ -57,7 +58,7 @@ export class RespServer {
   readonly #arguments: ByteBudget;
   readonly #lines: SparseLog;
   readonly #memory = new ArgumentMemory();
-  readonly #pages: RespPages;
+  readonly #values: ByteBudget;
   readonly #waiting: WaitingTotal = { bytes: 0 };
   readonly #counts: RespCounts;
   readonly #facts: RespFacts;
@@ -80,12 +81,10 @@ export class RespServer {
   }
 
   private constructor(options: RespServerOptions, parts: RespServerParts) {
-    const { env, pages, facts } = parts;
+    const { env, users, facts } = parts;
     this.#options = options;
     this.#parts = parts;
     this.#limits = respLimits(options.limits);
-    const isRight = options.password === undefined ? undefined : isDigestOf(options.password);
-    this.#password = isRight && new PasswordCheck((digest) => (isRight(digest) ? this : undefined), 'resp', env);
     const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
     this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_ARGUMENT_MAX_BYTES, argumentsBudgetBytes));
     this.#shares = new Shares(connectionsMaxCount);
@@ -95,7 +94,11 @@ export class RespServer {
       (stranger) => this.#replaced(stranger),
       ({ origin }) => origin.one,
     );
-    this.#pages = new RespPages(pages, new ByteBudget(this.#limits.valuesBudgetBytes));
+    this.#values = new ByteBudget(this.#limits.valuesBudgetBytes);
+    this.#users = new RespUsers({ ...users, password: options.password, budget: this.#values, env });
+    this.#unwatchUsers = this.#users.onChanged(() => {
+      for (const connection of [...this.#connections]) connection.usersChanged();
+    });
     this.#counts = new RespCounts(env.metrics, COMMANDS.keys());
     this.#pauses = new PauseWatch(env.clock);
     const startMs = env.clock.nowMs();
@@ -141,6 +144,7 @@ export class RespServer {
 
   async #close(): Promise<void> {
     this.#pauses.close();
+    this.#unwatchUsers();
     const closed = Promise.all(
       this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
     );
@@ -208,10 +212,10 @@ export class RespServer {
       budget: this.#arguments,
       memory: this.#memory,
       waiting: this.#waiting,
-      pages: this.#pages,
+      valuesBudget: this.#values,
       facts: { ...this.#facts, port: this.#port },
       counts: this.#counts,
-      password: this.#password,
+      access: new RespAccess(this.#users, guesserOf(socket, origin)),
       clock: env.clock,
       pauses: this.#pauses,
       log: env.log,
@@ -258,11 +262,11 @@ export class RespServer {
   verify(): void {
     for (const connection of this.#connections) connection.verify();
     assertAtMost('redis door: connections', this.#connections.size, this.#limits.connectionsMaxCount);
-    this.#password?.verify();
+    this.#users.verify();
     this.#arguments.verify();
     this.#shares.verify();
     this.#strangers.verify(this.#connections);
-    this.#pages.budget.verify();
+    this.#values.verify();
     assert(this.#waiting.bytes >= 0, () => `redis door: ${this.#waiting.bytes} bytes wait`);
     if (this.#connections.size === 0) assertEqual('redis door: bytes that wait', this.#waiting.bytes, 0);
   }
@@ -282,6 +286,13 @@ function listenError(
   return new ConfigError(`configuration key "${key}": cannot listen at ${formatEndpoint(endpoint)}: ${advice}`, {
     cause,
   });
+}
+
+/** Who guesses when a password is wrong: an address, or a user of the host. */
+function guesserOf(socket: Connection, { group }: Sharer): RespOrigin {
+  const { remoteAddress } = socket;
+  if (remoteAddress !== undefined) return { from: remoteAddress, uid: undefined };
+  return { from: group, uid: credentialsOf(socket)?.uid };
 }
 
 /** Where a connection is from: the process and the user at a Unix socket, an address at the port. */
