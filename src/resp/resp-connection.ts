@@ -110,7 +110,7 @@ export class RespConnection {
       beginLarge: (bytes) => this.#beginLarge(bytes),
       reserve: (bytes) => this.#reserve(bytes),
       grow: (body, bytes) => this.#grow(body, bytes),
-      isTrusted: () => this.isTrusted,
+      isTrusted: () => this.access.isTrusted,
     });
     this.#cancelLogin = clock.after(limits.loginTimeoutMs, () => this.#checkLogin());
     socket.on('data', (chunk: Buffer) => this.#onData(chunk));
@@ -133,9 +133,9 @@ export class RespConnection {
     return { one: `connection ${this.#parts.id}`, group: this.#parts.origin.one };
   }
 
-  /** Whether the client has authenticated itself, or need not. */
-  get isTrusted(): boolean {
-    return this.#parts.access.isTrusted;
+  /** Who the client is, and what it may do. */
+  get access(): RespAccess {
+    return this.#parts.access;
   }
 
   /** Ends the connection of a user who is there no more. */
@@ -182,7 +182,7 @@ export class RespConnection {
   }
 
   #checkLogin(): void {
-    if (!this.isTrusted) this.close('not authenticated in time');
+    if (!this.access.isTrusted) this.close('not authenticated in time');
   }
 
   #stopReceiving(): void {
@@ -259,7 +259,7 @@ export class RespConnection {
     const isFirstWord = typeof spec !== 'string' && spec.isOpen === true;
     this.#waiting.add({ command, isAllowed: isFirstWord, bytes, giveBack });
     // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a stranger.
-    if (!this.isTrusted) void this.#run();
+    if (!this.access.isTrusted) void this.#run();
   }
 
   /** The command, or the error to answer instead. */
@@ -385,7 +385,11 @@ export class RespConnection {
     }
     const commands = batch.map((each) => each.command as RespCommand);
     // Commands of one batch need the same right.
-    const refusal = this.isTrusted ? this.#parts.access.refusalOf(command.spec) : isAllowed ? undefined : NO_AUTH;
+    const refusal = this.access.isTrusted
+      ? this.#parts.access.refusalOf(command.spec)
+      : isAllowed
+        ? undefined
+        : NO_AUTH;
     if (refusal !== undefined) {
       for (const { spec } of commands) {
         this.#session.fail(refusal);

@@ -1,4 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import type { AuditActor } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { type Sharer, Shares } from '../base/concurrency/shares.js';
@@ -197,13 +198,15 @@ export class RespServer {
     const { env } = this.#parts;
     const id = ++this.#lastId;
     const origin = originOf(socket, id);
+    const guesser = guesserOf(socket, origin);
     if (this.#closing !== undefined || !this.#hasRoom(origin)) {
-      this.#refused(origin, 'too many connections');
+      this.#refused(origin, guesser.actor, 'too many connections');
       socket.on('error', () => {});
       socket.end(errorAnswer('ERR max number of clients reached'));
       socket.destroySoon();
       return;
     }
+    const access = new RespAccess(this.#users, guesser);
     const connection = new RespConnection({
       socket,
       id,
@@ -215,12 +218,13 @@ export class RespServer {
       valuesBudget: this.#values,
       facts: { ...this.#facts, port: this.#port },
       counts: this.#counts,
-      access: new RespAccess(this.#users, guesserOf(socket, origin)),
+      access,
       clock: env.clock,
       pauses: this.#pauses,
       log: env.log,
       lines: this.#lines,
       onEnded: (ended) => {
+        access.ended();
         this.#connections.delete(ended);
         this.#strangers.delete(ended);
         this.#shares.giveBack(origin, 1);
@@ -229,7 +233,7 @@ export class RespServer {
     });
     this.#shares.take(origin, 1);
     this.#connections.add(connection);
-    if (!connection.isTrusted) this.#strangers.add(connection);
+    if (!access.isTrusted) this.#strangers.add(connection);
   }
 
   /**
@@ -243,13 +247,14 @@ export class RespServer {
 
   #replaced(stranger: RespConnection): void {
     // It has authenticated itself meanwhile, and stays.
-    if (stranger.isTrusted) return;
-    this.#refused(stranger.origin, 'too many connections that are not authenticated');
+    if (stranger.access.isTrusted) return;
+    this.#refused(stranger.origin, stranger.access.actor, 'too many connections that are not authenticated');
     stranger.close('too many connections that are not authenticated');
   }
 
-  #refused({ one, group }: Sharer, reason: string): void {
+  #refused({ one, group }: Sharer, actor: AuditActor, reason: string): void {
     this.#counts.refused();
+    this.#parts.env.audit?.record({ action: 'attach', door: 'redis', outcome: 'refused', actor, reason });
     this.#lines.log('warn', 'redis client refused', { from: one, by: group, reason }, reason);
   }
 
@@ -288,11 +293,12 @@ function listenError(
   });
 }
 
-/** Who guesses when a password is wrong: an address, or a user of the host. */
+/** Who guesses when a password is wrong: an address, or a user of the host; and who that is. */
 function guesserOf(socket: Connection, { group }: Sharer): RespOrigin {
   const { remoteAddress } = socket;
-  if (remoteAddress !== undefined) return { from: remoteAddress, uid: undefined };
-  return { from: group, uid: credentialsOf(socket)?.uid };
+  if (remoteAddress !== undefined) return { from: remoteAddress, actor: { address: remoteAddress } };
+  const { uid, pid } = credentialsOf(socket) ?? {};
+  return { from: group, actor: { uid, pid: pid || undefined } };
 }
 
 /** Where a connection is from: the process and the user at a Unix socket, an address at the port. */

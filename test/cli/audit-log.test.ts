@@ -1,4 +1,6 @@
+import { once } from 'node:events';
 import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
@@ -279,3 +281,39 @@ test.serial('audit log: a reader without the secret is refused at the data port'
   const line = await node.find(({ door }) => door === 'data');
   t.like(line, { action: 'connect', outcome: 'refused', reason: 'missing', address: '127.0.0.1' });
 });
+
+test.serial(
+  'audit log: a Redis client with a wrong password, one who may not clear, and one who has cleared',
+  async (t) => {
+    const folder = temporaryFolder(t);
+    const cleaner = { name: 'cleaner', token_sha256: [digestOf(MAINTAINER)], tags: ['a'], rights: ['clear'] };
+    const path = join(folder, 'redis.sock');
+    const settings = [
+      `users_file=${usersFile(folder, cleaner, USERS[1] as object)}`,
+      `resp_socket=${path}`,
+      'resp_port=0',
+    ];
+    const node = await startAuditedNode(t, { settings });
+    for (const words of [`AUTH wrong\r\n`, `AUTH ${READER}\r\nFLUSHALL\r\n`, `AUTH ${MAINTAINER}\r\nFLUSHALL\r\n`]) {
+      const socket = connect({ path });
+      t.teardown(() => socket.destroy());
+      socket.resume().end(`${words}QUIT\r\n`);
+      await once(socket, 'close');
+    }
+    await node.find(({ user, action }) => action === 'detach' && user === 'cleaner');
+    const told = linesIn(node.path).filter(({ door }) => door === 'redis');
+    t.deepEqual(
+      told.map(({ user, action, outcome, reason, namespace }) => [user, action, outcome, reason, namespace]),
+      [
+        [undefined, 'attach', 'refused', 'wrong password', undefined],
+        ['reader', 'attach', 'done', undefined, 'a'],
+        ['reader', 'clear', 'refused', 'no right', 'a'],
+        ['reader', 'detach', 'done', undefined, 'a'],
+        ['cleaner', 'attach', 'done', undefined, 'a'],
+        ['cleaner', 'clear', 'done', undefined, 'a'],
+        ['cleaner', 'detach', 'done', undefined, 'a'],
+      ],
+    );
+    for (const line of told.filter((each) => each.uid !== undefined)) t.like(line, { uid, pid: process.pid });
+  },
+);

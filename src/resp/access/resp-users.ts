@@ -1,3 +1,4 @@
+import type { AuditSink } from '../../base/audit/audit.js';
 import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { isDigestOf, PasswordCheck, type WrongPassword } from '../../net/password-check.js';
@@ -63,10 +64,20 @@ export class RespUsers {
     return typeof found === 'object' && name !== undefined && found.name !== name ? 'wrong' : found;
   }
 
+  /** The tag of the namespace that the user's commands reach; undefined: none. */
+  tagOf(user: User): string | undefined {
+    return user.redisTag(this.#parts.nodeTag);
+  }
+
+  /** Records what a client does, or may not do. */
+  get audit(): AuditSink | undefined {
+    return this.#parts.env.audit;
+  }
+
   /** The pages that the user's commands reach; undefined: none. */
   pagesOf(user: User): RespPages | undefined {
-    const { nodeTag, pagesOf, budget } = this.#parts;
-    const tag = user.redisTag(nodeTag);
+    const { pagesOf, budget } = this.#parts;
+    const tag = this.tagOf(user);
     if (tag === undefined) return undefined;
     const pages = this.#pages.get(tag) ?? new RespPages(pagesOf(tag), budget);
     this.#pages.set(tag, pages);

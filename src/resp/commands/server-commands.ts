@@ -92,7 +92,7 @@ async function flush(args: readonly RespArgument[], session: RespSession): Promi
   if (args.length > 1 || (args.length === 1 && !['async', 'sync'].includes(wordOf(args[0])))) {
     throw new CommandError('ERR syntax error');
   }
-  await session.pages.clear(session.signal);
+  await session.access.audited('clear', () => session.pages.clear(session.signal));
   session.addBytes(OK);
 }
 

@@ -5,14 +5,14 @@ import { ProtocolError } from '../../../src/base/errors.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import { Users } from '../../../src/net/users/users.js';
+import { RespAccess } from '../../../src/resp/access/resp-access.js';
+import { RespUsers } from '../../../src/resp/access/resp-users.js';
 import { ArgumentMemory } from '../../../src/resp/argument-memory.js';
 import type { RespFacts } from '../../../src/resp/commands/command.js';
 import { COMMANDS } from '../../../src/resp/commands/command-table.js';
-import { RespAccess } from '../../../src/resp/access/resp-access.js';
 import { RespConnection } from '../../../src/resp/resp-connection.js';
 import { RespCounts } from '../../../src/resp/resp-counts.js';
 import { respLimits } from '../../../src/resp/resp-limits.js';
-import { RespUsers } from '../../../src/resp/access/resp-users.js';
 import { type RespArgument, RespParser } from '../../../src/resp/wire/resp-parser.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
@@ -205,7 +205,7 @@ export const respConnection: Fuzzer = {
       valuesBudget,
       facts,
       counts: new RespCounts(env.metrics, []),
-      access: new RespAccess(users, { from: 'here', uid: undefined }),
+      access: new RespAccess(users, { from: 'here', actor: {} }),
       clock: env.clock,
       pauses: { sentAfterMs: () => env.clock.nowMs() },
       log: env.log,
