@@ -45,7 +45,6 @@ export interface ClientConnectionParts {
   readonly paid: AbsentBudget;
   /** The client's process and its user. */
   readonly sharer: Sharer;
-  /** What the kernel says of the client's process; undefined without the addon. */
   readonly credentials: PeerCredentials | undefined;
   /** Regions of all clients. */
   readonly regionShares: Shares;
@@ -314,11 +313,10 @@ export class ClientConnection {
       const { answer, ...attached } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
       this.#attached = attached;
-      const { counts } = attached;
       this.#requests = new ClientRequests({ ...attached, regions: this.regions });
       this.#state = 'open';
       // Requests that arrived meanwhile.
-      for (let left = this.#inFlight.count - 1; left > 0; left--) counts.request();
+      for (let left = this.#inFlight.count - 1; left > 0; left--) this.counts?.request();
       this.#inFlight.settle(request);
       this.#answer(header, Status.ok, answer);
       for (const answered of request.onAnswered) answered();
