@@ -129,7 +129,6 @@ export class ClientConnection {
     return this.#pid;
   }
 
-  /** Credentials of the client's process according to the kernel; undefined without the addon. */
   get credentials(): PeerCredentials | undefined {
     return this.#parts.credentials;
   }

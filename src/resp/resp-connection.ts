@@ -133,7 +133,7 @@ export class RespConnection {
     return { one: `connection ${this.#parts.id}`, group: this.#parts.origin.one };
   }
 
-  /** Who the client is, and what it may do. */
+  /** The client's user, and what it may do. */
   get access(): RespAccess {
     return this.#parts.access;
   }

@@ -21,7 +21,7 @@ export type AuditAction =
 /** What became of it. `failed`: the node could not do it; nobody was turned away. */
 export type AuditOutcome = 'done' | 'refused' | 'failed';
 
-/** Who asked, as far as that is known. */
+/** The one who asked, as far as that is known. */
 export interface AuditActor {
   /** Name of a user of this node. */
   readonly user?: string | undefined;

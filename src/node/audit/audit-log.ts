@@ -10,7 +10,7 @@ import { auditLine } from './audit-line.js';
 const WAITING_MAX_BYTES = 1024 * 1024;
 const RETRY_MS = 1000;
 /** Time that the last lines have when the node closes. */
-const CLOSE_TIMEOUT_MS = 1000;
+const LAST_LINES_TIMEOUT_MS = 1000;
 
 export interface AuditLogOptions {
   readonly path: string;
@@ -62,7 +62,7 @@ export class AuditLog implements AuditSink {
     this.#events.end();
     this.#add({ action: 'stop', door: 'node', outcome: 'done' }, 1);
     this.#endPause();
-    await within(this.#options.env.clock, CLOSE_TIMEOUT_MS, this.#ended());
+    await within(this.#options.env.clock, LAST_LINES_TIMEOUT_MS, this.#ended());
   }
 
   async #ended(): Promise<void> {

@@ -34,7 +34,7 @@ export interface NodePartsOptions {
   readonly metricsEndpoint: Endpoint | undefined;
   /** Fingerprint of the node's own namespace; undefined: none. */
   readonly fingerprint: NamespaceFingerprint | undefined;
-  /** Who may give orders to the node. */
+  /** The users, of whom some may give orders to the node. */
   readonly users: Users;
   /** The source of versions for pages that are set on this node. */
   readonly versions: HybridClock;

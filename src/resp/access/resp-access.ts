@@ -31,7 +31,7 @@ export class RespAccess {
     return this.#identity?.name ?? '';
   }
 
-  /** Who the client is, for the audit log. */
+  /** What the audit log has of the client. */
   get actor(): AuditActor {
     return { user: this.#identity?.name, ...this.#origin.actor };
   }
