@@ -53,6 +53,8 @@ export interface ClientServerParts {
   readonly packageVersion: string;
   /** The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws `ArgumentError` for an invalid one. */
   readonly namespaceOf: (namespace: KeyNamespace | undefined, process: string) => ClientNamespace;
+  /** Tag of the node's own namespace; empty: it has none. */
+  readonly ownTag: string;
   /** Figures of the node that it tells a client beside the client's own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
@@ -376,21 +378,17 @@ export class ClientServer {
   }
 
   #namespaceOf(namespace: KeyNamespace | undefined, identity: Identity, connection: ClientConnection) {
+    const tag = namespace === undefined ? this.#parts.ownTag : (namespace.tag ?? '');
     try {
-      const found = this.#parts.namespaceOf(namespace, connection.sharer.one);
-      const { tag = '' } = found.settings;
+      // Before the namespace is used: a tag's namespaces are limited, and others must not use them up.
       const access = new ClientAccess(identity, tag, (action, detail) => {
-        const event = {
-          action,
-          door: 'client',
-          outcome: 'refused',
-          namespace: tag,
-          reason: 'no right',
-          detail,
-        } as const;
-        this.#parts.env.audit?.record({ ...event, actor: actorOf(connection, identity) });
+        const actor = actorOf(connection, identity);
+        const event = { action, door: 'client', outcome: 'refused', actor, namespace: tag } as const;
+        this.#parts.env.audit?.record({ ...event, reason: 'no right', detail });
       });
-      return { namespace: found, access };
+      const found = this.#parts.namespaceOf(namespace, connection.sharer.one);
+      if ((found.settings.tag ?? '') === tag) return { namespace: found, access };
+      throw new RequestError(Status.denied, 'the namespace has the digest of one with another tag; nothing was done');
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
       const isDenied = error instanceof RequestError;

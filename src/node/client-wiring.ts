@@ -45,6 +45,7 @@ export async function openClientSocket(
       users: parts.users,
       nodeId,
       packageVersion: packageVersion(),
+      ownTag: keyEncoders.own.namespace.tag ?? '',
       namespaceOf: (namespace, process) => {
         const encoder = keyEncoders.of(namespace);
         return new ClientNamespace(new StoredPages(pages, encoder, pinning.client(process)), namespaceParts);

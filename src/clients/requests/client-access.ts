@@ -4,7 +4,7 @@ import { RequestType, Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
 
 /** The right that each request needs; undefined: it concerns only the client itself, and whoever is attached may make it. */
-const RIGHTS_BY_NAME: Readonly<Record<keyof typeof RequestType, Right | undefined>> = {
+export const REQUEST_RIGHTS: Readonly<Record<keyof typeof RequestType, Right | undefined>> = {
   hello: undefined,
   file: undefined,
   unregion: undefined,
@@ -28,7 +28,7 @@ const RIGHTS_BY_NAME: Readonly<Record<keyof typeof RequestType, Right | undefine
   getStaged: 'read',
 };
 const RIGHTS: ReadonlyMap<number, Right | undefined> = new Map(
-  Object.entries(RIGHTS_BY_NAME).map(([name, right]) => [RequestType[name as keyof typeof RequestType], right]),
+  Object.entries(REQUEST_RIGHTS).map(([name, right]) => [RequestType[name as keyof typeof RequestType], right]),
 );
 
 /** What an attached client may do in its namespace. The table of users is asked each time, so that a right which is taken away is gone at once. */

@@ -33,8 +33,8 @@ export function readUsersFile(path: string, files: Files): readonly User[] {
 export async function readUsersFileAgain(path: string, files: Files): Promise<readonly User[]> {
   try {
     const [status, bytes] = [await files.status(path), await files.readFile(path)];
-    // The accounts of the machine are a local file, and are looked at only if users are named.
-    return usersIn(path, { status, bytes }, () => files.readFileSync(ACCOUNTS));
+    const accounts = await files.readFile(ACCOUNTS).catch(() => Buffer.alloc(0));
+    return usersIn(path, { status, bytes }, () => accounts);
   } catch (error) {
     throw orUnreadable(path, error);
   }

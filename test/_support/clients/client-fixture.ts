@@ -147,6 +147,7 @@ export async function startServer(
       users: new Users(),
       nodeId: 'node',
       packageVersion: '0',
+      ownTag: '',
       namespaceOf: () =>
         new ClientNamespace(new StoredPages(store.pages, encoder), {
           holdersOf: async (keys) => keys.map(() => []),
