@@ -12,6 +12,8 @@ import {
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
 import { isDigestOf, PasswordCheck } from '../net/password-check.js';
+import { EVERYBODY } from '../net/users/user.js';
+import { type Identity, Users } from '../net/users/users.js';
 import { eventStream, type PageEventSource } from './event-stream.js';
 import { bearerToken, namesLocally, pagePolicy, SECURITY_HEADERS } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
@@ -38,6 +40,8 @@ export interface MetricsServerOptions {
    * `/api/*` except for `/api/events`, which names keys; on loopback only by an IP address or `localhost`, so that no other site's page can.
    */
   readonly token?: string;
+  /** The users of the node: one with the right `status` may show its token instead, and who shows none is the user `default`. Without them everybody may. */
+  readonly users?: Users | undefined;
   /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
   readonly node?: NodeView;
   /** Ports that must not be used, as other services of this host need them. */
@@ -54,9 +58,14 @@ interface Content {
 
 /**
  * Names the readers of a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and without a token only this machine.
- * `keys`: only who has the token, and nobody without one.
+ * `keys`: only who has the token, or that of a user who may use all namespaces; and nobody without one.
  */
 type Access = 'open' | 'figures' | 'reports' | 'keys';
+
+/** Who asks: somebody with the token of the node, or one of its users. */
+type Reader = Pick<Identity, 'name' | 'user'>;
+
+const OPERATOR: Reader = { name: 'operator', user: EVERYBODY };
 
 interface Route {
   readonly access: Access;
@@ -96,8 +105,10 @@ export class HttpAnswers {
   isLocalOnly = false;
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
-  /** Judges tokens; undefined: none is set. */
-  readonly #token: PasswordCheck<object> | undefined;
+  /** Whether those without a token may read nothing. */
+  readonly #isTokenNeeded: boolean;
+  readonly #tokens: PasswordCheck<Reader>;
+  readonly #users: Users;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
   /** Contents that are being made; further requests for one get the same. */
@@ -110,9 +121,12 @@ export class HttpAnswers {
     this.#metrics = metrics;
     this.#node = options.node;
     this.#env = options.env;
-    const isRight = options.token === undefined ? undefined : isDigestOf(options.token);
-    this.#token =
-      isRight && new PasswordCheck((digest) => (isRight(digest) ? this : undefined), 'metrics', options.env);
+    const { token, users = new Users() } = options;
+    this.#isTokenNeeded = token !== undefined;
+    this.#users = users;
+    const isOperators = token === undefined ? () => false : isDigestOf(token);
+    const ownerOf = (digest: string) => (isOperators(digest) ? OPERATOR : users.identify({ tokenDigest: digest }));
+    this.#tokens = new PasswordCheck(ownerOf, 'metrics', options.env);
     this.#routes = this.#routesOf(options);
     if (options.node !== undefined) {
       metrics.setGaugeProvider('meshcache_healthy', () => Number(this.#health().status === 'ok'));
@@ -149,28 +163,41 @@ export class HttpAnswers {
   /** Whether the request may read; if not, it is answered. */
   #admits(ctx: Context, access: Access): boolean {
     if (access === 'open') return true;
-    return this.#token === undefined ? this.#admitsAnyone(ctx, access) : this.#admitsToken(ctx, this.#token);
+    const given = this.#isTokenNeeded || this.#users.hasTokens ? bearerToken(ctx.req) : undefined;
+    if (given !== undefined) return this.#admitsToken(ctx, access, given);
+    const reader = this.#isTokenNeeded ? undefined : this.#users.identify({});
+    if (reader?.user?.has('status') === true) return this.#admitsAnyone(ctx, access);
+    this.#demandToken(ctx, 'no token');
+    return false;
   }
 
-  #admitsToken(ctx: Context, token: PasswordCheck<object>): boolean {
-    const given = bearerToken(ctx.req);
-    const verdict = given === undefined ? 'wrong' : token.judge(given, ctx.req.socket.remoteAddress ?? '');
-    if (verdict instanceof Object) return true;
-    this.#refused(
-      ctx,
-      given === undefined ? 'no token' : verdict === 'paused' ? 'too many wrong tokens' : 'wrong token',
-    );
+  #demandToken(ctx: Context, reason: string): void {
+    this.#refused(ctx, reason);
+    ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
+    const whose = this.#isTokenNeeded ? 'the metrics_token of this node' : 'the token of a user with the right status';
+    say(ctx, 401, `send ${whose}: Authorization: Bearer <token>`);
+  }
+
+  #admitsToken(ctx: Context, access: Access, token: string): boolean {
+    const verdict = this.#tokens.judge(token, ctx.req.socket.remoteAddress ?? '');
     if (verdict === 'paused') {
+      this.#refused(ctx, 'too many wrong tokens');
       ctx.set('Retry-After', '1');
       say(ctx, 429, 'too many wrong tokens from this address; try again in a few seconds');
+    } else if (verdict === 'wrong') {
+      this.#demandToken(ctx, 'wrong token');
+    } else if (mayRead(verdict, access)) {
+      ctx.state.reader = verdict;
+      return true;
     } else {
-      ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
-      say(ctx, 401, 'send the metrics_token of this node: Authorization: Bearer <token>');
+      this.#refused(ctx, 'no right', ctx.path, verdict.name);
+      const needed = access === 'keys' ? 'the right status, and "*" among its tags' : 'the right status';
+      say(ctx, 403, `user ${verdict.name} needs ${needed}`);
     }
     return false;
   }
 
-  /** Whether the request may read on a node without a token; if not, it is answered. */
+  /** Whether the request may read without a token; if not, it is answered. */
   #admitsAnyone(ctx: Context, access: Access): boolean {
     const refusal = this.#refusal(ctx, access);
     if (refusal === undefined) return true;
@@ -179,8 +206,8 @@ export class HttpAnswers {
     return false;
   }
 
-  #refused({ req, path }: Context, reason: string, detail: string = path): void {
-    const actor = { address: req.socket.remoteAddress };
+  #refused({ req, path }: Context, reason: string, detail: string = path, user?: string): void {
+    const actor = { user, address: req.socket.remoteAddress };
     this.#env.audit?.record({ action: 'status', door: 'http', outcome: 'refused', actor, reason, detail });
   }
 
@@ -272,8 +299,11 @@ export class HttpAnswers {
     const after = ctx.get('Last-Event-ID') || new URLSearchParams(ctx.querystring).get('after');
     const closed = new AbortController();
     this.#streams++;
+    const { reader } = ctx.state as { readonly reader: Reader };
+    const unwatch = this.#users.onRenewed(() => mayRead(reader, 'keys') || closed.abort());
     ctx.res.once('close', () => {
       this.#streams--;
+      unwatch();
       closed.abort();
     });
     const { clock } = this.#env;
@@ -340,6 +370,10 @@ export class HttpAnswers {
   #complain(error: unknown, message: string): void {
     this.#env.log.log('debug', message, { error: textOf(error) });
   }
+}
+
+function mayRead({ user }: Reader, access: Access): boolean {
+  return user?.has('status') === true && (access !== 'keys' || user.mayUseAll);
 }
 
 /** The text of a thrown value, which may have none, or throw when asked for it. */

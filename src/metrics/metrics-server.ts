@@ -44,7 +44,7 @@ export class MetricsServer {
     this.#host = host;
     this.#port = port;
     this.#avoidPorts = new Set(options.avoidPorts);
-    this.#isTokenNeeded = options.token !== undefined;
+    this.#isTokenNeeded = options.token !== undefined || options.users?.hasTokens === true;
     this.#env = options.env;
     this.#answers = new HttpAnswers(metrics, options);
   }

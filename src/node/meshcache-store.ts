@@ -143,7 +143,7 @@ export class MeshCacheStore extends NodeNamespace {
     const users = usersOf(config, unaudited);
     const audit = await openAuditLog(config, nodeId, unaudited);
     const env = { ...unaudited, audit: given.audit ?? audit };
-    const reporting = new NodeReporting({ config, metrics, events: recent, env });
+    const reporting = new NodeReporting({ config, metrics, events: recent, users, env });
     warnOfUncheckedReads(config, env);
     let kept: KeptPool | undefined;
     let region: HostRegion | undefined;

@@ -39,8 +39,16 @@ const CALLS: Readonly<Record<string, readonly [words: readonly string[], without
 };
 const SPECS: readonly CommandSpec[] = [...COMMANDS.values()];
 
-/** Sends a command, and a word that comes back behind its answer; unless the client is nobody. */
+/** Sends a command until it is answered: on a crowded machine a node may not have been running for so long that it does not carry it out. */
 async function ask(client: RawClient, ...words: readonly string[]): Promise<string> {
+  for (;;) {
+    const answer = await askOnce(client, ...words);
+    if (!answer.startsWith('-TRYAGAIN')) return answer;
+  }
+}
+
+/** Sends a command, and a word that comes back behind its answer; unless the client is nobody. */
+async function askOnce(client: RawClient, ...words: readonly string[]): Promise<string> {
   client.send(commandOf(...words), commandOf('PING', 'the-end'));
   let answer = '';
   while (!/the-end\r\n$|-NOAUTH .*\r\n$/.test(answer) && !client.isEnded) answer += await client.text('.');
@@ -124,14 +132,14 @@ test('resp users: after a few wrong tokens a right one is not looked at', async 
   const file = new UsersFile(t, userNamed('a'));
   const place = placeOf((await startRespNode(t, { users_file: file.path })).store);
   const client = await RawClient.connect(t, place);
-  for (let i = 0; i < WRONG_PASSWORDS_BURST_COUNT; i++) client.send(commandOf('AUTH', 'a', `guess ${i}`));
+  const guesses = Array.from({ length: WRONG_PASSWORDS_BURST_COUNT }, (_, i) => commandOf('AUTH', 'a', `guess ${i}`));
+  // At once, as time gives tries back.
+  client.send(Buffer.concat([...guesses, commandOf('AUTH', 'a', tokenOf('a'))]));
   const wrong = '-WRONGPASS invalid username-password pair or user is disabled.\r\n'.repeat(
     WRONG_PASSWORDS_BURST_COUNT,
   );
-  t.is(await client.text(wrong), wrong);
-  client.send(commandOf('AUTH', 'a', tokenOf('a')));
   const paused = '-ERR too many wrong passwords from this address; try again in a few seconds\r\n';
-  t.is(await client.text(paused), paused);
+  t.is(await client.text(wrong + paused), wrong + paused);
 });
 
 test('resp users: the password makes a client the user default, who has the rights of the file', async (t) => {

@@ -38,6 +38,11 @@ export class Users extends Renewable<readonly User[]> {
     return (uid === undefined ? undefined : this.#byUid.get(uid)) ?? this.#default;
   }
 
+  /** Whether any user has a token. */
+  get hasTokens(): boolean {
+    return this.#byDigest.size > 0;
+  }
+
   /** Who has this proof now; undefined: nobody, and the client is to be refused. */
   identify(proof: Proof): Identity | undefined {
     const user = this.userWith(proof);

@@ -6,6 +6,7 @@ import type { ClusterHistory, HistoryReport } from '../../metrics/history/histor
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
+import type { Users } from '../../net/users/users.js';
 import { NodeFigures } from './node-figures.js';
 import type { RecentEvents } from './recent-events.js';
 
@@ -13,6 +14,7 @@ export interface NodeReportingParts {
   readonly config: MeshCacheConfig;
   readonly metrics: Metrics;
   readonly events: RecentEvents;
+  readonly users: Users;
   readonly env: Environment;
 }
 
@@ -48,11 +50,12 @@ export class NodeReporting implements NodeView {
 
   constructor(parts: NodeReportingParts) {
     this.#parts = parts;
-    const { config, metrics, env } = parts;
+    const { config, metrics, users, env } = parts;
     if (!config.metricsEnabled) return;
     this.#server = new MetricsServer(metrics, config.metricsHost, config.metricsPort, {
       dashboard: config.metricsDashboard,
       ...(config.metricsToken === undefined ? {} : { token: config.metricsToken }),
+      users,
       node: this,
       avoidPorts: portsOf(config),
       env,

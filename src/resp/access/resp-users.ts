@@ -51,9 +51,7 @@ export class RespUsers {
 
   /** Whether there is anything with which a client could authenticate itself. */
   get knowsSecrets(): boolean {
-    return (
-      this.#parts.password !== undefined || this.#parts.users.reveal().some((user) => user.tokenDigests.length > 0)
-    );
+    return this.#parts.password !== undefined || this.#parts.users.hasTokens;
   }
 
   /** Who a client is that shows a password or a token; without a password, everybody may be the user `default`. `from` tells clients from others. */
