@@ -49,7 +49,7 @@ const PREFIX = 'MESHCACHE_';
  * name.
  */
 const OTHER_NAMES =
-  /^(LOG|LOG_FORMAT|NATIVE|TOKEN_FILE|NO_RDMA|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
+  /^(LOG|LOG_FORMAT|NATIVE|NO_RDMA|TOKEN_FILE|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
 /** Keys that a program needs to talk to the nodes. */
 const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'cluster_secret',
