@@ -135,14 +135,11 @@ export class MeshCacheStore extends NodeNamespace {
     checkMemory(config.globalSegmentSize, machine.host);
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
-    const given = { ...machine, metrics: environment.metrics ?? metrics };
-    const recent = new RecentEvents(given.log, given.clock);
-    const unaudited = { ...given, log: recent };
-    const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config, unaudited);
-    const fingerprint = fingerprintOf(keyEncoders.own.namespace);
-    const users = usersOf(config, unaudited);
-    const audit = await openAuditLog(config, nodeId, unaudited);
-    const env = { ...unaudited, audit: given.audit ?? audit };
+    const recent = new RecentEvents(machine.log, machine.clock);
+    const unaudited = { ...machine, metrics: environment.metrics ?? metrics, log: recent };
+    const own = namespaceOf(storage, part, config);
+    const { tenants, policies, keyEncoders, fingerprint, users } = keySpaceOf(own, config, unaudited);
+    const { audit, env } = await auditedEnvironment(config, nodeId, unaudited);
     const reporting = new NodeReporting({ config, metrics, events: recent, users, env });
     warnOfUncheckedReads(config, env);
     let kept: KeptPool | undefined;
@@ -158,8 +155,7 @@ export class MeshCacheStore extends NodeNamespace {
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, users, env });
       if (config.poolPath !== undefined) kept = await openKeptPool(part, config, { nodeId, tenants, env });
       region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      const { versions } = runtime;
-      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, versions, env });
+      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, versions: runtime.versions, env });
       objectStore = await objectStoreOf(config, nodeId, env);
       await runtime.open();
       if (disk !== null) await kept?.compareWith(disk);
@@ -332,21 +328,20 @@ export class MeshCacheStore extends NodeNamespace {
   }
 }
 
-/** What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, and how their keys are encoded. */
+/** What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, how their keys are encoded, and which users may reach them. */
 function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment) {
   const { namespaceQuotas: quotas, namespaceWritePolicies } = config;
   const tenants = new NamespaceTenants({ quotas, otherTags: Object.keys(namespaceWritePolicies), env });
   const policies = new KeyPolicies(config, (key) => tenants.tagOf(key));
   const keyEncoders = new KeyEncoders(own, (prefix, { tag }) => tenants.use(prefix, tag));
-  return { tenants, policies, keyEncoders };
+  const fingerprint = fingerprintOf(keyEncoders.own.namespace);
+  return { tenants, policies, keyEncoders, fingerprint, users: usersOf(config, env) };
 }
 
-async function openAuditLog(
-  { auditLog: path }: MeshCacheConfig,
-  nodeId: string,
-  env: Environment,
-): Promise<AuditLog | undefined> {
-  return path === undefined ? undefined : AuditLog.open({ path, nodeId, env });
+/** The environment of a node with its audit log, if one is configured. Throws `ConfigError` for a file that cannot be used. */
+async function auditedEnvironment({ auditLog: path }: MeshCacheConfig, nodeId: string, env: Environment) {
+  const audit = path === undefined ? undefined : await AuditLog.open({ path, nodeId, env });
+  return { audit, env: { ...env, audit: env.audit ?? audit } };
 }
 
 function doorParts(parts: StoreParts, given: Pick<DoorParts, 'keyEncoders' | 'users' | 'env'>): DoorParts {
