@@ -4,7 +4,7 @@ import { jsonOption } from '../command/options.js';
 import { digestOf } from '../net/users/users.js';
 import { systemRandom } from '../system/system-random.js';
 
-const TOKEN_BYTES = 32;
+const USER_TOKEN_BYTES = 32;
 
 const HELP = `
 The token belongs into a file that only its user can read, which clients find by MESHCACHE_TOKEN_FILE in their environment. Its
@@ -21,7 +21,7 @@ export function tokenCommand(context: CommandContext): Command {
     .addOption(jsonOption())
     .addHelpText('after', HELP)
     .action((options: { readonly json: boolean }) => {
-      const token = Buffer.from(systemRandom.bytes(TOKEN_BYTES)).toString('base64url');
+      const token = Buffer.from(systemRandom.bytes(USER_TOKEN_BYTES)).toString('base64url');
       const made = { token, token_sha256: digestOf(token) };
       printResult(context, made, {
         json: options.json,

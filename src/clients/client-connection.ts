@@ -173,9 +173,8 @@ export class ClientConnection {
   usersChanged(): void {
     const { access } = this;
     if (access === undefined || this.isClosed) return;
-    if (access.isValid)
-      for (const { header, abort } of this.#inFlight.all()) access.allows(header.type) || abort.abort();
-    else this.#endWith(Status.denied, `user ${access.name} may not use this node any more`);
+    if (!access.isValid) this.#endWith(Status.denied, `user ${access.name} may not use this node any more`);
+    for (const { header, abort } of this.#inFlight.all()) if (!access.allows(header.type)) abort.abort();
   }
 
   /** Accepts no more requests, ends and answers those in progress, then ends the connection. Idempotent. */

@@ -47,7 +47,7 @@ export interface ClientServerOptions {
 
 export interface ClientServerParts {
   readonly env: Environment;
-  /** Who may do what at the socket. */
+  /** The users of the node, and their rights. */
   readonly users: Users;
   readonly nodeId: string;
   readonly packageVersion: string;
@@ -367,7 +367,7 @@ export class ClientServer {
     return this.#lastCaller;
   }
 
-  /** Who the client is: by its token if it shows one, else by the user of its process. Throws {@link RequestError}. */
+  /** Identifies the client: by its token if it shows one, else by the user of its process. Throws {@link RequestError}. */
   #identityOf({ token }: HelloRequest, connection: ClientConnection): Identity {
     const { uid } = connection.credentials ?? {};
     const found =

@@ -40,7 +40,7 @@ export interface MetricsServerOptions {
    * `/api/*` except for `/api/events`, which names keys; on loopback only by an IP address or `localhost`, so that no other site's page can.
    */
   readonly token?: string;
-  /** The users of the node: one with the right `status` may show its token instead, and who shows none is the user `default`. Without them everybody may. */
+  /** @internal The users of the node. One with the right `status` may show its token instead; a reader without a token is the user `default`. Default: everybody may read. */
   readonly users?: Users | undefined;
   /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
   readonly node?: NodeView;
@@ -62,7 +62,7 @@ interface Content {
  */
 type Access = 'open' | 'figures' | 'reports' | 'keys';
 
-/** Who asks: somebody with the token of the node, or one of its users. */
+/** A reader: somebody with the token of the node, or one of its users. */
 type Reader = Pick<Identity, 'name' | 'user'>;
 
 const OPERATOR: Reader = { name: 'operator', user: EVERYBODY };

@@ -29,7 +29,7 @@ export class PasswordCheck<T extends object> {
     this.#failures = new AuthFailures(plane, env);
   }
 
-  /** Whose that is what came from `address`; of a client at a Unix socket, that is whatever tells it from others. */
+  /** Finds the owner of what came from `address`; for a client at a Unix socket, this is any text that tells it from others. */
   judge(given: string | Uint8Array, address: string): T | WrongPassword {
     if (this.#wrong.known(address)?.has(1) === false) {
       this.#failures.record('paused', address);

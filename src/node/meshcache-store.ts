@@ -351,7 +351,7 @@ function doorParts(parts: StoreParts, given: Pick<DoorParts, 'keyEncoders' | 'us
   return { nodeId, directory, pages, pinning, follow, stats: () => statsOf(parts), ...given };
 }
 
-/** Who may use the node. Throws `ConfigError` for a file that cannot be used. */
+/** The users of the node. Throws `ConfigError` for a file that cannot be used. */
 function usersOf({ usersFile }: MeshCacheConfig, { files }: Environment): Users {
   return usersFile === undefined ? new Users() : new Users(readUsersFile(usersFile, files));
 }

@@ -44,7 +44,7 @@ export interface RespConnectionParts {
   readonly valuesBudget: ByteBudget;
   readonly facts: RespFacts;
   readonly counts: RespCounts;
-  /** Who the client is, and what it may do. */
+  /** The user of the connection, and what it may do. */
   readonly access: RespAccess;
   readonly clock: Clock;
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;

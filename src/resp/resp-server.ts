@@ -37,7 +37,7 @@ export interface RespServerOptions {
 
 export interface RespServerParts {
   readonly env: Environment;
-  /** Whose pages clients reach. */
+  /** The users of the node, and the pages that they reach. */
   readonly users: Pick<RespUsersParts, 'users' | 'nodeTag' | 'pagesOf'>;
   /** What clients may ask about the node; what the server knows itself is left out. */
   readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'wallMs'>;
@@ -293,7 +293,7 @@ function listenError(
   });
 }
 
-/** Who guesses when a password is wrong: an address, or a user of the host; and who that is. */
+/** Tells those who guess passwords from others: by an address, or a user of the host. */
 function guesserOf(socket: Connection, { group }: Sharer): RespOrigin {
   const { remoteAddress } = socket;
   if (remoteAddress !== undefined) return { from: remoteAddress, actor: { address: remoteAddress } };

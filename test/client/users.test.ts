@@ -4,6 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { digestOf } from '../../src/net/users/users.js';
 import { folder, startNode } from '../_support/clients/client-fixture.js';
+import { patientClock } from '../_support/patient-clock.js';
 import { PYTHON, run, succeeds } from '../_support/python.js';
 import { content, until } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
@@ -25,7 +26,10 @@ async function start(t: ExecutionContext, ...users: readonly unknown[]) {
   const lines: string[] = [];
   const log = { log: (...record: unknown[]) => lines.push(JSON.stringify(record)) };
   const connect = async (options: Options) => {
-    const client = await MeshCacheClient.connect({ socket, namespace: { tag: 'a' }, ...options }, { log });
+    const client = await MeshCacheClient.connect(
+      { socket, namespace: { tag: 'a' }, ...options },
+      { log, clock: patientClock },
+    );
     t.teardown(() => client.close());
     return client;
   };
@@ -82,7 +86,7 @@ lines = Lines()
 logger = logging.getLogger("test")
 logger.addHandler(lines)
 def client(**options):
-    return meshcache.Client(socket, namespace={"tag": "a"}, required=True, logger=logger, **options)
+    return meshcache.Client(socket, namespace={"tag": "a"}, required=True, logger=logger, timeout=60, connect_timeout=60, **options)
 for options in ({"token": "wrong"}, {}):
     try:
         client(**options)

@@ -1,14 +1,14 @@
 import { isUtf8 } from 'node:buffer';
 import type { FileStatus, Files } from '../../base/environment/files.js';
 import { ConfigError } from '../../base/errors.js';
+import { NAMESPACE_TAG_MAX_CHARACTERS } from '../../base/limits.js';
 import { describeValue, toNumber } from '../../base/settings/fields.js';
 import { RIGHTS, type Right, User } from './user.js';
 
 /** Bytes of a file of users, users in it, and entries of each list of a user. */
-const FILE_MAX_BYTES = 1 << 20;
+const USERS_FILE_MAX_BYTES = 1 << 20;
 const USERS_MAX_COUNT = 1024;
-const LIST_MAX_COUNT = 64;
-const TAG_MAX_CHARACTERS = 128;
+const USER_LIST_MAX_COUNT = 64;
 /** The number that the kernel gives for users that it cannot name here, as those of other containers: it is no user's own. */
 const OVERFLOW_UID = 65_534;
 const UID_MAX = 2 ** 32 - 2;
@@ -56,7 +56,8 @@ function usersIn(path: string, { status, bytes }: UsersFile, accounts: () => Buf
     throw fault(path, 'belongs to another user, who could change it; chown it to root or to this user');
   if ((status.mode & WRITABLE_BY_OTHERS) !== 0)
     throw fault(path, 'can be changed by every user of this machine; chmod o-w');
-  if (bytes.length > FILE_MAX_BYTES) throw fault(path, `has ${bytes.length} bytes, allowed are ${FILE_MAX_BYTES}`);
+  if (bytes.length > USERS_FILE_MAX_BYTES)
+    throw fault(path, `has ${bytes.length} bytes, allowed are ${USERS_FILE_MAX_BYTES}`);
   const { users, ...rest } = objectOf(path, 'the file', parsed(path, bytes));
   const [unknown] = Object.keys(rest);
   if (unknown !== undefined) throw fault(path, `has the key ${JSON.stringify(unknown)}, allowed is users`);
@@ -104,20 +105,20 @@ function userOf(
     throw fault(path, `${at}.name: got ${describeValue(name)}, allowed are 1 to 64 of A-Z a-z 0-9 . _ - : @ /`);
   }
   const list = (key: string, value: unknown, allowed: string, isRight: (text: string) => boolean): string[] =>
-    listOf(path, `${at}.${key}`, value, LIST_MAX_COUNT).map((text) => {
+    listOf(path, `${at}.${key}`, value, USER_LIST_MAX_COUNT).map((text) => {
       if (typeof text === 'string' && isRight(text)) return text;
       throw fault(path, `${at}.${key}: got ${describeValue(text)}, allowed is ${allowed}`);
     });
   const user = new User({
     name,
-    uids: listOf(path, `${at}.os_users`, osUsers, LIST_MAX_COUNT).map((user) => uids.of(`${at}.os_users`, user)),
+    uids: listOf(path, `${at}.os_users`, osUsers, USER_LIST_MAX_COUNT).map((user) => uids.of(`${at}.os_users`, user)),
     tokenDigests: list(
       'token_sha256',
       digests,
       '64 hexadecimal digits 0-9 a-f, as `meshcache token` prints them',
       (text) => DIGEST.test(text),
     ),
-    tags: list('tags', tags, `text of 1 to ${TAG_MAX_CHARACTERS} characters`, isTag),
+    tags: list('tags', tags, `text of 1 to ${NAMESPACE_TAG_MAX_CHARACTERS} characters`, isTag),
     rights: list('rights', rights, `one of ${RIGHTS.join(', ')}`, (text) => RIGHTS.includes(text as Right)) as Right[],
     redisTag: redisTag === undefined ? undefined : (redisTag as string),
   });
@@ -126,7 +127,7 @@ function userOf(
 }
 
 function isTag(text: string): boolean {
-  return text !== '' && text.length <= TAG_MAX_CHARACTERS && text.isWellFormed();
+  return text !== '' && text.length <= NAMESPACE_TAG_MAX_CHARACTERS && text.isWellFormed();
 }
 
 /** The numbers of users of this machine, who are given by number or by the name in /etc/passwd. */

@@ -43,7 +43,7 @@ export class Users extends Renewable<readonly User[]> {
     return this.#byDigest.size > 0;
   }
 
-  /** Who has this proof now; undefined: nobody, and the client is to be refused. */
+  /** Identifies the user with this proof; undefined: there is none, and the client is to be refused. */
   identify(proof: Proof): Identity | undefined {
     const user = this.userWith(proof);
     return user && new Identity(this, proof, user.name);
@@ -60,7 +60,7 @@ export class Users extends Renewable<readonly User[]> {
   }
 }
 
-/** Who is at the other end of a connection, for as long as its proof holds. */
+/** The user at the other end of a connection, for as long as its proof holds. */
 export class Identity {
   /** Name of the user. */
   readonly name: string;

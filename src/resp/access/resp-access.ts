@@ -13,7 +13,7 @@ export interface RespOrigin {
   readonly actor: Pick<AuditActor, 'address' | 'uid' | 'pid'>;
 }
 
-/** Who the client of one connection is, and what it may do. The table of users is asked each time. */
+/** The user of one connection, and what it may do. The table of users is asked each time. */
 export class RespAccess {
   readonly #users: RespUsers;
   readonly #origin: RespOrigin;

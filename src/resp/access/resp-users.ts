@@ -43,7 +43,7 @@ export class RespUsers {
     });
   }
 
-  /** Who a client is that has shown nothing; undefined: it must authenticate itself. */
+  /** The user of a client that has shown nothing; undefined: it must authenticate itself. */
   stranger(uid: number | undefined): Identity | undefined {
     const identity = this.#parts.users.identify({ uid });
     return identity?.name === DEFAULT_USER && this.#parts.password !== undefined ? undefined : identity;
@@ -54,7 +54,7 @@ export class RespUsers {
     return this.#parts.password !== undefined || this.#parts.users.hasTokens;
   }
 
-  /** Who a client is that shows a password or a token; without a password, everybody may be the user `default`. `from` tells clients from others. */
+  /** The user of a client that shows a password or a token. Without a password, everybody may be the user `default`. `from` tells clients from others. */
   login(name: string | undefined, secret: Uint8Array, from: string): Identity | WrongPassword {
     const anybody = name === DEFAULT_USER && this.#parts.password === undefined && this.#parts.users.identify({});
     if (anybody) return anybody;

@@ -29,7 +29,7 @@ export interface RespSession {
   /** Name that the client gave to its connection. */
   name: Buffer;
   protocol: Protocol;
-  /** Who the client is, and what it may do. */
+  /** The user of the connection, and what it may do. */
   readonly access: RespAccess;
   /** The pages that the client's commands reach. Throws {@link CommandError} if there are none. */
   readonly pages: RespPages;
