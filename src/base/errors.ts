@@ -69,7 +69,7 @@ export class ProtocolError extends MeshCacheError {
   }
 }
 
-/** A peer could not prove that it knows the cluster's secret. */
+/** A peer could not prove that it knows the cluster's secret, or a client that it is a user who may do what it asks for. */
 export class AuthError extends MeshCacheError {
   constructor(message: string, options?: ErrorOptions) {
     super('ERR_AUTH', message, options);

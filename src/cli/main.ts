@@ -29,6 +29,7 @@ import { replayCommand } from './replay/replay.js';
 import { simCommand } from './sim/sim.js';
 import { drainCommand } from './status/drain.js';
 import { statusCommand } from './status/status.js';
+import { tokenCommand } from './token.js';
 
 /** Exit status that a shell reports for a program ended by Ctrl-C. */
 const EXIT_INTERRUPTED = 130;
@@ -52,7 +53,7 @@ function createProgram(context: CommandContext): Command {
       const { logFormat } = command.opts<{ readonly logFormat?: LogFormat }>();
       if (logFormat !== undefined) process.env.MESHCACHE_LOG_FORMAT = logFormat;
     });
-  const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand];
+  const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand, tokenCommand];
   const ofLoads = [replayCommand, simCommand, benchCommand];
   const ofPages = [pingCommand, putCommand, getCommand, existsCommand, deleteCommand, statCommand];
   const ofEngines = [fingerprintCommand, pythonPathCommand];

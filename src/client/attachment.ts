@@ -6,10 +6,12 @@ import { CLIENT_CLOSE_TIMEOUT_MS, CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_
 import { Capability, encodeFile, RequestType, Status } from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { HostRegion } from '../memory/host-region.js';
+import type { TokenSource } from './client-token.js';
 import { NodeLink } from './node-link.js';
 
 export interface AttachmentParts {
   readonly path: string;
+  readonly tokens: TokenSource;
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
   /** Whether to register memory that the node can open. */
@@ -89,7 +91,7 @@ export class Attachment {
     return this.#lastReason;
   }
 
-  /** The error of the last attempt that failed; with the code `ERR_REMOTE`, there is a node, and it refuses this client. */
+  /** The error of the last attempt that failed; with the code `ERR_REMOTE` or `ERR_AUTH`, there is a node, and it refuses this client. */
   get lastError(): unknown {
     return this.#lastError;
   }
@@ -167,11 +169,12 @@ export class Attachment {
   }
 
   async #connect(): Promise<void> {
-    const { path, name, env } = this.#parts;
+    const { path, tokens, name, env } = this.#parts;
     const namespace = this.#namespace;
     try {
       const link = await NodeLink.open({
         path,
+        tokens,
         name,
         namespace,
         env,

@@ -1,6 +1,7 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
+import { SparseLog } from '../base/environment/sparse-log.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import { CLIENT_ANSWER_GRACE_MS } from '../base/limits.js';
 import { type RequestType, Status } from '../clients/wire/messages.js';
@@ -43,9 +44,11 @@ export interface Piece {
 /** Calls of a client: how long they may take, and the requests that they send. */
 export class ClientCalls {
   readonly #parts: ClientCallsParts;
+  readonly #lines: SparseLog;
 
   constructor(parts: ClientCallsParts) {
     this.#parts = parts;
+    this.#lines = new SparseLog(parts.env);
   }
 
   /**
@@ -118,10 +121,16 @@ export class ClientCalls {
       for (const { pieces } of touched) for (const { region, offset, length } of pieces) region.touch(offset, length);
       return this.ask(call, type, body, touched, true);
     }
+    if (given.status === Status.denied) this.#denied(given.body.toString());
     if (given.status === Status.noRegion || given.status === Status.regionGone) {
       const regions = new Set(touched.flatMap(({ pieces }) => pieces.map(({ region }) => region)));
       for (const region of regions) attachment.forgetRegion(region);
     }
     return null;
+  }
+
+  /** A right that this client has not is no miss like others: it is said. */
+  #denied(reason: string): void {
+    this.#lines.log('warn', 'the node has denied a request, which counts as a miss', { reason }, reason);
   }
 }

@@ -16,6 +16,7 @@ import { systemEnvironment } from '../system/system-environment.js';
 import { Attachment, withFingerprint } from './attachment.js';
 import { ClientLookups } from './client-lookups.js';
 import { ClientPages } from './client-pages.js';
+import { checkTokenSource } from './client-token.js';
 import {
   type ClientFollowOptions,
   type ClientPageEvent,
@@ -45,6 +46,10 @@ export interface MeshCacheClientOptions {
    * With `bytes`, pages travel on the socket even if the node could move them in this program's memory. Default `auto`.
    */
   readonly mode?: 'auto' | 'bytes';
+  /** The token that shows which user of the node this client is (`users_file` of the node). Default: what is in the token file. */
+  readonly token?: string;
+  /** Path of a file with the token, which is read at each attempt to attach. Default: `MESHCACHE_TOKEN_FILE` in the environment, else none. */
+  readonly tokenFile?: string;
 }
 
 /** What a client has looked up and moved, and the node that it is attached to. */
@@ -62,7 +67,9 @@ export interface MeshCacheClientStats {
   readonly node: Readonly<Record<string, unknown>> | null;
 }
 
-const OPTION_NAMES: ReadonlySet<string> = new Set(['socket', 'namespace', 'name', 'timeoutMs', 'required', 'mode']);
+const OPTION_NAMES: ReadonlySet<string> = new Set([
+  ...['socket', 'namespace', 'name', 'timeoutMs', 'required', 'mode', 'token', 'tokenFile'],
+]);
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
 /**
@@ -104,7 +111,8 @@ export class MeshCacheClient extends StoreNamespace {
 
   /**
    * Creates a client. Resolves when the first attempt to attach has ended. Throws `ArgumentError`, and with `required`
-   * `ERR_UNREACHABLE` if there is no node; its cause has the code `ERR_REMOTE` if there is one that refuses this client.
+   * `ERR_UNREACHABLE` if there is no node; its cause has the code `ERR_REMOTE` if there is one that refuses this client, and
+   * `ERR_AUTH` if it does because of who the client is: its token, its user or its tag.
    */
   static async connect(
     options: MeshCacheClientOptions = {},
@@ -131,11 +139,16 @@ export class MeshCacheClient extends StoreNamespace {
     if (typeof path !== 'string' || path === '') {
       throw new ArgumentError(`connect: socket must be the path of a node's client socket, got ${shown(path)}`);
     }
+    const tokens = {
+      token: options.token,
+      tokenFile: options.tokenFile ?? (process.env.MESHCACHE_TOKEN_FILE || undefined),
+    };
+    checkTokenSource('connect', tokens);
     const whole = namespace === undefined ? undefined : wholeNamespace(namespace);
     // The encoder refuses the namespaces that the node would refuse.
     if (whole !== undefined) new KeyEncoder(whole);
     const env = systemEnvironment(environment);
-    const feedParts = { path, name, namespace: whole, env };
+    const feedParts = { path, tokens, name, namespace: whole, env };
     const attachment = new Attachment({ ...feedParts, usesRegions: mode === 'auto' });
     await attachment.connect();
     if (required && attachment.link === undefined) {

@@ -1,7 +1,7 @@
 import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection } from '../base/environment/network.js';
-import { MeshCacheError } from '../base/errors.js';
+import { AuthError, MeshCacheError } from '../base/errors.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_CONNECT_TIMEOUT_MS,
@@ -25,9 +25,12 @@ import {
 } from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import { credentialsOf } from '../native/unix-sockets/peer-credentials.js';
+import { type TokenSource, tokenFrom } from './client-token.js';
 
 export interface NodeLinkParts {
   readonly path: string;
+  /** What shows the node which user this client is. */
+  readonly tokens: TokenSource;
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
   readonly env: Environment;
@@ -309,12 +312,13 @@ function told({ onFingerprint }: NodeLinkParts, notice: Buffer): void {
   onFingerprint?.(decodeFingerprintNotice(notice));
 }
 
-/** Says HELLO. Null: the connection has ended. Throws `ERR_REMOTE` for a node that refuses. */
+/** Says HELLO. Null: the connection has ended. Throws `ERR_REMOTE` for a node that refuses, `ERR_AUTH` if it does because of who this client is. */
 async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: NodeLinkParts): Promise<Greeted | null> {
   const { clock } = parts.env;
   const beforeMs = clock.nowMs();
   const answer = await helloAnswer(socket, waiting, parts);
   if (answer === null) return null;
+  if (answer.status === Status.denied) throw new AuthError(`the node refuses: ${answer.body}`, { retryable: true });
   if (answer.status !== Status.ok) {
     throw new MeshCacheError('ERR_REMOTE', `the node refuses: ${answer.body}`, { retryable: true });
   }
@@ -327,11 +331,11 @@ async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: N
 function helloAnswer(
   socket: Connection,
   waiting: Map<number, Waiting>,
-  { name, namespace, onFingerprint }: NodeLinkParts,
+  { name, namespace, tokens, env, onFingerprint }: NodeLinkParts,
 ): Promise<Answer | null> {
   const version = CLIENT_PROTOCOL_VERSION;
   const isTold = namespace !== undefined && onFingerprint !== undefined;
-  const said = { name, pid: process.pid, namespace, isTold, comparesClocks: true };
+  const said = { name, pid: process.pid, namespace, isTold, comparesClocks: true, token: tokenFrom(tokens, env.files) };
   const body = encodeHello({ minVersion: version, maxVersion: version, ...said });
   const header = encodeHeader({
     bodyBytes: body.length,

@@ -1,7 +1,7 @@
 import { onAbort, unlessAborted } from '../base/concurrency/abort.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { ArgumentError, MeshCacheError } from '../base/errors.js';
+import { ArgumentError, AuthError, MeshCacheError } from '../base/errors.js';
 import {
   CLIENT_EVENTS_POOLS_MAX_COUNT,
   CLIENT_EVENTS_WAIT_MS,
@@ -15,6 +15,7 @@ import { Capability, RequestType, Status } from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';
 import { checkClientKeys } from './client-keys.js';
+import type { TokenSource } from './client-token.js';
 import { NodeLink } from './node-link.js';
 
 /** What has become of a page of the client's namespace; `key` is the program's own key. */
@@ -34,6 +35,8 @@ export interface ClientFollowOptions extends FollowOptions {
 
 export interface PageEventFeedParts {
   readonly path: string;
+  /** What shows the node which user the client is. */
+  readonly tokens: TokenSource;
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
   readonly env: Environment;
@@ -76,7 +79,7 @@ export class PageEventFeed {
     this.#signal = signal === undefined ? parts.closed : AbortSignal.any([signal, parts.closed]);
   }
 
-  /** The events; they end when the signal is aborted or the client is closed. Throws `ERR_REMOTE` for a node without page events. */
+  /** The events; they end when the signal is aborted or the client is closed. Throws `ERR_REMOTE` for a node without page events, `ERR_AUTH` without the right to read. */
   async *events(): AsyncGenerator<ClientPageEvent, void> {
     while (!this.#signal.aborted) {
       const link = await this.#connect();
@@ -126,14 +129,15 @@ export class PageEventFeed {
     const given = await answer;
     if (given?.status === Status.ok) return decodeEventsAnswer(given.body, this.#pools.length);
     if (given?.status === Status.badRequest) throw new ArgumentError(given.body.toString());
+    if (given?.status === Status.denied) throw new AuthError(given.body.toString(), { retryable: true });
     return undefined;
   }
 
   async #connect(): Promise<NodeLink | undefined> {
-    const { path, name, namespace, env } = this.#parts;
+    const { path, tokens, name, namespace, env } = this.#parts;
     let link: NodeLink;
     try {
-      link = await NodeLink.open({ path, name, namespace, env, onClosed: () => {} });
+      link = await NodeLink.open({ path, tokens, name, namespace, env, onClosed: () => {} });
     } catch (error) {
       const reason = (error as Error).message;
       if (reason !== this.#lastReason) env.log.log('warn', 'no page events, trying again', { socket: path, reason });

@@ -8,13 +8,14 @@ import type { Connection } from '../base/environment/network.js';
 import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES, RECEIVING_MIN_BYTES_PER_S } from '../base/limits.js';
-import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
+import type { PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
 import { callTime } from '../store/call/call-time.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
 import { RequestReception } from './request-reception.js';
 import type { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
+import type { ClientAccess } from './requests/client-access.js';
 import { ClientRegions } from './requests/client-regions.js';
 import { CANCELLED, ClientRequests, type RequestWait } from './requests/client-requests.js';
 import type { ClientCounts } from './requests/client-stats.js';
@@ -45,6 +46,7 @@ export interface ClientConnectionParts {
   readonly paid: AbsentBudget;
   /** The client's process and its user. */
   readonly sharer: Sharer;
+  readonly credentials: PeerCredentials | undefined;
   /** Regions of all clients. */
   readonly regionShares: Shares;
   /** Divides the time of the main loop between clients. */
@@ -62,8 +64,8 @@ export interface ClientConnectionParts {
   /** Whether the client may have more answers that are not read yet. */
   readonly mayAnswer: (connection: ClientConnection) => boolean;
   readonly bootToken: Buffer;
-  /** Tells the attached clients of a name their fingerprint. Returns their number. */
-  readonly tellFingerprint: (request: FingerprintRequest) => number;
+  /** Tells the attached clients of a name, whose namespaces the asking one may use, their fingerprint. Returns their number. */
+  readonly tellFingerprint: (request: FingerprintRequest, asking: ClientConnection) => number;
   /** Called once, when the connection has ended. */
   readonly onClosed: (connection: ClientConnection) => void;
   /** Called once, after `onClosed`, when no request is in progress any more. */
@@ -71,6 +73,7 @@ export interface ClientConnectionParts {
 }
 
 const NOTHING = Buffer.alloc(0);
+const NO_REQUEST = { type: 0, requestId: 0 };
 
 /**
  * One client: receives its requests, runs a few at a time, and answers each when nothing touches the client's memory
@@ -86,7 +89,7 @@ export class ClientConnection {
   #pid = 0;
   #isTold = false;
   #requests: ClientRequests | undefined;
-  #counts: ClientCounts | undefined;
+  #attached: Pick<AttachedClient, 'access' | 'counts'> | undefined;
   readonly #inFlight: RequestsInFlight;
   #reason = '';
   #isEnded = false;
@@ -97,10 +100,9 @@ export class ClientConnection {
     this.regions = new ClientRegions(parts.paid, { shares: parts.regionShares, sharer: parts.sharer });
     this.#inFlight = new RequestsInFlight(parts.limits);
     const { socket, clock, limits } = parts;
-    const { stallTimeoutMs, receivingWindowMs } = limits;
     this.#reception = new RequestReception({
       ...parts,
-      receivingWindowMs,
+      receivingWindowMs: limits.receivingWindowMs,
       check: (header) => this.#check(header),
       onFrame: (header, body) => this.#onFrame(header, body),
       onWaiting: () => this.#updateReading(),
@@ -108,7 +110,7 @@ export class ClientConnection {
       onSlow: () => this.#tooSlow(),
     });
     const onStalled = (): void => this.close('the client does not take its answers');
-    this.#output = new ClientOutput({ socket, clock, stallTimeoutMs, onStalled });
+    this.#output = new ClientOutput({ socket, clock, stallTimeoutMs: limits.stallTimeoutMs, onStalled });
     this.#cancelHelloTimer = clock.after(limits.handshakeTimeoutMs, () => this.close('no HELLO in time'));
     socket.on('data', (chunk: Buffer) => this.#reception.receive(chunk));
     socket.on('drain', () => {
@@ -130,9 +132,8 @@ export class ClientConnection {
     return this.#pid;
   }
 
-  /** Credentials of the client's process according to the kernel; undefined if it has ended, or there is no addon. */
   get credentials(): PeerCredentials | undefined {
-    return credentialsOf(this.#parts.socket);
+    return this.#parts.credentials;
   }
 
   /** The process and the user whose share it takes. */
@@ -140,9 +141,14 @@ export class ClientConnection {
     return this.#parts.sharer;
   }
 
+  /** What the client may do; undefined before HELLO was answered. */
+  get access(): ClientAccess | undefined {
+    return this.#attached?.access;
+  }
+
   /** Counters of the client; undefined before HELLO was answered. */
   get counts(): ClientCounts | undefined {
-    return this.#counts;
+    return this.#attached?.counts;
   }
 
   get inFlightCount(): number {
@@ -166,6 +172,14 @@ export class ClientConnection {
     return true;
   }
 
+  /** Ends requests that the client may not make any more, and the connection if it is of nobody who may use the node. */
+  usersChanged(): void {
+    const { access } = this;
+    if (access === undefined || this.isClosed) return;
+    if (!access.isValid) this.#endWith(Status.denied, `user ${access.name} may not use this node any more`);
+    for (const { header, abort } of this.#inFlight.all()) if (!access.allows(header.type)) abort.abort();
+  }
+
   /** Accepts no more requests, ends and answers those in progress, then ends the connection. Idempotent. */
   finish(reason: string): void {
     if (this.#state === 'open') this.#state = 'finishing';
@@ -182,7 +196,7 @@ export class ClientConnection {
   #closeWhenAnswered(): void {
     const { socket } = this.#parts;
     if (this.#state !== 'finishing' || this.#inFlight.count > 0 || socket.writableEnded) return;
-    this.#output.write({ type: 0, requestId: 0 }, Status.closing, Buffer.from(this.#reason));
+    this.#output.write(NO_REQUEST, Status.closing, Buffer.from(this.#reason));
     socket.end(() => this.close(this.#reason));
   }
 
@@ -270,10 +284,10 @@ export class ClientConnection {
     if (header.type === RequestType.lookups) {
       this.#reception.takeReserved()?.();
       const { asked, found } = decodeLookups(body);
-      this.#counts?.lookup(asked, found);
+      if (this.access?.allows(header.type) === true) this.counts?.lookup(asked, found);
       return;
     }
-    this.#counts?.request();
+    this.counts?.request();
     if (header.type === RequestType.fence || (header.type === RequestType.ping && this.#state === 'open')) {
       this.#reception.takeReserved()?.();
       this.#answerNow(header, body);
@@ -297,24 +311,20 @@ export class ClientConnection {
       this.#name = hello.name;
       this.#pid = hello.pid;
       this.#isTold = hello.isTold ?? false;
-      const { namespace, counts, caller, answer } = await this.#parts.attach(hello, this);
+      const { answer, ...attached } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
-      this.#counts = counts;
+      this.#attached = attached;
       const goOn = () => this.#parts.turns.goOn(this.sharer);
-      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, caller, goOn });
+      this.#requests = new ClientRequests({ ...attached, regions: this.regions, goOn });
       this.#state = 'open';
       // Requests that arrived meanwhile.
-      for (let left = this.#inFlight.count - 1; left > 0; left--) counts.request();
+      for (let left = this.#inFlight.count - 1; left > 0; left--) this.counts?.request();
       this.#inFlight.settle(request);
       this.#answer(header, Status.ok, answer);
       for (const answered of request.onAnswered) answered();
       this.#runQueue();
     } catch (error) {
-      if (this.isClosed) return;
-      const [status, message] = statusOf(error);
-      this.#output.write(header, status, Buffer.from(message));
-      this.#parts.socket.end();
-      this.close(message);
+      this.#endWith(...statusOf(error), header);
     }
   }
 
@@ -388,6 +398,7 @@ export class ClientConnection {
     if (wait.time.isOver() && !mayBeginLate(header.type)) {
       throw new RequestError(Status.tooLate, 'the time of the request was over before it began; nothing was done');
     }
+    this.access?.check(header.type);
     switch (header.type) {
       case RequestType.ping:
         return this.#ping(body);
@@ -396,19 +407,14 @@ export class ClientConnection {
         return Buffer.from(JSON.stringify(statsOf(this)));
       case RequestType.fingerprint: {
         const told = Buffer.alloc(4);
-        told.writeUInt32LE(this.#parts.tellFingerprint(decodeFingerprint(body)));
+        told.writeUInt32LE(this.#parts.tellFingerprint(decodeFingerprint(body), this));
         return told;
       }
       case RequestType.file:
         return this.#parts.openFile(decodeFile(body), this).then(() => NOTHING);
       case RequestType.getBytes:
-        if (!mayAnswer(this)) {
-          throw new RequestError(
-            Status.tooMuch,
-            'too many bytes of answers are waiting for this client, its process or its user',
-          );
-        }
-        break;
+        if (mayAnswer(this)) break;
+        throw new RequestError(Status.tooMuch, 'too many unread answers of this client, its process or its user');
     }
     return (this.#requests as ClientRequests).run(header.type as RequestType, body, wait);
   }
@@ -431,11 +437,7 @@ export class ClientConnection {
   /** Answers when request `id` has ended; with `id` 0, when all earlier requests have. */
   #fence(header: FrameHeader, id: number): void {
     const { inFlightMaxCount } = this.#parts.limits;
-    // Other fences need not be awaited: the requests that they wait for are awaited here, too. EVENTS touches no memory of the client.
-    const isAwaited = ({ header: { type } }: ClientRequest): boolean =>
-      type !== RequestType.fence && type !== RequestType.events;
-    const of = id === 0 ? this.#inFlight.all().filter(isAwaited) : [this.#inFlight.get(id)];
-    const before = of.filter((request) => request !== undefined);
+    const before = this.#inFlight.awaitedBy(id);
     if (before.length === 0) {
       this.#answer(header, Status.ok, NOTHING);
       return;
@@ -455,7 +457,7 @@ export class ClientConnection {
   }
 
   #fail(header: FrameHeader, status: Status, message: string): void {
-    this.#counts?.failed(status);
+    this.counts?.failed(status);
     this.#answer(header, status, Buffer.from(message));
   }
 
@@ -466,9 +468,14 @@ export class ClientConnection {
   }
 
   #violated(message: string): void {
+    this.#endWith(Status.badRequest, message);
+  }
+
+  /** Ends the connection with a last answer, which is to no request as a rule. */
+  #endWith(status: Status, message: string, header: Pick<FrameHeader, 'type' | 'requestId'> = NO_REQUEST): void {
     if (this.isClosed) return;
-    this.#counts?.failed(Status.badRequest);
-    this.#output.write({ type: 0, requestId: 0 }, Status.badRequest, Buffer.from(message));
+    this.counts?.failed(status);
+    this.#output.write(header, status, Buffer.from(message));
     this.#parts.socket.end();
     this.close(message);
   }

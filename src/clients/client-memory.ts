@@ -185,6 +185,14 @@ export class ClientMemory {
       const isTheirs = error instanceof RequestError || error instanceof ProtocolError;
       const fields = { client_pid: given.pid, client_uid: given.uid, reason };
       this.#parts.lines.log(isTheirs ? 'info' : 'warn', 'memory of a client refused', fields, `${status} ${isTheirs}`);
+      this.#parts.env.audit?.record({
+        action: 'map',
+        door: 'client',
+        outcome: 'refused',
+        actor: { uid: given.uid, pid: given.pid || undefined, client: client?.name },
+        reason: status === Status.tooMuch ? 'too much memory' : 'wrong memory',
+        detail: reason,
+      });
       const restBytes = status === Status.tooMuch && client !== undefined ? this.#restBytes(client) : 0;
       given.reply(encodeDescriptorAnswer(status, restBytes));
     } finally {

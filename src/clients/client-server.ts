@@ -1,4 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { type AuditActor, audited } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
@@ -15,14 +16,17 @@ import {
 } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
-import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
+import { PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
+import type { Identity, Users } from '../net/users/users.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
 import { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
+import { ClientAccess } from './requests/client-access.js';
 import type { ClientNamespace } from './requests/client-namespace.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
 import type { FingerprintRequest } from './wire/fingerprint-messages.js';
@@ -46,12 +50,16 @@ export interface ClientServerParts {
   readonly env: Environment;
   /** Knows when this process was not running. */
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
+  /** The users of the node, and their rights. */
+  readonly users: Users;
   readonly nodeId: string;
   readonly packageVersion: string;
   /** The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws `ArgumentError` for an invalid one. */
   readonly namespaceOf: (namespace: KeyNamespace | undefined, process: string) => ClientNamespace;
   /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
   readonly turns?: WorkTurns | undefined;
+  /** Tag of the node's own namespace; empty: it has none. */
+  readonly ownTag: string;
   /** Figures of the node that it tells a client beside the client's own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
@@ -78,6 +86,22 @@ export interface AttachedNamespace {
 
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
+/** For the log and for the client, why it is nobody who may use the node. */
+const REFUSALS = {
+  wrong: ['wrong token', 'the token is of no user of this node; users_file has the digests of tokens'],
+  paused: ['too many wrong tokens', 'too many wrong tokens of this user of the host; try again in a few seconds'],
+  nobody: [
+    'no user',
+    'this node serves its users only: show a token (users_file has its digest), or be one of their os_users',
+  ],
+} as const;
+
+/** A client that is turned away, and who it is, as far as that was found out. */
+interface Refused {
+  readonly connection: ClientConnection;
+  readonly identity?: Identity;
+}
+
 /** The client socket of a node, to which processes of this host attach. `wire/PROTOCOL.md` describes its messages. */
 export class ClientServer {
   readonly #options: ClientServerOptions;
@@ -93,6 +117,9 @@ export class ClientServer {
   readonly #turns: WorkTurns;
   readonly #lines: SparseLog;
   readonly #names = new ClientNames();
+  /** Judges the tokens of clients. */
+  readonly #tokens: PasswordCheck<Identity>;
+  readonly #unwatchUsers: () => void;
   /** Open connections, oldest first. */
   readonly #connections = new Set<ClientConnection>();
   /** Open connections that are not attached yet. */
@@ -132,6 +159,11 @@ export class ClientServer {
     this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
     this.#server = parts.env.network.createServer({ plane: 'client' }, (socket) => this.#accept(socket));
     this.#memory = new ClientMemory({ ...options, env: parts.env, lines: this.#lines });
+    const { users } = parts;
+    this.#tokens = new PasswordCheck((tokenDigest) => users.identify({ tokenDigest }), 'client', parts.env);
+    this.#unwatchUsers = users.onRenewed(() => {
+      for (const client of [...this.#connections]) client.usersChanged();
+    });
     this.#reportMetrics();
   }
 
@@ -165,6 +197,7 @@ export class ClientServer {
   }
 
   async #close(): Promise<void> {
+    this.#unwatchUsers();
     this.#memory.close();
     const reason = 'the node is closing';
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
@@ -182,6 +215,7 @@ export class ClientServer {
       await listenLocally(this.#server, { ...this.#options, key: 'client_socket' }, { env, onError });
       await orConfigError('client_socket', this.path, () => this.#memory.listen());
     } catch (error) {
+      this.#unwatchUsers();
       this.#memory.close();
       this.#server.close();
       throw error;
@@ -203,13 +237,15 @@ export class ClientServer {
       return;
     }
     const { env } = this.#parts;
-    const sharer = sharerOf(socket, ++this.#lastConnection);
+    const credentials = credentialsOf(socket);
+    const sharer = sharerOf(credentials, ++this.#lastConnection);
     const connection: ClientConnection = new ClientConnection({
       socket,
       limits: this.#limits,
       budget: this.#budget,
       paid: this.#paid,
       sharer,
+      credentials,
       regionShares: this.#regionShares,
       turns: this.#turns,
       clock: env.clock,
@@ -218,7 +254,7 @@ export class ClientServer {
       bootToken: this.#bootToken,
       attach: (hello, client) => this.#attach(hello, client),
       openFile: (request, client) => this.#memory.openFile(request, client),
-      tellFingerprint: (request) => this.#tellFingerprint(request),
+      tellFingerprint: (request, client) => this.#tellFingerprint(request, client),
       statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
       mayAnswer: (client) => this.#mayAnswer(client),
       onClosed: (client) => this.#closed(client),
@@ -229,12 +265,13 @@ export class ClientServer {
   }
 
   #replaced(client: ClientConnection): void {
-    this.#refused('too many connections that are not attached', client);
+    this.#refused('too many connections that are not attached', { connection: client });
     client.close('too many connections that are not attached');
   }
 
-  /** Counts a client that is turned away, and says so. */
-  #refused(reason: string, { name, sharer }: ClientConnection): void {
+  /** Counts a client that is turned away, and says so. `reason` is constant, `detail` may be of the client. */
+  #refused(reason: string, { connection, identity }: Refused, detail?: string): void {
+    const { name, sharer } = connection;
     this.#refusedCount++;
     this.#lines.log(
       'warn',
@@ -242,6 +279,14 @@ export class ClientServer {
       { client: name || undefined, process: sharer.one, user: sharer.group, reason },
       reason,
     );
+    const actor = actorOf(connection, identity);
+    this.#parts.env.audit?.record({ action: 'attach', door: 'client', outcome: 'refused', actor, reason, detail });
+  }
+
+  /** The error for a client that is turned away. */
+  #refusal(status: Status, reason: string, text: string, refused: Refused): RequestError {
+    this.#refused(reason, refused, text);
+    return new RequestError(status, text);
   }
 
   /** Whether answers that a client has not read yet are within its share, so that others can be answered. */
@@ -258,10 +303,12 @@ export class ClientServer {
     const { minVersion, maxVersion, name, pid } = hello;
     if (minVersion > CLIENT_PROTOCOL_VERSION || maxVersion < CLIENT_PROTOCOL_VERSION) {
       const spoken = `this node speaks version ${CLIENT_PROTOCOL_VERSION} of the protocol`;
-      throw new RequestError(Status.refused, `${spoken}, the client ${minVersion} to ${maxVersion}`);
+      const text = `${spoken}, the client ${minVersion} to ${maxVersion}`;
+      throw this.#refusal(Status.refused, 'another version', text, { connection });
     }
     if (!NAME.test(name)) {
-      throw new RequestError(Status.refused, 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /');
+      const text = 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /';
+      throw this.#refusal(Status.refused, 'wrong name', text, { connection });
     }
     // Requests that the same process had in progress before are over when this is answered, as PROTOCOL.md promises.
     const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
@@ -272,19 +319,24 @@ export class ClientServer {
     if (!this.#clientShares.allows(sharer, 1)) {
       const ownCount = this.#clientShares.of(sharer);
       const text = `${this.#attached().length} clients are attached, ${ownCount} of this process; of ${clientsMaxCount}, a process may have half of what others have left, a user three quarters`;
-      this.#refused('too many clients', connection);
-      throw new RequestError(Status.tooMuch, text);
+      throw this.#refusal(Status.tooMuch, 'too many clients', text, { connection });
     }
-    const namespace = this.#namespaceOf(hello.namespace, connection);
+    const identity = this.#identityOf(hello, connection);
+    const { namespace, access } = this.#namespaceOf(hello.namespace, identity, connection);
     this.#clientShares.take(sharer, 1);
     this.#views.set(connection, namespace);
     this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
     this.#memory.attach(attachToken, connection);
-    this.#lines.log('info', 'client attached', { client: name, client_pid: pid }, name);
+    this.#lines.log('info', 'client attached', { client: name, client_pid: pid, user: identity.name }, name);
+    const actor = actorOf(connection, identity);
+    const told = { door: 'client', actor, namespace: namespace.settings.tag } as const;
+    env.audit?.record({ ...told, action: 'attach', outcome: 'done' });
     return {
       namespace,
+      access,
+      audited: (action, work) => audited(env.audit, { ...told, action }, work),
       counts: new ClientCounts(env.metrics, this.#names.shown(name)),
       caller: this.#nextCaller(),
       answer: encodeHelloAnswer({
@@ -305,8 +357,9 @@ export class ClientServer {
     };
   }
 
-  #tellFingerprint({ client, fingerprint }: FingerprintRequest): number {
-    const told = this.#attached().filter(({ name }) => name === client);
+  #tellFingerprint({ client, fingerprint }: FingerprintRequest, { access: asking }: ClientConnection): number {
+    const isMeant = ({ name, access }: ClientConnection) => name === client && access && asking?.reaches(access);
+    const told = this.#attached().filter(isMeant);
     const count = told.filter((connection) => connection.tellFingerprint(fingerprint)).length;
     this.#lines.log('info', 'clients told their fingerprint', { client, fingerprint, clients: count }, client);
     return count;
@@ -318,12 +371,33 @@ export class ClientServer {
     return this.#lastCaller;
   }
 
-  #namespaceOf(namespace: KeyNamespace | undefined, connection: ClientConnection): ClientNamespace {
+  /** Identifies the client: by its token if it shows one, else by the user of its process. Throws {@link RequestError}. */
+  #identityOf({ token }: HelloRequest, connection: ClientConnection): Identity {
+    const { uid } = connection.credentials ?? {};
+    const found =
+      token === undefined ? this.#parts.users.identify({ uid }) : this.#tokens.judge(token, connection.sharer.group);
+    if (found instanceof Object) return found;
+    const [reason, text] = REFUSALS[found ?? 'nobody'];
+    throw this.#refusal(Status.denied, reason, text, { connection });
+  }
+
+  #namespaceOf(namespace: KeyNamespace | undefined, identity: Identity, connection: ClientConnection) {
+    const tag = namespace === undefined ? this.#parts.ownTag : (namespace.tag ?? '');
     try {
-      return this.#parts.namespaceOf(namespace, connection.sharer.one);
+      // Before the namespace is used: a tag's namespaces are limited, and others must not use them up.
+      const access = new ClientAccess(identity, tag, (action, detail) => {
+        const actor = actorOf(connection, identity);
+        const event = { action, door: 'client', outcome: 'refused', actor, namespace: tag } as const;
+        this.#parts.env.audit?.record({ ...event, reason: 'no right', detail });
+      });
+      const found = this.#parts.namespaceOf(namespace, connection.sharer.one);
+      if ((found.settings.tag ?? '') === tag) return { namespace: found, access };
+      throw new RequestError(Status.denied, 'the namespace has the digest of one with another tag; nothing was done');
     } catch (error) {
-      this.#refused('wrong namespace', connection);
-      throw new RequestError(Status.refused, error instanceof Error ? error.message : String(error));
+      const text = error instanceof Error ? error.message : String(error);
+      const isDenied = error instanceof RequestError;
+      const reason = isDenied ? 'namespace of others' : 'wrong namespace';
+      throw this.#refusal(isDenied ? error.status : Status.refused, reason, text, { connection, identity });
     }
   }
 
@@ -342,6 +416,14 @@ export class ClientServer {
     if (connection.counts === undefined) return;
     const fields = { client: connection.name, client_pid: connection.pid, reason };
     this.#lines.log('info', 'client detached', fields, connection.name);
+    const event = {
+      action: 'detach',
+      door: 'client',
+      outcome: 'done',
+      actor: actorOf(connection, connection.access),
+      detail: reason,
+    } as const;
+    this.#parts.env.audit?.record(event);
   }
 
   #infoOf(client: ClientConnection): ClientInfo {
@@ -395,4 +477,9 @@ export class ClientServer {
     );
     this.#memory.verify();
   }
+}
+
+function actorOf({ name, credentials }: ClientConnection, identity?: { readonly name: string }): AuditActor {
+  const { uid, pid } = credentials ?? {};
+  return { user: identity?.name, uid, pid: pid || undefined, client: name || undefined };
 }

@@ -70,6 +70,14 @@ export class RequestsInFlight {
     return [...this.#byId.values()];
   }
 
+  /** The requests that a fence for request `id` waits for; with `id` 0, that are all earlier ones. */
+  awaitedBy(id: number): ClientRequest[] {
+    // Other fences need not be awaited: the requests that they wait for are awaited here, too. EVENTS touches no memory of the client.
+    const isAwaited = (request: ClientRequest): boolean => !isFence(request) && !isForEvents(request);
+    const of = id === 0 ? this.all().filter(isAwaited) : [this.get(id)];
+    return of.filter((request) => request !== undefined);
+  }
+
   /** The reason why one more request is too much, or undefined. `isReserved`: memory is reserved for its body. */
   tooMuch(type: number, body: Buffer, isReserved: boolean): string | undefined {
     const { inFlightMaxCount, smallBodiesMaxBytes } = this.#limits;

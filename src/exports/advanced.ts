@@ -4,6 +4,8 @@
  *
  * @module meshcache: advanced
  */
+
+export type { AuditEvent, AuditSink } from '../base/audit/audit.js';
 export type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 export type { Clock } from '../base/environment/clock.js';
 export type { ClusterSecrets } from '../base/environment/cluster-secrets.js';

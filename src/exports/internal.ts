@@ -3,6 +3,7 @@
  *
  * @module meshcache: internal
  */
+export type { AuditAction, AuditActor, AuditDoor, AuditOutcome } from '../base/audit/audit.js';
 export type { FileStatus } from '../base/environment/files.js';
 export type { HostMemory, LoopObservation } from '../base/environment/host.js';
 export type { HttpTls } from '../base/environment/http-client.js';

@@ -12,7 +12,9 @@ import {
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
-import { PasswordCheck } from '../net/password-check.js';
+import { isDigestOf, PasswordCheck } from '../net/password-check.js';
+import { EVERYBODY } from '../net/users/user.js';
+import { type Identity, Users } from '../net/users/users.js';
 import { eventStream, type PageEventSource } from './event-stream.js';
 import { bearerToken, namesLocally, pagePolicy, SECURITY_HEADERS } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
@@ -41,6 +43,8 @@ export interface MetricsServerOptions {
   readonly token?: string;
   /** TLS, instead of plain HTTP. The server closes it. */
   readonly tls?: DoorTls | undefined;
+  /** @internal The users of the node. One with the right `status` may show its token instead; a reader without a token is the user `default`. Default: everybody may read. */
+  readonly users?: Users | undefined;
   /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
   readonly node?: NodeView;
   /** Ports that must not be used, as other services of this host need them. */
@@ -57,9 +61,14 @@ interface Content {
 
 /**
  * Names the readers of a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and without a token only this machine.
- * `keys`: only who has the token, and nobody without one.
+ * `keys`: only who has the token, or that of a user who may use all namespaces; and nobody without one.
  */
 type Access = 'open' | 'figures' | 'reports' | 'keys';
+
+/** A reader: somebody with the token of the node, or one of its users. */
+type Reader = Pick<Identity, 'name' | 'user'>;
+
+const OPERATOR: Reader = { name: 'operator', user: EVERYBODY };
 
 interface Route {
   readonly access: Access;
@@ -99,8 +108,10 @@ export class HttpAnswers {
   isLocalOnly = false;
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
-  /** Judges tokens; undefined: none is set. */
-  readonly #token: PasswordCheck | undefined;
+  /** Whether those without a token may read nothing. */
+  readonly #isTokenNeeded: boolean;
+  readonly #tokens: PasswordCheck<Reader>;
+  readonly #users: Users;
   readonly #tls: DoorTls | undefined;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
@@ -115,7 +126,12 @@ export class HttpAnswers {
     this.#node = options.node;
     this.#tls = options.tls;
     this.#env = options.env;
-    this.#token = options.token === undefined ? undefined : new PasswordCheck(options.token, 'metrics', options.env);
+    const { token, users = new Users() } = options;
+    this.#isTokenNeeded = token !== undefined;
+    this.#users = users;
+    const isOperators = token === undefined ? () => false : isDigestOf(token);
+    const ownerOf = (digest: string) => (isOperators(digest) ? OPERATOR : users.identify({ tokenDigest: digest }));
+    this.#tokens = new PasswordCheck(ownerOf, 'metrics', options.env);
     this.#routes = this.#routesOf(options);
     if (options.node !== undefined) {
       metrics.setGaugeProvider('meshcache_healthy', () => Number(this.#health().status === 'ok'));
@@ -153,32 +169,57 @@ export class HttpAnswers {
   #admits(ctx: Context, access: Access): boolean {
     if (access === 'open') return true;
     if (this.#tls?.knows(ctx.req.socket) === false) {
+      this.#refused(ctx, 'no certificate');
       say(ctx, 403, 'show a certificate that metrics_tls_ca_file of this node has signed');
       return false;
     }
-    if (this.#token !== undefined) return this.#admitsToken(ctx, this.#token);
-    return this.#tls?.wantsCertificates === true || this.#admitsAnyone(ctx, access);
+    const given = this.#isTokenNeeded || this.#users.hasTokens ? bearerToken(ctx.req) : undefined;
+    if (given !== undefined) return this.#admitsToken(ctx, access, given);
+    const reader = this.#isTokenNeeded ? undefined : this.#users.identify({});
+    if (reader?.user?.has('status') === true)
+      return this.#tls?.wantsCertificates === true || this.#admitsAnyone(ctx, access);
+    this.#demandToken(ctx, 'no token');
+    return false;
   }
 
-  #admitsToken(ctx: Context, token: PasswordCheck): boolean {
-    const given = bearerToken(ctx.req);
-    const verdict = given === undefined ? 'wrong' : token.judge(given, ctx.req.socket.remoteAddress ?? '');
-    if (verdict === 'right') return true;
+  #demandToken(ctx: Context, reason: string): void {
+    this.#refused(ctx, reason);
+    ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
+    const whose = this.#isTokenNeeded ? 'the metrics_token of this node' : 'the token of a user with the right status';
+    say(ctx, 401, `send ${whose}: Authorization: Bearer <token>`);
+  }
+
+  #admitsToken(ctx: Context, access: Access, token: string): boolean {
+    const verdict = this.#tokens.judge(token, ctx.req.socket.remoteAddress ?? '');
     if (verdict === 'paused') {
+      this.#refused(ctx, 'too many wrong tokens');
       ctx.set('Retry-After', '1');
       say(ctx, 429, 'too many wrong tokens from this address; try again in a few seconds');
+    } else if (verdict === 'wrong') {
+      this.#demandToken(ctx, 'wrong token');
+    } else if (mayRead(verdict, access)) {
+      ctx.state.reader = verdict;
+      return true;
     } else {
-      ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
-      say(ctx, 401, 'send the metrics_token of this node: Authorization: Bearer <token>');
+      this.#refused(ctx, 'no right', ctx.path, verdict.name);
+      const needed = access === 'keys' ? 'the right status, and "*" among its tags' : 'the right status';
+      say(ctx, 403, `user ${verdict.name} needs ${needed}`);
     }
     return false;
   }
 
-  /** Whether the request may read on a node without a token; if not, it is answered. */
+  /** Whether the request may read without a token; if not, it is answered. */
   #admitsAnyone(ctx: Context, access: Access): boolean {
     const refusal = this.#refusal(ctx, access);
-    if (refusal !== undefined) say(ctx, 403, refusal);
-    return refusal === undefined;
+    if (refusal === undefined) return true;
+    this.#refused(ctx, 'no token is set', refusal);
+    say(ctx, 403, refusal);
+    return false;
+  }
+
+  #refused({ req, path }: Context, reason: string, detail: string = path, user?: string): void {
+    const actor = { user, address: req.socket.remoteAddress };
+    this.#env.audit?.record({ action: 'status', door: 'http', outcome: 'refused', actor, reason, detail });
   }
 
   #refusal(ctx: Context, access: Access): string | undefined {
@@ -269,8 +310,11 @@ export class HttpAnswers {
     const after = ctx.get('Last-Event-ID') || new URLSearchParams(ctx.querystring).get('after');
     const closed = new AbortController();
     this.#streams++;
+    const { reader } = ctx.state as { readonly reader: Reader };
+    const unwatch = this.#users.onRenewed(() => mayRead(reader, 'keys') || closed.abort());
     ctx.res.once('close', () => {
       this.#streams--;
+      unwatch();
       closed.abort();
     });
     const { clock } = this.#env;
@@ -337,6 +381,10 @@ export class HttpAnswers {
   #complain(error: unknown, message: string): void {
     this.#env.log.log('debug', message, { error: textOf(error) });
   }
+}
+
+function mayRead({ user }: Reader, access: Access): boolean {
+  return user?.has('status') === true && (access !== 'keys' || user.mayUseAll);
 }
 
 /** The text of a thrown value, which may have none, or throw when asked for it. */

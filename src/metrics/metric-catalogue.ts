@@ -32,6 +32,7 @@ const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
   slow_peer: true,
   unknown_method: true,
   bad_params: true,
+  denied: true,
   handler: true,
   bad_answer: true,
 };
@@ -50,6 +51,7 @@ const CLIENT_ERROR_REASONS = [
   'failed',
   'absent',
   'too_late',
+  'denied',
 ] as const;
 const CLIENT_WAYS = ['direct', 'staged', 'bytes'] as const;
 
@@ -205,14 +207,20 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help:
       'Connections that ended because two nodes do not agree on a secret or certificates: the peer has none; it wants one and this ' +
       'node has none; its proof is wrong; it took none of this node’s proofs; it means to ' +
-      'reach another node; no TLS; and passwords and tokens of Redis clients and of readers of the metrics server that were wrong, or were not ' +
+      'reach another node; no TLS; and passwords and tokens at the client socket, of Redis clients and of readers of the metrics server that were wrong, or were not ' +
       'looked at after too many wrong ones',
     series: [
       ...['rpc', 'data', 'rdma'].flatMap((plane) =>
         ['missing', 'unexpected', 'wrong', 'refused', 'misdirected', 'tls'].map((reason) => ({ plane, reason })),
       ),
-      ...['resp', 'metrics'].flatMap((plane) => ['wrong_password', 'paused'].map((reason) => ({ plane, reason }))),
+      ...['rpc', 'client', 'resp', 'metrics'].flatMap((plane) =>
+        ['wrong_password', 'paused'].map((reason) => ({ plane, reason })),
+      ),
     ],
+  },
+  meshcache_audit_lines_total: {
+    help: 'Lines of the audit log that were written, and that were lost because too many waited while its file could not be written',
+    series: each('result', ['written', 'lost']),
   },
   meshcache_listen_pauses_total: {
     help: 'Times that a port was closed for a moment, because unauthenticated peers opened more connections than it can refuse',
@@ -286,6 +294,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
     'Seconds that the clock of this machine is ahead of the median of the members, as its discovery master knows them; negative: behind',
   meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
 
+  meshcache_audit_failing: '1 while the audit log cannot be written and its lines wait, else 0',
   meshcache_clients: 'Processes that are attached to this node',
   meshcache_clients_refused_total: 'Connections to the client socket, and descriptors, that were turned away',
   meshcache_resp_connections: 'Connections of Redis clients',
@@ -365,7 +374,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_tls_certificate_expiry_seconds:
     'When the first of the certificates that are used there, and of their authorities, ends, as Unix time; infinite between nodes without TLS',
   meshcache_credential_files_failing:
-    'Kinds of credentials, secret and certificate, whose files were wrong at the last look; the former ones stay in use',
+    'Kinds of credentials, secret, certificate and users, whose files were wrong at the last look; the former ones stay in use',
   meshcache_rpc_connections: 'Open control-plane connections, by side and by what they are for',
 
   meshcache_transport_connections: 'Open data connections, both ways',

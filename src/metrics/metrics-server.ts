@@ -48,7 +48,7 @@ export class MetricsServer {
     this.#host = host;
     this.#port = port;
     this.#avoidPorts = new Set(options.avoidPorts);
-    this.#isTokenNeeded = options.token !== undefined;
+    this.#isTokenNeeded = options.token !== undefined || options.users?.hasTokens === true;
     this.#tls = options.tls;
     this.#env = options.env;
     this.#answers = new HttpAnswers(metrics, options);

@@ -1,3 +1,4 @@
+import type { AuditDoor } from '../base/audit/audit.js';
 import type { Environment } from '../base/environment/environment.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { AuthError } from '../base/errors.js';
@@ -14,7 +15,7 @@ export type AuthFailureReason =
   | 'paused';
 
 /** The plane, or the door, at which authentication failed; a label of `meshcache_auth_failures_total`. */
-export type AuthFailurePlane = 'rpc' | 'data' | 'rdma' | 'resp' | 'metrics';
+export type AuthFailurePlane = 'rpc' | 'data' | 'rdma' | 'client' | 'resp' | 'metrics';
 
 const TEXTS: Readonly<Record<AuthFailureReason, string>> = {
   missing: 'the peer has no cluster_secret, but this node has one; set the same secret on all nodes',
@@ -33,21 +34,33 @@ export function authError(reason: AuthFailureReason, peer: string): AuthError {
   return new AuthError(`${peer}: ${TEXTS[reason]}`, { retryable: true });
 }
 
-/** Counts failures and logs them, sparsely for each reason. */
+/** Counts failures and logs them, sparsely for each reason, and has them in the audit log if somebody was refused at a door. */
 export class AuthFailures {
   readonly #plane: AuthFailurePlane;
-  readonly #env: Pick<Environment, 'metrics'>;
+  readonly #door: AuditDoor | undefined;
+  readonly #env: Pick<Environment, 'metrics' | 'audit'>;
   readonly #log: SparseLog;
 
-  constructor(plane: AuthFailurePlane, env: Pick<Environment, 'clock' | 'log' | 'metrics'>) {
+  /** `door`: undefined for the side that connects, and where whoever asks says more of the one that is refused. */
+  constructor(
+    plane: AuthFailurePlane,
+    env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>,
+    door?: AuditDoor,
+  ) {
     this.#plane = plane;
     this.#env = env;
+    this.#door = door;
     this.#log = new SparseLog(env);
   }
 
-  /** Counts and logs a failure; `peer` is the peer's address, `text` says more than the reason does. */
+  /** Counts and logs a failure; `peer` is the peer's address, without its port, `text` says more than the reason does. */
   record(reason: AuthFailureReason, peer: string, text = TEXTS[reason]): void {
-    this.#env.metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
+    const door = this.#door;
+    const { metrics, audit } = this.#env;
+    if (door !== undefined) {
+      audit?.record({ action: 'connect', door, outcome: 'refused', actor: { address: peer }, reason });
+    }
+    metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });
     this.#log.log('warn', 'authentication failed', { plane: this.#plane, peer, reason: text }, text);
   }
 }

@@ -23,6 +23,7 @@ export interface RedisDoorSettings {
   readonly respPassword: string | undefined;
   readonly respPasswordFile: string | undefined;
   readonly respTlsCaFile: string | undefined;
+  readonly usersFile: string | undefined;
 }
 
 /**
@@ -30,14 +31,14 @@ export interface RedisDoorSettings {
  * writes a key as the configuration does. Files are read when the node starts.
  */
 export function openRedisDoorFault(settings: RedisDoorSettings, spell: (key: string) => string): string | undefined {
-  const { respPort, respHost, respPassword, respPasswordFile, respTlsCaFile } = settings;
+  const { respPort, respHost, respPassword, respPasswordFile, respTlsCaFile, usersFile } = settings;
   if (respPassword !== undefined && respPasswordFile !== undefined)
     return `configuration keys "${spell('resp_password')}" and "${spell('resp_password_file')}": give one of them, not both`;
-  const proof = respPassword ?? respPasswordFile ?? respTlsCaFile;
+  const proof = respPassword ?? respPasswordFile ?? usersFile ?? respTlsCaFile;
   if (respPort === undefined || isLoopbackHost(respHost) || proof !== undefined) return undefined;
   return (
     `configuration key "${spell('resp_host')}": ${respHost} is reached from other hosts, and nobody there would need a password; ` +
-    `set ${spell('resp_password')} or ${spell('resp_password_file')}, or ${spell('resp_tls_ca_file')} for clients with certificates, or listen on 127.0.0.1 ` +
+    `set ${spell('resp_password')}, ${spell('resp_password_file')} or ${spell('users_file')}, or ${spell('resp_tls_ca_file')} for clients with certificates, or listen on 127.0.0.1 ` +
     `(${spell('cluster_secret')} is not accepted there: it is for nodes)`
   );
 }

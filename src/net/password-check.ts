@@ -1,36 +1,42 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 import type { Environment } from '../base/environment/environment.js';
 import { WRONG_PASSWORDS_BURST_COUNT, WRONG_PASSWORDS_PER_S } from '../base/limits.js';
 import { type AuthFailurePlane, AuthFailures } from './auth-failures.js';
 import { AddressBuckets } from './connection-limits.js';
+import { digestOf } from './users/users.js';
 
-/** `paused`: too many wrong passwords have come from this address, and this one was not looked at. */
-export type PasswordVerdict = 'right' | 'wrong' | 'paused';
+/** Why a password or token is nobody's. `paused`: too many wrong ones have come from this address, and this one was not looked at. */
+export type WrongPassword = 'wrong' | 'paused';
 
 /**
- * Compares passwords and tokens, in a time that tells nothing about the right one. After a few wrong ones an address waits: further ones from it,
- * right or wrong, are not looked at until then.
+ * Finds whose a password or token is, by its digest, in a time that tells nothing about the right one. After a few wrong ones an address waits: further
+ * ones from it, right or wrong, are not looked at until then.
  */
-export class PasswordCheck {
-  readonly #right: Buffer;
+export class PasswordCheck<T extends object> {
+  readonly #ownerOf: (digest: string) => T | undefined;
   readonly #wrong: AddressBuckets;
   readonly #failures: AuthFailures;
 
-  constructor(password: string, plane: AuthFailurePlane, env: Pick<Environment, 'clock' | 'log' | 'metrics'>) {
-    this.#right = digestOf(password);
+  /** `ownerOf` finds whose a digest is; undefined: nobody's. */
+  constructor(
+    ownerOf: (digest: string) => T | undefined,
+    plane: AuthFailurePlane,
+    env: Pick<Environment, 'clock' | 'log' | 'metrics'>,
+  ) {
+    this.#ownerOf = ownerOf;
     const rate = { perS: WRONG_PASSWORDS_PER_S, burstCount: WRONG_PASSWORDS_BURST_COUNT };
     this.#wrong = new AddressBuckets(env.clock, () => rate);
     this.#failures = new AuthFailures(plane, env);
   }
 
-  /** Judges what came from `address`, which is empty for a Unix socket. */
-  judge(given: string | Uint8Array, address: string): PasswordVerdict {
+  /** Finds the owner of what came from `address`; for a client at a Unix socket, this is any text that tells it from others. */
+  judge(given: string | Uint8Array, address: string): T | WrongPassword {
     if (this.#wrong.known(address)?.has(1) === false) {
       this.#failures.record('paused', address);
       return 'paused';
     }
-    // Digests have one length, and one that is partly right tells nothing about the password.
-    if (timingSafeEqual(digestOf(given), this.#right)) return 'right';
+    const owner = this.#ownerOf(digestOf(given));
+    if (owner !== undefined) return owner;
     const bucket = this.#wrong.of(address);
     if (bucket.has(1)) bucket.take(1);
     this.#failures.record('wrong_password', address);
@@ -43,6 +49,8 @@ export class PasswordCheck {
   }
 }
 
-function digestOf(text: string | Uint8Array): Buffer {
-  return createHash('sha256').update(text).digest();
+/** Whether a digest is that of `password`. Digests have one length, and one that is partly right tells nothing about the password. */
+export function isDigestOf(password: string): (digest: string) => boolean {
+  const right = Buffer.from(digestOf(password));
+  return (digest) => timingSafeEqual(Buffer.from(digest), right);
 }

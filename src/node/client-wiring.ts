@@ -8,6 +8,7 @@ import { ClientServer } from '../clients/client-server.js';
 import { ClientNamespace, type FollowPages } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
+import type { Users } from '../net/users/users.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { Pinning } from '../store/pins/pinning.js';
@@ -29,6 +30,7 @@ export interface ClientWiringParts {
   readonly pauses: PauseWatch;
   /** Divides the time of the main loop between the clients of all doors. */
   readonly turns: WorkTurns;
+  readonly users: Users;
   readonly env: Environment;
 }
 
@@ -48,8 +50,10 @@ export async function openClientSocket(
       env,
       pauses,
       turns,
+      users: parts.users,
       nodeId,
       packageVersion: packageVersion(),
+      ownTag: keyEncoders.own.namespace.tag ?? '',
       namespaceOf: (namespace, process) => {
         const encoder = keyEncoders.of(namespace);
         return new ClientNamespace(new StoredPages(pages, encoder, pinning.client(process)), namespaceParts);

@@ -12,6 +12,8 @@ import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { PageEventSource } from '../metrics/event-stream.js';
 import { Metrics } from '../metrics/metrics.js';
+import { Users } from '../net/users/users.js';
+import { readUsersFile } from '../net/users/users-file.js';
 import { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import { checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
 import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
@@ -22,6 +24,7 @@ import type { ClientPins } from '../store/pins/pinning.js';
 import { KeyPolicies } from '../store/placement/key-policies.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
+import { AuditLog } from './audit/audit-log.js';
 import { openDisk } from './disk-wiring.js';
 import { type DoorParts, type Doors, openDoors } from './doors.js';
 import { fingerprintOf } from './fingerprints.js';
@@ -73,6 +76,7 @@ export class MeshCacheStore extends NodeNamespace {
   /** The pins of this program. */
   readonly #ownPins: ClientPins;
   readonly #doors: Doors;
+  readonly #audit: AuditLog | undefined;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -84,6 +88,7 @@ export class MeshCacheStore extends NodeNamespace {
       reporting: NodeReporting;
       doors: Doors;
       turns: FairTurns;
+      audit: AuditLog | undefined;
     },
   ) {
     if (created !== CREATED)
@@ -104,6 +109,7 @@ export class MeshCacheStore extends NodeNamespace {
     this.#keyEncoders = keyEncoders;
     this.#ownPins = ownPins;
     this.#doors = given.doors;
+    this.#audit = given.audit;
   }
 
   static create(options: MeshCacheStoreOptions, environment?: Partial<Environment>): Promise<MeshCacheStore>;
@@ -129,12 +135,12 @@ export class MeshCacheStore extends NodeNamespace {
     checkMemory(config.globalSegmentSize, machine.host);
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
     const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
-    const given = { ...machine, metrics: environment.metrics ?? metrics };
-    const recent = new RecentEvents(given.log, given.clock);
-    const env = { ...given, log: recent };
-    const { tenants, policies, keyEncoders } = keySpaceOf(namespaceOf(storage, part, config), config, env);
-    const fingerprint = fingerprintOf(keyEncoders.own.namespace);
-    const reporting = new NodeReporting({ config, metrics, events: recent, env });
+    const recent = new RecentEvents(machine.log, machine.clock);
+    const unaudited = { ...machine, metrics: environment.metrics ?? metrics, log: recent };
+    const own = namespaceOf(storage, part, config);
+    const { tenants, policies, keyEncoders, fingerprint, users } = keySpaceOf(own, config, unaudited);
+    const { audit, env } = await auditedEnvironment(config, nodeId, unaudited);
+    const reporting = new NodeReporting({ config, metrics, events: recent, users, env });
     warnOfUncheckedReads(config, env);
     let kept: KeptPool | undefined;
     let region: HostRegion | undefined;
@@ -146,11 +152,10 @@ export class MeshCacheStore extends NodeNamespace {
     const evicted = new Signal<[keys: readonly string[]]>();
     try {
       await reporting.start();
-      runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, env });
+      runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, users, env });
       if (config.poolPath !== undefined) kept = await openKeptPool(part, config, { nodeId, tenants, env });
       region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      const { versions } = runtime;
-      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, versions, env });
+      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, versions: runtime.versions, env });
       objectStore = await objectStoreOf(config, nodeId, env);
       await runtime.open();
       if (disk !== null) await kept?.compareWith(disk);
@@ -161,23 +166,24 @@ export class MeshCacheStore extends NodeNamespace {
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start((keys) => made.pages.statements.confirm(keys));
       made.gate?.start();
-      doors = await openDoors(config, doorParts(made, keyEncoders, env));
+      doors = await openDoors(config, doorParts(made, { keyEncoders, users, env }));
       reporting.running(
         runtime,
         storeReporter({ ...made, ...doors, config, tenants, events: eventSource(made, keyEncoders) }),
       );
       if (config.waitForDirectory) await runtime.waitForDirectory();
       const turns = new FairTurns(env.clock);
-      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns });
+      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, doors, turns, audit });
     } catch (error) {
       if (parts !== undefined) {
-        await closeStore(parts, { reporting, doors });
+        await closeStore(parts, { reporting, doors, audit });
       } else {
         await runtime?.stop();
         objectStore?.close();
         await disk?.close();
         await (kept?.close() ?? region?.free());
         await reporting.stop();
+        await audit?.close();
       }
       throw error;
     }
@@ -286,7 +292,8 @@ export class MeshCacheStore extends NodeNamespace {
    * end as misses.
    */
   close(): Promise<void> {
-    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, doors: this.#doors });
+    const around = { reporting: this.#reporting, doors: this.#doors, audit: this.#audit };
+    this.#closing ??= closeStore(this.#parts, around);
     return this.#closing;
   }
 
@@ -321,20 +328,32 @@ export class MeshCacheStore extends NodeNamespace {
   }
 }
 
-/** What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, and how their keys are encoded. */
+/** What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, how their keys are encoded, and which users may reach them. */
 function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment) {
   const { namespaceQuotas: quotas, namespaceWritePolicies } = config;
   const tenants = new NamespaceTenants({ quotas, otherTags: Object.keys(namespaceWritePolicies), env });
   const policies = new KeyPolicies(config, (key) => tenants.tagOf(key));
   const keyEncoders = new KeyEncoders(own, (prefix, { tag }) => tenants.use(prefix, tag));
-  return { tenants, policies, keyEncoders };
+  const fingerprint = fingerprintOf(keyEncoders.own.namespace);
+  return { tenants, policies, keyEncoders, fingerprint, users: usersOf(config, env) };
 }
 
-function doorParts(parts: StoreParts, keyEncoders: KeyEncoders, env: Environment): DoorParts {
+/** The environment of a node with its audit log, if one is configured. Throws `ConfigError` for a file that cannot be used. */
+async function auditedEnvironment({ auditLog: path }: MeshCacheConfig, nodeId: string, env: Environment) {
+  const audit = path === undefined ? undefined : await AuditLog.open({ path, nodeId, env });
+  return { audit, env: { ...env, audit: env.audit ?? audit } };
+}
+
+function doorParts(parts: StoreParts, given: Pick<DoorParts, 'keyEncoders' | 'users' | 'env'>): DoorParts {
   const { pages, runtime, pinning, events } = parts;
   const { nodeId, directory } = runtime;
   const follow = (options: FollowOptions) => events.follow(options);
-  return { nodeId, directory, pages, pinning, keyEncoders, follow, stats: () => statsOf(parts), env };
+  return { nodeId, directory, pages, pinning, follow, stats: () => statsOf(parts), ...given };
+}
+
+/** The users of the node. Throws `ConfigError` for a file that cannot be used. */
+function usersOf({ usersFile }: MeshCacheConfig, { files }: Environment): Users {
+  return usersFile === undefined ? new Users() : new Users(readUsersFile(usersFile, files));
 }
 
 function warnOfUncheckedReads({ verifyReads }: MeshCacheConfig, { log }: Environment): void {

@@ -5,6 +5,8 @@ import { ConfigError } from '../base/errors.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DoorTls } from '../net/credentials/door-tls.js';
+import { isLoopbackHost } from '../net/loopback.js';
+import type { Users } from '../net/users/users.js';
 import { RespServer } from '../resp/resp-server.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
@@ -23,13 +25,14 @@ export interface RespWiringParts {
   readonly pauses: PauseWatch;
   /** Divides the time of the main loop between the clients of all doors. */
   readonly turns: WorkTurns;
+  readonly users: Users;
   readonly env: Environment;
 }
 
 /** Opens the door for Redis clients, if one is configured. Throws `ConfigError`. */
 export async function openRespServer(
   config: MeshCacheConfig,
-  { nodeId, pages, keyEncoders, stats, pauses, turns, env }: RespWiringParts,
+  { nodeId, pages, keyEncoders, stats, pauses, turns, users, env }: RespWiringParts,
 ): Promise<RespServer | undefined> {
   const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (port === undefined && path === undefined) return undefined;
@@ -38,14 +41,18 @@ export async function openRespServer(
     {
       endpoint: port === undefined ? undefined : { host, port },
       socket: path === undefined ? undefined : { path, mode: Number.parseInt(mode, 8), gid },
-      password: passwordOf(config, env),
+      password: passwordOf(config, env) ?? secretOfNobody(config, env),
       tls: port === undefined ? undefined : DoorTls.of('resp', config, env),
     },
     {
       env,
       pauses,
       turns,
-      pages: new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag: config.respNamespace }))),
+      users: {
+        users,
+        nodeTag: config.respNamespace,
+        pagesOf: (tag) => new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag }))),
+      },
       facts: {
         nodeId,
         packageVersion: packageVersion(),
@@ -56,6 +63,13 @@ export async function openRespServer(
       },
     },
   );
+}
+
+/** A port that other hosts reach is for users who show a token, unless there is a password, or certificates stand for it: nobody knows this one. */
+function secretOfNobody(config: MeshCacheConfig, { random }: Environment): string | undefined {
+  const { respPort, respHost, respTlsCaFile } = config;
+  const isGuarded = respPort === undefined || isLoopbackHost(respHost) || respTlsCaFile !== undefined;
+  return isGuarded ? undefined : Buffer.from(random.bytes(32)).toString('base64url');
 }
 
 function passwordOf({ respPassword, respPasswordFile: path }: MeshCacheConfig, env: Environment): string | undefined {

@@ -21,6 +21,7 @@ import { type ObjectStoreParts, PageStore, type PageStoreParts } from '../store/
 import { PagePins } from '../store/pins/page-pins.js';
 import { Pinning, type PinningParts } from '../store/pins/pinning.js';
 import type { KeyPolicies } from '../store/placement/key-policies.js';
+import type { AuditLog } from './audit/audit-log.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
@@ -323,7 +324,15 @@ export function storePartOf(
  */
 export async function closeStore(
   { runtime, region, kept, pool, pages, events, promoter, leaving, earlier, settled, gate, pinning }: StoreParts,
-  { reporting, doors }: { readonly reporting: NodeReporting; readonly doors: Doors | undefined },
+  {
+    reporting,
+    doors,
+    audit,
+  }: {
+    readonly reporting: NodeReporting;
+    readonly doors: Doors | undefined;
+    readonly audit: AuditLog | undefined;
+  },
 ): Promise<void> {
   reporting.closing();
   events.close();
@@ -343,4 +352,5 @@ export async function closeStore(
   pool.free();
   region.free();
   await kept?.close();
+  await audit?.close();
 }

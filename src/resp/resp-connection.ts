@@ -11,8 +11,8 @@ import { ClosedError, ProtocolError } from '../base/errors.js';
 import { RECEIVING_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
 import { Arrivals } from '../net/arrivals.js';
 import { LeastRate } from '../net/least-rate.js';
-import type { PasswordCheck } from '../net/password-check.js';
 import { callTime } from '../store/call/call-time.js';
+import type { RespAccess } from './access/resp-access.js';
 import type { ArgumentMemory } from './argument-memory.js';
 import {
   CommandError,
@@ -29,7 +29,6 @@ import { NO_AUTH } from './commands/connection-commands.js';
 import type { RespCounts } from './resp-counts.js';
 import type { RespLimits } from './resp-limits.js';
 import { RespOutput } from './values/resp-output.js';
-import type { RespPages } from './values/resp-pages.js';
 import { type WaitingCommand, WaitingCommands, type WaitingTotal } from './waiting-commands.js';
 import { type Answer, encodeAnswer, errorAnswer, nilOf } from './wire/resp-answers.js';
 import { type RespArgument, RespParser } from './wire/resp-parser.js';
@@ -44,11 +43,12 @@ export interface RespConnectionParts {
   readonly origin: Sharer;
   readonly memory: ArgumentMemory;
   readonly waiting: WaitingTotal;
-  readonly pages: RespPages;
+  /** Memory for values that are copied. */
+  readonly valuesBudget: ByteBudget;
   readonly facts: RespFacts;
   readonly counts: RespCounts;
-  /** Judges passwords; undefined: none is needed. */
-  readonly password: PasswordCheck | undefined;
+  /** The user of the connection, and what it may do. */
+  readonly access: RespAccess;
   /** Divides the time of the main loop between clients. */
   readonly turns: WorkTurns;
   readonly clock: Clock;
@@ -56,8 +56,6 @@ export interface RespConnectionParts {
   readonly log: Logger;
   /** For what clients cause. */
   readonly lines: SparseLog;
-  /** Called when the client has given the password, each time. */
-  readonly onProved: () => void;
   /** Called once, when the connection has ended and nothing of it is in progress. */
   readonly onEnded: (connection: RespConnection) => void;
 }
@@ -98,12 +96,12 @@ export class RespConnection {
 
   constructor(parts: RespConnectionParts) {
     this.#parts = parts;
-    const { socket, clock, limits, pages } = parts;
+    const { socket, clock, limits, valuesBudget: budget } = parts;
     const { stallTimeoutMs, receivingWindowMs } = limits;
     this.#rate = new LeastRate({ clock, windowMs: receivingWindowMs, onSlow: () => this.#tooSlow() });
     const onStalled = (reason: string): void => this.close(reason);
     const sharer = this.#sharer;
-    this.#output = new RespOutput({ socket, clock, budget: pages.budget, sharer, stallTimeoutMs, onStalled });
+    this.#output = new RespOutput({ socket, clock, budget, sharer, stallTimeoutMs, onStalled });
     this.#waiting = new WaitingCommands(parts.waiting);
     this.#session = this.#makeSession();
     this.#parser = new RespParser({
@@ -111,7 +109,7 @@ export class RespConnection {
       beginLarge: (bytes) => this.#beginLarge(bytes),
       reserve: (bytes) => this.#reserve(bytes),
       grow: (body, bytes) => this.#grow(body, bytes),
-      isTrusted: () => this.#session.isTrusted,
+      isTrusted: () => this.access.isTrusted,
     });
     this.#arrivals = new Arrivals({
       ...parts,
@@ -140,9 +138,14 @@ export class RespConnection {
     return { one: `connection ${this.#parts.id}`, group: this.#parts.origin.one };
   }
 
-  /** Whether the client has authenticated itself, or need not. */
-  get isTrusted(): boolean {
-    return this.#session.isTrusted;
+  /** The client's user, and what it may do. */
+  get access(): RespAccess {
+    return this.#parts.access;
+  }
+
+  /** Ends the connection of a user who is there no more. */
+  usersChanged(): void {
+    if (this.#parts.access.isGone) this.close('its user is there no more');
   }
 
   /** Accepts no more commands, ends those in progress, then ends the connection. Idempotent. */
@@ -184,7 +187,7 @@ export class RespConnection {
   }
 
   #checkLogin(): void {
-    if (!this.#session.isTrusted) this.close('not authenticated in time');
+    if (!this.access.isTrusted) this.close('not authenticated in time');
   }
 
   #stopReceiving(): void {
@@ -269,7 +272,7 @@ export class RespConnection {
     const isFirstWord = typeof spec !== 'string' && spec.isOpen === true;
     this.#waiting.add({ command, isAllowed: isFirstWord, bytes, giveBack });
     // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a stranger.
-    if (!this.#session.isTrusted) void this.#run();
+    if (!this.access.isTrusted) void this.#run();
   }
 
   /** The command, or the error to answer instead. */
@@ -404,9 +407,15 @@ export class RespConnection {
       return undefined;
     }
     const commands = batch.map((each) => each.command as RespCommand);
-    if (!this.#session.isTrusted && !isAllowed) {
+    // Commands of one batch need the same right.
+    const refusal = this.access.isTrusted
+      ? this.#parts.access.refusalOf(command.spec)
+      : isAllowed
+        ? undefined
+        : NO_AUTH;
+    if (refusal !== undefined) {
       for (const { spec } of commands) {
-        this.#session.addBytes(NO_AUTH);
+        this.#session.fail(refusal);
         this.#session.count(spec, 'error');
       }
       return undefined;
@@ -447,28 +456,26 @@ export class RespConnection {
   }
 
   #makeSession(): RespSession {
-    const { id, pages, facts, counts, password, onProved, socket, clock } = this.#parts;
-    const address = socket.remoteAddress ?? '';
+    const { id, access, facts, counts, clock } = this.#parts;
     const output = this.#output;
     return {
       id,
       name: Buffer.alloc(0),
       protocol: 2,
-      isTrusted: password === undefined,
-      pages,
+      access,
+      get pages() {
+        if (access.pages !== undefined) return access.pages;
+        throw new CommandError(
+          `NOPERM User ${access.name} has no namespace for Redis commands: its redis_tag is missing`,
+        );
+      },
       facts,
       signal: this.#abort.signal,
       goOn: () => this.#goOn(),
-      isPasswordNeeded: password !== undefined,
       timeOf: ({ sentAfterMs }) => {
         const { isOver } = callTime(clock, sentAfterMs, sentAfterMs + RESP_DEADLINE_MS);
         const wallMs = facts.wallMs() - (clock.nowMs() - sentAfterMs);
         return { askedMs: sentAfterMs, wallMs, isOver: () => this.#hasEnded || isOver() };
-      },
-      judge: (given) => {
-        const verdict = password?.judge(given, address) ?? 'right';
-        if (verdict === 'right') onProved();
-        return verdict;
       },
       answer(value: Answer) {
         output.add(encodeAnswer(value, this.protocol));
@@ -476,7 +483,7 @@ export class RespConnection {
       addBytes: (bytes) => output.add(bytes),
       fail: (text) => output.add(errorAnswer(text)),
       send(reads) {
-        return pages.send(reads, { output, nil: nilOf(this.protocol), signal: this.signal });
+        return this.pages.send(reads, { output, nil: nilOf(this.protocol), signal: this.signal });
       },
       count: (spec: CommandSpec, result) => counts.command(spec, result),
       countLookup: (asked, found) => counts.lookup(asked, found),

@@ -1,4 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import type { AuditActor } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { type Sharer, Shares } from '../base/concurrency/shares.js';
@@ -16,19 +17,18 @@ import {
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
-import { sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
-import { PasswordCheck } from '../net/password-check.js';
 import { PendingConnections } from '../net/pending-connections.js';
-import type { StoredPages } from '../store/namespace/namespace-pages.js';
+import { RespAccess, type RespOrigin } from './access/resp-access.js';
+import { RespUsers, type RespUsersParts } from './access/resp-users.js';
 import { ArgumentMemory } from './argument-memory.js';
 import type { RespFacts } from './commands/command.js';
 import { COMMANDS } from './commands/command-table.js';
 import { RespConnection } from './resp-connection.js';
 import { RespCounts } from './resp-counts.js';
 import { type RespLimits, respLimits } from './resp-limits.js';
-import { RespPages } from './values/resp-pages.js';
 import type { WaitingTotal } from './waiting-commands.js';
 import { errorAnswer } from './wire/resp-answers.js';
 
@@ -40,7 +40,7 @@ export interface RespServerOptions {
   readonly socket?: Omit<LocalSocket, 'key'> | undefined;
   /** TLS at the port, not at the Unix socket; undefined: the port is plain. The server closes it. */
   readonly tls?: DoorTls | undefined;
-  /** What authenticates a client; undefined: nothing is needed. */
+  /** What makes a client the user `default`; undefined: nothing is needed for that. */
   readonly password?: string | undefined;
   /** Limits that replace those of production, for tests. */
   readonly limits?: Partial<RespLimits> | undefined;
@@ -50,7 +50,8 @@ export interface RespServerParts {
   readonly env: Environment;
   /** Knows when this process was not running. */
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
-  readonly pages: StoredPages;
+  /** The users of the node, and the pages that they reach. */
+  readonly users: Pick<RespUsersParts, 'users' | 'nodeTag' | 'pagesOf'>;
   /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
   readonly turns?: WorkTurns | undefined;
   /** What clients may ask about the node; what the server knows itself is left out. */
@@ -62,7 +63,8 @@ export class RespServer {
   readonly #options: RespServerOptions;
   readonly #parts: RespServerParts;
   readonly #limits: RespLimits;
-  readonly #password: PasswordCheck | undefined;
+  readonly #users: RespUsers;
+  readonly #unwatchUsers: () => void;
   readonly #servers: Server[] = [];
   readonly #connections = new Set<RespConnection>();
   /** Connections that have not authenticated themselves. */
@@ -73,7 +75,7 @@ export class RespServer {
   readonly #turns: WorkTurns;
   readonly #lines: SparseLog;
   readonly #memory = new ArgumentMemory();
-  readonly #pages: RespPages;
+  readonly #values: ByteBudget;
   readonly #waiting: WaitingTotal = { bytes: 0 };
   readonly #counts: RespCounts;
   readonly #facts: RespFacts;
@@ -95,11 +97,10 @@ export class RespServer {
   }
 
   private constructor(options: RespServerOptions, parts: RespServerParts) {
-    const { env, pages, facts } = parts;
+    const { env, users, facts } = parts;
     this.#options = options;
     this.#parts = parts;
     this.#limits = respLimits(options.limits);
-    this.#password = options.password === undefined ? undefined : new PasswordCheck(options.password, 'resp', env);
     const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
     this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_ARGUMENT_MAX_BYTES, argumentsBudgetBytes));
     this.#shares = new Shares(connectionsMaxCount);
@@ -110,7 +111,11 @@ export class RespServer {
       (stranger) => this.#replaced(stranger),
       ({ origin }) => origin.one,
     );
-    this.#pages = new RespPages(pages, new ByteBudget(this.#limits.valuesBudgetBytes));
+    this.#values = new ByteBudget(this.#limits.valuesBudgetBytes);
+    this.#users = new RespUsers({ ...users, password: options.password, budget: this.#values, env });
+    this.#unwatchUsers = this.#users.onChanged(() => {
+      for (const connection of [...this.#connections]) connection.usersChanged();
+    });
     this.#counts = new RespCounts(env.metrics, COMMANDS.keys());
     const startMs = env.clock.nowMs();
     this.#facts = {
@@ -155,6 +160,7 @@ export class RespServer {
 
   async #close(): Promise<void> {
     this.#options.tls?.close();
+    this.#unwatchUsers();
     const closed = Promise.all(
       this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
     );
@@ -209,8 +215,9 @@ export class RespServer {
     const { env } = this.#parts;
     const id = ++this.#lastId;
     const origin = originOf(socket, id);
+    const guesser = guesserOf(socket, origin);
     if (this.#closing !== undefined || !this.#hasRoom(origin)) {
-      this.#refused(origin, 'too many connections');
+      this.#refused(origin, guesser.actor, 'too many connections');
       socket.on('error', () => {});
       socket.end(errorAnswer('ERR max number of clients reached'));
       socket.destroySoon();
@@ -220,6 +227,7 @@ export class RespServer {
     const onProved = (): void => {
       if (encrypted && !authorized) this.#options.tls?.proved(remoteAddress);
     };
+    const access = new RespAccess(this.#users, guesser, onProved);
     const connection = new RespConnection({
       socket,
       id,
@@ -228,17 +236,17 @@ export class RespServer {
       budget: this.#arguments,
       memory: this.#memory,
       waiting: this.#waiting,
-      pages: this.#pages,
+      valuesBudget: this.#values,
       facts: { ...this.#facts, port: this.#port },
       counts: this.#counts,
       turns: this.#turns,
-      password: this.#password,
+      access,
       clock: env.clock,
       pauses: this.#parts.pauses,
       log: env.log,
       lines: this.#lines,
-      onProved,
       onEnded: (ended) => {
+        access.ended();
         this.#connections.delete(ended);
         this.#strangers.delete(ended);
         this.#shares.giveBack(origin, 1);
@@ -247,8 +255,7 @@ export class RespServer {
     });
     this.#shares.take(origin, 1);
     this.#connections.add(connection);
-    if (connection.isTrusted) onProved();
-    else this.#strangers.add(connection);
+    if (!access.isTrusted) this.#strangers.add(connection);
   }
 
   /**
@@ -262,13 +269,14 @@ export class RespServer {
 
   #replaced(stranger: RespConnection): void {
     // It has authenticated itself meanwhile, and stays.
-    if (stranger.isTrusted) return;
-    this.#refused(stranger.origin, 'too many connections that are not authenticated');
+    if (stranger.access.isTrusted) return;
+    this.#refused(stranger.origin, stranger.access.actor, 'too many connections that are not authenticated');
     stranger.close('too many connections that are not authenticated');
   }
 
-  #refused({ one, group }: Sharer, reason: string): void {
+  #refused({ one, group }: Sharer, actor: AuditActor, reason: string): void {
     this.#counts.refused();
+    this.#parts.env.audit?.record({ action: 'attach', door: 'redis', outcome: 'refused', actor, reason });
     this.#lines.log('warn', 'redis client refused', { from: one, by: group, reason }, reason);
   }
 
@@ -281,12 +289,12 @@ export class RespServer {
   verify(): void {
     for (const connection of this.#connections) connection.verify();
     assertAtMost('redis door: connections', this.#connections.size, this.#limits.connectionsMaxCount);
-    this.#password?.verify();
+    this.#users.verify();
     this.#options.tls?.verify();
     this.#arguments.verify();
     this.#shares.verify();
     this.#strangers.verify(this.#connections);
-    this.#pages.budget.verify();
+    this.#values.verify();
     assert(this.#waiting.bytes >= 0, () => `redis door: ${this.#waiting.bytes} bytes wait`);
     if (this.#connections.size === 0) assertEqual('redis door: bytes that wait', this.#waiting.bytes, 0);
   }
@@ -308,9 +316,17 @@ function listenError(
   });
 }
 
+/** Tells those who guess passwords from others: by an address, or a user of the host. */
+function guesserOf(socket: Connection, { group }: Sharer): RespOrigin {
+  const { remoteAddress } = socket;
+  if (remoteAddress !== undefined) return { from: remoteAddress, actor: { address: remoteAddress } };
+  const { uid, pid } = credentialsOf(socket) ?? {};
+  return { from: group, actor: { uid, pid: pid || undefined } };
+}
+
 /** Where a connection is from: the process and the user at a Unix socket, an address at the port. */
 function originOf(socket: Connection, id: number): Sharer {
   const { remoteAddress } = socket;
   if (remoteAddress !== undefined) return { one: remoteAddress, group: 'port' };
-  return sharerOf(socket, id);
+  return sharerOf(credentialsOf(socket), id);
 }

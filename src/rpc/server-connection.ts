@@ -38,6 +38,10 @@ import type { MessageCodec } from './message.js';
 export interface RpcContext {
   /** `host:port` of the caller. */
   readonly remote: string;
+  /** Address of the caller. */
+  readonly address: string;
+  /** The user of this node who makes the call, where not every member may make it. */
+  readonly user: string | undefined;
   /** Aborted when the caller gives up or its connection ends. */
   readonly signal: CancelSignal;
 }
@@ -47,6 +51,15 @@ export interface RpcContext {
  * PROTOCOL.md.
  */
 export type RpcHandler = (params: unknown, context: RpcContext) => unknown;
+
+/** A call before it is handled. */
+export interface RpcCall {
+  readonly method: string;
+  /** A map. */
+  readonly params: object;
+  /** Address of the caller. */
+  readonly address: string;
+}
 
 /** Why a call or a connection failed; label of `meshcache_rpc_errors_total`. */
 export type RpcFault =
@@ -59,6 +72,7 @@ export type RpcFault =
   | 'slow_peer'
   | 'unknown_method'
   | 'bad_params'
+  | 'denied'
   | 'handler';
 
 export interface ServerConnectionOwner {
@@ -69,6 +83,8 @@ export interface ServerConnectionOwner {
   /** What the server is, in the terms of a client that means to reach it. */
   readonly target: string;
   handlerOf(method: string): RpcHandler | undefined;
+  /** Name of the user who makes a call, if that matters. Throws `AuthError` if the caller may not. */
+  userOf(call: RpcCall): string | undefined;
   called(): void;
   /** Whether all connections together may hold another call of this many bytes. */
   hasRoomFor(bytes: number): boolean;
@@ -79,8 +95,8 @@ export interface ServerConnectionOwner {
   /** Called when a large part of a request has arrived. */
   held(): void;
   fault(kind: RpcFault): void;
-  /** Called when `remote` and this node do not agree on a secret; the connection ends. */
-  unauthenticated(reason: AuthFailureReason, remote: string): void;
+  /** Called when the peer and this node do not agree on a secret; the connection ends. */
+  unauthenticated(reason: AuthFailureReason): void;
   /** Called when the peer has said hello and, if required, has authenticated itself. */
   opened(connection: ServerConnection): void;
   ended(connection: ServerConnection): void;
@@ -102,12 +118,19 @@ interface Refusal {
 
 interface Call {
   readonly requestId: number;
+  readonly method: string;
   /** Length of the request in bytes. */
   readonly bytes: number;
   readonly params: unknown;
 }
 
 const ERROR_TEXT_MAX_CHARACTERS = 512;
+/** Errors of handlers that are the fault of the caller. */
+const FAULTS: Readonly<Partial<Record<ErrorCode, RpcFault>>> = {
+  ERR_ARGUMENT: 'bad_params',
+  ERR_PROTOCOL: 'bad_params',
+  ERR_AUTH: 'denied',
+};
 
 /**
  * The server's side of one connection. It owns the socket, and closes it at the first byte that violates the protocol.
@@ -118,6 +141,7 @@ export class ServerConnection {
   readonly #reader: FrameReader;
   readonly #writer: FrameWriter;
   readonly #remote: string;
+  readonly #address: string;
   readonly #calls = new Map<number, CallContext>();
   /** Bytes of the requests whose calls are being handled. */
   #inFlightBytes = 0;
@@ -129,7 +153,8 @@ export class ServerConnection {
   constructor(socket: Connection, owner: ServerConnectionOwner) {
     this.#socket = socket;
     this.#owner = owner;
-    this.#remote = `${socket.remoteAddress ?? ''}:${socket.remotePort ?? 0}`;
+    this.#address = socket.remoteAddress ?? '';
+    this.#remote = `${this.#address}:${socket.remotePort ?? 0}`;
     this.#writer = new FrameWriter(socket, owner.env.clock);
     const { env, target } = owner;
     const subject = { env, target, isEncrypted: () => socket.encrypted === true };
@@ -194,7 +219,7 @@ export class ServerConnection {
     if (farewell !== undefined) this.#socket.end(farewell);
     this.#reader.stop();
     this.#owner.fault('unauthenticated');
-    this.#owner.unauthenticated(reason, this.#remote);
+    this.#owner.unauthenticated(reason);
     this.#socket.destroySoon();
   }
 
@@ -215,7 +240,7 @@ export class ServerConnection {
       this.#answerError(frame.requestId, refusal);
       return;
     }
-    this.#run({ requestId: frame.requestId, bytes, params }, this.#owner.handlerOf(method) as RpcHandler);
+    this.#run({ requestId: frame.requestId, method, bytes, params }, this.#owner.handlerOf(method) as RpcHandler);
   }
 
   #decodeCall(message: Uint8Array): ReceivedCall {
@@ -260,10 +285,12 @@ export class ServerConnection {
     return undefined;
   }
 
-  #run({ requestId, bytes, params }: Call, handler: RpcHandler): void {
-    const context = new CallContext(this.#remote, bytes);
+  #run({ requestId, method, bytes, params }: Call, handler: RpcHandler): void {
+    const address = this.#address;
+    const context = new CallContext({ remote: this.#remote, address, bytes });
     let result: unknown;
     try {
+      context.user = this.#owner.userOf({ method, params: params as object, address });
       result = handler(params, context);
     } catch (error) {
       this.#failed(requestId, error);
@@ -303,8 +330,7 @@ export class ServerConnection {
   #failed(requestId: number, error: unknown): void {
     this.#finish(requestId);
     const isOurs = error instanceof MeshCacheError;
-    const isCallersFault = isOurs && (error.code === 'ERR_ARGUMENT' || error.code === 'ERR_PROTOCOL');
-    this.#owner.fault(isCallersFault ? 'bad_params' : 'handler');
+    this.#owner.fault(isOurs ? (FAULTS[error.code] ?? 'handler') : 'handler');
     const text = error instanceof Error ? error.message : String(error);
     if (!isOurs) this.#owner.lines.log('warn', 'RPC handler failed', { error: text });
     this.#answerError(requestId, { code: isOurs ? error.code : 'ERR_REMOTE', text });
@@ -398,13 +424,16 @@ export class ServerConnection {
 /** Context of a call. Its signal is created on demand, because most handlers answer at once and never use it. */
 class CallContext implements RpcContext {
   readonly remote: string;
+  readonly address: string;
+  user: string | undefined;
   /** Length of the request in bytes. */
   readonly bytes: number;
   #cancellation: Cancellation | undefined;
   #aborted = false;
 
-  constructor(remote: string, bytes: number) {
+  constructor({ remote, address, bytes }: Pick<CallContext, 'remote' | 'address' | 'bytes'>) {
     this.remote = remote;
+    this.address = address;
     this.bytes = bytes;
   }
 

@@ -19,10 +19,10 @@ import type { ConnectionRates } from '../net/connection-limits.js';
 import { Listener } from '../net/listener.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import { MessageCodec } from './message.js';
-import { type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
+import { type RpcCall, type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
 import { type RpcService, rpcTarget } from './service.js';
 
-export type { RpcContext, RpcFault, RpcHandler } from './server-connection.js';
+export type { RpcCall, RpcContext, RpcFault, RpcHandler } from './server-connection.js';
 
 /** Options of an {@link RpcServer}. */
 export interface RpcServerOptions {
@@ -36,6 +36,8 @@ export interface RpcServerOptions {
   readonly service?: RpcService;
   /** @internal Rate limits on connections of unauthenticated peers; default: those of `limits.ts`. */
   readonly rates?: ConnectionRates;
+  /** @internal Name of the user who makes a call, if that matters. Throws `AuthError` for a call that its caller may not make; default: all are members. */
+  readonly userOf?: (call: RpcCall) => string | undefined;
   readonly env: Environment;
 }
 
@@ -66,6 +68,7 @@ export class RpcServer {
   readonly #maxConnections: number;
   readonly #service: RpcService;
   readonly #rates: ConnectionRates | undefined;
+  readonly #userOf: (call: RpcCall) => string | undefined;
   readonly #env: Environment;
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
@@ -98,10 +101,11 @@ export class RpcServer {
     this.#listeningPort = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#rates = options.rates;
+    this.#userOf = options.userOf ?? (() => undefined);
     this.#service = options.service ?? 'control';
     this.#env = options.env;
     this.#lines = new SparseLog(this.#env);
-    this.#authFailures = new AuthFailures('rpc', this.#env);
+    this.#authFailures = new AuthFailures('rpc', this.#env, 'control');
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'server',
       service: this.#service,
@@ -197,6 +201,7 @@ export class RpcServer {
       lines: this.#lines,
       target: rpcTarget(this.#service, { host: this.#host, port: this.#listeningPort }),
       handlerOf: (method) => this.#handlers.get(method),
+      userOf: (call) => this.#userOf(call),
       called: () => {
         this.#calls++;
         this.#env.metrics.count('meshcache_rpc_served_calls_total');
@@ -211,7 +216,7 @@ export class RpcServer {
       isOverfull: () => this.#bufferedBytes() > RPC_SERVER_BUFFERED_MAX_BYTES,
       held: () => this.#shedHeld(),
       fault: (kind) => this.#fault(kind),
-      unauthenticated: (reason, remote) => this.#authFailures.record(reason, remote),
+      unauthenticated: (reason) => this.#authFailures.record(reason, socket.remoteAddress ?? ''),
       opened: (opened) => {
         this.#pending.delete(opened);
         this.#listener?.proved(socket.remoteAddress ?? '');

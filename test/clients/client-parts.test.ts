@@ -316,7 +316,14 @@ test('client requests: a SET of very many bytes ends between two steps when it i
   });
   const env = testEnvironment();
   const counts = new ClientCounts(env.metrics, 'test');
-  const requests = new ClientRequests({ namespace, regions, counts, caller: 1, goOn: () => undefined });
+  const requests = new ClientRequests({
+    namespace,
+    regions,
+    counts,
+    caller: 1,
+    audited: (_, work) => work(),
+    goOn: () => undefined,
+  });
   const keys = Array.from({ length: 10 }, (_, i) => `k${i}`);
   const body = regionBody(
     keys,

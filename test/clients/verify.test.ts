@@ -114,7 +114,7 @@ test.serial('verify: client server, attached client', async (t) => {
 
 test.serial('verify: node link, attachment', async (t) => {
   const { path } = await startServer(t);
-  const parts = { path, name: 'planted', namespace: undefined, env: testEnvironment() };
+  const parts = { path, tokens: {}, name: 'planted', namespace: undefined, env: testEnvironment() };
   const link = await NodeLink.open({ ...parts, onClosed() {} });
   t.teardown(() => link.close('the test has ended'));
   void link.request(RequestType.stats, Buffer.alloc(0), 0);

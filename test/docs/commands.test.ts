@@ -11,6 +11,7 @@ import { replayCommand } from '../../src/cli/replay/replay.js';
 import { simCommand } from '../../src/cli/sim/sim.js';
 import { drainCommand } from '../../src/cli/status/drain.js';
 import { statusCommand } from '../../src/cli/status/status.js';
+import { tokenCommand } from '../../src/cli/token.js';
 import type { CommandContext } from '../../src/command/context.js';
 import { logFormatOption } from '../../src/command/options.js';
 import { CONFIG_KEYS } from '../../src/config.js';
@@ -28,6 +29,7 @@ const FACTORIES = [
   ],
   fingerprintCommand,
   pythonPathCommand,
+  tokenCommand,
 ];
 
 /** The command as users have it, whose commands only parse. */

@@ -18,6 +18,7 @@ const OTHER_VARIABLES = [
   'LOG',
   'LOG_FORMAT',
   'SOCKET',
+  'TOKEN_FILE',
   'NATIVE',
   'NO_RDMA',
   'PYTHON',

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { METHOD_CALLERS } from '../../src/node/runtime/method-callers.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { AttachedClient } from '../_support/attached-client.js';
 import { rowsOf, textOf } from '../_support/docs/markdown.js';
@@ -17,10 +18,12 @@ async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-docs-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const client_socket = join(folder, 'node.sock');
+  const audit_log = join(folder, 'audit', 'audit.log');
   const disk = { disk_enabled: true, disk_path: join(folder, 'disk'), disk_size: '8mb' };
   const store = await createStore(await freePort(), {
     ...disk,
     client_socket,
+    audit_log,
     resp_port: 0,
     metrics_enabled: true,
     metrics_port: 0,
@@ -123,6 +126,7 @@ test.serial('docs: the protocol page has every method that a node answers, and n
   }
   const rows = namedRows('docs/protocol.md', /^[a-z]+\.[a-z]+$/);
   t.deepEqual(rows.map(({ name }) => name).sort(), [...answered].sort());
+  t.deepEqual(Object.keys(METHOD_CALLERS).sort(), [...answered].sort());
   for (const { name, cells } of rows) {
     const [, , , answer, described = ''] = cells;
     t.not(answer, '', name);

@@ -19,7 +19,14 @@ export class Handlers {
     const handler = this.#handlers.get(method as string);
     if (handler === undefined || !isMap(params)) return undefined;
     try {
-      return { value: await handler(params, { remote: 'peer', signal: new AbortController().signal }) };
+      return {
+        value: await handler(params, {
+          address: '',
+          user: undefined,
+          remote: 'peer',
+          signal: new AbortController().signal,
+        }),
+      };
     } catch (error) {
       if (!(error instanceof MeshCacheError)) throw error;
       if (error.code === 'ERR_PROTOCOL' || error.code === 'ERR_ARGUMENT') return undefined;

@@ -85,6 +85,8 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'discovery/messages/wire.ts',
     'net/credentials/credential-files.ts',
     'net/credentials/secured-environment.ts',
+    'node/audit/audit-line.ts',
+    'node/audit/audit-log.ts',
     'node/reporting/cluster-reporter.ts',
     'node/reporting/member-events.ts',
     'node/reporting/recent-events.ts',

@@ -43,7 +43,7 @@ class ExampleTest(unittest.TestCase):
     def test_the_table_has_every_key_and_its_default(self) -> None:
         rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", self.text, re.MULTILINE))
         defaults = {name: value for name, value in vars(Settings()).items() if value is not None}
-        self.assertEqual(set(rows), {"client_socket", "tag", "fingerprint", *defaults})
+        self.assertEqual(set(rows), {"client_socket", "token_file", "tag", "fingerprint", *defaults})
         for name, value in defaults.items():
             self.assertEqual(json.loads(rows[name]), value, name)
 

@@ -271,7 +271,7 @@ test('resp: where the door cannot be opened, the node does not start and says wh
     [{ resp_port: 0, resp_host: '0.0.0.0' }, /"resp_host": 0\.0\.0\.0 is reached from other hosts.*set resp_password/],
     [
       { resp_port: 0, resp_host: '0.0.0.0', cluster_secret: 'a secret of the cluster' },
-      /"resp_host": .*set resp_password or resp_password_file.*cluster_secret is not accepted/,
+      /"resp_host": .*set resp_password, resp_password_file or users_file.*cluster_secret is not accepted/,
     ],
     [{ resp_port: 0, resp_password: 'a', resp_password_file: 'b' }, /give one of them, not both/],
     [{ resp_port: 0, resp_password_file: join(folder, 'none') }, /"resp_password_file": .*cannot be read \(ENOENT\)/],

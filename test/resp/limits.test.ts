@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { KeyEncoder } from '../../src/core/index.js';
+import { Users } from '../../src/net/users/users.js';
 import type { RespLimits } from '../../src/resp/resp-limits.js';
 import { RespServer, type RespServerOptions } from '../../src/resp/resp-server.js';
 import { WaitingCommands } from '../../src/resp/waiting-commands.js';
@@ -26,7 +27,7 @@ async function startDoor(t: ExecutionContext, limits: Partial<RespLimits> = {}, 
     {
       env,
       pauses: { sentAfterMs: () => clock.nowMs() },
-      pages: new StoredPages(store.pages, encoder),
+      users: { users: new Users(), nodeTag: 'redis', pagesOf: () => new StoredPages(store.pages, encoder) },
       facts: {
         nodeId: 'node',
         packageVersion: '0',

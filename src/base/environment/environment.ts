@@ -1,3 +1,4 @@
+import type { AuditSink } from '../audit/audit.js';
 import type { Clock } from './clock.js';
 import type { ClusterSecrets } from './cluster-secrets.js';
 import type { Files } from './files.js';
@@ -23,6 +24,8 @@ export interface Environment {
   readonly http: HttpClient;
   readonly log: Logger;
   readonly metrics: MetricsSink;
+  /** Takes what the audit log has; undefined: there is none. */
+  readonly audit?: AuditSink | undefined;
   /** @internal Limits that a simulation lowers, so that it reaches them. */
   readonly limits?: { readonly removalsMaxKeys?: number; readonly droppedMaxKeys?: number } | undefined;
   /** With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See `securedEnvironment`. */

@@ -29,6 +29,8 @@ export interface OpenOptions {
   readonly exclusive?: boolean;
   /** With `write`: empties the file. */
   readonly truncate?: boolean;
+  /** With `write`: every write goes to the end of the file, whatever its position. */
+  readonly append?: boolean;
   /** Bypasses the system's cache; fails with EINVAL where that is impossible. Memory, offsets and lengths must then be aligned. */
   readonly direct?: boolean;
   /** Opens a directory, which is neither read nor written. */
@@ -46,6 +48,8 @@ export interface FileStatus {
   readonly isDirectory: boolean;
   /** Whether it belongs to a user other than root and that of this process. */
   readonly isForeign: boolean;
+  /** Two paths lead to the same file if theirs are equal; empty where nothing tells. */
+  readonly identity: string;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { NAMESPACE_QUOTAS_MAX_COUNT } from '../limits.js';
+import { NAMESPACE_QUOTAS_MAX_COUNT, NAMESPACE_TAG_MAX_CHARACTERS } from '../limits.js';
 import { describeValue, type Field } from './fields.js';
 
 /** What the pages of a namespace tag may take of a node, as shares of 0 to 1 of its pool and of its disk tier. */
@@ -19,7 +19,6 @@ export type NamespaceQuotas = Readonly<Record<string, NamespaceQuota>>;
 /** The name under which metrics count the pages of all tags without a quota; no tag with one has it. */
 export const OTHER_NAMESPACES = 'other';
 
-const TAG_MAX_CHARACTERS = 128;
 const NAMES: ReadonlyMap<string, keyof NamespaceQuota> = new Map([
   ['min', 'min'],
   ['max', 'max'],
@@ -78,15 +77,15 @@ function quotasOf(value: unknown): NamespaceQuotas | Fault {
 }
 
 function isTag(tag: string): boolean {
-  const isText = tag.trim() !== '' && tag.length <= TAG_MAX_CHARACTERS && tag.isWellFormed();
+  const isText = tag.trim() !== '' && tag.length <= NAMESPACE_TAG_MAX_CHARACTERS && tag.isWellFormed();
   // A key of this name would not become a property of its own.
   return isText && tag !== OTHER_NAMESPACES && tag !== '__proto__';
 }
 
 function wrongTag(tag: string): Fault {
-  const shown = tag.length > TAG_MAX_CHARACTERS ? `of ${tag.length} characters` : JSON.stringify(tag);
+  const shown = tag.length > NAMESPACE_TAG_MAX_CHARACTERS ? `of ${tag.length} characters` : JSON.stringify(tag);
   return new Fault(
-    `got a namespace tag ${shown}, allowed are 1 to ${TAG_MAX_CHARACTERS} characters, not only spaces, and not "${OTHER_NAMESPACES}" or "__proto__"`,
+    `got a namespace tag ${shown}, allowed are 1 to ${NAMESPACE_TAG_MAX_CHARACTERS} characters, not only spaces, and not "${OTHER_NAMESPACES}" or "__proto__"`,
   );
 }
 

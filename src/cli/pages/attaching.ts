@@ -37,7 +37,7 @@ export interface AttachOptions {
 export const ATTACH_HELP = `
 The node is found by --socket, by MESHCACHE_SOCKET in the environment, or where \`meshcache node\` of this user has its client socket.
 With --discovery-addr it is one of that cluster on this host; where none has a client socket, a node without pages of its own joins
-for the time of the command. Keys are those of the node's own namespace, unless --model, --dtype, --layout, --tag or --fingerprint name another one.`;
+for the time of the command. MESHCACHE_TOKEN_FILE in the environment names the file with your token, if the node has users. Keys are those of the node's own namespace, unless --model, --dtype, --layout, --tag or --fingerprint name another one.`;
 
 /** Pool size of a node that joins only for one command. */
 const PASSING_POOL = '64mb';
@@ -107,7 +107,7 @@ async function connect(
   } catch (error) {
     const { message, cause } = error as Error;
     // A node that refuses has said what to do.
-    const isRefused = cause instanceof MeshCacheError && cause.code === 'ERR_REMOTE';
+    const isRefused = cause instanceof MeshCacheError && (cause.code === 'ERR_REMOTE' || cause.code === 'ERR_AUTH');
     const advice = isRefused ? '' : '. Start one with `meshcache node`, or give --socket or --discovery-addr.';
     throw new CommandFailure(`${message}${advice}`, undefined, { cause: error });
   }

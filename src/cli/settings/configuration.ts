@@ -48,7 +48,8 @@ const PREFIX = 'MESHCACHE_';
  * Names with our prefix that are not keys: of the program itself, of its build, and of a Kubernetes Service with our
  * name.
  */
-const OTHER_NAMES = /^(LOG|LOG_FORMAT|NATIVE|NO_RDMA|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
+const OTHER_NAMES =
+  /^(LOG|LOG_FORMAT|NATIVE|NO_RDMA|TOKEN_FILE|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
 /** Keys that a program needs to talk to the nodes. */
 const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'cluster_secret',

@@ -20,6 +20,14 @@ export type NodeStatus = Partial<NodeReport> & Pick<NodeReport, 'node_id'>;
 /** Words in the answer to an unauthenticated peer. */
 const SECURITY_WORDS = /cluster_secret|certificate/;
 
+/** The order to drain. */
+export interface DrainOrder {
+  /** The longest time for handing pages over. */
+  readonly timeoutMs: number;
+  /** Token of a user of the node who may drain. */
+  readonly token?: string | undefined;
+}
+
 /** No master answered; the message gives the reasons and what to check. */
 export class NoMasterFailure extends CommandFailure {
   /** One reason for each master. */
@@ -102,8 +110,9 @@ export class ClusterQuery {
    * Orders a node to drain, or asks for its progress. Rejects with `MeshCacheError` if the node does not answer or
    * refuses.
    */
-  async drain(endpoint: Endpoint, timeoutMs: number): Promise<DrainProgress> {
-    return readDrainProgress(await this.#rpc.call(endpoint, DRAIN_METHOD, { timeout_ms: timeoutMs }), endpoint);
+  async drain(endpoint: Endpoint, { timeoutMs, token }: DrainOrder): Promise<DrainProgress> {
+    const params = { timeout_ms: timeoutMs, ...(token === undefined ? {} : { token }) };
+    return readDrainProgress(await this.#rpc.call(endpoint, DRAIN_METHOD, params), endpoint);
   }
 
   async close(): Promise<void> {

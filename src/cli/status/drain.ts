@@ -9,7 +9,8 @@ import { printable } from '../../command/table.js';
 import type { DrainProgress } from '../../node/leaving/drain.js';
 import { type Configuration, readConfiguration, securityOf } from '../settings/configuration.js';
 import { mastersOf } from '../settings/masters.js';
-import { ClusterQuery } from './cluster-query.js';
+import { readToken, tokenOption } from '../settings/user-token.js';
+import { ClusterQuery, type DrainOrder } from './cluster-query.js';
 
 const POLL_MS = 100;
 /** Milliseconds within which a leaving node lingers, closes and ends. */
@@ -29,6 +30,7 @@ interface DrainOptions {
   readonly config?: string;
   /** Seconds that handing pages over may take. */
   readonly timeout: number;
+  readonly tokenFile?: string;
   readonly json: boolean;
 }
 
@@ -44,6 +46,7 @@ export function drainCommand(context: CommandContext): Command {
       decimalNumber(0, DRAIN_TIMEOUT_MAX_MS / 1000, 'seconds'),
       DRAIN_TIMEOUT_MS / 1000,
     )
+    .addOption(tokenOption())
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -56,7 +59,8 @@ Examples:
 A draining node publishes nothing. Pages that other nodes have recently read there are copied to other nodes, and writes that
 wait for its disk are finished. Then it leaves the cluster, and serves late readers for one more heartbeat interval.
 \`meshcache node\` then ends with status 0. The promise \`store.drained\` tells a program of your own, which ends by itself.
-With a cluster secret the command needs it, too: MESHCACHE_CLUSTER_SECRET, or cluster_secret_file in the file.
+With a cluster secret the command needs it, too: MESHCACHE_CLUSTER_SECRET, or cluster_secret_file in the file. Where the node
+has a users_file, the command needs the token of a user who may drain.
 Ends with status 1 if there is no such node, if it does not answer, or if it ends before it has left.`,
     )
     .action(async (node: string, options: DrainOptions) => {
@@ -69,7 +73,8 @@ Ends with status 1 if there is no such node, if it does not answer, or if it end
       const query = new ClusterQuery(securityOf(configuration));
       try {
         const endpoint = await endpointOf(node, configuration, query);
-        const result = await new Draining(query, endpoint, context).run(options.timeout * 1000);
+        const order = { timeoutMs: options.timeout * 1000, token: await readToken(options.tokenFile) };
+        const result = await new Draining(query, endpoint, context).run(order);
         printResult(context, result, { json: options.json, asText: formatResult });
       } finally {
         await query.close();
@@ -107,7 +112,8 @@ class Draining {
   }
 
   /** Drains the node. Throws {@link CommandFailure}. */
-  async run(timeoutMs: number): Promise<DrainResult> {
+  async run(order: DrainOrder): Promise<DrainResult> {
+    const { timeoutMs } = order;
     const { clock, signal } = this.#context;
     const startMs = clock.nowMs();
     const untilMs = startMs + timeoutMs + END_TIMEOUT_MS;
@@ -117,7 +123,7 @@ class Draining {
     try {
       while (clock.nowMs() < untilMs) {
         if (signal.aborted) throw signal.reason;
-        const answer = await this.#ask(timeoutMs, last);
+        const answer = await this.#ask(order, last);
         if (answer === undefined) return this.#result(last as DrainProgress, { hasEnded: true, startMs });
         last = answer;
         progress.update(formatProgress(last));
@@ -137,9 +143,9 @@ class Draining {
   }
 
   /** Asks for the progress; undefined if the node had begun to leave and no longer answers. */
-  async #ask(timeoutMs: number, last: DrainProgress | undefined): Promise<DrainProgress | undefined> {
+  async #ask(order: DrainOrder, last: DrainProgress | undefined): Promise<DrainProgress | undefined> {
     try {
-      return await this.#query.drain(this.#endpoint, timeoutMs);
+      return await this.#query.drain(this.#endpoint, order);
     } catch (error) {
       const isGone =
         error instanceof MeshCacheError && (error.code === 'ERR_UNREACHABLE' || error.code === 'ERR_CLOSED');

@@ -38,17 +38,13 @@ import { decodePin } from '../wire/pin-messages.js';
 import { RequestError } from '../wire/request-error.js';
 import { isOfSet } from '../wire/request-flags.js';
 import { decodeGetStaged, encodeStagedAnswer } from '../wire/staged-messages.js';
+import type { AttachedClient } from './attached-client.js';
 import { ClientEvents } from './client-events.js';
-import type { ClientNamespace } from './client-namespace.js';
 import type { ClientRegions, HeldRegions } from './client-regions.js';
-import type { ClientCounts, ClientWay } from './client-stats.js';
+import type { ClientWay } from './client-stats.js';
 
-export interface ClientRequestsParts {
-  readonly namespace: ClientNamespace;
+export interface ClientRequestsParts extends Pick<AttachedClient, 'namespace' | 'counts' | 'caller' | 'audited'> {
   readonly regions: ClientRegions;
-  readonly counts: ClientCounts;
-  /** The client's number among the callers of the store. */
-  readonly caller: number;
   /** Lets other clients have their turn between two steps; undefined: none need it now. */
   readonly goOn: () => Promise<void> | undefined;
 }
@@ -383,7 +379,9 @@ export class ClientRequests {
   }
 
   async #clear(body: Buffer): Promise<Buffer> {
-    await this.#parts.namespace.clear(decodePools(body));
+    const { namespace, audited } = this.#parts;
+    const pools = decodePools(body);
+    await audited('clear', () => namespace.clear(pools));
     return Buffer.alloc(0);
   }
 

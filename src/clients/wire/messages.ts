@@ -64,6 +64,7 @@ export const Status = {
   failed: 8,
   absent: 9,
   tooLate: 10,
+  denied: 11,
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
 
@@ -123,21 +124,25 @@ export interface HelloRequest {
   readonly isTold?: boolean;
   /** Whether the client wants to know the node's instant, to compare clocks. */
   readonly comparesClocks?: boolean;
+  /** The token that shows which user the client is. */
+  readonly token?: string | undefined;
 }
 
 const FLAG_NAMESPACE = 1;
 const FLAG_FINGERPRINT = 2;
 const FLAG_TOLD = 4;
 const FLAG_CLOCKS = 8;
+const FLAG_TOKEN = 16;
 
 export function encodeHello(hello: HelloRequest): Buffer {
-  const { minVersion, maxVersion, name, pid, namespace, isTold = false, comparesClocks = false } = hello;
+  const { minVersion, maxVersion, name, pid, namespace, isTold = false, comparesClocks = false, token } = hello;
   const writer = new BodyWriter().u32(HELLO_MAGIC).u16(minVersion).u16(maxVersion);
   writer
     .u32(
       (namespace === undefined ? 0 : FLAG_NAMESPACE | (namespace.fingerprint ? FLAG_FINGERPRINT : 0)) |
         (isTold ? FLAG_TOLD : 0) |
-        (comparesClocks ? FLAG_CLOCKS : 0),
+        (comparesClocks ? FLAG_CLOCKS : 0) |
+        (token === undefined ? 0 : FLAG_TOKEN),
     )
     .text16(name)
     .u32(pid);
@@ -152,6 +157,7 @@ export function encodeHello(hello: HelloRequest): Buffer {
       .u8(isMlaModel ? 1 : 0);
     if (fingerprint) writer.text16(fingerprint);
   }
+  if (token !== undefined) writer.text16(token);
   return writer.done();
 }
 
@@ -172,9 +178,10 @@ export function decodeHello(body: Buffer): HelloRequest {
     namespace = { ...given, tpRank, tpSize, ppRank, ppSize, isMlaModel: flag(reader.u8()) };
     if ((flags & FLAG_FINGERPRINT) !== 0) namespace = { ...namespace, fingerprint: reader.text16() };
   }
+  const token = (flags & FLAG_TOKEN) === 0 ? {} : { token: reader.text16() };
   reader.end();
   const [isTold, comparesClocks] = [(flags & FLAG_TOLD) !== 0, (flags & FLAG_CLOCKS) !== 0];
-  return { minVersion, maxVersion, name, pid, namespace, isTold, comparesClocks };
+  return { minVersion, maxVersion, name, pid, namespace, isTold, comparesClocks, ...token };
 }
 
 /** A node's identity and limits, in the answer to HELLO. */

@@ -35,8 +35,8 @@ export function credentialsOf(connection: Connection): PeerCredentials | undefin
  * A connection takes the share of its process and of its user, as the kernel knows them. Where the kernel cannot tell the
  * process, because it is of another PID namespace, each connection counts as one; where nothing is known, all are of one user.
  */
-export function sharerOf(connection: Connection, id: number): Sharer {
-  const { pid = 0, uid } = credentialsOf(connection) ?? {};
+export function sharerOf(credentials: PeerCredentials | undefined, id: number): Sharer {
+  const { pid = 0, uid } = credentials ?? {};
   const group = uid === undefined ? 'unknown' : `user ${uid}`;
   return { one: pid > 0 ? `process ${pid}` : `connection ${id}`, group };
 }

@@ -2,6 +2,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Environment } from '../../base/environment/environment.js';
 import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import type { AuthFailurePlane } from '../auth-failures.js';
+import type { Users } from '../users/users.js';
+import { readUsersFileAgain } from '../users/users-file.js';
 import { secretsIn } from './secrets-file.js';
 import { type SecurityConfig, tlsFilesOf } from './secured-environment.js';
 import { checkTlsTexts, expiryMsOf, readTlsTexts, type TlsFiles } from './tls-files.js';
@@ -10,26 +12,31 @@ import { checkTlsTexts, expiryMsOf, readTlsTexts, type TlsFiles } from './tls-fi
 const CHECK_INTERVAL_MS = 5000;
 const MS_PER_S = 1000;
 
+/** The fields of a configuration that name the files. */
+export interface CredentialPaths extends SecurityConfig {
+  readonly usersFile?: string | undefined;
+}
+
 /** What a look at a file found. */
 type Outcome = 'same' | 'renewed';
 
 /** The files of one kind of credentials, which are replaced while they are in use. */
 export interface Credential {
   /** What is in the files, for the log. */
-  readonly kind: 'secret' | 'certificate';
+  readonly kind: 'secret' | 'certificate' | 'users';
   /** Looks at the files. What has changed is in use when it resolves. Rejects if the files cannot be used, and changes nothing then. */
   look(): Promise<Outcome>;
 }
 
 /**
- * Reads the files of secrets and certificates anew while they are in use, by their contents: links and folders may be swapped below them, as Kubernetes
- * does it. What has changed and can be used takes the place of the former, for connections that are made from then on. What cannot be used is logged,
- * and the former stays.
+ * Reads the files of secrets, certificates and users anew while they are in use, by their contents: links and folders may be swapped below them, as
+ * Kubernetes does it. What has changed and can be used takes the place of the former, for connections that are made from then on, and among the users
+ * for open connections as well. What cannot be used is logged, and the former stays.
  */
 export class CredentialFiles {
   readonly #plane: AuthFailurePlane;
   readonly #credentials: readonly Credential[];
-  readonly #env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
+  readonly #env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>;
   /** Why files could not be used when they were last looked at, by the kind of what is in them. */
   readonly #problems = new Map<string, string>();
   #cancel: (() => void) | undefined;
@@ -38,7 +45,7 @@ export class CredentialFiles {
   constructor(
     plane: AuthFailurePlane,
     credentials: readonly Credential[],
-    env: Pick<Environment, 'clock' | 'log' | 'metrics'>,
+    env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>,
   ) {
     this.#plane = plane;
     this.#credentials = credentials;
@@ -72,12 +79,14 @@ export class CredentialFiles {
 
   async #look(credential: Credential): Promise<void> {
     const { kind } = credential;
-    const { log } = this.#env;
+    const { log, audit } = this.#env;
     const plane = this.#plane;
     try {
       const outcome = await credential.look();
       this.#problems.delete(kind);
-      if (outcome === 'renewed') log.log('info', 'new credentials are in use', { plane, kind });
+      if (outcome !== 'renewed') return;
+      log.log('info', 'new credentials are in use', { plane, kind });
+      audit?.record({ action: 'renew', door: 'node', outcome: 'done', reason: kind });
     } catch (error) {
       const reason = (error as Error).message;
       const before = this.#problems.get(kind);
@@ -85,19 +94,20 @@ export class CredentialFiles {
       // Files that belong together are replaced one after the other: nothing is wrong unless it lasts.
       if (before === reason) return;
       log.log('warn', 'credentials cannot be read anew; the former ones stay in use', { plane, kind, reason });
+      audit?.record({ action: 'renew', door: 'node', outcome: 'failed', reason: kind, detail: reason });
     }
   }
 }
 
-/** The files by which a node is a member of its cluster. `env` is what `securedEnvironment` made of `config`. */
-export function memberCredentials(config: SecurityConfig, env: Environment): CredentialFiles {
+/** The files by which a node is a member of its cluster, and that of its `users`. `env` is what `securedEnvironment` made of `config`. */
+export function memberCredentials(config: CredentialPaths, env: Environment, users?: Users): CredentialFiles {
   const paths = tlsFilesOf(config);
   const secret = secretFile(config, env);
   const tls = env.tls === undefined || paths === undefined ? undefined : certificateFiles(paths, env.tls, env);
   tellExpiry('rpc', env.tls, env);
   return new CredentialFiles(
     'rpc',
-    [secret, tls].flatMap((each) => each ?? []),
+    [secret, tls, userFile(config, users, env)].flatMap((each) => each ?? []),
     env,
   );
 }
@@ -138,6 +148,23 @@ function secretFile({ clusterSecretFile: path }: SecurityConfig, env: Environmen
     kind: 'secret',
     async look() {
       const found = secretsIn(path, await files.readFile(path)).reveal();
+      if (isDeepStrictEqual(found, held.reveal())) return 'same';
+      held.renew(found);
+      return 'renewed';
+    },
+  };
+}
+
+function userFile(
+  { usersFile: path }: CredentialPaths,
+  held: Users | undefined,
+  { files }: Environment,
+): Credential | undefined {
+  if (path === undefined || held === undefined) return undefined;
+  return {
+    kind: 'users',
+    async look() {
+      const found = await readUsersFileAgain(path, files);
       if (isDeepStrictEqual(found, held.reveal())) return 'same';
       held.renew(found);
       return 'renewed';

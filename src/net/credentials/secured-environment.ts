@@ -30,7 +30,7 @@ export function securedEnvironment(config: SecurityConfig, env: Environment): En
   if (tls === undefined) return secrets === env.secrets ? env : { ...env, secrets };
   if (env.network.overTls === undefined)
     throw new ConfigError('configuration key "tls_cert_file": the network of this environment has no TLS');
-  const failures = new AuthFailures('rpc', env);
+  const failures = new AuthFailures('rpc', env, 'control');
   return { ...env, secrets, tls, network: env.network.overTls(tls, (address) => failures.record('tls', address)) };
 }
 

@@ -1,6 +1,7 @@
 import type { Environment } from '../../base/environment/environment.js';
 import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS, READ_REPORTS_LATE_MAX_MS } from '../../base/limits.js';
 import type { DiskStore } from '../../disk/disk-store.js';
+import type { RpcContext } from '../../rpc/server.js';
 import type { RemoteCopies } from '../../store/copies/remote-copies.js';
 import type { WantedPages } from '../../store/copies/wanted-pages.js';
 import type { PageStore } from '../../store/page-store.js';
@@ -12,7 +13,7 @@ import type { CopyRequestHandler, Handovers } from './handovers.js';
 export interface StoreLeaving {
   readonly drain: Drain;
   /** Answers an operator who drains this node. Throws `ArgumentError`. */
-  readonly start: (params: unknown) => DrainProgress;
+  readonly start: (params: unknown, caller: Pick<RpcContext, 'user' | 'address'>) => DrainProgress;
   /** Answers a node that is drained and asks this one to copy its pages. */
   readonly takeOver: CopyRequestHandler;
   /** Ends draining and copying early. Resolves when neither uses the pool any more, which needs the runtime to be stopped meanwhile. */
@@ -78,7 +79,13 @@ export function leavingOf(parts: {
   };
   return {
     drain,
-    start: (params) => drain.start(drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms)),
+    start(params, { user, address }) {
+      const timeoutMs = drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms);
+      if (!drain.isDraining) {
+        env.audit?.record({ action: 'drain', door: 'control', outcome: 'done', actor: { user, address } });
+      }
+      return drain.start(timeoutMs);
+    },
     takeOver,
     async close() {
       await Promise.all([drain.close(), copies.close(), placing.close()]);

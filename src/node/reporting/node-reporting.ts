@@ -7,6 +7,7 @@ import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
 import { DoorTls } from '../../net/credentials/door-tls.js';
+import type { Users } from '../../net/users/users.js';
 import { NodeFigures } from './node-figures.js';
 import type { RecentEvents } from './recent-events.js';
 
@@ -14,6 +15,7 @@ export interface NodeReportingParts {
   readonly config: MeshCacheConfig;
   readonly metrics: Metrics;
   readonly events: RecentEvents;
+  readonly users: Users;
   readonly env: Environment;
 }
 
@@ -49,12 +51,13 @@ export class NodeReporting implements NodeView {
 
   constructor(parts: NodeReportingParts) {
     this.#parts = parts;
-    const { config, metrics, env } = parts;
+    const { config, metrics, users, env } = parts;
     if (!config.metricsEnabled) return;
     this.#server = new MetricsServer(metrics, config.metricsHost, config.metricsPort, {
       dashboard: config.metricsDashboard,
       ...(config.metricsToken === undefined ? {} : { token: config.metricsToken }),
       tls: DoorTls.of('metrics', config, env),
+      users,
       node: this,
       avoidPorts: portsOf(config),
       env,

@@ -4,6 +4,7 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { openNodeFault } from '../../net/loopback.js';
+import type { Users } from '../../net/users/users.js';
 import { RpcClient } from '../../rpc/client.js';
 import { RpcServer } from '../../rpc/server.js';
 import type { Transport } from '../../transport/contract/transport.js';
@@ -24,6 +25,7 @@ import { Membership, type MembershipListener } from './membership.js';
 import { describeNode, masterSeatOf, type StorageRole } from './node-description.js';
 import type { NodeIdentity } from './node-identity.js';
 import { masterPortOf, openDiscovery } from './open-discovery.js';
+import { OperatorAccess } from './operator-access.js';
 
 export interface NodePartsOptions {
   readonly config: MeshCacheConfig;
@@ -32,6 +34,8 @@ export interface NodePartsOptions {
   readonly metricsEndpoint: Endpoint | undefined;
   /** Fingerprint of the node's own namespace; undefined: none. */
   readonly fingerprint: NamespaceFingerprint | undefined;
+  /** The users, of whom some may give orders to the node. */
+  readonly users: Users;
   /** The source of versions for pages that are set on this node. */
   readonly versions: HybridClock;
   readonly env: Environment;
@@ -125,11 +129,12 @@ function storageRoleOf({ role, globalSegmentSize }: MeshCacheConfig): StorageRol
   return { role, poolBytes: role === 'storage' ? globalSegmentSize : 0 };
 }
 
-async function openNetwork({ config, env, stops }: NodePartsOptions, host: string): Promise<NodeNetwork> {
+async function openNetwork({ config, users, env, stops }: NodePartsOptions, host: string): Promise<NodeNetwork> {
   const chosen = await chooseTransport({ ...config, localHostname: host }, env);
   stops.push(() => chosen.transport.close());
   checkReach(config, host, { transport: chosen.transport, env });
-  const rpcServer = new RpcServer({ host, port: config.controlPort, env });
+  const access = new OperatorAccess(users, env);
+  const rpcServer = new RpcServer({ host, port: config.controlPort, userOf: (call) => access.check(call), env });
   const control = { host, port: await rpcServer.start().catch(throwWithKey) };
   stops.push(() => rpcServer.stop());
   const rpcClient = new RpcClient({ env });

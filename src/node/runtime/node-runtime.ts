@@ -12,6 +12,7 @@ import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import { memberCredentials } from '../../net/credentials/credential-files.js';
 import { securedEnvironment } from '../../net/credentials/secured-environment.js';
 import type { Distances } from '../../net/distance.js';
+import { Users } from '../../net/users/users.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
 import type { Transport } from '../../transport/contract/transport.js';
@@ -39,6 +40,8 @@ export interface NodeRuntimeOptions {
   readonly metricsEndpoint?: Endpoint | undefined;
   /** @internal Fingerprint of the node's own namespace. */
   readonly fingerprint?: NamespaceFingerprint | undefined;
+  /** @internal The users of the node, whose file is read anew while it runs. */
+  readonly users?: Users | undefined;
   readonly env: Environment;
 }
 
@@ -83,6 +86,7 @@ export class NodeRuntime {
   readonly #env: Environment;
   readonly #metricsEndpoint: Endpoint | undefined;
   readonly #fingerprint: NamespaceFingerprint | undefined;
+  readonly #users: Users;
   readonly #identity: NodeIdentity;
   /** @internal Versions for what is set on this node. */
   readonly versions: HybridClock;
@@ -104,6 +108,7 @@ export class NodeRuntime {
     this.#env = securedEnvironment(config, options.env);
     this.#metricsEndpoint = options.metricsEndpoint;
     this.#fingerprint = options.fingerprint;
+    this.#users = options.users ?? new Users();
     this.nodeId = options.nodeId ?? config.nodeId ?? NodeRuntime.generateNodeId(this.#env.random);
     this.#identity = new NodeIdentity(this.nodeId, this.#env.clock);
     this.versions = new HybridClock(this.#env.clock, digestOf(this.nodeId));
@@ -298,7 +303,7 @@ export class NodeRuntime {
 
   #open(): Promise<void> {
     return this.#orStop(async () => {
-      const credentials = memberCredentials(this.config, this.#env);
+      const credentials = memberCredentials(this.config, this.#env, this.#users);
       credentials.start();
       this.#stops.push(async () => credentials.stop());
       this.#parts = await openNodeParts({
@@ -306,6 +311,7 @@ export class NodeRuntime {
         identity: this.#identity,
         metricsEndpoint: this.#metricsEndpoint,
         fingerprint: this.#fingerprint,
+        users: this.#users,
         versions: this.versions,
         env: this.#env,
         stops: this.#stops,

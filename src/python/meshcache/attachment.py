@@ -39,6 +39,10 @@ class Refused(AttachError):
     """Why a node refuses this client."""
 
 
+class Denied(Refused):
+    """Why a node refuses this client because of who it is: its token, its user or the tag of its namespace."""
+
+
 class Attachment:
     """Everything that ends with one connection."""
 
@@ -63,6 +67,8 @@ class Attachment:
         self.insists = True
         #: Set when the client has left this connection for one with another namespace.
         self.is_outdated = False
+        #: Types of requests that the node has denied.
+        self._denied: set[int] = set()
 
     @classmethod
     def connect(cls, settings: Settings, notify: Callable[[], None]) -> Attachment:
@@ -92,13 +98,18 @@ class Attachment:
         cls, settings: Settings, connection: Connection, process: NodeProcess | None, deadline: float
     ) -> Attachment:
         """Says HELLO. Raises AttachError."""
-        body = protocol.hello_body(settings.name, os.getpid(), settings.namespace, compares_clocks=True)
+        try:
+            token = settings.shown_token()
+        except (OSError, ValueError) as error:
+            raise AttachError(f"the token cannot be read: {error}") from None
+        body = protocol.hello_body(settings.name, os.getpid(), settings.namespace, compares_clocks=True, token=token)
         before = monotonic()
         call = connection.submit(protocol.HELLO, body, deadline)
         if call is None or not connection.wait(call, deadline):
             raise AttachError(connection.reason or "the node does not answer")
         if call.status != protocol.DONE:
-            raise Refused(f"the node refuses: {call.body.decode(errors='replace')} (status {call.status})")
+            kind = Denied if call.status == protocol.DENIED else Refused
+            raise kind(f"the node refuses: {call.body.decode(errors='replace')} (status {call.status})")
         try:
             hello = protocol.decode_hello(call.body)
         except Violation as violation:
@@ -110,6 +121,12 @@ class Attachment:
         if process is not None and not process.is_called(hello.process_id):
             process = None
         return cls(settings, connection, hello, process)
+
+    def first_denial(self, request_type: int) -> bool:
+        """Whether a request of this type is denied for the first time."""
+        is_first = request_type not in self._denied
+        self._denied.add(request_type)
+        return is_first
 
     @property
     def may_go_direct(self) -> bool:

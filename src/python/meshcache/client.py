@@ -38,12 +38,12 @@ from .arguments import (
 )
 from .attachment import Attachment
 from .counters import Counters
-from .errors import ClosedError, NotAvailable, RegionError
+from .errors import ClosedError, Denied, NotAvailable, RegionError
 from .events.stream import MAX_POOLS, PageEventStream
 from .link import Link
 from .pages import Pages, Piece, as_lists, check_apart, pages_by_pieces
 from .requests import Requests, Told
-from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket
+from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket, default_token_file
 
 #: The node's own statistics are waited for no longer than this.
 _STATS_SECONDS: Final = 1.0
@@ -76,6 +76,8 @@ class Client:
         staging_bytes: int = DEFAULT_STAGING_BYTES,
         logger: logging.Logger | None = None,
         on_fingerprint: Callable[[str | None], None] | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
     ) -> None:
         """Attaches to the node at `socket` ($MESHCACHE_SOCKET, else the default of `meshcache node`), now or when there is one.
 
@@ -86,11 +88,13 @@ class Client:
                          memory of the node. "bytes": on the socket. "auto": the first of these that is possible and safe. Where the
                          named one is not possible they go another way, with a WARNING
         timeout          seconds that a call lasts at most, unless it says otherwise
-        required         raise NotAvailable when there is no node now
+        required         raise NotAvailable when there is no node now, and Denied when there is one that refuses this client because of who it is
         end_frozen_node  in direct mode, end the process of a node that has not let go of memory `fence_timeout` seconds after
                          the deadline. Without this, "auto" does not go direct, and mode "direct" blocks until the node ends
         on_fingerprint   called, in a thread of its own, when somebody tells this client the fingerprint of its weights (`meshcache
                          fingerprint`); None: the client switches to it by itself, as with `set_fingerprint`
+        token            shows which user of the node this client is (`users_file` of the node); None: what is in the token file
+        token_file       a file with the token, read at each attempt to attach; None: $MESHCACHE_TOKEN_FILE, if it is set
         """
         self._settings = Settings(
             socket=default_socket() if socket is None else os.fspath(socket),
@@ -103,6 +107,8 @@ class Client:
             fence_timeout=fence_timeout,
             staging_bytes=staging_bytes,
             logger=logging.getLogger("meshcache") if logger is None else logger,
+            token=token,
+            token_file=default_token_file() if token_file is None else os.fspath(token_file),
         )
         self._id = next(_client_ids)
         self._region_ids = itertools.count(1)
@@ -121,7 +127,8 @@ class Client:
             # A node that refuses has said what to do.
             advice = "" if self._link.is_refused else "; start one with: meshcache node"
             self.close()
-            raise NotAvailable(f"no node at {self._settings.socket}: {problem}{advice}")
+            kind = Denied if self._link.is_denied else NotAvailable
+            raise kind(f"no node at {self._settings.socket}: {problem}{advice}")
 
     # Whose pages these are
 

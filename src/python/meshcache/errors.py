@@ -11,6 +11,10 @@ class NotAvailable(Error):
     """No node answers, and the client was made with `required=True`; or the node is too old for what it is asked for."""
 
 
+class Denied(NotAvailable):
+    """A node answers, and refuses this client because of who it is: its token, its user or the tag of its namespace."""
+
+
 class ClosedError(Error):
     """The client was used after `close()`."""
 

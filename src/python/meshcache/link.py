@@ -15,7 +15,7 @@ from typing import Final
 from ._memory.region import Region
 from ._memory.staging import Staging
 from ._wire.connection import ANSWERED, LOST, PENDING, Call, Connection
-from .attachment import Attachment, AttachError, Refused
+from .attachment import Attachment, AttachError, Denied, Refused
 from .counters import Counters
 from .settings import Settings
 
@@ -56,6 +56,8 @@ class Link:
         self._last_problem = ""
         #: Whether there is a node, and it has refused this client at the last attempt.
         self.is_refused = False
+        #: Whether that was because of who the client is.
+        self.is_denied = False
         self._stopping = False
         #: Attempts in a row that have failed for what a node that does answer did not take in time.
         self._late = 0
@@ -228,7 +230,7 @@ class Link:
         try:
             attachment = Attachment.connect(settings, self._notify)
         except AttachError as error:
-            self.is_refused = isinstance(error, Refused)
+            self.is_refused, self.is_denied = isinstance(error, Refused), isinstance(error, Denied)
             self._problem(str(error))
             return None
         connection = attachment.connection

@@ -143,6 +143,10 @@ class Requests:
             return True
         text = call.body[:500].decode(errors="replace")
         self.failed(attachment, f"request of type {call.type} has failed (status {call.status}): {text}")
+        if call.status == protocol.DENIED and attachment.first_denial(call.type):
+            # A right that this client has not is no miss like others.
+            log, node = self._settings.logger, attachment.hello.node_id
+            log.warning("node %s has denied a request, and everything of its kind is a miss: %s", node, text)
         return False
 
     def flags(self, attachment: Attachment, call: Call, count: int) -> list[bool]:

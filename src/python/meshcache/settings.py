@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ._wire.namespace import Namespace
@@ -21,6 +21,8 @@ MAX_SOCKET_PATH_BYTES: Final = 103
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._\-:@/]{1,64}")
+_TOKEN: Final = re.compile(r"[!-~]{1,1024}")
+_MAX_TOKEN_FILE_CHARACTERS: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Settings:
     fence_timeout: float
     staging_bytes: int
     logger: logging.Logger
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
 
     def __post_init__(self) -> None:
         path_bytes = len(os.fsencode(self.socket))
@@ -58,6 +62,23 @@ class Settings:
                 raise ValueError(f"{setting} must be a number of seconds above 0 and below 1,000,000, got {seconds!r}")
         if not isinstance(self.staging_bytes, int) or self.staging_bytes < 4096:
             raise ValueError(f"staging_bytes must be an integer, at least 4,096; got {self.staging_bytes!r}")
+        if self.token is not None and not (isinstance(self.token, str) and _TOKEN.fullmatch(self.token)):
+            raise ValueError("token must be 1 to 1,024 visible characters without spaces")
+
+    def shown_token(self) -> str | None:
+        """The token that is shown to the node now; None: none. The file is read each time, so that a token can be changed while the program runs.
+
+        Raises OSError, and ValueError for a file without a token.
+        """
+        if self.token is not None or self.token_file is None:
+            return self.token
+        with open(self.token_file, encoding="ascii") as file:
+            token = file.read(_MAX_TOKEN_FILE_CHARACTERS).strip()
+        if not _TOKEN.fullmatch(token):
+            raise ValueError(
+                f"the token file {self.token_file} has no token; it must be one line, as meshcache token prints it"
+            )
+        return token
 
 
 def default_socket() -> str:
@@ -66,6 +87,11 @@ def default_socket() -> str:
     if named:
         return named
     return os.path.join(_default_folder(), "node.sock")
+
+
+def default_token_file() -> str | None:
+    """$MESHCACHE_TOKEN_FILE, if it is set."""
+    return os.environ.get("MESHCACHE_TOKEN_FILE") or None
 
 
 def distrust_of(path: str) -> str:

@@ -15,6 +15,7 @@ const COMMAND: CommandSpec = {
   summary: 'Tells about the commands.',
   group: 'server',
   flags: ['loading', 'stale'],
+  right: undefined,
   keys: [0, 0, 0],
   run([word, ...names], session: RespSession) {
     const all = [...COMMANDS.values()];

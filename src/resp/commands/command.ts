@@ -1,6 +1,7 @@
 import { ClosedError } from '../../base/errors.js';
-import type { PasswordVerdict } from '../../net/password-check.js';
+import type { Right } from '../../net/users/user.js';
 import type { CallTime } from '../../store/call/call-time.js';
+import type { RespAccess } from '../access/resp-access.js';
 import type { RespPages } from '../values/resp-pages.js';
 import type { Protocol } from '../wire/protocol.js';
 import type { Answer } from '../wire/resp-answers.js';
@@ -29,7 +30,9 @@ export interface RespSession {
   /** Name that the client gave to its connection. */
   name: Buffer;
   protocol: Protocol;
-  isTrusted: boolean;
+  /** The user of the connection, and what it may do. */
+  readonly access: RespAccess;
+  /** The pages that the client's commands reach. Throws {@link CommandError} if there are none. */
   readonly pages: RespPages;
   readonly facts: RespFacts;
   /** Aborted when the connection is closed. */
@@ -38,10 +41,6 @@ export interface RespSession {
   readonly goOn: () => Promise<void> | undefined;
   /** The time of commands that are carried out together, the first of which is given; over when the client has ended the connection. */
   timeOf(first: RespCommand): CommandTime;
-  /** Judges a password; any is right if the node has none, as in Redis. */
-  readonly judge: (password: Buffer) => PasswordVerdict;
-  /** Whether clients must authenticate themselves. */
-  readonly isPasswordNeeded: boolean;
   answer(value: Answer): void;
   /** Adds bytes to the answers as they are. */
   addBytes(bytes: Uint8Array): void;
@@ -91,6 +90,8 @@ export interface CommandSpec {
   readonly summary: string;
   readonly group: 'string' | 'generic' | 'connection' | 'server';
   readonly flags: readonly string[];
+  /** The right that a user needs for it; undefined: it concerns only the connection itself. */
+  readonly right: Right | undefined;
   /** Positions of the first and the last key, and the step; all 0 without keys. */
   readonly keys: readonly [first: number, last: number, step: number];
   /** Answers the command. An error that it throws is answered. */

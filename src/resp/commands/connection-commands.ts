@@ -1,10 +1,9 @@
-import { errorAnswer, OK } from '../wire/resp-answers.js';
+import { OK } from '../wire/resp-answers.js';
 import type { RespArgument } from '../wire/resp-parser.js';
 import { CommandError, type CommandSpec, type RespSession, textOf, wordOf } from './command.js';
 import { REDIS_VERSION } from './server-commands.js';
 
 const NO_KEYS = [0, 0, 0] as const;
-const DEFAULT_USER = 'default';
 const WRONG_PASSWORD = 'WRONGPASS invalid username-password pair or user is disabled.';
 const TOO_MANY_WRONG = 'ERR too many wrong passwords from this address; try again in a few seconds';
 const NO_PASSWORD =
@@ -36,19 +35,18 @@ function select([index]: readonly RespArgument[], session: RespSession): void {
   session.addBytes(OK);
 }
 
-/** AUTH password, or AUTH user password. */
+/** AUTH password, or AUTH user password; a token is the password of its user, whose name may be left out. */
 function auth(args: readonly RespArgument[], session: RespSession): void {
   if (args.length > 2) throw new CommandError('ERR syntax error');
-  if (args.length === 1 && !session.isPasswordNeeded) throw new CommandError(NO_PASSWORD);
-  authenticate(args.length === 1 ? DEFAULT_USER : textOf(args[0]), args.at(-1), session);
+  if (args.length === 1 && !session.access.knowsSecrets) throw new CommandError(NO_PASSWORD);
+  authenticate(args.length === 1 ? undefined : textOf(args[0]), args.at(-1), session);
   session.addBytes(OK);
 }
 
-function authenticate(user: string, password: RespArgument | undefined, session: RespSession): void {
-  const verdict = session.judge(password ?? Buffer.alloc(0));
+function authenticate(user: string | undefined, password: RespArgument | undefined, { access }: RespSession): void {
+  const verdict = access.login(user, password ?? Buffer.alloc(0));
   if (verdict === 'paused') throw new CommandError(TOO_MANY_WRONG);
-  if (user !== DEFAULT_USER || verdict === 'wrong') throw new CommandError(WRONG_PASSWORD);
-  session.isTrusted = true;
+  if (verdict === 'wrong') throw new CommandError(WRONG_PASSWORD);
 }
 
 /** HELLO [version [AUTH user password] [SETNAME name]] */
@@ -74,7 +72,7 @@ function hello(args: readonly RespArgument[], session: RespSession): void {
       throw new CommandError(`ERR Syntax error in HELLO option '${textOf(args[i]).slice(0, 64)}'`);
     }
   }
-  if (!session.isTrusted) throw new CommandError(HELLO_NEEDS_AUTH);
+  if (!session.access.isTrusted) throw new CommandError(HELLO_NEEDS_AUTH);
   session.protocol = protocol;
   if (name !== undefined) session.name = name;
   session.answer({
@@ -93,7 +91,7 @@ function hello(args: readonly RespArgument[], session: RespSession): void {
 function reset(_args: readonly RespArgument[], session: RespSession): void {
   session.name = Buffer.alloc(0);
   session.protocol = 2;
-  session.isTrusted = !session.isPasswordNeeded;
+  session.access.reset();
   session.answer({ status: 'RESET' });
 }
 
@@ -150,8 +148,8 @@ const CLIENT: ReadonlyMap<string, Subcommand> = new Map<string, Subcommand>([
   ['no-touch', { words: 1, run: onOrOff }],
 ]);
 
-function clientLine({ id, name, protocol }: RespSession): string {
-  return `id=${id} name=${name.toString('latin1')} db=0 resp=${protocol}`;
+function clientLine({ id, name, protocol, access }: RespSession): string {
+  return `id=${id} name=${name.toString('latin1')} db=0 user=${access.name} resp=${protocol}`;
 }
 
 function client([word, ...args]: readonly RespArgument[], session: RespSession): void {
@@ -166,8 +164,16 @@ function client([word, ...args]: readonly RespArgument[], session: RespSession):
   subcommand.run(args, session);
 }
 
+/** ACL WHOAMI */
+function acl([word]: readonly RespArgument[], session: RespSession): void {
+  if (wordOf(word) !== 'whoami') {
+    throw new CommandError(`ERR unknown subcommand '${textOf(word).slice(0, 128)}'. Try ACL WHOAMI.`);
+  }
+  session.answer(session.access.name);
+}
+
 /** The answer to a command of a client that has not authenticated itself. */
-export const NO_AUTH: Buffer = errorAnswer('NOAUTH Authentication required.');
+export const NO_AUTH = 'NOAUTH Authentication required.';
 
 /** Commands about the connection. */
 export const CONNECTION_COMMANDS: readonly CommandSpec[] = [
@@ -179,6 +185,7 @@ export const CONNECTION_COMMANDS: readonly CommandSpec[] = [
   spec('hello', -1, 'Selects the version of the protocol.', { run: hello, isOpen: true }),
   spec('reset', 1, 'Makes the connection as a new one.', { run: reset, isOpen: true }),
   spec('client', -2, 'Names the connection, and tells about it.', { run: client }),
+  spec('acl', -2, 'Tells which user the connection is.', { run: acl, maxArity: 2 }),
 ];
 
 function spec(
@@ -197,6 +204,7 @@ function spec(
     summary,
     group: 'connection',
     flags: ['fast', ...(isOpen ? ['no_auth'] : [])],
+    right: undefined,
     keys: NO_KEYS,
     isOpen,
     run(args, session) {

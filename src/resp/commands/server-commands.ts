@@ -92,20 +92,25 @@ async function flush(args: readonly RespArgument[], session: RespSession): Promi
   if (args.length > 1 || (args.length === 1 && !['async', 'sync'].includes(wordOf(args[0])))) {
     throw new CommandError('ERR syntax error');
   }
-  await session.pages.clear(session.signal);
+  await session.access.audited('clear', () => session.pages.clear(session.signal));
   session.addBytes(OK);
 }
 
 /** Commands about the node. */
 export const SERVER_COMMANDS: readonly CommandSpec[] = [
-  spec('info', -1, 'Tells about the node.', info),
-  spec('config', -2, 'Tells settings that clients ask for.', config),
-  spec('dbsize', 1, 'Counts the values that this node has.', dbsize),
-  spec('flushdb', -1, 'Drops the values that were set at this node.', flush),
-  spec('flushall', -1, 'Does the same as FLUSHDB.', flush),
+  spec('info', -1, 'Tells about the node.', { right: 'status', run: info }),
+  spec('config', -2, 'Tells settings that clients ask for.', { right: 'status', run: config }),
+  spec('dbsize', 1, 'Counts the values that this node has.', { right: 'read', run: dbsize }),
+  spec('flushdb', -1, 'Drops the values that were set at this node.', { right: 'clear', run: flush }),
+  spec('flushall', -1, 'Does the same as FLUSHDB.', { right: 'clear', run: flush }),
 ];
 
-function spec(name: string, arity: number, summary: string, run: Required<CommandSpec>['run']): CommandSpec {
-  const flags = name.startsWith('flush') ? ['write'] : ['readonly'];
-  return { name, arity, summary, group: 'server', flags, keys: [0, 0, 0], run };
+function spec(
+  name: string,
+  arity: number,
+  summary: string,
+  does: Pick<Required<CommandSpec>, 'right' | 'run'>,
+): CommandSpec {
+  const flags = does.right === 'clear' ? ['write'] : ['readonly'];
+  return { name, arity, summary, group: 'server', flags, keys: [0, 0, 0], ...does };
 }

@@ -66,11 +66,6 @@ export class RespPages {
     this.#budget = budget;
   }
 
-  /** Memory for values that are copied. */
-  get budget(): ByteBudget {
-    return this.#budget;
-  }
-
   /** Sends values, or that they are not there. Ends early when the connection is closed. */
   async send(reads: readonly ValueRead[], sink: ValueSink): Promise<void> {
     const lengths = this.#pages.lengthsHere(reads.map(({ key }) => key));

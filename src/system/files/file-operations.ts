@@ -118,6 +118,7 @@ function flagsOf(path: string, options: OpenOptions): number {
   let flags = options.write ? constants.O_RDWR | constants.O_NOFOLLOW : constants.O_RDONLY;
   if (options.create) flags |= constants.O_CREAT;
   if (options.exclusive) flags |= constants.O_EXCL;
+  if (options.append) flags |= constants.O_APPEND;
   if (options.truncate) flags |= constants.O_TRUNC;
   if (options.directory) flags |= constants.O_DIRECTORY;
   if (!options.direct) return flags;
@@ -133,6 +134,7 @@ function statusOf(stats: Stats): FileStatus {
     isFile: stats.isFile(),
     isDirectory: stats.isDirectory(),
     isForeign: stats.uid !== ROOT_UID && stats.uid !== process.geteuid?.(),
+    identity: `${stats.dev}:${stats.ino}`,
   };
 }
 

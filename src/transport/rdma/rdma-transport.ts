@@ -1,6 +1,6 @@
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
-import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
 import {
   CLOSE_TIMEOUT_MS,
   PAGE_MAX_BYTES,
@@ -92,7 +92,11 @@ export class RdmaTransport implements Transport {
     const onEvent = (event: EngineEvent): void => {
       events.record(event);
       const reason = AUTH_FAILURES[event.cause];
-      if (reason !== undefined) env.metrics.count('meshcache_auth_failures_total', 1, { plane: 'rdma', reason });
+      if (reason === undefined) return;
+      env.metrics.count('meshcache_auth_failures_total', 1, { plane: 'rdma', reason });
+      if (event.kind !== 'rejected_peer') return;
+      const actor = { address: parseEndpoint(event.peer)?.host ?? event.peer };
+      env.audit?.record({ action: 'connect', door: 'data', outcome: 'refused', actor, reason });
     };
     const channel = EngineChannel.open({ addon, engine, onEvent });
     this.#forget = env.secrets?.onRenewed((secrets) => channel.setSecrets(secrets));

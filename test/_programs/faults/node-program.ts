@@ -151,7 +151,7 @@ class FaultNode {
     const query = new ClusterQuery(secret === undefined ? {} : { clusterSecret: [secret] });
     try {
       const endpoint = { host: String(extraConfig.local_hostname), port: Number(extraConfig.control_port) };
-      await query.drain(endpoint, timeoutMs);
+      await query.drain(endpoint, { timeoutMs });
       await store.drained;
     } finally {
       await query.close();

@@ -25,6 +25,7 @@ export interface HelloFields {
   readonly namespace?: KeyNamespace;
   readonly minVersion?: number;
   readonly maxVersion?: number;
+  readonly token?: string;
 }
 
 /** The body of UNREGION, FENCE and CANCEL, which is one number. */
@@ -55,8 +56,8 @@ export function frame(
 }
 
 export function helloBody({ name = 'test', pid = 1, ...rest }: HelloFields = {}): Buffer {
-  const { minVersion = CLIENT_PROTOCOL_VERSION, maxVersion = CLIENT_PROTOCOL_VERSION, namespace } = rest;
-  return encodeHello({ minVersion, maxVersion, name, pid, namespace });
+  const { minVersion = CLIENT_PROTOCOL_VERSION, maxVersion = CLIENT_PROTOCOL_VERSION, namespace, token } = rest;
+  return encodeHello({ minVersion, maxVersion, name, pid, namespace, token });
 }
 
 /** A bare client: sends the requests of the test, and keeps the answers. */

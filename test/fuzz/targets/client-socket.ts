@@ -7,6 +7,7 @@ import { ProtocolError } from '../../../src/base/errors.js';
 import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
 import { clientLimits } from '../../../src/clients/client-limits.js';
 import { AbsentBudget } from '../../../src/clients/requests/absent-memory.js';
+import { ClientAccess } from '../../../src/clients/requests/client-access.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
 import { ClientCounts } from '../../../src/clients/requests/client-stats.js';
 import {
@@ -53,6 +54,7 @@ import {
 } from '../../../src/clients/wire/staged-messages.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
+import { type Identity, Users } from '../../../src/net/users/users.js';
 import type { PageEvent } from '../../../src/store/events/page-events.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
@@ -191,10 +193,12 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     pauses: { sentAfterMs: () => env.clock.nowMs() },
     lines: new SparseLog(env),
     sharer: { one: 'process 1', group: 'user 0' },
+    credentials: undefined,
     regionShares: new Shares(100),
     attach: async () => {
       const counts = new ClientCounts(env.metrics, 'fuzz');
-      return { namespace, counts, caller: 1, answer: Buffer.from('hello') };
+      const access = new ClientAccess(new Users().identify({}) as Identity, '');
+      return { namespace, access, counts, caller: 1, audited: (_, work) => work(), answer: Buffer.from('hello') };
     },
     openFile: async () => {
       throw new RequestError(Status.unavailable, 'no files here');

@@ -5,13 +5,15 @@ import { SparseLog } from '../../../src/base/environment/sparse-log.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
+import { Users } from '../../../src/net/users/users.js';
+import { RespAccess } from '../../../src/resp/access/resp-access.js';
+import { RespUsers } from '../../../src/resp/access/resp-users.js';
 import { ArgumentMemory } from '../../../src/resp/argument-memory.js';
 import type { RespFacts } from '../../../src/resp/commands/command.js';
 import { COMMANDS } from '../../../src/resp/commands/command-table.js';
 import { RespConnection } from '../../../src/resp/resp-connection.js';
 import { RespCounts } from '../../../src/resp/resp-counts.js';
 import { respLimits } from '../../../src/resp/resp-limits.js';
-import { RespPages } from '../../../src/resp/values/resp-pages.js';
 import { type RespArgument, RespParser } from '../../../src/resp/wire/resp-parser.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
@@ -185,6 +187,15 @@ export const respConnection: Fuzzer = {
     const waiting = { bytes: 0 };
     let endedCount = 0;
     const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
+    const valuesBudget = new ByteBudget(2 ** 27);
+    const users = new RespUsers({
+      users: new Users(),
+      password: undefined,
+      nodeTag: '',
+      pagesOf: () => new StoredPages(store, encoder),
+      budget: valuesBudget,
+      env,
+    });
     const connection = new RespConnection({
       socket,
       id: 1,
@@ -192,17 +203,16 @@ export const respConnection: Fuzzer = {
       budget,
       memory: new ArgumentMemory(),
       waiting,
-      pages: new RespPages(new StoredPages(store, encoder), new ByteBudget(2 ** 27)),
+      valuesBudget,
       facts,
       counts: new RespCounts(env.metrics, []),
-      password: undefined,
+      access: new RespAccess(users, { from: 'here', actor: {} }),
       turns: new WorkTurns(env.clock),
       clock: env.clock,
       pauses: { sentAfterMs: () => env.clock.nowMs() },
       log: env.log,
       lines: new SparseLog(env),
       origin: { one: 'here', group: 'port' },
-      onProved: () => {},
       onEnded: () => endedCount++,
     });
     await socket.feed(pieces);

@@ -14,6 +14,7 @@ class Given(TypedDict):
     """The fields of ``EngineSettings``, as arguments."""
 
     client_socket: str | None
+    token_file: str | None
     tag: str | None
     fingerprint: str | None
     timeout: float
@@ -34,6 +35,8 @@ class EngineSettings:
 
     #: Path of the node's client socket; None: where the client looks by default.
     client_socket: str | None = None
+    #: Path of a file with the token that shows which user of the node the engine is; None: $MESHCACHE_TOKEN_FILE, if it is set.
+    token_file: str | None = field(default=None, kw_only=True)
     #: Keeps apart what the engine's keys and namespace do not tell apart, such as two versions of the weights.
     tag: str | None = None
     #: Identity of the model's weights: engines that state different ones share no pages.
@@ -61,6 +64,7 @@ def settings_in(options: Options, timeout_below: float) -> Given:
     defaults = EngineSettings()
     return {
         "client_socket": options.text("client_socket"),
+        "token_file": options.text("token_file"),
         "tag": options.text("tag"),
         "fingerprint": options.text("fingerprint"),
         "timeout": options.seconds("timeout", defaults.timeout, timeout_below),

@@ -42,6 +42,7 @@ CLOSING: Final = 5
 REFUSED: Final = 6
 ABSENT: Final = 9
 TOO_LATE: Final = 10
+DENIED: Final = 11
 
 CAN_TAKE_DESCRIPTORS: Final = 1
 CAN_GIVE_STAGING: Final = 2
@@ -199,22 +200,29 @@ def encode_lengths(lengths: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(lengths)}I", *lengths)
 
 
-def hello_body(name: str, process_id: int, namespace: Namespace | None, compares_clocks: bool = False) -> bytes:
+def hello_body(
+    name: str,
+    process_id: int,
+    namespace: Namespace | None,
+    compares_clocks: bool = False,
+    token: str | None = None,
+) -> bytes:
     """HELLO of a client. One with a namespace of its own is told when another fingerprint is meant for it. `compares_clocks`: it is told
-    what the node's monotonic clock reads.
+    what the node's monotonic clock reads. `token`: shows which user of the node the client is.
     """
     fingerprint = (namespace.fingerprint or None) if namespace is not None else None
     flags = (namespace is not None) | (fingerprint is not None) << 1 | (namespace is not None) << 2
-    flags |= compares_clocks << 3
+    flags |= compares_clocks << 3 | (token is not None) << 4
+    shown = b"" if token is None else text16(token)
     head = struct.pack("<IHHI", _HELLO_MAGIC, VERSION, VERSION, flags)
     body = head + text16(name) + process_id.to_bytes(4, "little")
     if namespace is None:
-        return body
+        return body + shown
     texts = (namespace.model, namespace.dtype, namespace.layout, namespace.tag)
     ranks = struct.pack(
         "<4IB", namespace.tp_rank, namespace.tp_size, namespace.pp_rank, namespace.pp_size, namespace.is_mla
     )
-    return body + b"".join(map(_opt16, texts)) + ranks + (b"" if fingerprint is None else text16(fingerprint))
+    return body + b"".join(map(_opt16, texts)) + ranks + (b"" if fingerprint is None else text16(fingerprint)) + shown
 
 
 def fingerprint_body(client: str, fingerprint: str | None) -> bytes:

@@ -15,7 +15,7 @@ from .._wire import protocol
 from .._wire.connection import Connection
 from .._wire.protocol import EventsAnswer, Violation
 from ..attachment import Attachment, AttachError
-from ..errors import NotAvailable
+from ..errors import Denied, NotAvailable
 from ..settings import Settings
 from .records import PageChange, PageEvent
 
@@ -63,7 +63,7 @@ class PageEventStream:
         return self
 
     def __next__(self) -> PageEvent:
-        """The next event. Raises NotAvailable for a node of a version without page events, and ValueError for pools that it refuses."""
+        """The next event. Raises NotAvailable for a node of a version without page events, Denied for a client without the right to read, and ValueError for pools that it refuses."""
         with self._lock:
             while not self._closed.is_set():
                 connection = self._connection or self._connect()
@@ -147,6 +147,8 @@ class PageEventStream:
             return None
         if call.status == protocol.BAD_REQUEST:
             raise ValueError(f"the node refuses this stream of page events: {call.body.decode(errors='replace')}")
+        if call.status == protocol.DENIED:
+            raise Denied(f"the node denies page events: {call.body.decode(errors='replace')}")
         if call.status != protocol.DONE:
             return None
         try:

@@ -59,6 +59,7 @@ class MeshCacheConnector:
         self._weights = Weights(settings.fingerprint, are_fixed=settings.on_reset == "same_weights")
         self._client = Client(
             settings.client_socket,
+            token_file=settings.token_file,
             namespace=Namespace(
                 layout=facts.layout, tag=settings.tag, fingerprint=self._weights.fingerprint, computed=True
             ),

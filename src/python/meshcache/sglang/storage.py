@@ -175,6 +175,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             identity = namespace(self._config, mem_pool_host, parts, facts, self._settings.tag)
             client = Client(
                 self._settings.client_socket,
+                token_file=self._settings.token_file,
                 namespace=replace(identity, fingerprint=self._changes.weights.fingerprint),
                 name=f"sglang-tp{self._tp_rank}of{self._tp_size}",
                 mode=self._settings.mode,

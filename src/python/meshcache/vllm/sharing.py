@@ -58,6 +58,7 @@ class Sharing:
         self._identity = identity
         self._client = Client(
             settings.client_socket,
+            token_file=settings.token_file,
             namespace=self.namespace,
             name="vllm",
             mode=settings.mode,

@@ -159,7 +159,7 @@ export function statusOf(inode: Inode): FileStatus {
       ? [inode.content.sizeBytes, inode.content.allocatedBytes]
       : [kind === 'directory' ? DIRECTORY_BYTES : 0, 0];
   const mode = kind === 'file' || kind === 'directory' ? inode.mode : DIRECTORY_MODE;
-  const kinds = { isFile: kind === 'file', isDirectory: kind === 'directory', isForeign: false };
+  const kinds = { isFile: kind === 'file', isDirectory: kind === 'directory', isForeign: false, identity: '' };
   return { sizeBytes, allocatedBytes, mode, ...kinds };
 }
 

@@ -36,6 +36,7 @@ export class SimFiles implements Files {
         path,
         isWritable: options.write === true,
         isDirect: options.direct === true,
+        isAppending: options.append === true,
       });
       this.openFiles.add(file);
       return file;

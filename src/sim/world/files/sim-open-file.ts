@@ -14,18 +14,25 @@ export class SimOpenFile implements OpenFile {
   readonly #path: string;
   readonly #isWritable: boolean;
   readonly #isDirect: boolean;
+  readonly #isAppending: boolean;
   #isOpen = true;
 
   constructor(
     files: SimFiles,
     inode: FileInode | DirectoryInode,
-    how: { readonly path: string; readonly isWritable: boolean; readonly isDirect: boolean },
+    how: {
+      readonly path: string;
+      readonly isWritable: boolean;
+      readonly isDirect: boolean;
+      readonly isAppending: boolean;
+    },
   ) {
     this.#files = files;
     this.#inode = inode;
     this.#path = how.path;
     this.#isWritable = how.isWritable;
     this.#isDirect = how.isDirect;
+    this.#isAppending = how.isAppending;
   }
 
   async read(views: readonly Uint8Array[], position: number): Promise<number> {
@@ -40,8 +47,9 @@ export class SimOpenFile implements OpenFile {
     });
   }
 
-  async write(views: readonly Uint8Array[], position: number): Promise<number> {
+  async write(views: readonly Uint8Array[], given: number): Promise<number> {
     const content = this.#changeable('write');
+    const position = this.#isAppending ? content.sizeBytes : given;
     this.#checkAligned('write', views, position);
     const { disk } = this.#files;
     const length = lengthOf(views);

@@ -1,8 +1,10 @@
+import { SparseAudit } from '../../../base/audit/sparse-audit.js';
 import { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Labels, noMetrics } from '../../../base/environment/metrics-sink.js';
 import { TlsIdentity } from '../../../base/environment/tls-identity.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
+import { systemClock } from '../../../system/system-clock.js';
 import { systemEnvironment } from '../../../system/system-environment.js';
 import { tlsNetwork } from '../../../system/tls-network.js';
 import type { ServingReport, ServingSetup } from './serving-messages.js';
@@ -10,7 +12,7 @@ import type { ServingReport, ServingSetup } from './serving-messages.js';
 /** Delay after which counts are sent to the other thread together, so that a flood of connections does not become a flood of messages. */
 const COUNTS_DELAY_MS = 200;
 
-/** The environment of the serving thread: the real machine, with log records and counts passed to `report`. */
+/** The environment of the serving thread: the real machine, with log records, counts and events for the audit log passed to `report`. */
 export function servingEnvironment(
   { secrets, tls }: Pick<ServingSetup, 'secrets' | 'tls'>,
   report: (report: ServingReport) => void,
@@ -20,7 +22,9 @@ export function servingEnvironment(
     for (const count of counts.values()) report({ type: 'count', ...count });
     counts.clear();
   };
+  const audit = new SparseAudit(systemClock, (event, count) => report({ type: 'audit', event, count }));
   const env = systemEnvironment({
+    audit,
     log: { log: (level, message, fields) => report({ type: 'log', level, message, fields }) },
     metrics: {
       ...noMetrics,
@@ -38,7 +42,7 @@ export function servingEnvironment(
     secrets: secrets === undefined ? undefined : ClusterSecrets.of(secrets),
   });
   if (tls === undefined) return env;
-  const failures = new AuthFailures('data', env);
+  const failures = new AuthFailures('data', env, 'data');
   const identity = new TlsIdentity(tls);
   return { ...env, tls: identity, network: tlsNetwork(identity, (address) => failures.record('tls', address)) };
 }

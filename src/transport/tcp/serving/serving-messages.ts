@@ -1,3 +1,4 @@
+import type { AuditEvent } from '../../../base/audit/audit.js';
 import type { LogFields, LogLevel } from '../../../base/environment/log.js';
 import type { Labels } from '../../../base/environment/metrics-sink.js';
 import type { TlsTexts } from '../../../base/environment/tls-identity.js';
@@ -28,7 +29,7 @@ export type FromServing =
   | { readonly type: 'deregistered'; readonly rkey: number }
   | ServingReport;
 
-/** Log records and counts of the serving thread, for the logger and the metrics of the transport. */
+/** Log records, counts and events for the audit log of the serving thread, for the logger, the metrics and the audit log of the transport. */
 export type ServingReport =
   | {
       readonly type: 'log';
@@ -36,4 +37,5 @@ export type ServingReport =
       readonly message: string;
       readonly fields?: LogFields | undefined;
     }
+  | { readonly type: 'audit'; readonly event: AuditEvent; readonly count: number }
   | { readonly type: 'count'; readonly name: string; readonly amount: number; readonly labels: Labels };

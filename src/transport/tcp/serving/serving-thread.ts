@@ -120,6 +120,7 @@ export class ServingThread {
       ...credentialsOf(env),
       onReport: (report) => {
         if (report.type === 'log') env.log.log(report.level, report.message, report.fields);
+        else if (report.type === 'audit') env.audit?.record(report.event, report.count);
         else env.metrics.count(report.name, report.amount, report.labels);
       },
       onDeregistered: (rkey) => {

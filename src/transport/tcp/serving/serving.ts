@@ -48,7 +48,7 @@ export class Serving {
       // A connection could not be accepted: the process has no descriptors left.
       onError: () => parts.counters.add('refusedConnections', 1),
     });
-    this.#authFailures = new AuthFailures('data', parts.env);
+    this.#authFailures = new AuthFailures('data', parts.env, 'data');
     this.#pending = new PendingConnections(parts.limits.pendingMaxCount, (oldest) => {
       this.#ended(oldest);
       this.#refuse(oldest);

@@ -1,0 +1,33 @@
+import type { Files } from '../base/environment/files.js';
+import { ArgumentError } from '../base/errors.js';
+import { shown } from '../base/shown.js';
+
+/** Visible characters, as `meshcache token` prints them. */
+const TOKEN = /^[\x21-\x7e]{1,1024}$/;
+
+/** The token with which a client shows a node which user it is, or the file that has it. */
+export interface TokenSource {
+  readonly token?: string | undefined;
+  readonly tokenFile?: string | undefined;
+}
+
+/** Throws `ArgumentError` for a token that no user can have; the message does not show it. */
+export function checkTokenSource(method: string, { token, tokenFile }: TokenSource): void {
+  if (token !== undefined && (typeof token !== 'string' || !TOKEN.test(token))) {
+    throw new ArgumentError(`${method}: token must be 1 to 1024 visible characters without spaces`);
+  }
+  if (tokenFile !== undefined && (typeof tokenFile !== 'string' || tokenFile === '')) {
+    throw new ArgumentError(`${method}: tokenFile must be the path of a file, got ${shown(tokenFile)}`);
+  }
+}
+
+/**
+ * The token to show now; undefined: none. The file is read each time, so that a token can be changed while the program runs. Throws an `Error` for a file
+ * without a token.
+ */
+export function tokenFrom({ token, tokenFile }: TokenSource, files: Files): string | undefined {
+  if (token !== undefined || tokenFile === undefined) return token;
+  const text = files.readFileSync(tokenFile).toString().trim();
+  if (TOKEN.test(text)) return text;
+  throw new Error(`the token file ${tokenFile} has no token; it must be one line, as \`meshcache token\` prints it`);
+}

@@ -1,0 +1,110 @@
+import { type AuditAction, type AuditActor, type AuditEvent, audited } from '../../base/audit/audit.js';
+import type { WrongPassword } from '../../net/password-check.js';
+import type { Right } from '../../net/users/user.js';
+import type { Identity } from '../../net/users/users.js';
+import type { RespPages } from '../values/resp-pages.js';
+import type { RespUsers } from './resp-users.js';
+
+/** Where a connection is from. */
+export interface RespOrigin {
+  /** What tells its clients from others when they guess passwords. */
+  readonly from: string;
+  /** The address, or the process at a Unix socket, as far as the kernel has said it. */
+  readonly actor: Pick<AuditActor, 'address' | 'uid' | 'pid'>;
+}
+
+/** The user of one connection, and what it may do. The table of users is asked each time. */
+export class RespAccess {
+  readonly #users: RespUsers;
+  readonly #origin: RespOrigin;
+  readonly #onTrusted: () => void;
+  #identity: Identity | undefined;
+
+  /** `onTrusted` is called each time that the client has authenticated itself, and at once if it need not. */
+  constructor(users: RespUsers, origin: RespOrigin, onTrusted: () => void = () => {}) {
+    this.#users = users;
+    this.#origin = origin;
+    this.#onTrusted = onTrusted;
+    this.#identity = users.stranger(origin.actor.uid);
+    if (this.#identity !== undefined) this.#trusted();
+  }
+
+  /** Name of the user; empty while the client has not authenticated itself. */
+  get name(): string {
+    return this.#identity?.name ?? '';
+  }
+
+  /** What the audit log has of the client. */
+  get actor(): AuditActor {
+    return { user: this.#identity?.name, ...this.#origin.actor };
+  }
+
+  /** Whether the client has authenticated itself, or need not. */
+  get isTrusted(): boolean {
+    return this.#identity !== undefined;
+  }
+
+  /** Whether the client is of a user who is there no more. */
+  get isGone(): boolean {
+    return this.#identity !== undefined && this.#identity.user === undefined;
+  }
+
+  /** Whether there is anything with which the client could authenticate itself. */
+  get knowsSecrets(): boolean {
+    return this.#users.knowsSecrets;
+  }
+
+  /** Makes the client the user to whom a password or token belongs; `name` is that of the user, if the client gives one. */
+  login(name: string | undefined, secret: Uint8Array): 'right' | WrongPassword {
+    const found = this.#users.login(name, secret, this.#origin.from);
+    if (typeof found === 'string') {
+      this.#record('attach', 'refused', found === 'wrong' ? 'wrong password' : 'too many wrong passwords');
+      return found;
+    }
+    this.#identity = found;
+    this.#trusted();
+    return 'right';
+  }
+
+  /** Makes the client what it was when it connected. */
+  reset(): void {
+    this.#identity = this.#users.stranger(this.#origin.actor.uid);
+  }
+
+  /** Why the client may not have this command carried out, as an error of Redis; undefined: it may. */
+  refusalOf({ name, right }: { readonly name: string; readonly right: Right | undefined }): string | undefined {
+    if (right === undefined || this.#identity?.user?.has(right) === true) return undefined;
+    this.#record(right, 'refused', 'no right');
+    return `NOPERM User ${this.name} has no permissions to run the '${name}' command`;
+  }
+
+  /** The pages that the client's commands reach; undefined: there are none. */
+  get pages(): RespPages | undefined {
+    const user = this.#identity?.user;
+    return user && this.#users.pagesOf(user);
+  }
+
+  /** Does something that the audit log has. Rejects as `work` does. */
+  audited<T>(action: AuditAction, work: () => Promise<T>): Promise<T> {
+    return audited(this.#users.audit, this.#event(action), work);
+  }
+
+  /** The connection has ended. */
+  ended(): void {
+    if (this.#identity !== undefined) this.#record('detach', 'done');
+  }
+
+  #trusted(): void {
+    this.#record('attach', 'done');
+    this.#onTrusted();
+  }
+
+  #record(action: AuditAction, outcome: AuditEvent['outcome'], reason?: string): void {
+    this.#users.audit?.record({ ...this.#event(action), outcome, reason });
+  }
+
+  #event(action: AuditAction): Omit<AuditEvent, 'outcome'> {
+    const user = this.#identity?.user;
+    return { action, door: 'redis', actor: this.actor, namespace: user && this.#users.tagOf(user) };
+  }
+}
