@@ -22,7 +22,6 @@ import {
   type RespFacts,
   type RespSession,
   textOfError,
-  wordOf,
 } from './commands/command.js';
 import { commandOf } from './commands/command-table.js';
 import { NO_AUTH } from './commands/connection-commands.js';
@@ -59,12 +58,6 @@ export interface RespConnectionParts {
   /** Called once, when the connection has ended and nothing of it is in progress. */
   readonly onEnded: (connection: RespConnection) => void;
 }
-
-/**
- * Words that every HTTP request begins with or has in a line of its own, before its body: a page in somebody's browser must not have the commands in
- * there carried out.
- */
-const HTTP_WORDS: ReadonlySet<string> = new Set(['post', 'host:']);
 
 /** The answer to a command that would change something and is not carried out, because its client may have given it up. */
 const SENT_EARLIER = 'TRYAGAIN the node was not running; this may have been sent long ago, and was not carried out';
@@ -264,7 +257,6 @@ export class RespConnection {
   }
 
   #onCommand(args: RespArgument[]): void {
-    if (HTTP_WORDS.has(wordOf(args[0]))) throw new ProtocolError('this is a port for Redis clients, and this is HTTP');
     const bytes = WaitingCommands.bytesOf(args, this.#largeBytesOf(args));
     const giveBack = this.#takeLarge();
     const spec = commandOf(args);

@@ -61,3 +61,8 @@ function quoted(line: Buffer, start: number, word: number[]): number | undefined
   }
   return undefined;
 }
+
+/** Whether a line is the first one of an HTTP request: a page in somebody's browser must not have the commands in its body carried out. */
+export function isHttpRequest(words: readonly Buffer[]): boolean {
+  return /^http\//i.test(words.at(-1)?.toString('latin1') ?? '');
+}

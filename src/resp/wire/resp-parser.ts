@@ -11,7 +11,7 @@ import {
   RESP_STRANGER_ARGUMENT_MAX_BYTES,
   RESP_STRANGER_ARGUMENTS_MAX_COUNT,
 } from '../../base/limits.js';
-import { splitInline } from './inline-command.js';
+import { isHttpRequest, splitInline } from './inline-command.js';
 
 /** One argument of a command; null: it was received and dropped, because there was no memory for it. */
 export type RespArgument = Buffer | null;
@@ -160,6 +160,7 @@ export class RespParser {
     } else {
       const words = splitInline(bytes.subarray(start, last));
       if (words === undefined) throw new ProtocolError('Protocol error: unbalanced quotes in request');
+      if (isHttpRequest(words)) throw new ProtocolError('this is a port for Redis clients, and this is HTTP');
       if (words.length > 0) this.#parts.onCommand(words);
     }
   }
