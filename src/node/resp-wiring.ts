@@ -85,8 +85,8 @@ function passwordOf({ respPassword, respPasswordFile: path }: MeshCacheConfig, e
     });
   }
   const password = text.trim();
-  if (password !== '' && password.length <= RESP_PASSWORD_MAX_CHARACTERS && !/\s/.test(password)) return password;
+  if (password.length <= RESP_PASSWORD_MAX_CHARACTERS && /^[\x21-\x7e]+$/.test(password)) return password;
   throw new ConfigError(
-    `${subject} has no password; allowed is one line of 1 to ${RESP_PASSWORD_MAX_CHARACTERS} characters without spaces`,
+    `${subject} has no password; allowed is one line of 1 to ${RESP_PASSWORD_MAX_CHARACTERS} visible characters without spaces`,
   );
 }

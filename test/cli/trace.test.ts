@@ -58,3 +58,7 @@ test('trace: keys are 64 hexadecimal characters, a different one for each id', (
   t.is(new Set(keys).size, 1000);
   t.is(keys[3], traceKey(3));
 });
+
+test('trace: a file without line ends is not read to its end', async (t) => {
+  await t.throwsAsync(readAll('/dev/zero'), { message: /cannot read the trace \/dev\/zero: a line is longer than/ });
+});

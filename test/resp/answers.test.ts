@@ -261,6 +261,7 @@ test('resp: where the door cannot be opened, the node does not start and says wh
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-resp-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   writeFileSync(join(folder, 'empty'), '\n');
+  writeFileSync(join(folder, 'zeros'), Buffer.alloc(64));
   const discovery = await freePort();
   for (const [extra, message] of [
     [{ resp_port: taken }, /"resp_port": cannot listen at 127\.0\.0\.1:\d+: the port is taken; choose another/],
@@ -276,6 +277,8 @@ test('resp: where the door cannot be opened, the node does not start and says wh
     [{ resp_port: 0, resp_password: 'a', resp_password_file: 'b' }, /give one of them, not both/],
     [{ resp_port: 0, resp_password_file: join(folder, 'none') }, /"resp_password_file": .*cannot be read \(ENOENT\)/],
     [{ resp_port: 0, resp_password_file: join(folder, 'empty') }, /"resp_password_file": .*has no password/],
+    [{ resp_port: 0, resp_password_file: join(folder, 'zeros') }, /"resp_password_file": .*has no password/],
+    [{ resp_port: 0, resp_password_file: '/dev/zero' }, /"resp_password_file": .*cannot be read \(EFTYPE\)/],
     [{ resp_socket: join(folder, 'empty') }, /"resp_socket": .*is there and is no socket/],
     [{ resp_port: -1 }, /"resp_port": got -1/],
   ] as const) {

@@ -57,11 +57,14 @@ test('system files: a call that hangs ends, its folder fails at once until it ha
   );
 });
 
-test('system files: a FIFO in the place of a file that is read at the start is an error, not a wait', (t) => {
-  const path = join(temporaryFolder(t), 'fifo');
-  execFileSync('mkfifo', [path]);
-  t.throws(() => systemFiles.readFileSync(path), { code: 'ETIMEDOUT' });
-  closeSync(openSync(path, constants.O_RDWR | constants.O_NONBLOCK));
+test('system files: what is no regular file is not read, and not waited for', async (t) => {
+  const fifo = join(temporaryFolder(t), 'fifo');
+  execFileSync('mkfifo', [fifo]);
+  for (const path of [fifo, '/dev/zero', '/dev/full']) {
+    t.throws(() => systemFiles.readFileSync(path), { code: 'EFTYPE', message: new RegExp(path) });
+    await t.throwsAsync(systemFiles.readFile(path), { code: 'EFTYPE' });
+  }
+  t.true((await systemFiles.readFile('/proc/self/status')).length > 0);
 });
 
 test('system files: calls that follow one another at once all end', async (t) => {

@@ -85,9 +85,9 @@ export interface OpenFile {
 export interface Files {
   /** Opens a file, which the caller has to close. */
   open(path: string, options?: OpenOptions): Promise<OpenFile>;
-  /** Reads the whole file. */
+  /** Reads the whole file. What is no regular file is refused with the code EFTYPE, a folder with EISDIR. */
   readFile(path: string): Promise<Buffer>;
-  /** Reads the whole file synchronously; for files that are read once, when a process starts. */
+  /** Reads the whole file synchronously, as `readFile` does; for files that are read once, when a process starts. */
   readFileSync(path: string): Buffer;
   /** The status of a path, synchronously. */
   statusSync(path: string): FileStatus;

@@ -51,7 +51,7 @@ export const FILE_OPERATIONS = {
   reserve: (path: string, lengthBytes: number): void => reserve(path, lengthBytes),
   statusOfOpen: (fd: number): FileStatus => statusOf(fstatSync(fd)),
   status: (path: string): FileStatus => statusOf(statSync(path)),
-  readFile: (path: string): Uint8Array<ArrayBuffer> => exact(readFileSync(path)),
+  readFile: (path: string): Uint8Array<ArrayBuffer> => readWhole(path),
   writeFile: (path: string, bytes: Uint8Array | string): void =>
     writeFileSync(path, bytes, { flag: REPLACE as unknown as string, mode: FILE_MODE }),
   fileSystem(path: string): { readonly type: number; readonly blocks: number; readonly freeBytes: number } {
@@ -136,6 +136,19 @@ function statusOf(stats: Stats): FileStatus {
     isForeign: stats.uid !== ROOT_UID && stats.uid !== process.geteuid?.(),
     identity: `${stats.dev}:${stats.ino}`,
   };
+}
+
+/** Reads a file to its end, which a FIFO or a device may not have: those are not opened for long, and not read. */
+function readWhole(path: string): Uint8Array<ArrayBuffer> {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const stats = fstatSync(fd);
+    if (stats.isFile()) return exact(readFileSync(fd));
+    const code = stats.isDirectory() ? 'EISDIR' : 'EFTYPE';
+    throw Object.assign(new Error(`${code}: not a regular file, read '${path}'`), { code });
+  } finally {
+    closeSync(fd);
+  }
 }
 
 /** The bytes in a buffer of their own, which can be transferred. */
