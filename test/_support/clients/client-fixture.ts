@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
+import { PauseWatch } from '../../../src/base/concurrency/pause-watch.js';
 import { silentLogger } from '../../../src/base/environment/log.js';
 import type { ClientLimits } from '../../../src/clients/client-limits.js';
 import { ClientServer } from '../../../src/clients/client-server.js';
@@ -138,13 +139,14 @@ export async function startServer(
   }: { limits?: Partial<ClientLimits>; env?: ReturnType<typeof testEnvironment>; events?: FollowPages } = {},
 ) {
   const store = new HeldStore();
+  const pauses = new PauseWatch(env.clock);
   const follow = events ?? noEvents;
   const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
   const server = await ClientServer.listen(
     { path: join(folder(t), 'node.sock'), mode: 0o600, limits },
     {
       env: { ...env, log: silentLogger },
-      pauses: { sentAfterMs: () => env.clock.nowMs() },
+      pauses,
       users: new Users(),
       nodeId: 'node',
       packageVersion: '0',
@@ -159,6 +161,7 @@ export async function startServer(
   );
   t.teardown(() => {
     for (const call of store.calls) call.fail(new Error('the test has ended'));
+    pauses.close();
     return server.close();
   });
   return { server, store, env, path: server.path };
