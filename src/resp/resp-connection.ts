@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.js';
-import type { ByteBudget, ByteHolding } from '../base/concurrency/byte-budget.js';
+import type { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Sharer } from '../base/concurrency/shares.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
@@ -25,6 +25,7 @@ import {
 } from './commands/command.js';
 import { commandOf } from './commands/command-table.js';
 import { NO_AUTH } from './commands/connection-commands.js';
+import { LargeArguments } from './large-arguments.js';
 import type { RespCounts } from './resp-counts.js';
 import type { RespLimits } from './resp-limits.js';
 import { RespOutput } from './values/resp-output.js';
@@ -70,6 +71,7 @@ export class RespConnection {
   readonly #output: RespOutput;
   readonly #waiting: WaitingCommands;
   readonly #session: RespSession;
+  readonly #large: LargeArguments;
   readonly #abort = new AbortController();
   readonly #cancelLogin: () => void;
   #state: 'open' | 'finishing' | 'closed' = 'open';
@@ -78,12 +80,6 @@ export class RespConnection {
   /** Whether the client has ended its side. */
   #hasEnded = false;
   #sentBytes = 0;
-  #waitsForBudget = false;
-  /** The memory of the large arguments of the command that is being received; undefined: it has none. */
-  #holding: ByteHolding | undefined;
-  #arguments: Buffer[] = [];
-  /** Number of those arguments. */
-  #largeCount = 0;
   readonly #rate: LeastRate;
   #cancelCommandTimer: (() => void) | undefined;
 
@@ -97,11 +93,13 @@ export class RespConnection {
     this.#output = new RespOutput({ socket, clock, budget, sharer, stallTimeoutMs, onStalled });
     this.#waiting = new WaitingCommands(parts.waiting);
     this.#session = this.#makeSession();
+    const onRoom = () => this.#guarded(() => this.#parser.resume());
+    this.#large = new LargeArguments({ ...parts, sharer, onRoom });
     this.#parser = new RespParser({
       onCommand: (args) => this.#onCommand(args),
       beginLarge: (bytes) => this.#beginLarge(bytes),
-      reserve: (bytes) => this.#reserve(bytes),
-      grow: (body, bytes) => this.#grow(body, bytes),
+      reserve: (bytes) => this.#large.reserve(bytes),
+      grow: (body, bytes) => this.#large.grow(body, bytes),
       isTrusted: () => this.access.isTrusted,
     });
     this.#arrivals = new Arrivals({
@@ -194,16 +192,7 @@ export class RespConnection {
     this.#cancelCommandTimer?.();
     this.#cancelCommandTimer = undefined;
     this.#rate.end();
-    const { memory } = this.#parts;
-    const [holding, taken] = [this.#holding, this.#arguments];
-    holding?.whole();
-    this.#holding = undefined;
-    this.#arguments = [];
-    this.#largeCount = 0;
-    return () => {
-      for (const argument of taken.splice(0)) memory.giveBack(argument);
-      holding?.giveBack();
-    };
+    return this.#large.take();
   }
 
   #onData(chunk: Buffer): void {
@@ -225,7 +214,8 @@ export class RespConnection {
       this.#refuse(reason);
       return;
     }
-    if (this.#parser.isWithinCommand && this.#cancelCommandTimer === undefined && this.#largeCount === 0) this.#limit();
+    if (this.#parser.isWithinCommand && this.#cancelCommandTimer === undefined && this.#large.count === 0)
+      this.#limit();
     this.#updateReading();
     void this.#run();
   }
@@ -257,7 +247,7 @@ export class RespConnection {
   }
 
   #onCommand(args: RespArgument[]): void {
-    const bytes = WaitingCommands.bytesOf(args, this.#largeBytesOf(args));
+    const bytes = WaitingCommands.bytesOf(args, this.#large.bytesOf(args));
     const giveBack = this.#takeLarge();
     const spec = commandOf(args);
     const command = typeof spec === 'string' ? spec : this.#commandOf(spec, args.slice(1));
@@ -274,63 +264,14 @@ export class RespConnection {
     return isLate && isChange(spec) ? SENT_EARLIER : { spec, args, sentAfterMs };
   }
 
-  /** Bytes of those arguments whose memory is counted by the budget. */
-  #largeBytesOf(args: readonly RespArgument[]): number {
-    if (this.#arguments.length === 0) return 0;
-    const large = new Set(this.#arguments.map(({ buffer }) => buffer));
-    return args.reduce((sum, arg) => sum + (arg !== null && large.has(arg.buffer) ? arg.length : 0), 0);
-  }
-
   /** Begins a large argument; false: it is dropped, as no pool takes it. */
   #beginLarge(bytes: number): boolean {
-    const { budget, facts } = this.#parts;
-    if (bytes > facts.poolCapacityBytes()) return false;
+    if (bytes > this.#parts.facts.poolCapacityBytes()) return false;
     this.#cancelCommandTimer?.();
     this.#cancelCommandTimer = undefined;
-    this.#holding ??= budget.hold(this.#sharer);
-    this.#largeCount++;
+    this.#large.begin();
     this.#rate.begin();
     return true;
-  }
-
-  /**
-   * Takes memory for a part of a large argument that has come. Only the first one of a command waits for it: of others, more may be wanted than
-   * there ever is.
-   */
-  #reserve(bytes: number): 'now' | 'later' | 'drop' {
-    const holding = this.#holding as ByteHolding;
-    let isWithin = true;
-    let isGranted = false;
-    holding.take(bytes, () => {
-      isGranted = true;
-      if (isWithin || this.isClosed) return;
-      this.#waitsForBudget = false;
-      this.#guarded(() => this.#parser.resume());
-    });
-    isWithin = false;
-    if (isGranted) return 'now';
-    if (this.#largeCount > 1) {
-      holding.whole();
-      return 'drop';
-    }
-    this.#waitsForBudget = true;
-    return 'later';
-  }
-
-  /** Null: the system has no more memory. */
-  #grow(body: Buffer, bytes: number): Buffer | null {
-    const { memory } = this.#parts;
-    const grown = memory.take(bytes);
-    if (grown === undefined) return null;
-    grown.set(body);
-    const at = this.#arguments.indexOf(body);
-    if (at < 0) {
-      this.#arguments.push(grown);
-    } else {
-      this.#arguments[at] = grown;
-      memory.giveBack(body);
-    }
-    return grown;
   }
 
   /** Stops reading while there is no memory for an argument, others have their turn, or enough commands wait. */
@@ -339,7 +280,7 @@ export class RespConnection {
     const { socket, limits, waiting } = this.#parts;
     const { count, bytes } = this.#waiting;
     const isTooMuch = count >= limits.waitingMaxCount || bytes >= limits.waitingMaxBytes;
-    const isHeld = this.#waitsForBudget || this.#arrivals.isWaiting || isTooMuch;
+    const isHeld = this.#large.isWaiting || this.#arrivals.isWaiting || isTooMuch;
     const isToWait = isHeld || (count > 0 && waiting.bytes > limits.allWaitingMaxBytes);
     this.#rate.hold(isToWait);
     if (isToWait) socket.pause();
@@ -500,7 +441,7 @@ export class RespConnection {
   verify(): void {
     this.#waiting.verify();
     assert(
-      !this.isClosed || (this.#holding === undefined && this.#arguments.length === 0 && this.#waiting.count === 0),
+      !this.isClosed || (this.#large.isEmpty && this.#waiting.count === 0),
       () => `redis client ${this.#parts.id}: closed, and holds memory`,
     );
   }
