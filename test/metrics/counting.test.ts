@@ -1,5 +1,5 @@
 import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
@@ -20,6 +20,7 @@ import { sampleIn } from '../_support/metrics/samples.js';
 import { createCluster, createStore } from '../_support/node/store-fixture.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { content, freePort, until } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 
 const PAGE = 16 * 2 ** 10;
 
@@ -125,13 +126,21 @@ test('counting: members that come and go, calls and connections of the control p
   t.is(await value(a, 'lost_members'), 0);
 });
 
-test('counting: a node without a master tells so', async (t) => {
-  // Nobody listens there, and no node of this machine may: the address is not one of its own.
-  const store = await alone(t, { discovery_addr: '192.0.2.1:31990', local_hostname: '127.0.0.1' });
-  t.is(await value(store, 'discovery_reachable'), 0);
-  t.is(await value(store, 'discovery_head'), 0);
-  await until(async () => ((await value(store, 'discovery_failures_total')) as number) > 0);
-});
+const OUTER = Object.values(networkInterfaces())
+  .flatMap((addresses) => addresses ?? [])
+  .find(({ family, internal }) => family === 'IPv4' && !internal)?.address;
+
+unless(OUTER === undefined ? 'this machine has no address but loopback' : '')(
+  'counting: a node without a master tells so',
+  async (t) => {
+    // Nobody listens there, and no node of this machine may: the address is not one of its own.
+    const discovery = { discovery_addr: '192.0.2.1:31990', local_hostname: OUTER, allow_unauthenticated: true };
+    const store = await alone(t, discovery);
+    t.is(await value(store, 'discovery_reachable'), 0);
+    t.is(await value(store, 'discovery_head'), 0);
+    await until(async () => ((await value(store, 'discovery_failures_total')) as number) > 0);
+  },
+);
 
 test('counting: calls by how they ended, and connections that came back', async (t) => {
   const { metrics, env } = countingEnvironment(t);

@@ -84,6 +84,7 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'discovery/messages/cluster-settings.ts',
     'discovery/messages/wire.ts',
     'net/credentials/credential-files.ts',
+    'net/credentials/door-tls.ts',
     'net/credentials/secured-environment.ts',
     'node/audit/audit-line.ts',
     'node/audit/audit-log.ts',
