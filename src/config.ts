@@ -178,7 +178,7 @@ export interface MeshCacheConfigFields extends ClientSettings, DoorTlsSettings, 
   readonly tlsNames: readonly string[];
   readonly allowUnauthenticated: boolean;
   /** File to which the node appends who has done what at its doors, and who was refused; undefined: none. */
-  readonly auditLog: string | undefined;
+  readonly auditLogPath: string | undefined;
   /** Shares of the pool and of the disk tier by namespace tag; empty: no quotas. */
   readonly namespaceQuotas: NamespaceQuotas;
   /** Parts of the key space that the host framework does not know by itself. */
@@ -263,7 +263,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   tls_crl_file: text('the path of a PEM file', undefined),
   tls_names: names(),
   allow_unauthenticated: flag(false),
-  audit_log: text('the path of a file', undefined),
+  audit_log_path: text('the path of a file', undefined),
   namespace: freeText(''),
   dtype: freeText(''),
   layout: freeText(''),
@@ -371,7 +371,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly tlsCrlFile: string | undefined;
   declare readonly tlsNames: readonly string[];
   declare readonly allowUnauthenticated: boolean;
-  declare readonly auditLog: string | undefined;
+  declare readonly auditLogPath: string | undefined;
   declare readonly namespace: string;
   declare readonly dtype: string;
   declare readonly layout: string;

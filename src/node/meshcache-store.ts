@@ -339,7 +339,7 @@ function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment
 }
 
 /** The environment of a node with its audit log, if one is configured. Throws `ConfigError` for a file that cannot be used. */
-async function auditedEnvironment({ auditLog: path }: MeshCacheConfig, nodeId: string, env: Environment) {
+async function auditedEnvironment({ auditLogPath: path }: MeshCacheConfig, nodeId: string, env: Environment) {
   env.metrics.setGaugeProvider('meshcache_audit_failing', () => 0);
   const audit = path === undefined ? undefined : await AuditLog.open({ path, nodeId, env });
   return { audit, env: { ...env, audit: env.audit ?? audit } };

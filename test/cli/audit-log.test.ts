@@ -233,14 +233,14 @@ test.serial('audit log: a node whose log cannot be trusted or opened does not st
   chmodSync(others, 0o666);
   const addr = `127.0.0.1:${await freePort()}`;
   for (const [path, reason] of [
-    [link, /audit_log": .*link cannot be opened: ELOOP/],
-    [join(open, 'audit.log'), /audit_log": .*open belongs to another user, or others may write to it/],
-    [others, /audit_log": .*others belongs to another user, or others may write to it/],
-    [inner, /audit_log": .* cannot be opened: EISDIR/],
-    ['/proc/no/such/folder/audit.log', /audit_log": .* cannot be opened/],
+    [link, /audit_log_path": .*link cannot be opened: ELOOP/],
+    [join(open, 'audit.log'), /audit_log_path": .*open belongs to another user, or others may write to it/],
+    [others, /audit_log_path": .*others belongs to another user, or others may write to it/],
+    [inner, /audit_log_path": .* cannot be opened: EISDIR/],
+    ['/proc/no/such/folder/audit.log', /audit_log_path": .* cannot be opened/],
   ] as const) {
     const args = ['node', '--discovery-addr', addr, '--pool', '1mb', '-o', 'metrics_port=0'];
-    const run = await runCli([...args, '-o', `audit_log=${path}`]);
+    const run = await runCli([...args, '-o', `audit_log_path=${path}`]);
     t.not(run.status, 0);
     t.regex(run.stderr, reason);
   }

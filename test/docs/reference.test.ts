@@ -18,12 +18,12 @@ async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-docs-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const client_socket = join(folder, 'node.sock');
-  const audit_log = join(folder, 'audit', 'audit.log');
+  const audit_log_path = join(folder, 'audit', 'audit.log');
   const disk = { disk_enabled: true, disk_path: join(folder, 'disk'), disk_size: '8mb' };
   const store = await createStore(await freePort(), {
     ...disk,
     client_socket,
-    audit_log,
+    audit_log_path,
     resp_port: 0,
     metrics_enabled: true,
     metrics_port: 0,

@@ -64,7 +64,7 @@ test('misspelt options: a client that is told another name for its socket does n
   const { message } = await t.throwsAsync(connected, { instanceOf: ArgumentError });
   t.is(
     message,
-    'connect: unknown option "sock"; did you mean "socket"? Allowed are socket, namespace, name, timeoutMs, required, mode',
+    'connect: unknown option "sock"; did you mean "socket"? Allowed are socket, namespace, name, timeoutMs, required, mode, token, tokenFile',
   );
 });
 

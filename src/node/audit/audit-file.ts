@@ -100,5 +100,5 @@ async function opened(path: string, files: Files): Promise<Opened> {
 }
 
 function refusal(reason: string, cause?: unknown): ConfigError {
-  return new ConfigError(`configuration key "audit_log": ${reason}`, { cause });
+  return new ConfigError(`configuration key "audit_log_path": ${reason}`, { cause });
 }

@@ -64,7 +64,7 @@ export async function startAuditedNode(
   const settings = [
     'metrics_port=0',
     `client_socket=${clientSocket}`,
-    `audit_log=${path}`,
+    `audit_log_path=${path}`,
     ...(options.settings ?? []),
   ];
   const args = ['node', '--discovery-addr', discoveryAddr, '--pool', '1mb', '--json'];
