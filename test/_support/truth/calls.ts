@@ -1,0 +1,190 @@
+import type { Exchange } from './exchange.js';
+import type { Mistake } from './mistakes.js';
+import { type Call, link, NODES, owners, type State, supersedes } from './state.js';
+
+/** What a read may bring. */
+export interface Read {
+  readonly version: number;
+  readonly origin: number;
+  readonly holder: number;
+  /** The owner by whose word; -1: the reader holds it itself. */
+  readonly owner: number;
+}
+
+/** What programs do, and what their calls bring. */
+export class Calls {
+  readonly #exchange: Exchange;
+  readonly #mistake: Mistake | undefined;
+
+  constructor(exchange: Exchange, mistake?: Mistake) {
+    this.#exchange = exchange;
+    this.#mistake = mistake;
+  }
+
+  /** The versions of a key that a read on a node may bring, and by whose word. */
+  readable(state: State, reader: number, key: number): Read[] {
+    const node = state.nodes[reader]!;
+    if (!node.joined) return [];
+    const own = node.pages[key];
+    if (own?.state === 'good' && !this.#isBeingCompared(state, reader, key))
+      return [{ version: own.version, origin: own.origin, holder: reader, owner: -1 }];
+    const found = [];
+    for (const owner of owners(key, node.view)) {
+      const asked = state.nodes[owner]!;
+      if (state.cut & link(reader, owner) || !asked.joined || !this.#exchange.isComplete(state, owner)) continue;
+      for (const holder of NODES) {
+        const version = asked.lists[key]![holder]!;
+        const page = state.nodes[holder]!.pages[key];
+        if (state.sessions[holder]![owner]!.state !== 'live') continue;
+        if (version === 0 || page?.version !== version || page.state !== 'good' || state.cut & link(reader, holder))
+          continue;
+        if (version < (asked.notes[key]?.below ?? 0) || version <= asked.cleared[page.origin]!) continue;
+        found.push({ version, origin: page.origin, holder, owner });
+      }
+    }
+    return found;
+  }
+
+  /** Whether an owner that is in touch with a holder has not compared its page yet. */
+  #isBeingCompared(state: State, holder: number, key: number): boolean {
+    return this.#exchange
+      .ownersFor(state, holder, key)
+      .some((owner) => state.sessions[holder]![owner]!.state === 'noted');
+  }
+
+  #begin(state: State, call: Pick<Call, 'kind' | 'node' | 'key' | 'version'>): void {
+    const { nodes, sessions } = state;
+    const undisturbed =
+      state.cut === 0 &&
+      nodes.every(({ joined, view }) => joined && view === 7) &&
+      sessions.flat().every((session) => session.state === 'live');
+    const after = Math.max(
+      0,
+      ...state.calls.filter(({ key, done }) => done && key >= 0 && key === call.key).map(({ version }) => version),
+    );
+    state.calls.push({ ...call, done: false, knowers: 0, undisturbed, after, isOvertaken: false });
+  }
+
+  set(state: State, node: number, key: number): void {
+    state.budget.sets--;
+    this.#giveUp(state, node, key);
+    const version = this.#exchange.next(state, node);
+    state.nodes[node]!.pages[key] = { version, origin: node, state: 'new', isWronglyGood: false };
+    this.#begin(state, { kind: 'set', node, key, version });
+    this.#exchange.tellOwners(state, node, { kind: 'set', key, version, origin: node });
+  }
+
+  delete(state: State, node: number, key: number): void {
+    state.budget.deletes--;
+    this.#giveUp(state, node, key);
+    this.#exchange.remove(state, node, key);
+    const version = this.#exchange.next(state, node);
+    this.#begin(state, { kind: 'delete', node, key, version });
+    this.#exchange.tellOwners(state, node, { kind: 'delete', key, version, origin: node });
+  }
+
+  clear(state: State, node: number): void {
+    state.budget.clears--;
+    const version = this.#exchange.next(state, node);
+    this.#begin(state, { kind: 'clear', node, key: -1, version });
+    state.calls.at(-1)!.knowers = 1 << node;
+    this.#exchange.clearedUpTo(state, node, node, version);
+    for (const owner of NODES)
+      if (owner !== node) this.#exchange.tell(state, node, owner, { kind: 'clear', origin: node, version });
+  }
+
+  copy(state: State, node: number, key: number, holder: number): void {
+    state.budget.copies--;
+    const read = this.readable(state, node, key).find((found) => found.holder === holder);
+    if (!read) return;
+    state.nodes[node]!.pages[key] = {
+      version: read.version,
+      origin: read.origin,
+      state: 'copying',
+      isWronglyGood: false,
+    };
+    this.#exchange.see(state, node, read.version);
+    this.#exchange.tellOwners(state, node, { kind: 'copy', key, version: read.version, origin: read.origin });
+  }
+
+  evict(state: State, node: number, key: number): void {
+    state.budget.evictions--;
+    this.#exchange.remove(state, node, key);
+  }
+
+  /** A call of the same node and key that has not returned is overtaken by its own later one: it is not counted. */
+  #giveUp(state: State, node: number, key: number): void {
+    state.calls = state.calls.filter((call) => call.done || call.node !== node || call.key !== key);
+  }
+
+  /** A page from before a start may be read once every owner of its key has compared it. */
+  #openGate(state: State, holder: number, key: number): void {
+    const { pages, joined } = state.nodes[holder]!;
+    const page = pages[key];
+    if (page?.state !== 'kept') return;
+    const asked = this.#exchange.ownersFor(state, holder, key);
+    const haveCompared = asked.filter((owner) => state.sessions[holder]![owner]!.state === 'live').length;
+    const needed = this.#mistake === 'kept pages ask one owner' ? 1 : asked.length;
+    if (joined && (haveCompared >= needed || this.#mistake === 'kept pages are read at once')) {
+      page.state = 'good';
+      page.isWronglyGood = state.calls.some(
+        (call) =>
+          call.done &&
+          supersedes(call, key, page) &&
+          asked.some((owner) => call.knowers & (1 << owner) && !(state.cut & link(holder, owner))),
+      );
+    }
+  }
+
+  /** Sees whether a call is done; false if it has failed. */
+  #mayReturn(state: State, call: Call): boolean {
+    const { kind, node, key, version } = call;
+    const { nodes, sessions } = state;
+    if (kind === 'clear') {
+      const waits = NODES.some((owner) =>
+        sessions[node]![owner]!.changes.some((change) => change.kind === 'clear' && change.version === version),
+      );
+      call.done = !waits;
+      return true;
+    }
+    const asked = this.#exchange.ownersFor(state, node, key);
+    const live = asked.filter((owner) => sessions[node]![owner]!.state === 'live');
+    if (kind === 'set' && nodes[node]!.pages[key]?.version !== version) return false;
+    if (asked.some((owner) => sessions[node]![owner]!.state === 'noted')) return true;
+    const told = live.filter((owner) => call.knowers & (1 << owner));
+    const dropped = NODES.every((holder) =>
+      live.every((owner) => !sessions[holder]![owner]!.drops.some((drop) => drop.key === key && drop.below <= version)),
+    );
+    if (this.#mistake === 'acknowledged when sent' && live.length > 0) call.done = true;
+    else if (kind === 'set') {
+      if (live.length === 0) {
+        this.#exchange.remove(state, node, key);
+        return false;
+      }
+      call.done = told.length === live.length && dropped;
+    } else {
+      if (live.length < asked.length || !asked.every((owner) => this.#exchange.isComplete(state, owner))) return false;
+      call.done = told.length === live.length && (dropped || this.#mistake === 'delete without holders');
+    }
+    return true;
+  }
+
+  conclude(state: State): void {
+    for (const node of NODES) {
+      if (!state.nodes[node]!.joined || !this.#exchange.isComplete(state, node)) continue;
+      if (state.sessions[node]![node]!.state === 'noted') this.#exchange.list(state, node, node);
+      this.#exchange.tellItself(state, node);
+    }
+    for (const holder of NODES) for (const key of state.keys) this.#openGate(state, holder, key);
+    for (const call of state.calls.filter(({ done }) => !done)) {
+      if (!this.#mayReturn(state, call)) state.calls.splice(state.calls.indexOf(call), 1);
+      const earlier = call.done && state.calls.find(({ version }) => version === call.after);
+      if (earlier && call.version < call.after) call.isOvertaken = this.#wasTold(state, call, earlier);
+    }
+  }
+
+  /** Whether an owner that has just answered the one call knew of the other. */
+  #wasTold({ sessions }: State, { node, knowers }: Call, other: Call): boolean {
+    return NODES.some((owner) => sessions[node]![owner]!.state === 'live' && knowers & other.knowers & (1 << owner));
+  }
+}

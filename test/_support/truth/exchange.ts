@@ -1,0 +1,283 @@
+import type { Mistake } from './mistakes.js';
+import { type Call, type Change, historyOf, NODES, type Node, owners, type Session, type State } from './state.js';
+
+/** What nodes tell each other, as atomic steps on one state. It may have one planted mistake. */
+export class Exchange {
+  readonly #mistake: Mistake | undefined;
+
+  constructor(mistake?: Mistake) {
+    this.#mistake = mistake;
+  }
+
+  /** What a node that has been an owner has noted, and what both know of clears. */
+  takeNotes(state: State, holder: number, owner: number): void {
+    const [from, to] = [state.nodes[holder]!, state.nodes[owner]!];
+    const session = state.sessions[holder]![owner]!;
+    if (session.state !== 'broken') return;
+    session.state = 'noted';
+    if (this.#mistake !== 'cleared not carried over') {
+      for (const origin of NODES) {
+        const moment = Math.max(from.cleared[origin]!, to.cleared[origin]!);
+        this.clearedUpTo(state, holder, origin, moment);
+        this.clearedUpTo(state, owner, origin, moment);
+      }
+      for (const call of state.calls) if (call.kind === 'clear') this.#passOn(call, holder, owner, true);
+    }
+    if (holder === owner || this.#mistake === 'list leaves notes out') return;
+    for (const key of state.keys) {
+      if (!this.owned(to, owner).includes(key)) continue;
+      const note = from.notes[key];
+      if (note) this.#note(state, owner, key, note.below);
+      if (this.#mistake !== 'forgotten not carried over') this.#takeForgotten(state, owner, key, from.forgotten[key]!);
+      for (const call of state.calls) if (call.key === key) this.#passOn(call, holder, owner, false);
+    }
+  }
+
+  /** All that a holder has of the owner's keys. */
+  list(state: State, holder: number, owner: number): void {
+    const [from, to] = [state.nodes[holder]!, state.nodes[owner]!];
+    Object.assign(state.sessions[holder]![owner]!, { state: 'live', changes: [], drops: [] });
+    for (const key of state.keys) {
+      to.lists[key]![holder] = 0;
+      const page = from.pages[key];
+      if (!page || !this.owned(to, owner).includes(key)) continue;
+      if (this.#mistake === 'list leaves a page out' && page.state === 'kept') continue;
+      if (page.state === 'copying' || this.#isVoid(state, owner, holder, { key, ...page }))
+        this.remove(state, holder, key, owner);
+      else this.#accept(state, holder, owner, key, page.version);
+    }
+    const clock = Math.max(from.clock, to.clock);
+    from.clock = clock;
+    to.clock = clock;
+    for (const key of this.owned(to, owner)) from.heard[key]![historyOf(owner, to.start)] = clock;
+  }
+
+  /** What another owner has forgotten may concern pages that have been compared already: all of them are listed again. */
+  #takeForgotten(state: State, owner: number, key: number, others: readonly number[]): void {
+    const own = state.nodes[owner]!.forgotten[key]!;
+    if (others.every((moment, history) => moment <= own[history]!)) return;
+    others.forEach((moment, history) => {
+      own[history] = Math.max(own[history]!, moment);
+      this.see(state, owner, moment);
+    });
+    if (this.#mistake === 'forgotten without a new list') return;
+    for (const holder of NODES) {
+      const session = state.sessions[holder]![owner]!;
+      if (session.state === 'live') Object.assign(session, { state: 'noted', changes: [], drops: [] });
+    }
+  }
+
+  #passOn(call: Call, holder: number, owner: number, isMutual: boolean): void {
+    if (call.knowers & (1 << holder)) call.knowers |= 1 << owner;
+    if (isMutual && call.knowers & (1 << owner)) call.knowers |= 1 << holder;
+  }
+
+  /**
+   * The rule: whether a page, or a change, is void for an owner. It is if the owner has noted so, or its origin has cleared since, or if somebody has
+   * noted what is forgotten now, not before the page was set, and its holder has not heard everything up to then.
+   */
+  #isVoid(
+    { nodes }: State,
+    owner: number,
+    holder: number,
+    { key, version, origin }: { key: number; version: number; origin: number },
+  ): boolean {
+    const { notes, cleared, forgotten } = nodes[owner]!;
+    if (version < (notes[key]?.below ?? 0) || version <= cleared[origin]!) return true;
+    const heard = nodes[holder]!.heard[key]!;
+    return forgotten[key]!.some((moment, history) => version <= moment && heard[history]! < moment);
+  }
+
+  #accept(state: State, holder: number, owner: number, key: number, version: number): void {
+    this.#note(state, owner, key, version);
+    state.nodes[owner]!.lists[key]![holder] = version;
+    const page = state.nodes[holder]!.pages[key];
+    if (page?.version === version && (page.state === 'new' || page.state === 'copying')) page.state = 'good';
+    for (const call of state.calls) {
+      if (call.kind === 'set' && call.key === key && call.version === version && page?.version === version)
+        call.knowers |= 1 << owner;
+    }
+  }
+
+  /** Pages of the key below the version are void from now on; their holders are told. */
+  #note(state: State, owner: number, key: number, below: number): void {
+    const node = state.nodes[owner]!;
+    if (below <= (node.notes[key]?.below ?? 0)) return;
+    this.see(state, owner, below);
+    node.notes[key] = { below, at: this.next(state, owner) };
+    if (node.pages[key]?.state !== 'new') this.#dropBelow(state, owner, key, below);
+    for (const holder of NODES) {
+      const version = node.lists[key]![holder]!;
+      if (version === 0 || version >= below) continue;
+      node.lists[key]![holder] = 0;
+      if (state.sessions[holder]![owner]!.state === 'live' && this.#mistake !== 'drops told to nobody') {
+        state.sessions[holder]![owner]!.drops.push({ key, below });
+      }
+    }
+  }
+
+  change(state: State, holder: number, owner: number): void {
+    const change = state.sessions[holder]![owner]!.changes.shift()!;
+    this.#apply(state, holder, owner, change);
+  }
+
+  #apply(state: State, holder: number, owner: number, change: Change): void {
+    const node = state.nodes[owner]!;
+    if (change.kind === 'clear') {
+      this.clearedUpTo(state, owner, change.origin, change.version);
+      for (const call of state.calls)
+        if (call.kind === 'clear' && call.version === change.version) call.knowers |= 1 << owner;
+      return;
+    }
+    const { kind, key, version } = change;
+    const list = node.lists[key]!;
+    if (kind === 'gone') {
+      if (list[holder] === version) list[holder] = 0;
+      return;
+    }
+    if (kind === 'copy') {
+      const hasOriginal = NODES.some((other) => other !== holder && list[other] === version);
+      const isGood = hasOriginal || this.#mistake === 'copies count without an original';
+      const isOld = version < (node.notes[key]?.below ?? 0) || version <= node.cleared[change.origin]!;
+      if (!isGood || isOld) this.#dropVersion(state, holder, key, version);
+      else this.#taken(state, holder, owner, change);
+      return;
+    }
+    if (this.#isVoid(state, owner, holder, change)) this.#refuse(state, holder, owner, change);
+    else this.#taken(state, holder, owner, change);
+  }
+
+  #taken(
+    state: State,
+    holder: number,
+    owner: number,
+    { kind, key, version }: Exclude<Change, { kind: 'clear' }>,
+  ): void {
+    if (kind === 'delete') {
+      this.#note(state, owner, key, version);
+      for (const call of state.calls) if (call.key === key && call.version === version) call.knowers |= 1 << owner;
+      return;
+    }
+    this.#accept(state, holder, owner, key, version);
+  }
+
+  /** A call that has not returned takes a later version; of one that has, the content is outdated. */
+  #refuse(state: State, holder: number, owner: number, change: Exclude<Change, { kind: 'clear' }>): void {
+    const { key, kind, version } = change;
+    const { notes, forgotten, clock } = state.nodes[owner]!;
+    this.see(state, holder, Math.max(notes[key]?.below ?? 0, ...forgotten[key]!, clock));
+    const call = state.calls.find(
+      (one) => !one.done && one.node === holder && one.key === key && one.version === version,
+    );
+    const page = state.nodes[holder]!.pages[key];
+    if (!call || (kind === 'set' && page?.version !== version)) {
+      this.#dropVersion(state, holder, key, version);
+      return;
+    }
+    call.version = this.next(state, holder);
+    call.knowers = 0;
+    if (kind === 'set') page!.version = call.version;
+    if (kind === 'set') page!.state = 'new';
+    this.tellOwners(state, holder, { ...change, version: call.version });
+  }
+
+  drop(state: State, holder: number, owner: number): void {
+    const { key, below } = state.sessions[holder]![owner]!.drops.shift()!;
+    this.see(state, holder, below);
+    this.#dropBelow(state, holder, key, below);
+  }
+
+  heardBy({ changes, drops }: Session, clock: number): number {
+    if (drops.length > 0 && this.#mistake !== 'heard before drops') return -1;
+    if (this.#mistake === 'heard before changes') return clock;
+    const waiting = changes.flatMap((change) => (change.kind === 'set' ? [change.version - 1] : []));
+    return Math.min(clock, ...waiting);
+  }
+
+  hear(state: State, holder: number, owner: number): void {
+    const from = state.nodes[owner]!;
+    const moment = this.heardBy(state.sessions[holder]![owner]!, from.clock);
+    for (const key of this.owned(from, owner)) state.nodes[holder]!.heard[key]![historyOf(owner, from.start)] = moment;
+    this.see(state, holder, from.clock);
+  }
+
+  break(state: State, holder: number, owner: number): void {
+    Object.assign(state.sessions[holder]![owner]!, { state: 'broken', changes: [], drops: [] });
+  }
+
+  owned({ pages, view }: Node, which: number): number[] {
+    return [...pages.keys()].filter((key) => owners(key, view).includes(which));
+  }
+
+  isComplete(state: State, owner: number): boolean {
+    if (this.#mistake === 'complete without a member') return true;
+    return NODES.every(
+      (holder) => !(state.nodes[owner]!.view & (1 << holder)) || state.sessions[holder]![owner]!.state !== 'broken',
+    );
+  }
+
+  tellOwners(state: State, holder: number, change: Change & { key: number }): void {
+    for (const owner of this.ownersFor(state, holder, change.key)) this.tell(state, holder, owner, change);
+  }
+
+  /** The owners of a key by the members that its holder knows, and those who count themselves as such and are in touch with it. */
+  ownersFor(state: State, holder: number, key: number): number[] {
+    const known = owners(key, state.nodes[holder]!.view);
+    const inTouch = (owner: number) =>
+      state.sessions[holder]![owner]!.state !== 'broken' && this.owned(state.nodes[owner]!, owner).includes(key);
+    return NODES.filter((owner) => known.includes(owner) || inTouch(owner));
+  }
+
+  tell(state: State, holder: number, owner: number, change: Change): void {
+    const session = state.sessions[holder]![owner]!;
+    if (session.state !== 'live') return;
+    session.changes.push(change);
+    if (holder === owner) this.tellItself(state, owner);
+  }
+
+  /** A node has no link to itself that could fail: whatever it states is compared at once when it knows what all members have noted. */
+  tellItself(state: State, node: number): void {
+    const session = state.sessions[node]![node]!;
+    while (session.changes.length > 0 && this.isComplete(state, node)) this.change(state, node, node);
+  }
+
+  remove(state: State, holder: number, key: number, except = -1): void {
+    const page = state.nodes[holder]!.pages[key];
+    if (!page) return;
+    state.nodes[holder]!.pages[key] = null;
+    for (const owner of this.ownersFor(state, holder, key)) {
+      if (owner !== except)
+        this.tell(state, holder, owner, { kind: 'gone', key, version: page.version, origin: page.origin });
+    }
+  }
+
+  #dropBelow(state: State, holder: number, key: number, below: number): void {
+    const page = state.nodes[holder]!.pages[key];
+    if (page && page.version < below) this.remove(state, holder, key);
+  }
+
+  #dropVersion(state: State, holder: number, key: number, version: number): void {
+    if (state.nodes[holder]!.pages[key]?.version === version) this.remove(state, holder, key);
+  }
+
+  clearedUpTo(state: State, which: number, origin: number, moment: number): void {
+    const node = state.nodes[which]!;
+    node.cleared[origin] = Math.max(node.cleared[origin]!, moment);
+    this.see(state, which, moment);
+    for (const key of state.keys) {
+      const page = node.pages[key];
+      if (page && page.version <= node.cleared[page.origin]!) this.remove(state, which, key);
+    }
+  }
+
+  next(state: State, which: number): number {
+    const node = state.nodes[which]!;
+    node.clock = 4 * Math.floor(node.clock / 4) + 4 + which;
+    return node.clock;
+  }
+
+  see(state: State, which: number, moment: number): void {
+    const node = state.nodes[which]!;
+    node.clock = Math.max(node.clock, moment);
+  }
+}

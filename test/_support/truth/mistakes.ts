@@ -1,0 +1,21 @@
+/** Mistakes that can be planted, one for each thing that a session has to get right. */
+export const MISTAKES = [
+  'acknowledged when sent',
+  'list leaves a page out',
+  'list leaves notes out',
+  'heard before drops',
+  'heard before changes',
+  'forgotten not carried over',
+  'forgotten not noted',
+  'forgotten without a new list',
+  'complete without a member',
+  'kept pages are read at once',
+  'kept pages ask one owner',
+  'copies count without an original',
+  'cleared not carried over',
+  'drops told to nobody',
+  'delete without holders',
+  'new owner keeps its sessions',
+] as const;
+
+export type Mistake = (typeof MISTAKES)[number];

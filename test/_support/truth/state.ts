@@ -1,0 +1,194 @@
+/**
+ * The state of the reference model: three nodes, one or two keys, the links between the nodes, and what was promised to callers. Everything is
+ * plain data. All moments and versions are whole numbers of one hybrid clock for each node; only their order counts.
+ */
+
+export const NODES = [0, 1, 2] as const;
+
+/** Histories of owners: three nodes, and so many starts. */
+export const HISTORIES = 9;
+
+/** How many owners a key has, if so many nodes are members. */
+export const REPLICAS = 2;
+
+/** A page in the memory of a node. */
+export interface Page {
+  version: number;
+  /** The node that has set it. */
+  origin: number;
+  /**
+   * `new`: being set; `copying`: a copy, on its way; neither has been taken by an owner yet. `kept`: from before a start, and not compared by
+   * every owner yet. None of these can be read. `good`: all others.
+   */
+  state: 'new' | 'copying' | 'kept' | 'good';
+  /** Whether it was `kept` and became readable although a node in touch knew better. */
+  isWronglyGood: boolean;
+}
+
+/** What an owner has noted of a key: pages below a version are void. */
+export interface Note {
+  below: number;
+  /** When it was noted, by the owner's clock. */
+  at: number;
+}
+
+/** What a holder tells an owner, in order. */
+export type Change =
+  | { kind: 'set' | 'copy' | 'gone' | 'delete'; key: number; version: number; origin: number }
+  | { kind: 'clear'; origin: number; version: number };
+
+/** What an owner tells a holder, in order: pages of the key below the version are void. */
+export interface Drop {
+  key: number;
+  below: number;
+}
+
+/** From a holder to an owner, for the keys that the owner has. */
+export interface Session {
+  /**
+   * `broken`: neither knows of the other. `noted`: the owner knows what the holder has noted as an owner. `live`: the owner, which knows by then
+   * what all members have noted, has compared all pages of the holder, and is told of every change.
+   */
+  state: 'broken' | 'noted' | 'live';
+  changes: Change[];
+  drops: Drop[];
+}
+
+/** One node: as a holder of pages, and as an owner of keys. */
+export interface Node {
+  /** Which start of the node this is; an owner's notes are a history, named by node and start. */
+  start: number;
+  clock: number;
+  /** Whether other nodes have told it who is a member. */
+  joined: boolean;
+  /** The members that it knows, as bits. */
+  view: number;
+  pages: (Page | null)[];
+  /** By key and history: up to when its page has been compared with what that owner has noted of the key. */
+  heard: number[][];
+  /** By origin: pages which that node has set up to this version are void. */
+  cleared: number[];
+  notes: (Note | null)[];
+  /** By key and history: the latest moment at which anything was noted that is forgotten now. */
+  forgotten: number[][];
+  /** By key and holder: the version that it holds, 0 for none. */
+  lists: number[][];
+}
+
+/** A call that sets, deletes or clears, as its caller knows it. */
+export interface Call {
+  kind: 'set' | 'delete' | 'clear';
+  node: number;
+  /** -1: all keys. */
+  key: number;
+  version: number;
+  done: boolean;
+  /** The nodes that know of it, or have known and forgotten, as bits; a node that starts anew knows nothing. */
+  knowers: number;
+  /** Whether all nodes were in touch since it began. */
+  undisturbed: boolean;
+  /** The latest version of the key whose call was done before this one began. */
+  after: number;
+  /** Whether its version is not later than that, although a node knew of both when it was done. */
+  isOvertaken: boolean;
+}
+
+/** Whether a content must not be read any more once the call is done. */
+export function supersedes(call: Call, key: number, content: { version: number; origin: number }): boolean {
+  if (call.kind === 'clear') return content.origin === call.node && content.version <= call.version;
+  return call.key === key && content.version < call.version;
+}
+
+/** How often something may still happen. */
+export interface Budget {
+  sets: number;
+  deletes: number;
+  clears: number;
+  evictions: number;
+  copies: number;
+  cuts: number;
+  restarts: number;
+  lapses: number;
+}
+
+export interface State {
+  readonly keys: readonly number[];
+  /** Cut links, as bits: 0 and 1, 0 and 2, 1 and 2. */
+  cut: number;
+  nodes: Node[];
+  /** By holder, then owner. */
+  sessions: Session[][];
+  calls: Call[];
+  budget: Budget;
+}
+
+/** The bit of the link between two nodes; 0 for a node and itself. */
+export function link(one: number, other: number): number {
+  return one === other ? 0 : 1 << (one + other - 1);
+}
+
+/** The name of the history that an owner writes. */
+export function historyOf(node: number, start: number): number {
+  return node + NODES.length * start;
+}
+
+/** The owners of a key by a list of members. */
+export function owners(key: number, view: number): number[] {
+  const found: number[] = [];
+  for (let step = 0; step < NODES.length && found.length < REPLICAS; step++) {
+    const node = (key + step) % NODES.length;
+    if (view & (1 << node)) found.push(node);
+  }
+  return found;
+}
+
+/** Three members in touch with each other, without pages. */
+export function initial(budget: Budget, keyCount: number): State {
+  const keys = [...new Array(keyCount).keys()];
+  return {
+    keys,
+    cut: 0,
+    nodes: NODES.map(() => ({ ...freshNode(keys, 0), joined: true, view: 7 })),
+    sessions: NODES.map(() => NODES.map(() => ({ state: 'live' as const, changes: [], drops: [] }))),
+    calls: [],
+    budget,
+  };
+}
+
+/** A node that has just started, with nothing. */
+export function freshNode(keys: readonly number[], start: number): Node {
+  return {
+    start,
+    clock: 0,
+    joined: false,
+    view: 0,
+    pages: keys.map(() => null),
+    heard: keys.map(() => new Array(HISTORIES).fill(0)),
+    cleared: NODES.map(() => 0),
+    notes: keys.map(() => null),
+    forgotten: keys.map(() => new Array(HISTORIES).fill(0)),
+    lists: keys.map(() => NODES.map(() => 0)),
+  };
+}
+
+/** A copy that shares nothing with the original. */
+export function copyOf(state: State): State {
+  return {
+    keys: state.keys,
+    cut: state.cut,
+    nodes: state.nodes.map((node) => ({
+      ...node,
+      pages: node.pages.map((page) => page && { ...page }),
+      heard: node.heard.map((moments) => [...moments]),
+      cleared: [...node.cleared],
+      notes: node.notes.map((note) => note && { ...note }),
+      forgotten: node.forgotten.map((moments) => [...moments]),
+      lists: node.lists.map((versions) => [...versions]),
+    })),
+    sessions: state.sessions.map((row) =>
+      row.map((session) => ({ ...session, changes: [...session.changes], drops: [...session.drops] })),
+    ),
+    calls: state.calls.map((call) => ({ ...call })),
+    budget: { ...state.budget },
+  };
+}
