@@ -73,11 +73,15 @@ function bytesOf(path: string): Uint8Array {
 }
 
 function isOpen(fd: number): boolean {
+  return inodeOf(fd) !== undefined;
+}
+
+/** The file that is open there; undefined: none is. */
+function inodeOf(fd: number): number | undefined {
   try {
-    fstatSync(fd);
-    return true;
+    return fstatSync(fd).ino;
   } catch {
-    return false;
+    return undefined;
   }
 }
 
@@ -191,10 +195,10 @@ serialWithAddon(`mapped region: what cannot be mapped is refused, and its descri
   ];
   for (const [flags, length, writable, message, other = path] of cases) {
     const fd = openSync(other, flags);
-    const { ino } = fstatSync(fd);
+    const opened = inodeOf(fd);
     t.throws(() => HostRegion.map(fd, length, { writable }), { code: 'ERR_ARGUMENT', message });
     // A file that is not in memory may take long to close: that is done on a thread. Its number may be another file's then.
-    await until(() => !isOpen(fd) || fstatSync(fd).ino !== ino);
+    await until(() => inodeOf(fd) !== opened);
   }
   const closed = openSync(path, 'r');
   closeSync(closed);
