@@ -15,7 +15,7 @@ export const RECEIVING_PIECE_BYTES = 16 * KIB;
 /** Time of the main loop that the work of all clients may take before what comes waits for the next turn. */
 export const CLIENTS_TURN_MS = 2;
 /** Keys of a request, and their characters, that are worked on at a time; between two steps the requests of other clients have their turn. Steps of a read may wait for other nodes at once. */
-export const CLIENT_STEP_KEYS = 128;
+export const CLIENT_STEP_KEYS = 512;
 export const CLIENT_READ_STEPS_MAX_COUNT = 4;
 export const CLIENT_STEP_KEY_CHARACTERS = 256 * KIB;
 /** The longest path of a client socket. The kernel has 108 bytes for a path, its terminating zero and the suffix of the temporary name included. */
