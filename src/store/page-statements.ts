@@ -1,6 +1,7 @@
 import { assert } from '../base/assert.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import { DiskError } from '../base/errors.js';
 import { laterExpiry } from '../base/expiry.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
@@ -344,10 +345,11 @@ export class PageStatements {
       // A later call has set this page meanwhile, so the earlier result does not matter.
       const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
       for (const key of lost) refused.set(key, 'superseded');
+      // They have lost whether or not the disk can record that; it reports its own failures.
       await this.#dropLost(
         lost,
         lost.map(() => version),
-      );
+      ).catch(unlessOfDisk);
       const others = outdated.filter((key) => !isRenewed.has(key));
       this.#restateNewer(others, version);
       version = next;
@@ -420,10 +422,7 @@ export class PageStatements {
     if (left.length > 0) this.restate(left).catch(() => {});
   }
 
-  /**
-   * Announces pages that were here before; pages older than the cluster's are dropped. Returns their keys and the
-   * refused ones.
-   */
+  /** Announces pages that were here before; pages older than the cluster's are dropped. Returns their keys and the refused ones. */
   async #announceAgain(entries: KeyedLocations, { byOthers = false } = {}): Promise<string[]> {
     if (entries.columns.count === 0) return [];
     const { refused, outdated } = await this.#announce(entries, { byOthers });
@@ -493,4 +492,8 @@ export class PageStatements {
       assert(inPool.has(key), () => `page statements: ${JSON.stringify(key)} is to be announced, and not in the pool`);
     }
   }
+}
+
+function unlessOfDisk(error: unknown): void {
+  if (!(error instanceof DiskError)) throw error;
 }
