@@ -1,8 +1,8 @@
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
-import { ConfigError } from '../base/errors.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
+import { fileFault, readNamedFile } from '../base/settings/named-file.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DoorTls } from '../net/credentials/door-tls.js';
 import { isLoopbackHost } from '../net/loopback.js';
@@ -74,19 +74,9 @@ function secretOfNobody(config: MeshCacheConfig, { random }: Environment): strin
 
 function passwordOf({ respPassword, respPasswordFile: path }: MeshCacheConfig, env: Environment): string | undefined {
   if (path === undefined) return respPassword;
-  const subject = `configuration key "resp_password_file": ${path}`;
-  let text: string;
-  try {
-    text = env.files.readFileSync(path).toString();
-  } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
-    throw new ConfigError(`${subject} cannot be read (${code}); it must be a file that this process may read`, {
-      cause,
-    });
-  }
-  const password = text.trim();
+  const key = 'resp_password_file';
+  const password = readNamedFile(key, path, env.files).toString().trim();
   if (password.length <= RESP_PASSWORD_MAX_CHARACTERS && /^[\x21-\x7e]+$/.test(password)) return password;
-  throw new ConfigError(
-    `${subject} has no password; allowed is one line of 1 to ${RESP_PASSWORD_MAX_CHARACTERS} visible characters without spaces`,
-  );
+  const allowed = `one line of 1 to ${RESP_PASSWORD_MAX_CHARACTERS} visible characters without spaces`;
+  throw fileFault(key, path, `has no password; allowed is ${allowed}`);
 }

@@ -1,9 +1,9 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { HttpTls } from '../../base/environment/http-client.js';
 import type { Endpoint } from '../../base/environment/network.js';
-import { ConfigError } from '../../base/errors.js';
 import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import type { DiscoveryAddress } from '../../base/settings/discovery-address.js';
+import { readNamedFile } from '../../base/settings/named-file.js';
 import { readAuthorityFile } from '../../net/credentials/authority-file.js';
 import type { AddressSource } from './address-source.js';
 import { DnsSource, lookUpAll } from './dns-source.js';
@@ -98,16 +98,8 @@ function clientOf(
 }
 
 function tlsOf({ etcdCaFile, etcdCertFile, etcdKeyFile }: SourceSettings, { files }: Environment): HttpTls {
-  const read = (key: string, path: string | undefined): string | undefined => {
-    if (path === undefined) return undefined;
-    try {
-      return files.readFileSync(path).toString();
-    } catch (cause) {
-      const { code } = cause as NodeJS.ErrnoException;
-      const text = `configuration key "${key}": ${path} cannot be read (${code}); it must be a PEM file that this process may read`;
-      throw new ConfigError(text, { cause });
-    }
-  };
+  const read = (key: string, path: string | undefined): string | undefined =>
+    path === undefined ? undefined : readNamedFile(key, path, files, 'PEM file').toString();
   return {
     ca: etcdCaFile === undefined ? undefined : readAuthorityFile('etcd_ca_file', etcdCaFile, files),
     cert: read('etcd_cert_file', etcdCertFile),

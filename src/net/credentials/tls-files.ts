@@ -2,7 +2,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Files } from '../../base/environment/files.js';
 import { TlsIdentity, type TlsTexts } from '../../base/environment/tls-identity.js';
-import { ConfigError } from '../../base/errors.js';
+import { fileFault, readNamedFile } from '../../base/settings/named-file.js';
 
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
 
@@ -57,7 +57,7 @@ export function checkTlsTexts(paths: TlsFiles, { cert, key, ca, crl }: TlsTexts,
   const fits = checked(keys.key, paths.keyFile, 'is no private key without a passphrase', () =>
     certificate.checkPrivateKey(createPrivateKey(key)),
   );
-  if (!fits) throw fileError(keys.key, paths.keyFile, `does not belong to the certificate in ${paths.certFile}`);
+  if (!fits) throw fileFault(keys.key, paths.keyFile, `does not belong to the certificate in ${paths.certFile}`);
   checked(keys.cert, paths.certFile, 'is refused by OpenSSL, with its key and authority', () =>
     createSecureContext({ cert, key, ...(ca === undefined ? {} : { ca }) }),
   );
@@ -94,12 +94,7 @@ function certificatesIn(text: string): readonly string[] {
 }
 
 function readText(key: string, path: string, files: Files): string {
-  try {
-    return files.readFileSync(path).toString();
-  } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
-    throw fileError(key, path, `cannot be read (${code}); it must be a PEM file that this process may read`, cause);
-  }
+  return readNamedFile(key, path, files, 'PEM file').toString();
 }
 
 /** Parses the first certificate of the text and checks that it is valid now. */
@@ -107,8 +102,8 @@ function validCertificate(key: string, path: string, text: string, wallMs: numbe
   const certificate = checked(key, path, 'has no certificate in PEM format', () => new X509Certificate(text));
   const { validFrom, validTo } = certificate;
   // Negated, so that a date which cannot be parsed (NaN) fails both checks.
-  if (!(wallMs >= Date.parse(validFrom))) throw fileError(key, path, `is not valid before ${validFrom}`);
-  if (!(wallMs <= Date.parse(validTo))) throw fileError(key, path, `has expired on ${validTo}`);
+  if (!(wallMs >= Date.parse(validFrom))) throw fileFault(key, path, `is not valid before ${validFrom}`);
+  if (!(wallMs <= Date.parse(validTo))) throw fileFault(key, path, `has expired on ${validTo}`);
   return certificate;
 }
 
@@ -116,10 +111,6 @@ function checked<T>(key: string, path: string, problem: string, read: () => T): 
   try {
     return read();
   } catch (cause) {
-    throw fileError(key, path, problem, cause);
+    throw fileFault(key, path, problem, cause);
   }
-}
-
-function fileError(key: string, path: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError(`configuration key "${key}": ${path} ${problem}`, cause === undefined ? {} : { cause });
 }

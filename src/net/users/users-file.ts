@@ -3,8 +3,10 @@ import type { FileStatus, Files } from '../../base/environment/files.js';
 import { ConfigError } from '../../base/errors.js';
 import { NAMESPACE_TAG_MAX_CHARACTERS } from '../../base/limits.js';
 import { describeValue, toNumber } from '../../base/settings/fields.js';
+import { fileFault, unreadable } from '../../base/settings/named-file.js';
 import { RIGHTS, type Right, User } from './user.js';
 
+const KEY = 'users_file';
 /** Bytes of a file of users, users in it, and entries of each list of a user. */
 const USERS_FILE_MAX_BYTES = 1 << 20;
 const USERS_MAX_COUNT = 1024;
@@ -41,9 +43,7 @@ export async function readUsersFileAgain(path: string, files: Files): Promise<re
 }
 
 function orUnreadable(path: string, error: unknown): unknown {
-  if (error instanceof ConfigError) return error;
-  const { code } = error as NodeJS.ErrnoException;
-  return fault(path, `cannot be read (${code}); it must be a file that this process may read`, error);
+  return error instanceof ConfigError ? error : unreadable(KEY, path, error);
 }
 
 interface UsersFile {
@@ -188,5 +188,5 @@ function checkDistinct(path: string, key: string, lists: readonly (readonly (str
 }
 
 function fault(path: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError(`configuration key "users_file": ${path} ${problem}`, cause === undefined ? {} : { cause });
+  return fileFault(KEY, path, problem, cause);
 }
