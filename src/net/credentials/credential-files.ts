@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Environment } from '../../base/environment/environment.js';
+import type { Renewable } from '../../base/environment/renewable.js';
 import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import type { AuthFailurePlane } from '../auth-failures.js';
 import type { Users } from '../users/users.js';
@@ -118,17 +119,10 @@ export function certificateFiles(
   held: TlsIdentity,
   { files, clock }: Pick<Environment, 'files' | 'clock'>,
 ): Credential {
-  return {
-    kind: 'certificate',
-    async look() {
-      const { names } = held.reveal();
-      const found = { ...(await readTlsTexts(paths, files)), names };
-      if (isDeepStrictEqual(found, held.reveal())) return 'same';
-      checkTlsTexts(paths, found, clock.wallMs());
-      held.renew(found);
-      return 'renewed';
-    },
-  };
+  return renewing('certificate', held, {
+    read: async () => ({ ...(await readTlsTexts(paths, files)), names: held.reveal().names }),
+    check: (found) => checkTlsTexts(paths, found, clock.wallMs()),
+  });
 }
 
 /** Has the metrics say when the certificate that is used there ends. */
@@ -144,15 +138,7 @@ export function tellExpiry(
 function secretFile({ clusterSecretFile: path }: SecurityConfig, env: Environment): Credential | undefined {
   const { secrets: held, files } = env;
   if (path === undefined || held === undefined) return undefined;
-  return {
-    kind: 'secret',
-    async look() {
-      const found = secretsIn(path, await files.readFile(path)).reveal();
-      if (isDeepStrictEqual(found, held.reveal())) return 'same';
-      held.renew(found);
-      return 'renewed';
-    },
-  };
+  return renewing('secret', held, { read: async () => secretsIn(path, await files.readFile(path)).reveal() });
 }
 
 function userFile(
@@ -161,11 +147,21 @@ function userFile(
   { files }: Environment,
 ): Credential | undefined {
   if (path === undefined || held === undefined) return undefined;
+  return renewing('users', held, { read: () => readUsersFileAgain(path, files) });
+}
+
+/** Credentials that take the place of those in `held` when what `read` finds is another, and `check` does not throw. */
+function renewing<T>(
+  kind: Credential['kind'],
+  held: Renewable<T>,
+  { read, check }: { readonly read: () => Promise<T>; readonly check?: (found: T) => void },
+): Credential {
   return {
-    kind: 'users',
+    kind,
     async look() {
-      const found = await readUsersFileAgain(path, files);
+      const found = await read();
       if (isDeepStrictEqual(found, held.reveal())) return 'same';
+      check?.(found);
       held.renew(found);
       return 'renewed';
     },
