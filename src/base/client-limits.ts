@@ -56,6 +56,8 @@ export const CLIENT_SET_STEP_BYTES = 128 * MIB;
 /** Namespaces whose pools a node remembers, and pools of each. */
 export const NAMESPACES_KNOWN_MAX_COUNT = 1024;
 export const CLIENT_POOLS_MAX_COUNT = 256;
+/** Characters of the longest token of a user. */
+export const TOKEN_MAX_CHARACTERS = 1024;
 /** Characters of a namespace tag in settings. */
 export const NAMESPACE_TAG_MAX_CHARACTERS = 128;
 /** Namespace tags with quotas; each has an order of eviction of its own. */

@@ -1,9 +1,10 @@
 import type { Files } from '../base/environment/files.js';
 import { ArgumentError } from '../base/errors.js';
+import { TOKEN_MAX_CHARACTERS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 
 /** Visible characters, as `meshcache token` prints them. */
-const TOKEN = /^[\x21-\x7e]{1,1024}$/;
+const TOKEN = new RegExp(`^[\\x21-\\x7e]{1,${TOKEN_MAX_CHARACTERS}}$`);
 
 /** The token with which a client shows a node which user it is, or the file that has it. */
 export interface TokenSource {
@@ -14,11 +15,17 @@ export interface TokenSource {
 /** Throws `ArgumentError` for a token that no user can have; the message does not show it. */
 export function checkTokenSource(method: string, { token, tokenFile }: TokenSource): void {
   if (token !== undefined && (typeof token !== 'string' || !TOKEN.test(token))) {
-    throw new ArgumentError(`${method}: token must be 1 to 1024 visible characters without spaces`);
+    throw new ArgumentError(`${method}: token must be 1 to ${TOKEN_MAX_CHARACTERS} visible characters without spaces`);
   }
   if (tokenFile !== undefined && (typeof tokenFile !== 'string' || tokenFile === '')) {
     throw new ArgumentError(`${method}: tokenFile must be the path of a file, got ${shown(tokenFile)}`);
   }
+}
+
+/** The token in the bytes of a file; undefined: they are none. */
+export function tokenIn(bytes: Uint8Array): string | undefined {
+  const text = Buffer.from(bytes).toString().trim();
+  return TOKEN.test(text) ? text : undefined;
 }
 
 /**
@@ -27,7 +34,7 @@ export function checkTokenSource(method: string, { token, tokenFile }: TokenSour
  */
 export function tokenFrom({ token, tokenFile }: TokenSource, files: Files): string | undefined {
   if (token !== undefined || tokenFile === undefined) return token;
-  const text = files.readFileSync(tokenFile).toString().trim();
-  if (TOKEN.test(text)) return text;
+  const found = tokenIn(files.readFileSync(tokenFile));
+  if (found !== undefined) return found;
   throw new Error(`the token file ${tokenFile} has no token; it must be one line, as \`meshcache token\` prints it`);
 }

@@ -1,9 +1,8 @@
 import { Option } from 'commander';
+import { TOKEN_MAX_CHARACTERS } from '../../base/limits.js';
+import { tokenIn } from '../../client/client-token.js';
 import { CommandFailure } from '../../command/failure.js';
 import { systemFiles } from '../../system/files/system-files.js';
-
-/** Characters of the longest token. */
-const TOKEN_MAX_CHARACTERS = 1024;
 
 /** The option `--token-file`. */
 export function tokenOption(): Option {
@@ -16,16 +15,16 @@ export function tokenOption(): Option {
 /** The token in the file at `path`; undefined without a path. Throws {@link CommandFailure}, which never shows it. */
 export async function readToken(path: string | undefined): Promise<string | undefined> {
   if (path === undefined) return undefined;
-  let text: string;
+  let bytes: Buffer;
   try {
-    text = (await systemFiles.readFile(path)).toString();
+    bytes = await systemFiles.readFile(path);
   } catch (cause) {
     const { message } = cause as Error;
     throw new CommandFailure(`the token cannot be read: ${message}`, undefined, { cause });
   }
-  const token = text.trim();
-  if (token !== '' && token.length <= TOKEN_MAX_CHARACTERS && !/\s/.test(token)) return token;
+  const token = tokenIn(bytes);
+  if (token !== undefined) return token;
   throw new CommandFailure(
-    `${path} has no token; allowed is one line of 1 to ${TOKEN_MAX_CHARACTERS} characters without spaces`,
+    `${path} has no token; allowed is one line of 1 to ${TOKEN_MAX_CHARACTERS} visible characters without spaces`,
   );
 }
