@@ -11,7 +11,7 @@ export type { NameAnswer, NameQuery } from '../base/environment/name-service.js'
 export type { ReceiveInto, TlsRefusal } from '../base/environment/network.js';
 export type { MessageEnd } from '../base/environment/threads.js';
 export type { TlsRules, TlsTexts } from '../base/environment/tls-identity.js';
-export type { DoorTlsSettings } from '../base/settings/door-tls-settings.js';
+export type { DoorTlsSettings, TlsDoor } from '../base/settings/door-tls-settings.js';
 export type { FormerPages, LocationSource } from '../directory/client.js';
 export type { LocationColumns, LocationNode, LocationStamp } from '../directory/messages/location-columns.js';
 export type { PutWish } from '../directory/messages/wire.js';
@@ -42,7 +42,7 @@ export type {
   QuotaUse,
   RedisReport,
 } from '../metrics/node-report.js';
-export type { Door, DoorTls } from '../net/credentials/door-tls.js';
+export type { DoorTls } from '../net/credentials/door-tls.js';
 export type { Fill } from '../pool/page-fills.js';
 export type { LocalRead, PageBytes, PageLease, PageOrigin, PublishedPage, ServedPage } from '../pool/published-pool.js';
 export type { FrameFault } from '../rpc/frame.js';

@@ -1,5 +1,6 @@
 import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/environment/clock.js';
+import type { Connection } from '../base/environment/network.js';
 import {
   UNAUTHENTICATED_ADDRESSES_MAX_COUNT,
   UNAUTHENTICATED_BURST_COUNT,
@@ -173,4 +174,11 @@ function originOf(address: string): string {
   // `::` stands for zeros, so that groups behind it may belong to the network part.
   while (tail !== undefined && groups.length + tailGroups.length < 8) groups.push('0');
   return [...groups, ...tailGroups].slice(0, 4).join(':');
+}
+
+/** Ends a connection that is not admitted, before anything is read from it. */
+export function turnAway(connection: Connection): void {
+  connection.on('error', () => {});
+  // Unlike an orderly end, a reset leaves nothing behind in the kernel.
+  connection.resetAndDestroy();
 }

@@ -2,7 +2,7 @@ import type { Environment } from '../base/environment/environment.js';
 import { type Connection, type ListenOptions, portOf, type Server } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import type { AuthFailurePlane } from './auth-failures.js';
-import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates } from './connection-limits.js';
+import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates, turnAway } from './connection-limits.js';
 
 export interface ListenerParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;
@@ -89,9 +89,7 @@ export class Listener {
     const verdict = this.#state === 'open' ? this.#limits.admit(address) : 'refuse';
     if (verdict === 'accept') return true;
     this.#parts.onRefused();
-    connection.on('error', () => {});
-    // Unlike an orderly end, a reset leaves nothing behind in the kernel.
-    connection.resetAndDestroy();
+    turnAway(connection);
     if (verdict === 'pause' && this.#parts.keepsPort !== true) this.#pause(address);
     return false;
   }

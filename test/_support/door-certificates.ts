@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { SecureContextOptions } from 'node:tls';
 import type { ExecutionContext } from 'ava';
-import type { Door } from '../../src/net/credentials/door-tls.js';
+import type { TlsDoor } from '../../src/base/settings/door-tls-settings.js';
 import { Authority, type CertificateFiles } from './certificates.js';
 
 export const HOST = '127.0.0.1';
@@ -15,7 +15,7 @@ export function authorityOf(t: ExecutionContext, name?: string): Authority {
 
 /** The configuration of a door's certificate, and of the authority of its clients. */
 export function doorFiles(
-  door: Door,
+  door: TlsDoor,
   { tlsCertFile, tlsKeyFile }: CertificateFiles,
   caFile?: string,
 ): Record<string, unknown> {

@@ -12,6 +12,17 @@ export interface DoorTlsSettings {
   readonly metricsTlsCaFile: string | undefined;
 }
 
+/** A port for programs that are no nodes, which may speak TLS: the one for Redis clients, or that of the metrics server. */
+export type TlsDoor = 'resp' | 'metrics';
+const TLS_DOORS: readonly TlsDoor[] = ['resp', 'metrics'];
+
+/** The paths that are set for a door. */
+export function doorFilesOf(door: TlsDoor, settings: DoorTlsSettings) {
+  return door === 'resp'
+    ? { certFile: settings.respTlsCertFile, keyFile: settings.respTlsKeyFile, caFile: settings.respTlsCaFile }
+    : { certFile: settings.metricsTlsCertFile, keyFile: settings.metricsTlsKeyFile, caFile: settings.metricsTlsCaFile };
+}
+
 /** How the values of these settings are read. */
 export const DOOR_TLS_FIELDS: Readonly<Record<string, Field>> = {
   resp_tls_cert_file: text('the path of a PEM file', undefined),
@@ -24,13 +35,10 @@ export const DOOR_TLS_FIELDS: Readonly<Record<string, Field>> = {
 
 /** What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the configuration does. Files are read when the node starts. */
 export function doorTlsFault(settings: DoorTlsSettings, spell: (key: string) => string): string | undefined {
-  const doors = {
-    resp: [settings.respTlsCertFile, settings.respTlsKeyFile, settings.respTlsCaFile],
-    metrics: [settings.metricsTlsCertFile, settings.metricsTlsKeyFile, settings.metricsTlsCaFile],
-  };
-  for (const [door, [cert, key, ca]] of Object.entries(doors)) {
-    const isNone = (cert ?? key ?? ca) === undefined;
-    if (isNone || (cert !== undefined && key !== undefined)) continue;
+  for (const door of TLS_DOORS) {
+    const { certFile, keyFile, caFile } = doorFilesOf(door, settings);
+    const isNone = (certFile ?? keyFile ?? caFile) === undefined;
+    if (isNone || (certFile !== undefined && keyFile !== undefined)) continue;
     const names = ['cert', 'key'].map((name) => `"${spell(`${door}_tls_${name}_file`)}"`);
     return `configuration keys ${names.join(' and ')}: TLS needs both of them; give both, or leave out all of ${spell(`${door}_tls_cert_file`)}, ${spell(`${door}_tls_key_file`)} and ${spell(`${door}_tls_ca_file`)}`;
   }

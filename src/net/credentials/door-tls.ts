@@ -2,14 +2,11 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Connection, ListenOptions, Network, Server } from '../../base/environment/network.js';
 import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import { ConfigError } from '../../base/errors.js';
-import type { DoorTlsSettings } from '../../base/settings/door-tls-settings.js';
+import { type DoorTlsSettings, doorFilesOf, type TlsDoor } from '../../base/settings/door-tls-settings.js';
 import { AuthFailures } from '../auth-failures.js';
-import { ConnectionLimits } from '../connection-limits.js';
+import { ConnectionLimits, turnAway } from '../connection-limits.js';
 import { CredentialFiles, certificateFiles, tellExpiry } from './credential-files.js';
 import { readTlsIdentity, type TlsFiles } from './tls-files.js';
-
-/** A port for programs that are no nodes: the one for Redis clients, or that of the metrics server. */
-export type Door = 'resp' | 'metrics';
 
 /** Codes of handshakes that end without a failure: the client has gone, as one does that only asks whether the port is open. */
 const GONE_CODES: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
@@ -23,22 +20,23 @@ const TOO_MANY = 'too many connections from this address that have not authentic
 export class DoorTls {
   /** Whether clients must show a certificate. */
   readonly wantsCertificates: boolean;
-  readonly #door: Door;
+  readonly #door: TlsDoor;
   readonly #network: Network;
   readonly #files: CredentialFiles;
   readonly #limits: ConnectionLimits;
   readonly #failures: AuthFailures;
 
   /** Reads the certificate of a door; undefined: it speaks no TLS. Throws {@link ConfigError}, which names the key of a file that cannot be used. */
-  static of(door: Door, config: DoorTlsSettings, env: Environment): DoorTls | undefined {
-    const paths = doorFilesOf(door, config);
-    if (paths === undefined) return undefined;
+  static of(door: TlsDoor, config: DoorTlsSettings, env: Environment): DoorTls | undefined {
+    const { certFile, keyFile, caFile } = doorFilesOf(door, config);
+    if (certFile === undefined || keyFile === undefined) return undefined;
+    const paths = { keyPrefix: `${door}_tls_`, certFile, keyFile, caFile };
     const identity = readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs() });
     return new DoorTls(door, identity, { paths, env });
   }
 
   private constructor(
-    door: Door,
+    door: TlsDoor,
     identity: TlsIdentity,
     { paths, env }: { readonly paths: TlsFiles; readonly env: Environment },
   ) {
@@ -99,9 +97,7 @@ export class DoorTls {
     const address = socket.remoteAddress ?? '';
     if (this.#limits.admit(address) === 'accept') return true;
     this.#failures.record('paused', address, TOO_MANY);
-    socket.on('error', () => {});
-    // Unlike an orderly end, a reset leaves nothing behind in the kernel.
-    socket.resetAndDestroy();
+    turnAway(socket);
     return false;
   }
 
@@ -110,18 +106,8 @@ export class DoorTls {
   }
 }
 
-/** The paths of a configuration that asks for TLS at a door; undefined: it does not. */
-function doorFilesOf(door: Door, config: DoorTlsSettings): TlsFiles | undefined {
-  const [certFile, keyFile, caFile] =
-    door === 'resp'
-      ? [config.respTlsCertFile, config.respTlsKeyFile, config.respTlsCaFile]
-      : [config.metricsTlsCertFile, config.metricsTlsKeyFile, config.metricsTlsCaFile];
-  if (certFile === undefined || keyFile === undefined) return undefined;
-  return { keyPrefix: `${door}_tls_`, certFile, keyFile, caFile };
-}
-
 /** Says why a handshake has failed, and what to do. `code` is that of OpenSSL or Node.js. */
-function handshakeFault(code: string, door: Door): string {
+function handshakeFault(code: string, door: TlsDoor): string {
   const option = door === 'resp' ? 'such as redis-cli --tls' : 'an address that begins with https://';
   if (/WRONG_VERSION_NUMBER|HTTP_REQUEST|PACKET_LENGTH_TOO_LONG|BAD_RECORD_TYPE|UNKNOWN_PROTOCOL/.test(code))
     return `the client speaks no TLS, and this port speaks nothing else; give the client its option for TLS, ${option}`;
