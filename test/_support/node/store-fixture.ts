@@ -11,6 +11,29 @@ import { verifiedEnd } from '../verified.js';
 /** The environment of a store that logs nothing. */
 export const quiet = { log: silentLogger, clock: patientClock };
 
+/** What a host framework gives a store on loopback with a small pool; `extra` overrides its configuration. */
+export function storageOf(discoveryPort: number, extra: Record<string, unknown> = {}) {
+  return {
+    tpRank: 0,
+    tpSize: 1,
+    ppRank: 0,
+    ppSize: 1,
+    isMlaModel: false,
+    modelName: 'test',
+    extraConfig: {
+      discovery_addr: `127.0.0.1:${discoveryPort}`,
+      protocol: 'tcp',
+      global_segment_size: '16mb',
+      heartbeat_interval: 0.2,
+      // Longer than many stores in one process can keep it from running, so that none takes the others for dead.
+      member_ttl: 3,
+      metrics_enabled: false,
+      reuse_quarantine_ms: 50,
+      ...extra,
+    },
+  };
+}
+
 /**
  * Creates a store on loopback with a small pool, which verifies itself before it is closed; `extra` overrides its
  * configuration.
@@ -21,28 +44,7 @@ export async function createStore(
   clock: Clock = patientClock,
   limits: Environment['limits'] = undefined,
 ): Promise<MeshCacheStore> {
-  const store = await MeshCacheStore.create(
-    {
-      tpRank: 0,
-      tpSize: 1,
-      ppRank: 0,
-      ppSize: 1,
-      isMlaModel: false,
-      modelName: 'test',
-      extraConfig: {
-        discovery_addr: `127.0.0.1:${discoveryPort}`,
-        protocol: 'tcp',
-        global_segment_size: '16mb',
-        heartbeat_interval: 0.2,
-        // Longer than many stores in one process can keep it from running, so that none takes the others for dead.
-        member_ttl: 3,
-        metrics_enabled: false,
-        reuse_quarantine_ms: 50,
-        ...extra,
-      },
-    },
-    { log: silentLogger, clock, limits },
-  );
+  const store = await MeshCacheStore.create(storageOf(discoveryPort, extra), { log: silentLogger, clock, limits });
   const close = store.close.bind(store);
   store.close = () => verifiedEnd([store], close);
   return store;
