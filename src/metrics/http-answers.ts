@@ -176,10 +176,14 @@ export class HttpAnswers {
     const given = this.#isTokenNeeded || this.#users.hasTokens ? bearerToken(ctx.req) : undefined;
     if (given !== undefined) return this.#admitsToken(ctx, access, given);
     const reader = this.#isTokenNeeded ? undefined : this.#users.identify({});
-    if (reader?.user?.has('status') === true)
-      return this.#tls?.wantsCertificates === true || this.#admitsAnyone(ctx, access);
-    this.#demandToken(ctx, 'no token');
-    return false;
+    if (reader?.user?.has('status') !== true) {
+      this.#demandToken(ctx, 'no token');
+      return false;
+    }
+    // A certificate stands for a token.
+    return this.#tls?.wantsCertificates === true
+      ? this.#admitsReader(ctx, access, reader)
+      : this.#admitsAnyone(ctx, access);
   }
 
   #demandToken(ctx: Context, reason: string): void {
@@ -197,14 +201,21 @@ export class HttpAnswers {
       say(ctx, 429, 'too many wrong tokens from this address; try again in a few seconds');
     } else if (verdict === 'wrong') {
       this.#demandToken(ctx, 'wrong token');
-    } else if (mayRead(verdict, access)) {
-      ctx.state.reader = verdict;
-      return true;
     } else {
-      this.#refused(ctx, 'no right', ctx.path, verdict.name);
-      const needed = access === 'keys' ? 'the right status, and "*" among its tags' : 'the right status';
-      say(ctx, 403, `user ${verdict.name} needs ${needed}`);
+      return this.#admitsReader(ctx, access, verdict);
     }
+    return false;
+  }
+
+  /** Whether this reader may read; if not, the request is answered. */
+  #admitsReader(ctx: Context, access: Access, reader: Reader): boolean {
+    if (mayRead(reader, access)) {
+      ctx.state.reader = reader;
+      return true;
+    }
+    this.#refused(ctx, 'no right', ctx.path, reader.name);
+    const needed = access === 'keys' ? 'the right status, and "*" among its tags' : 'the right status';
+    say(ctx, 403, `user ${reader.name} needs ${needed}`);
     return false;
   }
 

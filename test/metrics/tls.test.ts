@@ -1,4 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { copyFileSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
@@ -16,6 +17,7 @@ import { metricOf } from '../_support/metrics/metric-of.js';
 import { startRecorded } from '../_support/node/recorded-node.js';
 import { until } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
+import { UsersFile } from '../_support/users-file.js';
 
 const run = promisify(execFile);
 const noCurl = spawnSync('curl', ['--version']).status === 0 ? '' : 'no curl';
@@ -144,6 +146,33 @@ withCertificates('metrics tls: certificate and token are both asked for where bo
   t.is(await statusOf(store, '/metrics', { ...clientOf(reader, false), headers }), 403);
   t.is(await statusOf(store, '/metrics', { ...clientOf(reader), headers }), 200);
 });
+
+withCertificates(
+  'metrics tls: a certificate makes a client the user default, who reads keys only of all namespaces',
+  async (t) => {
+    const authority = authorityOf(t);
+    const [door, reader] = [authority.issue('door', 30, HOST), authority.issue('reader')];
+    const file = new UsersFile(t, { name: 'default', tags: ['*'], rights: ['status'] });
+    const settings = { ...doorFiles('metrics', door, door.tlsCaFile), users_file: file.path };
+    const { store, lines } = await startServer(t, settings);
+    const stream = https.get({
+      ...clientOf(reader),
+      host: HOST,
+      port: portOf(store),
+      path: '/api/events',
+      agent: false,
+    });
+    const [response] = (await once(stream, 'response')) as [http.IncomingMessage];
+    t.is(response.statusCode, 200);
+    file.write({ name: 'default', tags: ['a'], rights: ['status'] });
+    await once(response.resume(), 'end');
+    t.is(await statusOf(store, '/metrics', clientOf(reader)), 200);
+    t.is(await statusOf(store, '/api/events', clientOf(reader)), 403);
+    file.write({ name: 'default', tags: ['*'], rights: [] });
+    await until(async () => (await statusOf(store, '/metrics', clientOf(reader))) === 401);
+    t.false(lines.some((line) => line.includes('cannot be read anew')));
+  },
+);
 
 withCertificates('metrics tls: without token and authority the rules are those of the plain server', async (t) => {
   const door = authorityOf(t).issue('door', 30, HOST);
