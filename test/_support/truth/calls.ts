@@ -1,11 +1,9 @@
 import type { Exchange } from './exchange.js';
 import type { Mistake } from './mistakes.js';
-import { type Call, link, NODES, owners, type State, supersedes } from './state.js';
+import { type Call, isVoidBy, link, NODES, owners, type Page, type State, supersedes } from './state.js';
 
 /** What a read may bring. */
-export interface Read {
-  readonly version: number;
-  readonly origin: number;
+export interface Read extends Readonly<Pick<Page, 'version' | 'origin' | 'isNamed'>> {
   readonly holder: number;
   /** The owner by whose word; -1: the reader holds it itself. */
   readonly owner: number;
@@ -27,19 +25,19 @@ export class Calls {
     if (!node.joined) return [];
     const own = node.pages[key];
     if (own?.state === 'good' && !this.#isBeingCompared(state, reader, key))
-      return [{ version: own.version, origin: own.origin, holder: reader, owner: -1 }];
+      return [{ ...contentOf(own), holder: reader, owner: -1 }];
     const found = [];
     for (const owner of owners(key, node.view)) {
       const asked = state.nodes[owner]!;
       if (state.cut & link(reader, owner) || !asked.joined || !this.#exchange.isComplete(state, owner)) continue;
       for (const holder of NODES) {
-        const version = asked.lists[key]![holder]!;
+        const listed = asked.lists[key]![holder]!;
         const page = state.nodes[holder]!.pages[key];
         if (state.sessions[holder]![owner]!.state !== 'live') continue;
-        if (version === 0 || page?.version !== version || page.state !== 'good' || state.cut & link(reader, holder))
+        if (!listed || page?.version !== listed.version || page.state !== 'good' || state.cut & link(reader, holder))
           continue;
-        if (version < (asked.notes[key]?.below ?? 0) || version <= asked.cleared[page.origin]!) continue;
-        found.push({ version, origin: page.origin, holder, owner });
+        if (isVoidBy(asked.notes[key], page) || page.version <= asked.cleared[page.origin]!) continue;
+        found.push({ ...contentOf(page), holder, owner });
       }
     }
     return found;
@@ -52,7 +50,7 @@ export class Calls {
       .some((owner) => state.sessions[holder]![owner]!.state === 'noted');
   }
 
-  #begin(state: State, call: Pick<Call, 'kind' | 'node' | 'key' | 'version'>): void {
+  #begin(state: State, call: Pick<Call, 'kind' | 'node' | 'key' | 'version' | 'isNamed'>): void {
     const { nodes, sessions } = state;
     const undisturbed =
       state.cut === 0 &&
@@ -62,16 +60,33 @@ export class Calls {
       0,
       ...state.calls.filter(({ key, done }) => done && key >= 0 && key === call.key).map(({ version }) => version),
     );
-    state.calls.push({ ...call, done: false, knowers: 0, undisturbed, after, isOvertaken: false });
+    state.calls.push({
+      ...call,
+      done: false,
+      knowers: 0,
+      undisturbed,
+      after,
+      isOvertaken: false,
+      isLasting: undisturbed && !this.#isFailedUnderWay(state),
+    });
   }
 
-  set(state: State, node: number, key: number): void {
-    state.budget.sets--;
+  /** Whether an owner is still to be told of a call that has failed. */
+  #isFailedUnderWay({ sessions, calls }: State): boolean {
+    const changes = sessions.flat().flatMap((session) => session.changes);
+    return changes.some(
+      ({ kind, version }) => kind !== 'gone' && kind !== 'copy' && !calls.some((call) => call.version === version),
+    );
+  }
+
+  set(state: State, node: number, key: number, isNamed: boolean): void {
+    if (isNamed) state.budget.sets--;
+    else state.budget.computed--;
     this.#giveUp(state, node, key);
     const version = this.#exchange.next(state, node);
-    state.nodes[node]!.pages[key] = { version, origin: node, state: 'new', isWronglyGood: false };
-    this.#begin(state, { kind: 'set', node, key, version });
-    this.#exchange.tellOwners(state, node, { kind: 'set', key, version, origin: node });
+    state.nodes[node]!.pages[key] = { version, origin: node, isNamed, state: 'new', isWronglyGood: false };
+    this.#begin(state, { kind: 'set', node, key, version, isNamed });
+    this.#exchange.tellOwners(state, node, { kind: 'set', key, version, origin: node, isNamed });
   }
 
   delete(state: State, node: number, key: number): void {
@@ -79,14 +94,14 @@ export class Calls {
     this.#giveUp(state, node, key);
     this.#exchange.remove(state, node, key);
     const version = this.#exchange.next(state, node);
-    this.#begin(state, { kind: 'delete', node, key, version });
-    this.#exchange.tellOwners(state, node, { kind: 'delete', key, version, origin: node });
+    this.#begin(state, { kind: 'delete', node, key, version, isNamed: true });
+    this.#exchange.tellOwners(state, node, { kind: 'delete', key, version, origin: node, isNamed: true });
   }
 
   clear(state: State, node: number): void {
     state.budget.clears--;
     const version = this.#exchange.next(state, node);
-    this.#begin(state, { kind: 'clear', node, key: -1, version });
+    this.#begin(state, { kind: 'clear', node, key: -1, version, isNamed: true });
     state.calls.at(-1)!.knowers = 1 << node;
     this.#exchange.clearedUpTo(state, node, node, version);
     for (const owner of NODES)
@@ -98,23 +113,29 @@ export class Calls {
     const read = this.readable(state, node, key).find((found) => found.holder === holder);
     if (!read) return;
     state.nodes[node]!.pages[key] = {
-      version: read.version,
-      origin: read.origin,
+      ...contentOf(read),
       state: 'copying',
       isWronglyGood: false,
     };
     this.#exchange.see(state, node, read.version);
-    this.#exchange.tellOwners(state, node, { kind: 'copy', key, version: read.version, origin: read.origin });
+    this.#exchange.tellOwners(state, node, { kind: 'copy', key, ...contentOf(read) });
   }
 
   evict(state: State, node: number, key: number): void {
     state.budget.evictions--;
+    for (const call of state.calls) if (call.node === node && call.key === key) call.isLasting = false;
     this.#exchange.remove(state, node, key);
   }
 
   /** A call of the same node and key that has not returned is overtaken by its own later one: it is not counted. */
   #giveUp(state: State, node: number, key: number): void {
-    state.calls = state.calls.filter((call) => call.done || call.node !== node || call.key !== key);
+    for (const call of state.calls) if (!call.done && call.node === node && call.key === key) this.#fail(state, call);
+  }
+
+  /** A call that fails may have had its effect, or a part of it. */
+  #fail(state: State, failed: Call): void {
+    state.calls = state.calls.filter((call) => call !== failed);
+    for (const call of state.calls) if (failed.key === call.key || failed.key === -1) call.isLasting = false;
   }
 
   /** A page from before a start may be read once every owner of its key has compared it. */
@@ -177,7 +198,7 @@ export class Calls {
     }
     for (const holder of NODES) for (const key of state.keys) this.#openGate(state, holder, key);
     for (const call of state.calls.filter(({ done }) => !done)) {
-      if (!this.#mayReturn(state, call)) state.calls.splice(state.calls.indexOf(call), 1);
+      if (!this.#mayReturn(state, call)) this.#fail(state, call);
       const earlier = call.done && state.calls.find(({ version }) => version === call.after);
       if (earlier && call.version < call.after) call.isOvertaken = this.#wasTold(state, call, earlier);
     }
@@ -187,4 +208,8 @@ export class Calls {
   #wasTold({ sessions }: State, { node, knowers }: Call, other: Call): boolean {
     return NODES.some((owner) => sessions[node]![owner]!.state === 'live' && knowers & other.knowers & (1 << owner));
   }
+}
+
+function contentOf({ version, origin, isNamed }: Pick<Page, 'version' | 'origin' | 'isNamed'>) {
+  return { version, origin, isNamed };
 }

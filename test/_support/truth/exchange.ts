@@ -1,5 +1,18 @@
 import type { Mistake } from './mistakes.js';
-import { type Call, type Change, historyOf, NODES, type Node, owners, type Session, type State } from './state.js';
+import {
+  type Call,
+  type Change,
+  type Drop,
+  historyOf,
+  isVoidBy,
+  type Listed,
+  NODES,
+  type Node,
+  owners,
+  type Page,
+  type Session,
+  type State,
+} from './state.js';
 
 /** What nodes tell each other, as atomic steps on one state. It may have one planted mistake. */
 export class Exchange {
@@ -27,7 +40,7 @@ export class Exchange {
     for (const key of state.keys) {
       if (!this.owned(to, owner).includes(key)) continue;
       const note = from.notes[key];
-      if (note) this.#note(state, owner, key, note.below);
+      if (note) this.#note(state, owner, { ...note, key });
       if (this.#mistake !== 'forgotten not carried over') this.#takeForgotten(state, owner, key, from.forgotten[key]!);
       for (const call of state.calls) if (call.key === key) this.#passOn(call, holder, owner, false);
     }
@@ -38,13 +51,13 @@ export class Exchange {
     const [from, to] = [state.nodes[holder]!, state.nodes[owner]!];
     Object.assign(state.sessions[holder]![owner]!, { state: 'live', changes: [], drops: [] });
     for (const key of state.keys) {
-      to.lists[key]![holder] = 0;
+      to.lists[key]![holder] = null;
       const page = from.pages[key];
       if (!page || !this.owned(to, owner).includes(key)) continue;
       if (this.#mistake === 'list leaves a page out' && page.state === 'kept') continue;
       if (page.state === 'copying' || this.#isVoid(state, owner, holder, { key, ...page }))
         this.remove(state, holder, key, owner);
-      else this.#accept(state, holder, owner, key, page.version);
+      else this.#accept(state, holder, owner, key, page);
     }
     const clock = Math.max(from.clock, to.clock);
     from.clock = clock;
@@ -80,17 +93,17 @@ export class Exchange {
     { nodes }: State,
     owner: number,
     holder: number,
-    { key, version, origin }: { key: number; version: number; origin: number },
+    { key, version, origin, isNamed }: Pick<Page, 'version' | 'origin' | 'isNamed'> & { key: number },
   ): boolean {
     const { notes, cleared, forgotten } = nodes[owner]!;
-    if (version < (notes[key]?.below ?? 0) || version <= cleared[origin]!) return true;
+    if (isVoidBy(notes[key], { version, isNamed }) || version <= cleared[origin]!) return true;
     const heard = nodes[holder]!.heard[key]!;
     return forgotten[key]!.some((moment, history) => version <= moment && heard[history]! < moment);
   }
 
-  #accept(state: State, holder: number, owner: number, key: number, version: number): void {
-    this.#note(state, owner, key, version);
-    state.nodes[owner]!.lists[key]![holder] = version;
+  #accept(state: State, holder: number, owner: number, key: number, { version, isNamed }: Listed): void {
+    this.#note(state, owner, { key, below: this.#belowOf({ version, isNamed }), namedBelow: version });
+    state.nodes[owner]!.lists[key]![holder] = { version, isNamed };
     const page = state.nodes[holder]!.pages[key];
     if (page?.version === version && (page.state === 'new' || page.state === 'copying')) page.state = 'good';
     for (const call of state.calls) {
@@ -99,19 +112,32 @@ export class Exchange {
     }
   }
 
-  /** Pages of the key below the version are void from now on; their holders are told. */
-  #note(state: State, owner: number, key: number, below: number): void {
+  /** A computed page says nothing of other computed pages. */
+  #belowOf({ version, isNamed }: Listed): number {
+    return isNamed || this.#mistake === 'computed pages replace each other' ? version : 0;
+  }
+
+  /** Further pages of the key are void from now on; their holders are told. */
+  #note(state: State, owner: number, { key, below, namedBelow }: Drop): void {
     const node = state.nodes[owner]!;
-    if (below <= (node.notes[key]?.below ?? 0)) return;
-    this.see(state, owner, below);
-    node.notes[key] = { below, at: this.next(state, owner) };
-    if (node.pages[key]?.state !== 'new') this.#dropBelow(state, owner, key, below);
+    const before = node.notes[key] ?? { below: 0, namedBelow: 0, at: 0 };
+    if (below <= before.below && namedBelow <= before.namedBelow) return;
+    this.see(state, owner, namedBelow);
+    const note = {
+      below: Math.max(below, before.below),
+      namedBelow: Math.max(namedBelow, before.namedBelow),
+      at: this.next(state, owner),
+    };
+    if (this.#mistake === 'computed pages leave named ones') note.namedBelow = note.below;
+    node.notes[key] = note;
+    const drop = { key, below: note.below, namedBelow: note.namedBelow };
+    if (node.pages[key]?.state !== 'new') this.#dropVoid(state, owner, drop);
     for (const holder of NODES) {
-      const version = node.lists[key]![holder]!;
-      if (version === 0 || version >= below) continue;
-      node.lists[key]![holder] = 0;
+      const listed = node.lists[key]![holder]!;
+      if (!listed || !isVoidBy(note, listed)) continue;
+      node.lists[key]![holder] = null;
       if (state.sessions[holder]![owner]!.state === 'live' && this.#mistake !== 'drops told to nobody') {
-        state.sessions[holder]![owner]!.drops.push({ key, below });
+        state.sessions[holder]![owner]!.drops.push(drop);
       }
     }
   }
@@ -132,13 +158,13 @@ export class Exchange {
     const { kind, key, version } = change;
     const list = node.lists[key]!;
     if (kind === 'gone') {
-      if (list[holder] === version) list[holder] = 0;
+      if (list[holder]?.version === version) list[holder] = null;
       return;
     }
     if (kind === 'copy') {
-      const hasOriginal = NODES.some((other) => other !== holder && list[other] === version);
+      const hasOriginal = NODES.some((other) => other !== holder && list[other]?.version === version);
       const isGood = hasOriginal || this.#mistake === 'copies count without an original';
-      const isOld = version < (node.notes[key]?.below ?? 0) || version <= node.cleared[change.origin]!;
+      const isOld = isVoidBy(node.notes[key], change) || version <= node.cleared[change.origin]!;
       if (!isGood || isOld) this.#dropVersion(state, holder, key, version);
       else this.#taken(state, holder, owner, change);
       return;
@@ -151,21 +177,21 @@ export class Exchange {
     state: State,
     holder: number,
     owner: number,
-    { kind, key, version }: Exclude<Change, { kind: 'clear' }>,
+    { kind, key, version, isNamed }: Exclude<Change, { kind: 'clear' }>,
   ): void {
     if (kind === 'delete') {
-      this.#note(state, owner, key, version);
+      this.#note(state, owner, { key, below: version, namedBelow: version });
       for (const call of state.calls) if (call.key === key && call.version === version) call.knowers |= 1 << owner;
       return;
     }
-    this.#accept(state, holder, owner, key, version);
+    this.#accept(state, holder, owner, key, { version, isNamed });
   }
 
   /** A call that has not returned takes a later version; of one that has, the content is outdated. */
   #refuse(state: State, holder: number, owner: number, change: Exclude<Change, { kind: 'clear' }>): void {
     const { key, kind, version } = change;
     const { notes, forgotten, clock } = state.nodes[owner]!;
-    this.see(state, holder, Math.max(notes[key]?.below ?? 0, ...forgotten[key]!, clock));
+    this.see(state, holder, Math.max(notes[key]?.namedBelow ?? 0, ...forgotten[key]!, clock));
     const call = state.calls.find(
       (one) => !one.done && one.node === holder && one.key === key && one.version === version,
     );
@@ -182,9 +208,9 @@ export class Exchange {
   }
 
   drop(state: State, holder: number, owner: number): void {
-    const { key, below } = state.sessions[holder]![owner]!.drops.shift()!;
-    this.see(state, holder, below);
-    this.#dropBelow(state, holder, key, below);
+    const drop = state.sessions[holder]![owner]!.drops.shift()!;
+    this.see(state, holder, drop.namedBelow);
+    this.#dropVoid(state, holder, drop);
   }
 
   heardBy({ changes, drops }: Session, clock: number): number {
@@ -247,13 +273,19 @@ export class Exchange {
     state.nodes[holder]!.pages[key] = null;
     for (const owner of this.ownersFor(state, holder, key)) {
       if (owner !== except)
-        this.tell(state, holder, owner, { kind: 'gone', key, version: page.version, origin: page.origin });
+        this.tell(state, holder, owner, {
+          kind: 'gone',
+          key,
+          version: page.version,
+          origin: page.origin,
+          isNamed: page.isNamed,
+        });
     }
   }
 
-  #dropBelow(state: State, holder: number, key: number, below: number): void {
-    const page = state.nodes[holder]!.pages[key];
-    if (page && page.version < below) this.remove(state, holder, key);
+  #dropVoid(state: State, holder: number, drop: Drop): void {
+    const page = state.nodes[holder]!.pages[drop.key];
+    if (page && isVoidBy(drop, page)) this.remove(state, holder, drop.key);
   }
 
   #dropVersion(state: State, holder: number, key: number, version: number): void {

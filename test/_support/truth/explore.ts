@@ -59,18 +59,16 @@ function keyOf({ cut, nodes, sessions, calls, budget }: State): string {
       node.heard.join('/'),
       node.cleared,
       node.forgotten.join('/'),
-      node.lists.join('/'),
+      node.lists.flat().map((listed) => (listed ? `${listed.version}${listed.isNamed}` : '')),
     );
-    for (const page of node.pages)
-      parts.push(page ? `${page.version},${page.origin},${page.state},${page.isWronglyGood}` : '');
-    for (const note of node.notes) parts.push(note ? `${note.below},${note.at}` : '');
+    for (const page of node.pages) parts.push(page ? Object.values(page).join() : '');
+    for (const note of node.notes) parts.push(note ? Object.values(note).join() : '');
   }
   for (const session of sessions.flat()) {
     parts.push(session.state);
-    for (const change of session.changes)
-      parts.push(change.kind, change.version, change.kind === 'clear' ? '' : change.key);
+    for (const change of session.changes) parts.push(...Object.values(change));
     parts.push('|');
-    for (const drop of session.drops) parts.push(drop.key, drop.below);
+    for (const drop of session.drops) parts.push(...Object.values(drop));
   }
   for (const call of calls) parts.push(...Object.values(call));
   return parts.join();

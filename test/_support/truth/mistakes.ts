@@ -16,6 +16,8 @@ export const MISTAKES = [
   'drops told to nobody',
   'delete without holders',
   'new owner keeps its sessions',
+  'computed pages leave named ones',
+  'computed pages replace each other',
 ] as const;
 
 export type Mistake = (typeof MISTAKES)[number];

@@ -1,6 +1,6 @@
 import type { Read } from './calls.js';
 import type { Protocol } from './protocol.js';
-import { NODES, type State, supersedes } from './state.js';
+import { type Call, NODES, type State, supersedes } from './state.js';
 
 /** The first promise that a state breaks, in words; undefined if it keeps all. */
 export function brokenPromise(protocol: Protocol, state: State): string | undefined {
@@ -14,6 +14,9 @@ export function brokenPromise(protocol: Protocol, state: State): string | undefi
     }
   }
   const settled = protocol.settled(state);
+  const lost = settled.calls.find((call) => isToLast(settled, call) && !isKept(settled, call));
+  if (lost)
+    return `when all is told, node ${lost.node} does not have what it has set under key ${lost.key} at ${lost.version}`;
   for (const reader of NODES) {
     for (const key of state.keys) {
       for (const read of protocol.readable(settled, reader, key)) {
@@ -27,6 +30,16 @@ export function brokenPromise(protocol: Protocol, state: State): string | undefi
     }
   }
   return undefined;
+}
+
+/** Whether what a call has set is there for good: neither a later call nor anything else has taken it. */
+function isToLast({ calls }: State, { kind, key, version, node, isNamed, done, isLasting }: Call): boolean {
+  if (kind !== 'set' || !done || !isLasting) return false;
+  return !calls.some((later) => supersedes(later, key, { version, origin: node, isNamed }));
+}
+
+function isKept({ nodes }: State, { node, key, version }: Call): boolean {
+  return (nodes[node]!.pages[key]?.version ?? 0) >= version;
 }
 
 function faultOf(state: State, reader: number, key: number, read: Read): string | undefined {

@@ -75,7 +75,8 @@ export class Protocol {
       if (!nodes[node]!.joined) continue;
       for (const key of state.keys) {
         const page = nodes[node]!.pages[key];
-        if (budget.sets > 0) yield [`set ${node} ${key}`, (next) => this.#calls.set(next, node, key)];
+        if (budget.sets > 0) yield [`set ${node} ${key}`, (next) => this.#calls.set(next, node, key, true)];
+        if (budget.computed > 0) yield [`compute ${node} ${key}`, (next) => this.#calls.set(next, node, key, false)];
         if (budget.deletes > 0) yield [`delete ${node} ${key}`, (next) => this.#calls.delete(next, node, key)];
         if (page && budget.evictions > 0) {
           yield [`evict ${node} ${key}`, (next) => this.#calls.evict(next, node, key)];
@@ -118,7 +119,14 @@ export class Protocol {
   #cut(state: State, bit: number): void {
     state.budget.cuts--;
     state.cut |= bit;
-    for (const call of state.calls) call.undisturbed = false;
+    this.#disturb(state);
+  }
+
+  #disturb({ calls }: State): void {
+    for (const call of calls) {
+      call.undisturbed = false;
+      call.isLasting = false;
+    }
   }
 
   #restart(state: State, which: number, isKept: boolean): void {
@@ -136,18 +144,16 @@ export class Protocol {
     for (const other of NODES) {
       this.#exchange.break(state, which, other);
       this.#exchange.break(state, other, which);
-      for (const key of state.keys) state.nodes[other]!.lists[key]![which] = 0;
+      for (const key of state.keys) state.nodes[other]!.lists[key]![which] = null;
     }
     state.calls = state.calls.filter((call) => call.done || call.node !== which);
-    for (const call of state.calls) {
-      call.undisturbed = false;
-      call.knowers &= ~(1 << which);
-    }
+    this.#disturb(state);
+    for (const call of state.calls) call.knowers &= ~(1 << which);
   }
 
   #mayForget(node: Node, key: number): boolean {
     const note = node.notes[key];
-    return note != null && !node.lists[key]!.includes(note.below);
+    return note != null && !node.lists[key]!.some((listed) => listed && listed.version >= note.below);
   }
 
   #forget(state: State, owner: number, key: number): void {
@@ -194,7 +200,7 @@ export class Protocol {
   #notice(state: State, node: number, lost: number): void {
     this.#exchange.break(state, node, lost);
     this.#exchange.break(state, lost, node);
-    for (const key of state.keys) state.nodes[node]!.lists[key]![lost] = 0;
+    for (const key of state.keys) state.nodes[node]!.lists[key]![lost] = null;
     this.#view(state, node, state.nodes[node]!.view & ~(1 << lost));
   }
 

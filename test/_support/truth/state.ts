@@ -16,6 +16,8 @@ export interface Page {
   version: number;
   /** The node that has set it. */
   origin: number;
+  /** Whether its content is not a function of its key. Of computed pages any number of contents are good at once; they mean the same. */
+  isNamed: boolean;
   /**
    * `new`: being set; `copying`: a copy, on its way; neither has been taken by an owner yet. `kept`: from before a start, and not compared by
    * every owner yet. None of these can be read. `good`: all others.
@@ -25,23 +27,26 @@ export interface Page {
   isWronglyGood: boolean;
 }
 
-/** What an owner has noted of a key: pages below a version are void. */
+/** What an owner has noted of a key. */
 export interface Note {
+  /** Pages below this version are void. */
   below: number;
+  /** Named pages below this one are void; not lower than the other. */
+  namedBelow: number;
   /** When it was noted, by the owner's clock. */
   at: number;
 }
 
 /** What a holder tells an owner, in order. */
 export type Change =
-  | { kind: 'set' | 'copy' | 'gone' | 'delete'; key: number; version: number; origin: number }
+  | { kind: 'set' | 'copy' | 'gone' | 'delete'; key: number; version: number; origin: number; isNamed: boolean }
   | { kind: 'clear'; origin: number; version: number };
 
-/** What an owner tells a holder, in order: pages of the key below the version are void. */
-export interface Drop {
-  key: number;
-  below: number;
-}
+/** What an owner tells a holder, in order: which pages of the key are void. */
+export type Drop = Pick<Note, 'below' | 'namedBelow'> & { key: number };
+
+/** What an owner knows of a holder's page. */
+export type Listed = Pick<Page, 'version' | 'isNamed'>;
 
 /** From a holder to an owner, for the keys that the owner has. */
 export interface Session {
@@ -71,8 +76,8 @@ export interface Node {
   notes: (Note | null)[];
   /** By key and history: the latest moment at which anything was noted that is forgotten now. */
   forgotten: number[][];
-  /** By key and holder: the version that it holds, 0 for none. */
-  lists: number[][];
+  /** By key and holder. */
+  lists: (Listed | null)[][];
 }
 
 /** A call that sets, deletes or clears, as its caller knows it. */
@@ -82,6 +87,8 @@ export interface Call {
   /** -1: all keys. */
   key: number;
   version: number;
+  /** Whether it sets a named page. */
+  isNamed: boolean;
   done: boolean;
   /** The nodes that know of it, or have known and forgotten, as bits; a node that starts anew knows nothing. */
   knowers: number;
@@ -91,17 +98,26 @@ export interface Call {
   after: number;
   /** Whether its version is not later than that, although a node knew of both when it was done. */
   isOvertaken: boolean;
+  /** Whether nothing but calls has happened to its page and its nodes since it began. */
+  isLasting: boolean;
 }
 
 /** Whether a content must not be read any more once the call is done. */
-export function supersedes(call: Call, key: number, content: { version: number; origin: number }): boolean {
+export function supersedes(call: Call, key: number, content: Omit<Page, 'state' | 'isWronglyGood'>): boolean {
   if (call.kind === 'clear') return content.origin === call.node && content.version <= call.version;
-  return call.key === key && content.version < call.version;
+  const concerns = call.kind === 'delete' || call.isNamed || content.isNamed;
+  return call.key === key && concerns && content.version < call.version;
+}
+
+/** Whether pages of the key with this version and kind are void. */
+export function isVoidBy(note: Drop | Note | null | undefined, { version, isNamed }: Listed): boolean {
+  return note != null && version < (isNamed ? note.namedBelow : note.below);
 }
 
 /** How often something may still happen. */
 export interface Budget {
   sets: number;
+  computed: number;
   deletes: number;
   clears: number;
   evictions: number;
@@ -167,7 +183,7 @@ export function freshNode(keys: readonly number[], start: number): Node {
     cleared: NODES.map(() => 0),
     notes: keys.map(() => null),
     forgotten: keys.map(() => new Array(HISTORIES).fill(0)),
-    lists: keys.map(() => NODES.map(() => 0)),
+    lists: keys.map(() => NODES.map(() => null)),
   };
 }
 
