@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { assert } from '../base/assert.js';
+import { jittered, pauseAfter } from '../base/concurrency/backoff.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { CLIENT_CLOSE_TIMEOUT_MS, CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_MS } from '../base/limits.js';
@@ -8,6 +9,8 @@ import type { KeyNamespace } from '../core/index.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { TokenSource } from './client-token.js';
 import { NodeLink } from './node-link.js';
+
+const BACKOFF = { minMs: CLIENT_RECONNECT_MIN_MS, maxMs: CLIENT_RECONNECT_MAX_MS };
 
 export interface AttachmentParts {
   readonly path: string;
@@ -46,7 +49,7 @@ export class Attachment {
   #link: NodeLink | undefined;
   #connecting: Promise<void> | undefined;
   #cancelRetry: () => void = () => {};
-  #retryMs = CLIENT_RECONNECT_MIN_MS;
+  #failures = 0;
   #lastReason = '';
   #lastError: unknown;
   #bootToken = '';
@@ -73,7 +76,7 @@ export class Attachment {
   /** Goes over to another namespace: leaves the node, and attaches again at once. No call is made in the former one after this. */
   use(namespace: KeyNamespace): void {
     this.#namespace = namespace;
-    this.#retryMs = CLIENT_RECONNECT_MIN_MS;
+    this.#failures = 0;
     this.#link?.close(OTHER_NAMESPACE);
   }
 
@@ -216,7 +219,7 @@ export class Attachment {
     this.#bootToken = bootToken;
     this.#link = link;
     this.#lastReason = '';
-    this.#retryMs = CLIENT_RECONNECT_MIN_MS;
+    this.#failures = 0;
     this.#regions = new Map();
     if (link.nodePid !== undefined) this.#processes.set(link, processOf(link.nodePid));
     env.log.log('info', 'attached to node', { socket: path, node_id: link.hello.nodeId, restarted: isRestarted });
@@ -236,8 +239,7 @@ export class Attachment {
     const isWantedAnyway = this.#fences.size > 0;
     if (this.isClosed && !isWantedAnyway) return;
     const { clock, random } = this.#parts.env;
-    const delayMs = this.#retryMs * (0.5 + random.u32() / 2 ** 33);
-    this.#retryMs = Math.min(CLIENT_RECONNECT_MAX_MS, 2 * this.#retryMs);
+    const delayMs = jittered(pauseAfter(++this.#failures, BACKOFF), random);
     this.#cancelRetry();
     this.#cancelRetry = clock.after(delayMs, () => void this.connect(), { keepAlive: isWantedAnyway });
   }

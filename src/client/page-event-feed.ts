@@ -1,4 +1,5 @@
 import { onAbort, unlessAborted } from '../base/concurrency/abort.js';
+import { jittered, pauseAfter } from '../base/concurrency/backoff.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, AuthError, MeshCacheError } from '../base/errors.js';
@@ -17,6 +18,8 @@ import type { FollowOptions, PageChange, PageEvent } from '../store/events/page-
 import { checkClientKeys } from './client-keys.js';
 import type { TokenSource } from './client-token.js';
 import { NodeLink } from './node-link.js';
+
+const BACKOFF = { minMs: CLIENT_RECONNECT_MIN_MS, maxMs: CLIENT_RECONNECT_MAX_MS };
 
 /** What has become of a page of the client's namespace; `key` is the program's own key. */
 export interface ClientPageChange extends PageChange {
@@ -57,7 +60,7 @@ export class PageEventFeed {
   readonly #signal: AbortSignal;
   /** Position of the last event that can be gone on from; empty: none. */
   #after: string;
-  #retryMs = CLIENT_RECONNECT_MIN_MS;
+  #failures = 0;
   #lastReason = '';
 
   /** Throws `ArgumentError`. */
@@ -104,7 +107,7 @@ export class PageEventFeed {
     for (;;) {
       const answer = await this.#ask(link, position);
       if (answer === undefined) return;
-      this.#retryMs = CLIENT_RECONNECT_MIN_MS;
+      this.#failures = 0;
       position = answer.position;
       const { kind, atMs } = answer;
       // A list that was not sent whole cannot be gone on with on another connection.
@@ -157,8 +160,7 @@ export class PageEventFeed {
   /** Waits before the next connection, longer each time until an event comes. */
   async #pause(): Promise<void> {
     const { clock, random } = this.#parts.env;
-    const delayMs = this.#retryMs * (0.5 + random.u32() / 2 ** 33);
-    this.#retryMs = Math.min(CLIENT_RECONNECT_MAX_MS, 2 * this.#retryMs);
+    const delayMs = jittered(pauseAfter(++this.#failures, BACKOFF), random);
     let cancel = (): void => {};
     const over = new Promise<void>((resolve) => {
       cancel = clock.after(delayMs, resolve, { keepAlive: true });

@@ -1,5 +1,8 @@
+import { pauseAfter } from '../base/concurrency/backoff.js';
 import type { Clock } from '../base/environment/clock.js';
 import { OBJECT_RETRY_MAX_MS, OBJECT_RETRY_MIN_MS } from '../base/limits.js';
+
+const BACKOFF = { minMs: OBJECT_RETRY_MIN_MS, maxMs: OBJECT_RETRY_MAX_MS };
 
 /**
  * Keeps requests from a store that fails: after a failure none is sent for a while, then one, and all again when that one has succeeded. The
@@ -41,7 +44,6 @@ export class CircuitBreaker {
     // Requests that were sent before the first failure are no further ones.
     if (this.#failures > 0 && !this.#isProbing) return;
     this.#isProbing = false;
-    const pauseMs = Math.min(OBJECT_RETRY_MIN_MS * 2 ** this.#failures++, OBJECT_RETRY_MAX_MS);
-    this.#closedAgainMs = this.#clock.nowMs() + pauseMs;
+    this.#closedAgainMs = this.#clock.nowMs() + pauseAfter(++this.#failures, BACKOFF);
   }
 }

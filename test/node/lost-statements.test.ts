@@ -126,12 +126,17 @@ test('lost statements: only who is back as the same start is asked, again until 
   const port = await server.start();
   t.teardown(() => server.stop());
   let attempts = 0;
+  const client = newClient(t);
+  const call: RpcClient['call'] = (...request) => {
+    attempts++;
+    return client.call(...request);
+  };
   const lost = new LostStatements({
     nodeId: 'self',
-    rpc: newClient(t),
+    rpc: { call } as RpcClient,
     env,
     // Nobody listens on port 1.
-    endpointOf: () => ({ host: '127.0.0.1', port: ++attempts > 2 ? port : 1 }),
+    endpointOf: () => ({ host: '127.0.0.1', port: attempts >= 2 ? port : 1 }),
     isLive: () => true,
   });
   t.teardown(() => lost.stop());
@@ -142,7 +147,7 @@ test('lost statements: only who is back as the same start is asked, again until 
   lost.membersChanged(changeOf(asMembers(), asMembers(two)));
   for (const pauseMs of [RPC_RETRY_AFTER_MS, 2 * RPC_RETRY_AFTER_MS]) {
     await until(() => clock.pendingCount === 1);
-    clock.advance(pauseMs);
+    clock.advance(1.25 * pauseMs);
   }
   await until(() => asked.length === 1);
   t.deepEqual(asked, ['self']);

@@ -1,3 +1,4 @@
+import { pauseAfter } from '../../base/concurrency/backoff.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
@@ -165,8 +166,8 @@ export class EtcdSource implements AddressSource {
   #pauseMs(): number {
     if (this.#isStale) return 0;
     if (this.#failures > 0) {
-      const longestMs = this.#isPressing ? RETRY_PRESSING_MAX_MS : RETRY_MAX_MS;
-      return Math.min(longestMs, RETRY_MS * 2 ** (this.#failures - 1)) * this.#between(0.5, 1);
+      const maxMs = this.#isPressing ? RETRY_PRESSING_MAX_MS : RETRY_MAX_MS;
+      return pauseAfter(this.#failures, { minMs: RETRY_MS, maxMs }) * this.#between(0.5, 1);
     }
     const dueInMs = (this.#dueMs() ?? 0) - this.#nowMs;
     if (dueInMs > 0) return dueInMs;

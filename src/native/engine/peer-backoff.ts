@@ -1,4 +1,5 @@
 import { assert, assertAtMost } from '../../base/assert.js';
+import { pauseAfter } from '../../base/concurrency/backoff.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { OP_STATUS, type OpStatusName } from '../addon/contract.js';
 
@@ -81,8 +82,8 @@ export class PeerBackoff {
     this.#troubles.set(peer, trouble);
     trouble.lastMs = nowMs;
     if (verdict === 'lost' && known === undefined) return;
-    trouble.retryAtMs = nowMs + Math.min(retryAfterMs * 2 ** trouble.failures, Math.max(retryAfterMs, retryMaxMs));
-    trouble.failures++;
+    const limits = { minMs: retryAfterMs, maxMs: Math.max(retryAfterMs, retryMaxMs) };
+    trouble.retryAtMs = nowMs + pauseAfter(++trouble.failures, limits);
   }
 
   #makeRoom(nowMs: number): void {

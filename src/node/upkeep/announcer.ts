@@ -1,4 +1,5 @@
 import { assert, assertAtMost } from '../../base/assert.js';
+import { jittered, pauseAfter } from '../../base/concurrency/backoff.js';
 import type { Environment } from '../../base/environment/environment.js';
 import {
   ANNOUNCE_ASKED_GAP_MS,
@@ -229,13 +230,12 @@ export class Announcer {
       will_retry: willRetry,
     });
     if (!willRetry) return;
-    this.#tellLater(ownerId, Math.min(RPC_RETRY_AFTER_MS * 2 ** (failures - 1), ANNOUNCE_RETRY_MAX_MS));
+    this.#tellLater(ownerId, pauseAfter(failures, { minMs: RPC_RETRY_AFTER_MS, maxMs: ANNOUNCE_RETRY_MAX_MS }));
   }
 
   #tellLater(ownerId: string, pauseMs: number): void {
     if (this.#retries.has(ownerId) || this.#stopped) return;
-    const jitter = 0.75 + this.#env.random.u32() / 2 ** 34;
-    const cancel = this.#env.clock.after(pauseMs * jitter, () => {
+    const cancel = this.#env.clock.after(jittered(pauseMs, this.#env.random), () => {
       this.#retries.delete(ownerId);
       const { ring, incarnations } = this.#views.at(-1) as RingView;
       if (!incarnations.has(ownerId)) return;

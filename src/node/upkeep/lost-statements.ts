@@ -1,4 +1,5 @@
-import { assert, assertAtMost } from '../../base/assert.js';
+import { assertAtMost } from '../../base/assert.js';
+import { PeerQueue, type Waiting } from '../../base/concurrency/peer-queue.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
@@ -9,8 +10,6 @@ import type { MemberChange } from './member-log.js';
 
 /** The call that asks a node to announce all its pages to the caller again. */
 const METHOD = 'directory.announce';
-/** Attempts to ask a node. After that, anti-entropy repairs what is missing. */
-const ATTEMPTS_MAX_COUNT = 8;
 
 export interface LostStatementsOptions {
   readonly nodeId: string;
@@ -19,6 +18,11 @@ export interface LostStatementsOptions {
   endpointOf(nodeId: string): Endpoint | undefined;
   /** Whether this start of a node is a member. */
   isLive(nodeId: string, incarnation: number): boolean;
+}
+
+/** Which start of a node is asked. */
+interface Start {
+  readonly incarnation: number;
 }
 
 /**
@@ -31,11 +35,18 @@ export class LostStatements {
   readonly #options: LostStatementsOptions;
   /** Node id -> its start that was the member before the present one, or before it went: its statements were dropped. The earliest change comes first. */
   readonly #dropped = new Map<string, number>();
-  readonly #cancels = new Set<() => void>();
-  #stopped = false;
+  readonly #asked: PeerQueue<Start>;
 
   constructor(options: LostStatementsOptions) {
     this.#options = options;
+    this.#asked = new PeerQueue({
+      name: 'lost statements',
+      env: options.env,
+      backoff: { minMs: RPC_RETRY_AFTER_MS, maxMs: ANNOUNCE_RETRY_MAX_MS },
+      maxCount: 1,
+      isMember: (nodeId) => options.endpointOf(nodeId) !== undefined,
+      tell: (nodeId, waiting) => this.#ask(nodeId, waiting),
+    });
   }
 
   /** Answers nodes that have lost what this one had stated: `announceTo` announces all pages to such a node again. */
@@ -55,7 +66,7 @@ export class LostStatements {
       const lost = before.get(nodeId)?.incarnation;
       if (incarnation !== undefined && incarnation === lost) continue;
       const known = Math.max(lost ?? 0, this.#dropped.get(nodeId) ?? 0);
-      if (incarnation !== undefined && incarnation <= known) void this.#ask(nodeId, incarnation);
+      if (incarnation !== undefined && incarnation <= known) this.#asked.add(nodeId, [[METHOD, { incarnation }]]);
       this.#dropped.delete(nodeId);
       if (lost !== undefined) this.#dropped.set(nodeId, lost);
     }
@@ -66,48 +77,28 @@ export class LostStatements {
   }
 
   stop(): void {
-    this.#stopped = true;
-    for (const cancel of this.#cancels) cancel();
+    this.#asked.stop();
   }
 
-  async #ask(nodeId: string, incarnation: number): Promise<void> {
+  /** Asks a node; one that has started anew meanwhile announces by itself. */
+  async #ask(nodeId: string, waiting: readonly Waiting<Start>[]): Promise<readonly Waiting<Start>[]> {
     const { rpc, env, endpointOf, isLive } = this.#options;
-    for (let attempt = 1; attempt <= ATTEMPTS_MAX_COUNT; attempt++) {
-      const endpoint = endpointOf(nodeId);
-      if (this.#stopped || endpoint === undefined || !isLive(nodeId, incarnation)) return;
-      try {
-        await rpc.call(endpoint, METHOD, { node_id: this.#options.nodeId });
-        return;
-      } catch (error) {
-        env.log.log('info', 'asking a node that rejoined to announce its pages failed', {
-          node: nodeId,
-          attempts: attempt,
-          reason: String(error),
-        });
-      }
-      await this.#pause(Math.min(RPC_RETRY_AFTER_MS * 2 ** (attempt - 1), ANNOUNCE_RETRY_MAX_MS));
+    const endpoint = endpointOf(nodeId);
+    const isSame = waiting.some(([, { incarnation }]) => isLive(nodeId, incarnation));
+    if (!isSame || endpoint === undefined) return waiting;
+    try {
+      await rpc.call(endpoint, METHOD, { node_id: this.#options.nodeId });
+      return waiting;
+    } catch (error) {
+      const fields = { node: nodeId, reason: String(error) };
+      env.log.log('info', 'asking a node that rejoined to announce its pages failed', fields);
+      return [];
     }
-  }
-
-  #pause(delayMs: number): Promise<void> {
-    if (this.#stopped) return Promise.resolve();
-    return new Promise((resolve) => {
-      const done = (): void => {
-        cancel();
-        this.#cancels.delete(done);
-        resolve();
-      };
-      const cancel = this.#options.env.clock.after(delayMs, done);
-      this.#cancels.add(done);
-    });
   }
 
   /** Throws `InvariantError` unless the remembered nodes are within their limit, and nothing waits after {@link stop}. */
   verify(): void {
     assertAtMost('lost statements: nodes', this.#dropped.size, MEMBERS_MAX_COUNT);
-    assert(
-      !this.#stopped || this.#cancels.size === 0,
-      () => `lost statements: ${this.#cancels.size} pauses after the end`,
-    );
+    this.#asked.verify();
   }
 }

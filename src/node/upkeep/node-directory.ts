@@ -146,6 +146,10 @@ export class NodeDirectory {
     void dropped.finally(() => this.#droppingCount--);
   }
 
+  isMember(nodeId: string): boolean {
+    return this.#members.has(nodeId);
+  }
+
   /** How far other nodes are from this one. */
   distances(): Distances {
     return this.#zones.distancesFrom(this.#nodeId);

@@ -1,6 +1,5 @@
-import { assert, assertAtMost } from '../../base/assert.js';
 import { isVersion } from '../../base/concurrency/hybrid-clock.js';
-import { within } from '../../base/environment/clock.js';
+import { PeerQueue, type Waiting } from '../../base/concurrency/peer-queue.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
@@ -55,22 +54,6 @@ export interface PageDropsOptions {
   readonly joinMs: number;
 }
 
-/** The orders that one node has not taken yet. */
-interface Owed {
-  /** The orders, one for each reason and key (see {@link idOf}); the longest owed first. */
-  readonly drops: Map<string, PageDrop>;
-  /** Number of orders that were forgotten, because there were too many, since the node was last asked to announce all its pages. */
-  forgottenCount: number;
-  /** Whether a message is in progress, or will be sent at the end of this turn. */
-  isTelling: boolean;
-  /** Callbacks for when the present orders have been taken, or have failed. */
-  waiting: (() => void)[];
-  failures: number;
-  /** When the node was first seen not to be a member; undefined if it was a member at the last attempt. */
-  strangerSinceMs: number | undefined;
-  cancelRetry: (() => void) | undefined;
-}
-
 /**
  * Tells nodes to drop pages that are void: overwritten elsewhere, deleted, or copies of pages that were cleared. A node that does not answer is
  * told again until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are forgotten: once
@@ -78,14 +61,24 @@ interface Owed {
  */
 export class PageDrops {
   readonly #options: PageDropsOptions;
-  readonly #owed = new Map<string, Owed>();
+  readonly #owed: PeerQueue<PageDrop>;
   /** Nodes that {@link tell} was called for since the last call of {@link told}. */
   readonly #fresh = new Set<string>();
   #handler: DropHandler | undefined;
-  #stopped = false;
 
   constructor(options: PageDropsOptions) {
     this.#options = options;
+    this.#owed = new PeerQueue({
+      name: 'page drops',
+      env: options.env,
+      backoff: { minMs: STATEMENT_RETRY_MIN_MS, maxMs: STATEMENT_RETRY_MAX_MS },
+      maxCount: DROPS_MAX_KEYS,
+      isMember: (nodeId) => this.#isMember(nodeId),
+      graceMs: options.joinMs,
+      join: (before, drop) => ({ ...drop, voidBelow: Math.max(before.voidBelow, drop.voidBelow) }),
+      tell: (nodeId, waiting) => this.#send(nodeId, waiting),
+      tellAll: (nodeId) => this.#restate(nodeId),
+    });
   }
 
   /** Answers other nodes; `handler` also carries out the orders to this node itself. A malformed request is refused as a whole. */
@@ -115,33 +108,11 @@ export class PageDrops {
 
   /** Orders a node to drop pages. All orders of one turn of the event loop go in one message at its end. */
   tell(nodeId: string, drops: readonly PageDrop[]): void {
-    if (this.#stopped) return;
-    let owed = this.#owed.get(nodeId);
-    if (owed === undefined) {
-      owed = {
-        drops: new Map(),
-        forgottenCount: 0,
-        isTelling: false,
-        waiting: [],
-        failures: 0,
-        strangerSinceMs: undefined,
-        cancelRetry: undefined,
-      };
-      this.#owed.set(nodeId, owed);
-    }
-    for (const drop of drops) {
-      const id = idOf(drop.reason, drop.key);
-      const before = owed.drops.get(id)?.voidBelow ?? 0;
-      owed.drops.delete(id);
-      owed.drops.set(id, { ...drop, voidBelow: Math.max(before, drop.voidBelow) });
-    }
-    for (const id of owed.drops.keys()) {
-      if (owed.drops.size <= DROPS_MAX_KEYS) break;
-      owed.drops.delete(id);
-      owed.forgottenCount++;
-    }
     this.#fresh.add(nodeId);
-    if (owed.cancelRetry === undefined && !owed.isTelling) void this.#attempt(nodeId, owed);
+    this.#owed.add(
+      nodeId,
+      drops.map((drop) => [idOf(drop.reason, drop.key), drop]),
+    );
   }
 
   /**
@@ -150,100 +121,54 @@ export class PageDrops {
    * failed.
    */
   async told(keys: readonly string[], waitMs = DROP_WAIT_MAX_MS): Promise<void> {
-    const answers: Promise<void>[] = [];
-    for (const [nodeId, owed] of this.#owed) {
-      if (owed.failures > 0 || !(this.#fresh.has(nodeId) || owesAny(owed, keys))) continue;
-      answers.push(new Promise((resolve) => owed.waiting.push(resolve)));
-    }
+    const fresh = new Set(this.#fresh);
     this.#fresh.clear();
-    if (answers.length > 0) await within(this.#options.env.clock, waitMs, Promise.all(answers));
+    const owesAny = (has: (id: string) => boolean): boolean =>
+      keys.some((key) => REASONS.some((reason) => has(idOf(reason, key))));
+    await this.#owed.attended((nodeId, has) => fresh.has(nodeId) || owesAny(has), waitMs);
   }
 
   /** For each key, whether the node is a member and may not have deleted the page yet. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
-    const owed = this.#isMember(nodeId) ? this.#owed.get(nodeId) : undefined;
-    return keys.map((key) => owed !== undefined && (owed.forgottenCount > 0 || owed.drops.has(idOf('deleted', key))));
+    const isMember = this.#isMember(nodeId);
+    return keys.map((key) => isMember && this.#owed.has(nodeId, idOf('deleted', key)));
   }
 
   stop(): void {
-    this.#stopped = true;
-    for (const owed of this.#owed.values()) {
-      owed.cancelRetry?.();
-      wake(owed.waiting);
-    }
-    this.#owed.clear();
-  }
-
-  async #attempt(nodeId: string, owed: Owed): Promise<void> {
-    owed.isTelling = true;
-    // All orders of this turn go together.
-    await Promise.resolve();
-    while ((owed.drops.size > 0 || owed.forgottenCount > 0) && !this.#stopped) {
-      if (this.#hasLeft(nodeId, owed)) break;
-      const waiting = owed.waiting;
-      owed.waiting = [];
-      const isTaken = owed.drops.size > 0 ? await this.#send(nodeId, owed.drops) : await this.#restate(nodeId, owed);
-      wake(waiting);
-      if (!isTaken) return this.#tryLater(nodeId, owed);
-      owed.failures = 0;
-    }
-    this.#owed.delete(nodeId);
-    wake(owed.waiting);
+    this.#owed.stop();
   }
 
   #isMember(nodeId: string): boolean {
     return nodeId === this.#options.nodeId || this.#options.endpointOf(nodeId) !== undefined;
   }
 
-  #hasLeft(nodeId: string, owed: Owed): boolean {
-    const { env, joinMs } = this.#options;
-    if (this.#isMember(nodeId)) owed.strangerSinceMs = undefined;
-    else owed.strangerSinceMs ??= env.clock.nowMs();
-    return owed.strangerSinceMs !== undefined && env.clock.nowMs() - owed.strangerSinceMs > joinMs;
-  }
-
-  #tryLater(nodeId: string, owed: Owed): void {
-    const { clock, random } = this.#options.env;
-    owed.isTelling = false;
-    wake(owed.waiting);
-    if (this.#stopped) return;
-    const pauseMs = Math.min(STATEMENT_RETRY_MIN_MS * 2 ** owed.failures++, STATEMENT_RETRY_MAX_MS);
-    owed.cancelRetry = clock.after(pauseMs * (0.75 + random.u32() / 2 ** 33), () => {
-      owed.cancelRetry = undefined;
-      void this.#attempt(nodeId, owed);
-    });
-  }
-
-  /** Asks the node to announce all its pages, which makes up for the forgotten orders. False: that has failed. */
-  async #restate(nodeId: string, owed: Owed): Promise<boolean> {
+  /** Asks the node to announce all its pages, which makes up for orders that were forgotten. */
+  async #restate(nodeId: string): Promise<boolean> {
     const endpoint = this.#options.endpointOf(nodeId);
-    const { forgottenCount } = owed;
     if (endpoint === undefined) return false;
-    try {
-      await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
-      owed.forgottenCount -= forgottenCount;
-      return true;
-    } catch {
-      return false;
-    }
+    await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
+    return true;
   }
 
-  /** Sends the orders, and removes those that were taken. False: some have failed. */
-  async #send(nodeId: string, drops: Map<string, PageDrop>): Promise<boolean> {
+  /** Sends the orders, reason by reason, until some have failed. Resolves with those that were taken. */
+  async #send(nodeId: string, waiting: readonly Waiting<PageDrop>[]): Promise<Waiting<PageDrop>[]> {
+    const taken: Waiting<PageDrop>[] = [];
     for (const reason of REASONS) {
-      const some = [...drops.values()].filter((drop) => drop.reason === reason);
-      const keys = some.map(({ key }) => key);
+      const some = waiting.filter(([, drop]) => drop.reason === reason);
+      const keys = some.map(([, { key }]) => key);
       const outcomes = await eachRequestOf(keys, async (request) => {
-        const batch = request.map((i) => some[i] as PageDrop);
-        const isTaken = await this.#sendBatch(nodeId, batch, reason);
-        // An order that was replaced meanwhile stays.
-        const ids = isTaken ? batch.map(({ key }) => idOf(reason, key)) : [];
-        for (const [i, id] of ids.entries()) if (drops.get(id) === batch[i]) drops.delete(id);
+        const batch = request.map((i) => some[i] as Waiting<PageDrop>);
+        const isTaken = await this.#sendBatch(
+          nodeId,
+          batch.map(([, drop]) => drop),
+          reason,
+        );
+        if (isTaken) taken.push(...batch);
         return isTaken;
       });
-      if (outcomes.includes(false)) return false;
+      if (outcomes.includes(false)) break;
     }
-    return true;
+    return taken;
   }
 
   async #sendBatch(nodeId: string, batch: readonly PageDrop[], reason: DropReason): Promise<boolean> {
@@ -268,34 +193,13 @@ export class PageDrops {
 
   /** Throws `InvariantError` unless the orders for each node are within their limit, and being sent or due to be sent again. */
   verify(): void {
-    for (const [nodeId, { drops, isTelling, cancelRetry, waiting, failures }] of this.#owed) {
-      assertAtMost(`page drops: of ${nodeId}`, drops.size, DROPS_MAX_KEYS);
-      const isLater = cancelRetry !== undefined;
-      assert(isTelling !== isLater, () => `page drops: ${nodeId} is told now ${isTelling}, later ${isLater}`);
-      assert(isLater === false || failures > 0, () => `page drops: ${nodeId} is told again after ${failures} failures`);
-      assert(
-        isTelling || waiting.length === 0,
-        () => `page drops: ${waiting.length} wait for ${nodeId}, which is not told`,
-      );
-      for (const [id, { reason, key }] of drops) {
-        assert(id === idOf(reason, key), () => `page drops: ${reason} of ${JSON.stringify(key)} is kept as ${id}`);
-      }
-    }
-    assert(!this.#stopped || this.#owed.size === 0, () => `page drops: ${this.#owed.size} nodes after the end`);
+    this.#owed.verify();
   }
 }
 
 /** Identifies an order by reason and key, so that orders for different reasons do not replace each other. */
 function idOf(reason: DropReason, key: string): string {
   return `${REASONS.indexOf(reason)}${key}`;
-}
-
-function owesAny({ drops }: Owed, keys: readonly string[]): boolean {
-  return keys.some((key) => REASONS.some((reason) => drops.has(idOf(reason, key))));
-}
-
-function wake(waiting: (() => void)[]): void {
-  for (const resolve of waiting.splice(0)) resolve();
 }
 
 function tellOfNewer(batch: readonly PageDrop[], newest: number): void {

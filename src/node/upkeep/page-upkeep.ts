@@ -26,11 +26,12 @@ export class PageUpkeep {
       directory: directory.client,
       locationsOf: (keys) => pages.locationsOf(keys),
       ownersOf: (keys) => keysByOwner(keys, directory.client.rings().slice(0, 1), replicas),
+      isMember: (nodeId) => directory.isMember(nodeId),
       restateAll: (ownerId) => antiEntropy.restateTo(ownerId),
       env,
     });
     directory.owed.listen((ownerId, keys, withCopies) => owed.owe(ownerId, keys, withCopies));
-    directory.changed.listen(({ after }) => owed.membersChanged((nodeId) => after.has(nodeId)));
+    directory.changed.listen(() => owed.membersChanged());
     this.#antiEntropy = antiEntropy;
     this.#owed = owed;
   }

@@ -1,4 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { jittered, pauseAfter } from '../../base/concurrency/backoff.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { laterExpiry } from '../../base/expiry.js';
 import {
@@ -22,6 +23,8 @@ import type { PageLease, PublishedPage, PublishedPool } from '../../pool/publish
 import { endLane, laneOf, type PlacementFailure, type PlacementLane, type PlacementStats } from './placement-lane.js';
 import { PlacementOutcome, type PlacementRequest } from './placement-messages.js';
 import { orderOf, type StorageNode } from './storage-nodes.js';
+
+const BACKOFF = { minMs: PLACEMENT_RETRY_MIN_MS, maxMs: PLACEMENT_RETRY_MAX_MS };
 
 export interface PlacementsParts {
   readonly nodeId: string;
@@ -359,10 +362,9 @@ export class Placements {
   #pause(lane: PlacementLane): void {
     if (lane.cancelRetry !== undefined || this.#lanes.get(lane.node.nodeId) !== lane) return;
     const { clock, random, log } = this.#parts.env;
-    const pauseMs = Math.min(PLACEMENT_RETRY_MIN_MS * 2 ** lane.failures, PLACEMENT_RETRY_MAX_MS);
     if (lane.failures++ === 0)
       log.log('warn', 'storage node takes no pages; others are asked', { node_id: lane.node.nodeId });
-    lane.cancelRetry = clock.after(pauseMs * (0.75 + random.u32() / 2 ** 33), () => {
+    lane.cancelRetry = clock.after(jittered(pauseAfter(lane.failures, BACKOFF), random), () => {
       lane.cancelRetry = undefined;
       this.#searchSoon();
     });

@@ -1,3 +1,4 @@
+import { pauseAfter } from '../../../base/concurrency/backoff.js';
 import { formatEndpoint } from '../../../base/environment/network.js';
 import type { SparseLog } from '../../../base/environment/sparse-log.js';
 import { AnswerTimes } from '../../../net/answer-times.js';
@@ -128,7 +129,7 @@ export class ReadPeer {
     this.#wasLate = wasLate;
     this.#isLookedFor = !wasForeign;
     const maxMs = Math.max(limits.retryAfterMs, limits.retryMaxMs);
-    const pauseMs = wasForeign ? maxMs : Math.min(limits.retryAfterMs * 2 ** this.#failures++, maxMs);
+    const pauseMs = wasForeign ? maxMs : pauseAfter(++this.#failures, { minMs: limits.retryAfterMs, maxMs });
     this.#retryAtMs = env.clock.nowMs() + pauseMs;
     this.#cancelRetry = env.clock.after(pauseMs, () => this.#retry());
   }
