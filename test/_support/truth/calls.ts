@@ -56,10 +56,9 @@ export class Calls {
       state.cut === 0 &&
       nodes.every(({ joined, view }) => joined && view === 7) &&
       sessions.flat().every((session) => session.state === 'live');
-    const after = Math.max(
-      0,
-      ...state.calls.filter(({ key, done }) => done && key >= 0 && key === call.key).map(({ version }) => version),
-    );
+    const earlier = state.calls.filter(({ key, done }) => done && key >= 0 && key === call.key);
+    const replaced = earlier.filter(({ isNamed }) => isNamed || call.isNamed);
+    const after = Math.max(0, ...replaced.map(({ version }) => version));
     state.calls.push({
       ...call,
       done: false,

@@ -94,7 +94,7 @@ export interface Call {
   knowers: number;
   /** Whether all nodes were in touch since it began. */
   undisturbed: boolean;
-  /** The latest version of the key whose call was done before this one began. */
+  /** The latest version of a call which this one replaces, and which was done before this one began. */
   after: number;
   /** Whether its version is not later than that, although a node knew of both when it was done. */
   isOvertaken: boolean;
