@@ -26,6 +26,7 @@ Instance::Instance(Napi::Env env)
 Instance::~Instance() {
   resources_.clear();
   copy_threads_.reset();
+  file_lanes_.reset();
   for (const auto& own : own_threads_) own->thread.join();
   for (const auto& [addr, weak] : memory_) {
     const MappingRef mapping = weak.lock();
@@ -53,6 +54,13 @@ WorkerPool& Instance::copy_threads() {
 void Instance::start_job() { wake_->hold(); }
 
 void Instance::complete_job(Completion completion) {
+  complete_unheld([this, completion = std::move(completion)](Napi::Env env) {
+    wake_->release();
+    completion(env);
+  });
+}
+
+void Instance::complete_unheld(Completion completion) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     completions_.push_back(std::move(completion));
@@ -66,10 +74,7 @@ void Instance::run_completions(Napi::Env env) {
     std::lock_guard<std::mutex> lock(mutex_);
     completions.swap(completions_);
   }
-  for (const Completion& completion : completions) {
-    wake_->release();
-    completion(env);
-  }
+  for (const Completion& completion : completions) completion(env);
 }
 
 void Instance::run_on_own_thread(std::function<void()> job) {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "file_lanes.h"
 #include "js_wake.h"
 #include "memory.h"
 #include "worker_pool.h"
@@ -37,10 +38,16 @@ class Instance {
   WorkerPool& copy_threads();
   static size_t copy_thread_count();
 
+  // Calls to the file system, which may not answer.
+  FileLanes& file_lanes() { return *file_lanes_; }
+
   // For each start_job() there is one complete_job(), from any thread, maybe sooner; its completion then runs in a
   // later turn of the environment's thread, or is dropped when that has ended. Until then the process stays.
   void start_job();
   void complete_job(Completion completion);
+
+  // Runs the completion as complete_job() does, of a job for which the process does not stay.
+  void complete_unheld(Completion completion);
 
   // A thread that runs `job` and has ended when the environment has.
   void run_on_own_thread(std::function<void()> job);
@@ -63,6 +70,7 @@ class Instance {
   std::vector<Completion> completions_;
   std::unique_ptr<JsWake> wake_;
   std::unique_ptr<WorkerPool> copy_threads_;
+  std::unique_ptr<FileLanes> file_lanes_ = std::make_unique<FileLanes>();
   std::vector<std::unique_ptr<OwnThread>> own_threads_;
   std::unordered_map<EnvironmentResource*, std::unique_ptr<EnvironmentResource>> resources_;
   std::unordered_map<uint64_t, std::weak_ptr<const Mapping>> memory_;

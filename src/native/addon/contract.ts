@@ -5,7 +5,7 @@
  */
 
 /** Version of this contract. The loader refuses an addon that exports another number. */
-export const CONTRACT_VERSION = 7;
+export const CONTRACT_VERSION = 8;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -345,6 +345,14 @@ export interface NativeAddon {
    * the errno of fallocate(2): EOPNOTSUPP if the file system cannot do it, ENOSPC. The descriptor must stay open until then.
    */
   preallocate(fd: number, offset: number, length: number): Promise<number>;
+  /**
+   * Reads into memory on a thread that no other call waits for, and for which the process does not stay. Resolves with the number of
+   * bytes, fewer only where the file ends, or with the negative errno of pread(2). The memory, the descriptor and `state`, one number in
+   * shared memory, must stay until then; the thread sets `state` to 0 as soon as the system has answered.
+   */
+  readAt(fd: number, addr: number, length: number, position: number, state: Int32Array): Promise<number>;
+  /** Writes as `readAt` reads. Resolves with the number of bytes that the system has accepted, or the negative errno of pwrite(2). */
+  writeAt(fd: number, addr: number, length: number, position: number, state: Int32Array): Promise<number>;
 
   /**
    * Listens for records on a Unix socket, on a separate thread, which does not keep the process alive. `onRecords` is called on the

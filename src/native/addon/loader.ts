@@ -38,6 +38,8 @@ const FUNCTIONS = [
   'copyPages',
   'createFrameTagger',
   'preallocate',
+  'readAt',
+  'writeAt',
   'createDescriptorListener',
   'closeReceived',
   'peerCredentials',
