@@ -59,11 +59,13 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/system/system-log.ts': { ways: ['Date', 'process', 'system'], because: REAL },
   'src/system/system-random.ts': { ways: ['randomness', 'system'], because: REAL },
   'src/system/files/file-operations.ts': { ways: ['node:child_process', 'process', 'node:fs'], because: REAL },
-  'src/system/files/file-thread.ts': { ways: ['node:worker_threads'], because: REAL },
+  'src/system/files/file-call.ts': { ways: ['node:worker_threads'], because: 'types only' },
+  'src/system/files/file-thread.ts': { ways: ['node:worker_threads', 'waiting'], because: REAL },
   'src/system/files/file-threads.ts': {
-    ways: ['node:worker_threads', 'performance', 'process', 'timers', 'waiting'],
+    ways: ['node:worker_threads', 'performance', 'process', 'timers'],
     because: REAL,
   },
+  'src/system/files/running-call.ts': { ways: ['node:worker_threads', 'performance', 'waiting'], because: REAL },
   'src/system/files/system-files.ts': { ways: ['system'], because: REAL },
   'src/system/system-host.ts': {
     ways: ['node:dgram', 'node:dns', 'node:os', 'node:perf_hooks', 'performance', 'process', 'system'],

@@ -361,6 +361,67 @@ serialWithAddon(`page file: preallocating answers with the system's errors${suff
   }
 });
 
+serialWithAddon(
+  `page file: memory that direct I/O can use is written as it is, all other is copied${suffix}`,
+  async (t) => {
+    let copies = 0;
+    const count = (): boolean => {
+      copies++;
+      return false;
+    };
+    for (const how of ['run', 'runOffThread'] as const) t.teardown(lose(PageCopies.prototype, how, { when: count }));
+    const file = await opened(t, 32 * MIB);
+    const region = HostRegion.allocate(16 * MIB);
+    t.teardown(() => region.free());
+    region.bytes().set(content(1, region.length));
+    for (const [at, length, isCopied] of [
+      [0, 4096, false],
+      [8192, MIB, false],
+      [0, 9 * MIB, false],
+      [64, 4096, true],
+      [0, 5000, true],
+    ] as const) {
+      copies = 0;
+      const bytes = region.bytes(at, length);
+      await file.write(0, page(bytes));
+      t.is(copies > 0, isCopied, `${length} at ${at}`);
+      const read = new Uint8Array(length);
+      t.is(await file.read(0, page(read)), crc32(bytes));
+      t.deepEqual(read, bytes.slice());
+    }
+  },
+);
+
+serialWithAddon(`page file: reading and writing by the addon answers with the system's errors${suffix}`, async (t) => {
+  const path = join(temporaryFolder(t), 'file');
+  writeFileSync(path, 'here');
+  const file = await open(path, 'r');
+  t.teardown(() => file.close());
+  const region = HostRegion.allocate(4096);
+  t.teardown(() => region.free());
+  const shared = new Int32Array(new SharedArrayBuffer(4)).fill(1);
+  t.is(await addon.readAt(file.fd, region.start, 4096, 1, shared), 3);
+  t.is(shared[0], 0);
+  t.is(Buffer.from(region.bytes(0, 3)).toString(), 'ere');
+  t.is(await addon.readAt(file.fd, region.start, 4096, 99, shared), 0);
+  t.is(await addon.writeAt(file.fd, region.start, 1, 0, shared), -constants.errno.EBADF);
+  const writer = await open(path, 'r+');
+  t.teardown(() => writer.close());
+  t.is(await addon.writeAt(writer.fd, region.start, 3, 5, shared), 3);
+  t.is((await readFile(path)).toString(), 'here\0ere');
+  for (const args of [
+    [-1, region.start, 1, 0, shared],
+    [0, -1, 1, 0, shared],
+    [0, region.start, 0.5, 0, shared],
+    [0, region.start, 1, 2 ** 53, shared],
+    [0, region.start, 1, 0, new Int32Array(2)],
+    [0, region.start, 1, 0, new Uint8Array(1)],
+  ] as Parameters<typeof addon.readAt>[]) {
+    t.throws(() => addon.readAt(...args), { instanceOf: TypeError });
+    t.throws(() => addon.writeAt(...args), { instanceOf: TypeError });
+  }
+});
+
 // Cause: large pages were copied by threads of the system whatever the environment: virtual time does not wait for them, so that a simulated
 // disk did not answer any more.
 test.serial('page file: where the environment has no threads that copy, none is asked to', async (t) => {

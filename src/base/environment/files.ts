@@ -53,16 +53,25 @@ export interface FileStatus {
 }
 
 /**
+ * Makes calls to the system on threads of its own. Each resolves with the number of bytes, fewer in a read only where the file ends, or with
+ * the negative errno; as soon as the system has answered, it sets `state` to 0. The memory of a view must be shared, and is in use until then.
+ */
+export interface FileCaller {
+  readAt(fd: number, view: Uint8Array, position: number, state: Int32Array): Promise<number>;
+  writeAt(fd: number, view: Uint8Array, position: number, state: Int32Array): Promise<number>;
+}
+
+/**
  * An open file. It stays open if it is renamed or removed. Reads and writes may overlap in time; buffers are in use until the promise
  * is settled. Buffers in shared memory are used without a copy, and stay in use after an error whose `isStillRunning` is true.
  */
 export interface OpenFile {
-  /** File descriptor for the native addon; -1: the file does not belong to the operating system. */
+  /** File descriptor for the native addon; -1: the file does not belong to the operating system, and a {@link FileCaller} is not used. */
   readonly fd: number;
   /** Resolves with the number of bytes read into `views`, one after the other; it is smaller than their total only at the end of the file. */
-  read(views: readonly Uint8Array[], position: number): Promise<number>;
+  read(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number>;
   /** Resolves with the number of bytes written, at least 1. If it is less than the total, the caller writes the rest. */
-  write(views: readonly Uint8Array[], position: number): Promise<number>;
+  write(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number>;
   /** Resolves when everything written before is on disk and would survive a loss of power. */
   datasync(): Promise<void>;
   /** Shortens the file, or extends it with zeros that take no disk space. */

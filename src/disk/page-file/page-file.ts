@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { OpenFile } from '../../base/environment/files.js';
+import type { FileCaller, OpenFile } from '../../base/environment/files.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -14,6 +14,7 @@ import { isWhole, type PageBytes } from '../../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
 import { alignedUp } from './alignment.js';
 import { Lending } from './lending.js';
+import { isInPlace, nativeCalls } from './native-calls.js';
 import { reserveSpace } from './reserved-space.js';
 import { Semaphore } from './semaphore.js';
 
@@ -41,8 +42,9 @@ const ADVICE: Readonly<Record<string, string>> = {
  * A file of fixed length with pages at multiples of DISK_ALIGNMENT_BYTES. It does not know which page is where; calls at overlapping
  * ranges may run in any order.
  *
- * The system works on buffers of this class only, which are aligned for direct I/O: a call that the disk completes late does not touch
- * memory that has another owner by then.
+ * The system reads from disk into buffers of this class only: a read that the disk completes late does not write into memory that has
+ * another owner by then. It writes from the page's own memory where direct I/O can use that, else from such a buffer. A write that the
+ * disk completes late may put other bytes into its range, in which there is no page.
  */
 export class PageFile {
   readonly mode: 'direct' | 'buffered';
@@ -51,6 +53,8 @@ export class PageFile {
   readonly #file: OpenFile;
   /** Whether other threads may copy pages. */
   readonly #canCopy: boolean;
+  /** Makes the calls to the system that move pages; undefined: the environment does. */
+  readonly #calls: FileCaller | undefined;
   readonly #semaphore = new Semaphore(DISK_IN_FLIGHT_MAX_COUNT);
   readonly #buffers = new AlignedBuffers({ bufferBytes: DISK_PIECE_MAX_BYTES, count: DISK_STAGING_BUFFERS_COUNT });
   readonly #underWay = new Set<Promise<unknown>>();
@@ -82,6 +86,7 @@ export class PageFile {
   private constructor(file: OpenFile, { path, capacityBytes, env }: Space, mode: 'direct' | 'buffered') {
     this.#file = file;
     this.#canCopy = env.threads.canCopy;
+    this.#calls = this.#canCopy ? nativeCalls() : undefined;
     this.#path = path;
     this.capacityBytes = capacityBytes;
     this.mode = mode;
@@ -89,7 +94,8 @@ export class PageFile {
 
   /**
    * Writes one page at `offset`, followed by zeros up to the next multiple of the alignment. Its bytes are in use until the promise is
-   * settled. Rejects with the system's error (ENOSPC, EIO, EROFS, ...); then any part of the range may have been written.
+   * settled. Rejects with the system's error (ENOSPC, EIO, EROFS, ...); then any part of the range may have been written, and if the call is
+   * overdue, may yet be, with what is in the memory by then.
    */
   write(offset: number, page: PageBytes): Promise<void> {
     this.#checkRange('write', offset, page);
@@ -152,6 +158,11 @@ export class PageFile {
 
   async #write(offset: number, page: PageBytes): Promise<void> {
     for (const { at, views, length } of piecesOf('write', page)) {
+      const [view] = views;
+      if (view !== undefined && views.length === 1 && isInPlace(view)) {
+        await this.#writeAll(view, offset + at);
+        continue;
+      }
       await this.#buffers.use(async (buffer) => {
         await this.#copy(views, buffer.subarray(0, length));
         await this.#writeAll(buffer.subarray(0, alignedUp(length)).fill(0, length), offset + at);
@@ -175,7 +186,7 @@ export class PageFile {
   async #writeAll(bytes: Uint8Array, position: number): Promise<void> {
     for (let done = 0; done < bytes.length; ) {
       const at = position + done;
-      const bytesWritten = await this.#file.write([bytes.subarray(done)], at);
+      const bytesWritten = await this.#file.write([bytes.subarray(done)], at, this.#calls);
       // Not a bug of ours: a system that accepts nothing must not turn this into an endless loop.
       if (bytesWritten === 0) throw new DiskError(`${this.#path}: the system wrote nothing at ${at}`);
       done += bytesWritten;
@@ -183,7 +194,7 @@ export class PageFile {
   }
 
   async #readAll(bytes: Uint8Array, position: number): Promise<void> {
-    const bytesRead = await this.#file.read([bytes], position);
+    const bytesRead = await this.#file.read([bytes], position, this.#calls);
     if (bytesRead === bytes.length) return;
     throw new DiskError(`${this.#path}: the file ends at ${position + bytesRead}: another program has truncated it`);
   }

@@ -1,44 +1,25 @@
-import { type MessagePort, workerData } from 'node:worker_threads';
-import { FILE_OPERATIONS, type FileOperation } from './file-operations.js';
+import { receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { type FileAnswer, type FileCallMessage, type FileThreadStart, IDLE } from './file-call.js';
+import { FILE_OPERATIONS } from './file-operations.js';
 
-/** Start data of a file thread. */
-export interface FileThreadStart {
-  readonly port: MessagePort;
-  /** One number: the id of the call in progress; the thread sets it to 0 and wakes who waits when its answer has been posted. */
-  readonly current: Int32Array<SharedArrayBuffer>;
-}
+const { port, state } = workerData as FileThreadStart;
 
-/** A call for a file thread. */
-export interface FileCallMessage {
-  readonly id: number;
-  readonly operation: FileOperation;
-  readonly args: readonly unknown[];
-}
-
-/** The answer to a {@link FileCallMessage}. */
-export interface FileAnswer {
-  readonly id: number;
-  readonly value?: unknown;
-  readonly error?: { readonly message: string; readonly fields: object };
-}
-
-const { port, current } = workerData as FileThreadStart;
-
-port.on('message', ({ id, operation, args }: FileCallMessage) => {
-  const answer = answerOf(id, operation, args);
+for (;;) {
+  while (Atomics.load(state, 0) === IDLE) Atomics.wait(state, 0, IDLE);
+  const { message } = receiveMessageOnPort(port) as { readonly message: FileCallMessage };
+  const answer = answerTo(message);
   const { value } = answer;
   const isOwnMemory = value instanceof Uint8Array && value.buffer instanceof ArrayBuffer;
   port.postMessage(answer, isOwnMemory ? [value.buffer as ArrayBuffer] : []);
-  // The next call may have been given already, with the answer.
-  Atomics.compareExchange(current, 0, id, 0);
-  Atomics.notify(current, 0);
-});
+  Atomics.store(state, 0, IDLE);
+  Atomics.notify(state, 0);
+}
 
-function answerOf(id: number, operation: FileOperation, args: readonly unknown[]): FileAnswer {
+function answerTo({ operation, args }: FileCallMessage): FileAnswer {
   try {
-    return { id, value: (FILE_OPERATIONS[operation] as (...args: readonly unknown[]) => unknown)(...args) };
+    return { value: (FILE_OPERATIONS[operation] as (...args: readonly unknown[]) => unknown)(...args) };
   } catch (error) {
     const { message } = error as Error;
-    return { id, error: { message, fields: { ...(error as object) } } };
+    return { error: { message, fields: { ...(error as object) } } };
   }
 }

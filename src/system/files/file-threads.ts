@@ -1,7 +1,8 @@
-import { isMainThread, MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { isMainThread } from 'node:worker_threads';
 import { CALL_OVERDUE } from '../../base/environment/files.js';
+import type { FileAnswer } from './file-call.js';
 import type { FileOperation, FileOperations } from './file-operations.js';
-import type { FileAnswer, FileCallMessage, FileThreadStart } from './file-thread.js';
+import { FileThread, OutsideCall, type OutsideWork, type RunningCall } from './running-call.js';
 
 /** Time in which a call must end. */
 const FILE_CALL_TIMEOUT_MS = 3_000;
@@ -24,18 +25,25 @@ const LONG_OPERATIONS: ReadonlySet<FileOperation> = new Set(['truncate', 'reserv
 type Arguments<N extends FileOperation> = Parameters<FileOperations[N]>;
 type Result<N extends FileOperation> = ReturnType<FileOperations[N]>;
 
+/** What a call works on, and the folder whose calls it waits for. */
+export interface CallPlace {
+  readonly folder: string;
+  readonly path: string;
+}
+
 /** A call, and what it works on, for its error. */
 interface Call {
-  readonly id: number;
   readonly operation: FileOperation;
   readonly args: readonly unknown[];
+  /** Makes the call on a thread of somebody else's; undefined: a file thread makes it. */
+  readonly outside: OutsideWork | undefined;
   readonly folder: Folder;
   readonly path: string;
   readonly resolve: (value: never) => void;
   readonly reject: (error: Error) => void;
   looks: number;
-  /** Undefined: the call waits for a thread. */
-  thread: FileThread | undefined;
+  /** Undefined: the call waits for its turn. */
+  running: RunningCall | undefined;
   /** Whether the caller has been told that the call has not ended in time. */
   isOverdue: boolean;
 }
@@ -45,6 +53,8 @@ interface Folder {
   readonly path: string;
   readonly waiting: Set<Call>;
   running: number;
+  /** Running calls that file threads make. */
+  threads: number;
   /** Running calls that are overdue. */
   overdue: number;
   /** Descriptors that are closed when no call is overdue. */
@@ -61,77 +71,94 @@ interface Folder {
  */
 export class FileThreads {
   readonly #threads = new Set<FileThread>();
+  readonly #outside = new Set<OutsideCall>();
+  readonly #idleOutside: OutsideCall[] = [];
   readonly #idle: FileThread[] = [];
   readonly #folders = new Map<string, Folder>();
   /** Calls whose callers wait. */
   readonly #awaited = new Set<Call>();
-  #nextId = 1;
   #looking: NodeJS.Timeout | undefined;
 
   /** Makes a call on `path`, in the folder `folder`. Memory of shared views is in use until the call has ended, even if it is overdue. */
-  call<N extends FileOperation>(
-    operation: N,
-    { folder: folderPath, path }: { readonly folder: string; readonly path: string },
-    ...args: Arguments<N>
-  ): Promise<Result<N>> {
+  call<N extends FileOperation>(operation: N, at: CallPlace, ...args: Arguments<N>): Promise<Result<N>> {
+    return this.#call(operation, at, { args, outside: undefined });
+  }
+
+  /** Makes a call on a thread of somebody else's, with the same deadline, and the same order among the calls on the folder. */
+  callOutside(operation: FileOperation, at: CallPlace, outside: OutsideWork): Promise<number> {
+    return this.#call(operation, at, { args: [], outside });
+  }
+
+  #call<T>(
+    operation: FileOperation,
+    { folder: folderPath, path }: CallPlace,
+    how: Pick<Call, 'args' | 'outside'>,
+  ): Promise<T> {
     return new Promise((resolve, reject) => {
       const folder = this.#folder(folderPath);
       if (folder.overdue > 0) {
-        reject(overdue({ operation, path, thread: undefined }));
+        reject(overdue({ operation, path, running: undefined }));
         return;
       }
-      const call = this.#newCall({ operation, args, folder, path, resolve, reject });
+      const call = this.#newCall({ ...how, operation, folder, path, resolve, reject });
       this.#awaited.add(call);
-      folder.waiting.add(call);
-      this.#looking ??= setInterval(() => this.#look(), LOOK_INTERVAL_MS).unref();
-      this.#pump(folder);
+      this.#looking ??= setInterval(() => this.#look(), LOOK_INTERVAL_MS);
+      if (call.outside === undefined) {
+        folder.waiting.add(call);
+        this.#pump(folder);
+      } else {
+        this.#begin(call, this.#takeOutside());
+      }
     });
   }
 
   /** Makes a call while the calling thread waits for it. */
   callSync<N extends FileOperation>(
     operation: N,
-    { folder: folderPath, path }: { readonly folder: string; readonly path: string },
+    { folder: folderPath, path }: CallPlace,
     ...args: Arguments<N>
   ): Result<N> {
     const folder = this.#folder(folderPath);
-    if (folder.overdue > 0) throw overdue({ operation, path, thread: undefined });
+    if (folder.overdue > 0) throw overdue({ operation, path, running: undefined });
     // The calling thread cannot wait for a thread that is busy.
     const thread = this.#idle.pop() ?? this.#newThread();
-    const call = this.#newCall({ operation, args, folder, path, resolve: () => {}, reject: () => {} });
+    const call = this.#newCall({
+      operation,
+      args,
+      outside: undefined,
+      folder,
+      path,
+      resolve: () => {},
+      reject: () => {},
+    });
     this.#start(call, thread);
-    const answer = thread.wait(call.id, FILE_CALL_TIMEOUT_MS);
+    const answer = thread.wait(FILE_CALL_TIMEOUT_MS);
     if (answer === undefined) {
       this.#expire(call);
+      void this.#follow(call, thread);
       throw overdue(call);
     }
-    this.#ended(call);
+    this.#ended(call, thread);
     this.#tidy(folder);
     if (answer.error !== undefined) throw errorOf(answer.error);
     return answer.value as Result<N>;
   }
 
   /** Closes a descriptor, at the latest when no call on the folder is overdue any more. */
-  async close(
-    fd: number,
-    { folder: folderPath, path }: { readonly folder: string; readonly path: string },
-  ): Promise<void> {
+  async close(fd: number, { folder: folderPath, path }: CallPlace): Promise<void> {
     const folder = this.#folder(folderPath);
     if (folder.overdue === 0) await this.call('close', { folder: folderPath, path }, fd);
     else folder.unclosed.push(fd);
   }
 
-  #newCall(parts: Omit<Call, 'id' | 'looks' | 'thread' | 'isOverdue'>): Call {
-    const id = this.#nextId;
-    // Ids are positive numbers of 32 bits.
-    this.#nextId = (id % 0x7fff_ffff) + 1;
-    return { ...parts, id, looks: 0, thread: undefined, isOverdue: false };
+  #newCall(parts: Omit<Call, 'looks' | 'running' | 'isOverdue'>): Call {
+    return { ...parts, looks: 0, running: undefined, isOverdue: false };
   }
 
   #folder(path: string): Folder {
     let folder = this.#folders.get(path);
     if (folder === undefined) {
-      folder = { path, waiting: new Set(), running: 0, overdue: 0, unclosed: [] };
+      folder = { path, waiting: new Set(), running: 0, threads: 0, overdue: 0, unclosed: [] };
       this.#folders.set(path, folder);
     }
     return folder;
@@ -141,35 +168,47 @@ export class FileThreads {
     return this.#idle.pop() ?? (this.#threads.size < MAX_THREADS ? this.#newThread() : undefined);
   }
 
+  #takeOutside(): OutsideCall {
+    const running = this.#idleOutside.pop() ?? new OutsideCall();
+    this.#outside.add(running);
+    return running;
+  }
+
   #newThread(): FileThread {
     if (this.#threads.size === 0 && isMainThread) process.on('exit', () => this.#endProcess());
-    const thread = new FileThread((answer) => this.#answered(thread, answer));
+    const thread = new FileThread();
     this.#threads.add(thread);
     return thread;
   }
 
   #pump(folder: Folder): void {
     for (const call of folder.waiting) {
-      if (folder.running >= FOLDER_MAX_THREADS) return;
+      if (folder.threads >= FOLDER_MAX_THREADS) return;
       const thread = this.#takeThread();
       if (thread === undefined) return;
       folder.waiting.delete(call);
-      this.#start(call, thread);
+      this.#begin(call, thread);
     }
   }
 
-  #start(call: Call, thread: FileThread): void {
-    call.looks = 0;
-    call.thread = thread;
-    call.folder.running++;
-    thread.start(call);
+  #begin(call: Call, running: RunningCall): void {
+    this.#start(call, running);
+    void this.#follow(call, running);
   }
 
-  #answered(thread: FileThread, { value, error }: FileAnswer): void {
-    const { call } = thread;
-    if (call === undefined) return;
+  #start(call: Call, running: RunningCall): void {
+    call.looks = 0;
+    call.running = running;
+    call.folder.running++;
+    if (running instanceof FileThread) call.folder.threads++;
+    running.start(call);
+  }
+
+  /** Waits until the call has ended, and tells its caller. */
+  async #follow(call: Call, running: RunningCall): Promise<void> {
+    const { value, error } = await running.answer();
     const { folder, isOverdue } = call;
-    this.#ended(call);
+    this.#ended(call, running);
     if (isOverdue && call.operation === 'open' && error === undefined) folder.unclosed.push(value as number);
     if (error === undefined) call.resolve(value as never);
     else call.reject(errorOf(error));
@@ -177,20 +216,29 @@ export class FileThreads {
   }
 
   /** Takes a call that has ended off its thread, which then takes another one. */
-  #ended(call: Call): void {
-    const { folder, thread } = call as Call & { readonly thread: FileThread };
+  #ended(call: Call, running: RunningCall): void {
+    const { folder } = call;
     this.#awaited.delete(call);
     folder.running--;
     if (call.isOverdue) folder.overdue--;
-    thread.end();
-    this.#idle.push(thread);
+    if (running instanceof FileThread) {
+      folder.threads--;
+      this.#idle.push(running);
+    } else if (running instanceof OutsideCall) {
+      this.#outside.delete(running);
+      this.#idleOutside.push(running);
+    }
     this.#pump(folder);
     if (this.#idle.length > 0)
       for (const other of this.#folders.values()) if (other.waiting.size > 0) this.#pump(other);
-    if (this.#awaited.size === 0) {
-      clearInterval(this.#looking);
-      this.#looking = undefined;
-    }
+    this.#lookAgain();
+  }
+
+  /** Looks at the calls as long as callers wait for some; the process stays for as long. */
+  #lookAgain(): void {
+    if (this.#awaited.size > 0) return;
+    clearInterval(this.#looking);
+    this.#looking = undefined;
   }
 
   #tidy(folder: Folder): void {
@@ -205,8 +253,9 @@ export class FileThreads {
       const limitMs = LONG_OPERATIONS.has(call.operation) ? LONG_FILE_CALL_TIMEOUT_MS : FILE_CALL_TIMEOUT_MS;
       if (++call.looks * LOOK_INTERVAL_MS <= limitMs) continue;
       // An answer that has been posted arrives soon.
-      if (call.thread?.isBusy ?? true) this.#expire(call);
+      if (call.running?.isBusy ?? true) this.#expire(call);
     }
+    this.#lookAgain();
   }
 
   /** Tells the caller that a call has not ended in time, and the callers of those that wait for a thread of the same folder. */
@@ -215,9 +264,8 @@ export class FileThreads {
     this.#awaited.delete(call);
     folder.waiting.delete(call);
     call.reject(overdue(call));
-    if (call.thread === undefined) return;
+    if (call.running === undefined) return;
     call.isOverdue = true;
-    call.thread.unref();
     folder.overdue++;
     for (const waiting of folder.waiting) this.#expire(waiting);
   }
@@ -228,77 +276,15 @@ export class FileThreads {
    */
   #endProcess(): void {
     const endMs = performance.now() + EXIT_WAIT_MS;
-    for (const thread of this.#threads) {
-      if (!thread.idleWithin(endMs - performance.now())) process.kill(process.pid, 'SIGKILL');
+    for (const running of [...this.#threads, ...this.#outside]) {
+      if (!running.idleBy(endMs)) process.kill(process.pid, 'SIGKILL');
     }
   }
 }
 
-/** A thread that makes one call at a time. */
-class FileThread {
-  call: Call | undefined;
-  readonly #current = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
-  readonly #port: MessagePort;
-
-  constructor(answered: (answer: FileAnswer) => void) {
-    const { port1, port2 } = new MessageChannel();
-    const start: FileThreadStart = { port: port2, current: this.#current };
-    const worker = new Worker(new URL('./file-thread.js', import.meta.url), {
-      name: 'meshcache-files',
-      workerData: start,
-      transferList: [port2],
-      execArgv: [],
-      // Descriptors belong to the process, and outlive the thread that has opened them.
-      trackUnmanagedFds: false,
-    });
-    worker.unref();
-    // A thread that cannot be started never answers, so its calls end by their deadline.
-    worker.on('error', () => {});
-    this.#port = port1;
-    port1.on('message', answered);
-    port1.unref();
-  }
-
-  /** Whether its call has not ended. */
-  get isBusy(): boolean {
-    return Atomics.load(this.#current, 0) !== 0;
-  }
-
-  start(call: Call): void {
-    const { id, operation, args } = call;
-    this.call = call;
-    Atomics.store(this.#current, 0, id);
-    this.#port.ref();
-    const message: FileCallMessage = { id, operation, args };
-    this.#port.postMessage(message);
-  }
-
-  end(): void {
-    this.call = undefined;
-    this.#port.unref();
-  }
-
-  /** The process may end although a call is in progress. */
-  unref(): void {
-    this.#port.unref();
-  }
-
-  /** Blocks until the call has ended; undefined: it has not in that time. */
-  wait(id: number, timeoutMs: number): FileAnswer | undefined {
-    if (Atomics.wait(this.#current, 0, id, timeoutMs) === 'timed-out') return undefined;
-    return (receiveMessageOnPort(this.#port) as { readonly message: FileAnswer } | undefined)?.message;
-  }
-
-  /** Blocks until no call is in progress; false: one still is after that time. */
-  idleWithin(timeoutMs: number): boolean {
-    const id = Atomics.load(this.#current, 0);
-    return id === 0 || Atomics.wait(this.#current, 0, id, Math.max(0, timeoutMs)) !== 'timed-out';
-  }
-}
-
-function overdue({ operation, path, thread }: Pick<Call, 'operation' | 'path' | 'thread'>): Error {
+function overdue({ operation, path, running }: Pick<Call, 'operation' | 'path' | 'running'>): Error {
   const message = `${CALL_OVERDUE}: the file system does not answer, ${operation} '${path}'`;
-  return Object.assign(new Error(message), { code: CALL_OVERDUE, isStillRunning: thread !== undefined });
+  return Object.assign(new Error(message), { code: CALL_OVERDUE, isStillRunning: running !== undefined });
 }
 
 function errorOf({ message, fields }: NonNullable<FileAnswer['error']>): Error {

@@ -1,7 +1,7 @@
 import { dirname, resolve } from 'node:path';
-import type { FileStatus, Files, OpenFile } from '../../base/environment/files.js';
+import type { FileCaller, FileStatus, Files, OpenFile } from '../../base/environment/files.js';
 import type { FileOperations } from './file-operations.js';
-import { FileThreads } from './file-threads.js';
+import { type CallPlace, FileThreads } from './file-threads.js';
 
 /** The threads for files are the process's own, as those of Node are. */
 const threads = new FileThreads();
@@ -53,15 +53,22 @@ type WithoutFd<N extends OperationOnOpen> =
 class SystemFile implements OpenFile {
   readonly fd: number;
   readonly #path: string;
+  readonly #place: CallPlace;
   readonly #underWay = new Set<Promise<unknown>>();
   #closing: Promise<void> | undefined;
 
   constructor(path: string, fd: number) {
     this.fd = fd;
     this.#path = path;
+    this.#place = at(path);
   }
 
-  async read(views: readonly Uint8Array[], position: number): Promise<number> {
+  async read(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number> {
+    const view = onlyOf(views);
+    if (by !== undefined && view !== undefined)
+      return this.#track('read', (place) =>
+        threads.callOutside('readInto', place, (state) => by.readAt(this.fd, view, position, state)),
+      );
     if (views.every(isShared)) return this.#call('readInto', views, position);
     const lengthBytes = views.reduce((sum, { length }) => sum + length, 0);
     const bytes = await this.#call('read', lengthBytes, position);
@@ -73,7 +80,12 @@ class SystemFile implements OpenFile {
     return bytes.length;
   }
 
-  write(views: readonly Uint8Array[], position: number): Promise<number> {
+  write(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number> {
+    const view = onlyOf(views);
+    if (by !== undefined && view !== undefined)
+      return this.#track('write', (place) =>
+        threads.callOutside('write', place, (state) => by.writeAt(this.fd, view, position, state)),
+      );
     return this.#call('write', views.every(isShared) ? views : [copyOf(views)], position);
   }
 
@@ -90,19 +102,23 @@ class SystemFile implements OpenFile {
   }
 
   reserve(lengthBytes: number): Promise<void> {
-    return threads.call('reserve', at(this.#path), this.#path, lengthBytes);
+    return threads.call('reserve', this.#place, this.#path, lengthBytes);
   }
 
   close(): Promise<void> {
     // The number of a closed descriptor may be that of another file.
-    this.#closing ??= Promise.allSettled(this.#underWay).then(() => threads.close(this.fd, at(this.#path)));
+    this.#closing ??= Promise.allSettled(this.#underWay).then(() => threads.close(this.fd, this.#place));
     return this.#closing;
   }
 
-  async #call<N extends OperationOnOpen>(operation: N, ...args: WithoutFd<N>): Promise<ReturnType<FileOperations[N]>> {
-    if (this.#closing !== undefined) throw systemError('EBADF', `EBADF: file closed, ${operation} '${this.#path}'`);
+  #call<N extends OperationOnOpen>(operation: N, ...args: WithoutFd<N>): Promise<ReturnType<FileOperations[N]>> {
     const all = [this.fd, ...args] as unknown as Parameters<FileOperations[N]>;
-    const call = threads.call(operation, at(this.#path), ...all);
+    return this.#track(operation, (place) => threads.call(operation, place, ...all));
+  }
+
+  async #track<T>(operation: string, start: (place: CallPlace) => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined) throw systemError('EBADF', `EBADF: file closed, ${operation} '${this.#path}'`);
+    const call = start(this.#place);
     this.#underWay.add(call);
     try {
       return await call;
@@ -112,8 +128,13 @@ class SystemFile implements OpenFile {
   }
 }
 
-function at(path: string): { readonly folder: string; readonly path: string } {
+function at(path: string): CallPlace {
   return { folder: dirname(resolve(path)), path };
+}
+
+/** The view, if there is only one, and in shared memory. */
+function onlyOf([view, ...others]: readonly Uint8Array[]): Uint8Array | undefined {
+  return view !== undefined && others.length === 0 && isShared(view) ? view : undefined;
 }
 
 function isShared({ buffer }: Uint8Array): boolean {
