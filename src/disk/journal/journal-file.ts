@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Files, OpenFile } from '../../base/environment/files.js';
+import { nativeCalls } from '../../memory/native-files.js';
 import {
   BLOCK_HEADER_BYTES,
   bodyLength,
@@ -29,6 +30,7 @@ export interface FoundJournal {
 /** A file to which blocks are appended, one call at a time. Methods reject with the system's errors. */
 export class JournalFile {
   readonly #file: OpenFile;
+  readonly #calls = nativeCalls();
   #bytes: number;
 
   private constructor(file: OpenFile, bytes: number) {
@@ -82,7 +84,8 @@ export class JournalFile {
   async append(block: Uint8Array): Promise<void> {
     try {
       for (let done = 0; done < block.length; ) {
-        done += await this.#file.write([done === 0 ? block : block.subarray(done)], this.#bytes + done);
+        const rest = done === 0 ? block : block.subarray(done);
+        done += await this.#file.write([rest], this.#bytes + done, this.#calls);
       }
     } catch (error) {
       await this.#file.truncate(this.#bytes).catch(() => {});

@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { FileCaller, OpenFile } from '../../base/environment/files.js';
+import type { OpenFile } from '../../base/environment/files.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -9,12 +9,12 @@ import {
   DISK_PIECE_MAX_BYTES,
   DISK_STAGING_BUFFERS_COUNT,
 } from '../../base/limits.js';
+import { nativeCalls } from '../../memory/native-files.js';
 import { PageCopies } from '../../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
-import { alignedUp } from './alignment.js';
+import { alignedUp, isInPlace } from './alignment.js';
 import { Lending } from './lending.js';
-import { isInPlace, nativeCalls } from './native-calls.js';
 import { reserveSpace } from './reserved-space.js';
 import { Semaphore } from './semaphore.js';
 
@@ -53,8 +53,7 @@ export class PageFile {
   readonly #file: OpenFile;
   /** Whether other threads may copy pages. */
   readonly #canCopy: boolean;
-  /** Makes the calls to the system that move pages; undefined: the environment does. */
-  readonly #calls: FileCaller | undefined;
+  readonly #calls = nativeCalls();
   readonly #semaphore = new Semaphore(DISK_IN_FLIGHT_MAX_COUNT);
   readonly #buffers = new AlignedBuffers({ bufferBytes: DISK_PIECE_MAX_BYTES, count: DISK_STAGING_BUFFERS_COUNT });
   readonly #underWay = new Set<Promise<unknown>>();
@@ -86,7 +85,6 @@ export class PageFile {
   private constructor(file: OpenFile, { path, capacityBytes, env }: Space, mode: 'direct' | 'buffered') {
     this.#file = file;
     this.#canCopy = env.threads.canCopy;
-    this.#calls = this.#canCopy ? nativeCalls() : undefined;
     this.#path = path;
     this.capacityBytes = capacityBytes;
     this.mode = mode;

@@ -81,12 +81,11 @@ class SystemFile implements OpenFile {
   }
 
   write(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number> {
-    const view = onlyOf(views);
-    if (by !== undefined && view !== undefined)
-      return this.#track('write', (place) =>
-        threads.callOutside('write', place, (state) => by.writeAt(this.fd, view, position, state)),
-      );
-    return this.#call('write', views.every(isShared) ? views : [copyOf(views)], position);
+    const view = onlyOf(views) ?? copyOf(views);
+    if (by === undefined) return this.#call('write', [view], position);
+    return this.#track('write', (place) =>
+      threads.callOutside('write', place, (state) => by.writeAt(this.fd, view, position, state)),
+    );
   }
 
   datasync(): Promise<void> {
@@ -141,9 +140,15 @@ function isShared({ buffer }: Uint8Array): boolean {
   return buffer instanceof SharedArrayBuffer;
 }
 
-/** The bytes of all views, in memory of their own: a view would bring its whole buffer along. */
+/** The bytes of all views, in shared memory of their own. */
 function copyOf(views: readonly Uint8Array[]): Uint8Array {
-  return new Uint8Array(Buffer.concat(views));
+  const copy = new Uint8Array(new SharedArrayBuffer(views.reduce((sum, { length }) => sum + length, 0)));
+  let at = 0;
+  for (const view of views) {
+    copy.set(view, at);
+    at += view.length;
+  }
+  return copy;
 }
 
 function asBuffer({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>): Buffer {
