@@ -4,7 +4,7 @@
  * @module meshcache: internal
  */
 export type { AuditAction, AuditActor, AuditDoor, AuditOutcome } from '../base/audit/audit.js';
-export type { FileStatus } from '../base/environment/files.js';
+export type { FileCaller, FileStatus } from '../base/environment/files.js';
 export type { HostMemory, LoopObservation } from '../base/environment/host.js';
 export type { HttpTls } from '../base/environment/http-client.js';
 export type { NameAnswer, NameQuery } from '../base/environment/name-service.js';

@@ -57,7 +57,9 @@ export interface FileStatus {
  * the negative errno; as soon as the system has answered, it sets `state` to 0. The memory of a view must be shared, and is in use until then.
  */
 export interface FileCaller {
+  /** Reads into the view from `position` of the file on. */
   readAt(fd: number, view: Uint8Array, position: number, state: Int32Array): Promise<number>;
+  /** Writes the view, or only its first bytes. */
   writeAt(fd: number, view: Uint8Array, position: number, state: Int32Array): Promise<number>;
 }
 
