@@ -4,7 +4,7 @@ export interface Clock {
   nowMs(): number;
   /** Milliseconds of processor time that this process has had; default: none is known of. */
   workedMs?(): number;
-  /** Milliseconds since 1970 by the wall clock; may jump, so only for display and incarnations. */
+  /** Milliseconds since 1970 by the wall clock, not negative; may jump, so only for display and incarnations. */
   wallMs(): number;
   /**
    * Calls `fn` once after `delayMs`. Returns a function that cancels it (harmless afterwards).
