@@ -347,9 +347,9 @@ async function auditedEnvironment({ auditLogPath: path }: MeshCacheConfig, nodeI
 
 function doorParts(parts: StoreParts, given: Pick<DoorParts, 'keyEncoders' | 'users' | 'env'>): DoorParts {
   const { pages, runtime, pinning, events } = parts;
-  const { nodeId, directory } = runtime;
+  const { nodeId, directory, versions } = runtime;
   const follow = (options: FollowOptions) => events.follow(options);
-  return { nodeId, directory, pages, pinning, follow, stats: () => statsOf(parts), ...given };
+  return { nodeId, directory, versions, pages, pinning, follow, stats: () => statsOf(parts), ...given };
 }
 
 /** The users of the node. Throws `ConfigError` for a file that cannot be used. */

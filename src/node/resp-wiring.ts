@@ -1,3 +1,4 @@
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
@@ -26,13 +27,15 @@ export interface RespWiringParts {
   /** Divides the time of the main loop between the clients of all doors. */
   readonly turns: WorkTurns;
   readonly users: Users;
+  /** Tells the date by which this node goes. */
+  readonly versions: Pick<HybridClock, 'dateMs'>;
   readonly env: Environment;
 }
 
 /** Opens the door for Redis clients, if one is configured. Throws `ConfigError`. */
 export async function openRespServer(
   config: MeshCacheConfig,
-  { nodeId, pages, keyEncoders, stats, pauses, turns, users, env }: RespWiringParts,
+  { nodeId, pages, keyEncoders, stats, pauses, turns, users, versions, env }: RespWiringParts,
 ): Promise<RespServer | undefined> {
   const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (port === undefined && path === undefined) return undefined;
@@ -48,6 +51,7 @@ export async function openRespServer(
       env,
       pauses,
       turns,
+      dateMs: () => versions.dateMs(),
       users: {
         users,
         nodeTag: config.respNamespace,

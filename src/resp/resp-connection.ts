@@ -407,8 +407,8 @@ export class RespConnection {
       goOn: () => this.#goOn(),
       timeOf: ({ sentAfterMs }) => {
         const { isOver } = callTime(clock, sentAfterMs, sentAfterMs + RESP_DEADLINE_MS);
-        const wallMs = facts.wallMs() - (clock.nowMs() - sentAfterMs);
-        return { askedMs: sentAfterMs, wallMs, isOver: () => this.#hasEnded || isOver() };
+        const dateMs = facts.dateMs() - (clock.nowMs() - sentAfterMs);
+        return { askedMs: sentAfterMs, dateMs, isOver: () => this.#hasEnded || isOver() };
       },
       answer(value: Answer) {
         output.add(encodeAnswer(value, this.protocol));

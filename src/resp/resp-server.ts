@@ -54,8 +54,10 @@ export interface RespServerParts {
   readonly users: Pick<RespUsersParts, 'users' | 'nodeTag' | 'pagesOf'>;
   /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
   readonly turns?: WorkTurns | undefined;
+  /** The date by which clients give expiries, in milliseconds since 1970; default: the wall clock. */
+  readonly dateMs?: (() => number) | undefined;
   /** What clients may ask about the node; what the server knows itself is left out. */
-  readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'wallMs'>;
+  readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'dateMs'>;
 }
 
 /** The door of a node for Redis clients: a port and a Unix socket that speak RESP2 and RESP3. docs/redis.md describes it for users. */
@@ -97,7 +99,7 @@ export class RespServer {
   }
 
   private constructor(options: RespServerOptions, parts: RespServerParts) {
-    const { env, users, facts } = parts;
+    const { env, users, facts, dateMs = () => env.clock.wallMs() } = parts;
     this.#options = options;
     this.#parts = parts;
     this.#limits = respLimits(options.limits);
@@ -121,7 +123,7 @@ export class RespServer {
     this.#facts = {
       ...facts,
       port: 0,
-      wallMs: () => env.clock.wallMs(),
+      dateMs,
       uptimeS: () => (env.clock.nowMs() - startMs) / 1000,
       clients: () => this.#connections.size,
       commands: () => this.#counts.commands,

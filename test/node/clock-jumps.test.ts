@@ -96,7 +96,6 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'objects/clear-marker.ts',
     'objects/object-client.ts',
     // Redis clients give and ask for expiries as dates.
-    'resp/resp-connection.ts',
     'resp/resp-server.ts',
     'store/events/page-events.ts',
     'system/system-clock.ts',

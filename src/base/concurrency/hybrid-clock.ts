@@ -78,7 +78,7 @@ export class HybridClock {
   /** Takes note of a version that this node has given out before it started, perhaps by a wrong date: one that is far ahead of the present one is not followed. */
   remember(version: number): void {
     this.#earlier = Math.max(this.#earlier, version);
-    if (version <= versionAt(this.#dateMs() + VERSION_AHEAD_MAX_MS)) this.see(version);
+    if (version <= versionAt(this.dateMs() + VERSION_AHEAD_MAX_MS)) this.see(version);
   }
 
   /** A version that is later than all that this node has, also than those of {@link remember} that it has not followed. */
@@ -98,6 +98,11 @@ export class HybridClock {
   /** The wall clock, in milliseconds since 1970. */
   wallMs(): number {
     return this.#clock.wallMs();
+  }
+
+  /** The date that this node goes by, in milliseconds since 1970: that of the cluster if it is known and later than that of this machine. */
+  dateMs(): number {
+    return Math.max(this.#clock.wallMs(), this.#clusterMs());
   }
 
   /** Takes note of the date of the cluster, which so many nodes have; it goes on at the pace of the monotonic clock. */
@@ -165,18 +170,13 @@ export class HybridClock {
     return versionAt(wallMs);
   }
 
-  /** The date that this node goes by when it judges versions. */
-  #dateMs(): number {
-    return Math.max(this.#clock.wallMs(), this.#clusterMs());
-  }
-
   #clusterMs(): number {
     return this.#clock.nowMs() + (this.#clusterAheadMs ?? Number.NEGATIVE_INFINITY);
   }
 
   /** The latest version that this node follows. */
   #limit(): number {
-    return versionAt(this.#dateMs() + (this.#isJudge ? VERSION_AHEAD_MAX_MS : UNJUDGED_AHEAD_MAX_MS));
+    return versionAt(this.dateMs() + (this.#isJudge ? VERSION_AHEAD_MAX_MS : UNJUDGED_AHEAD_MAX_MS));
   }
 }
 

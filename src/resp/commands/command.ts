@@ -21,7 +21,7 @@ export interface RespCommand {
 /** The time of a command. */
 export interface CommandTime extends CallTime {
   /** The date at `askedMs`, in milliseconds since 1970. */
-  readonly wallMs: number;
+  readonly dateMs: number;
 }
 
 /** What a command sees of its connection and of the node. */
@@ -63,8 +63,8 @@ export interface RespFacts {
   readonly processId: number;
   readonly port: number;
   readonly uptimeS: () => number;
-  /** Milliseconds since 1970. */
-  readonly wallMs: () => number;
+  /** The date by which clients give expiries, in milliseconds since 1970. */
+  readonly dateMs: () => number;
   readonly clients: () => number;
   readonly commands: () => number;
   readonly poolUsedBytes: () => number;

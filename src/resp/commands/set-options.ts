@@ -26,7 +26,7 @@ export interface ExpiryUnit {
  * Reads what follows the value of a SET; the one place for its options. Returns the milliseconds after which the value is expired, 1 for a time
  * that has passed; undefined: never. A client that asks for something that would not happen gets an error: throws `CommandError`.
  */
-export function expiryOfSet(options: readonly RespArgument[], wallMs: number): number | undefined {
+export function expiryOfSet(options: readonly RespArgument[], dateMs: number): number | undefined {
   let expiry: { readonly argument: RespArgument | undefined; readonly unit: ExpiryUnit } | undefined;
   let refused: string | undefined;
   for (let i = 0; i < options.length; i++) {
@@ -39,14 +39,14 @@ export function expiryOfSet(options: readonly RespArgument[], wallMs: number): n
   if (refused !== undefined) {
     throw new CommandError(`ERR SET with the option ${refused.toUpperCase()} is not supported by meshcache`);
   }
-  return expiry && expiryOf(expiry.argument, expiry.unit, { command: 'set', wallMs });
+  return expiry && expiryOf(expiry.argument, expiry.unit, { command: 'set', dateMs });
 }
 
 /** Milliseconds from now on until an expiry that a client has stated; 1 for a time that has passed. Throws `CommandError`. */
 export function expiryOf(
   argument: RespArgument | undefined,
   { unitMs, isDate }: ExpiryUnit,
-  { command, wallMs }: { readonly command: string; readonly wallMs: number },
+  { command, dateMs }: { readonly command: string; readonly dateMs: number },
 ): number {
   const text = textOf(argument);
   const value = WHOLE_NUMBER.test(text) ? BigInt(text) : undefined;
@@ -54,7 +54,7 @@ export function expiryOf(
     throw new CommandError('ERR value is not an integer or out of range');
   }
   if (value <= 0n) throw new CommandError(`ERR invalid expire time in '${command}' command`);
-  const ms = Number(value) * unitMs - (isDate ? wallMs : 0);
+  const ms = Number(value) * unitMs - (isDate ? dateMs : 0);
   if (ms <= EXPIRY_MAX_MS) return Math.max(1, ms);
   // Redis takes what fits into 64 bits.
   throw new CommandError(`ERR invalid expire time in '${command}' command: a value expires after ten years at most`);

@@ -49,7 +49,7 @@ const WRITES: Batch = {
   async run(commands, session) {
     const writes: ValueWrite[] = [];
     const time = session.timeOf(commands[0] as RespCommand);
-    const plans = commands.map((command) => planWrites(command, writes, time.wallMs));
+    const plans = commands.map((command) => planWrites(command, writes, time.dateMs));
     const results = await session.pages.set(writes, { ...stepsOf(session), time });
     for (const [i, { spec }] of commands.entries()) {
       const plan = plans[i] as WritePlan;
@@ -78,15 +78,15 @@ const EXPIRY_UNIT_MS: ReadonlyMap<string, number> = new Map([
   ['psetex', 1],
 ]);
 
-function planWrites({ spec, args }: RespCommand, writes: ValueWrite[], wallMs: number): WritePlan {
+function planWrites({ spec, args }: RespCommand, writes: ValueWrite[], dateMs: number): WritePlan {
   const start = writes.length;
   try {
     const unitMs = EXPIRY_UNIT_MS.get(spec.name);
     if (spec.name === 'set') {
-      const expiresInMs = expiryOfSet(args.slice(2), wallMs);
+      const expiresInMs = expiryOfSet(args.slice(2), dateMs);
       writes.push({ key: keyOf(args[0]), value: args[1] ?? null, expiresInMs });
     } else if (unitMs !== undefined) {
-      const expiresInMs = expiryOf(args[1], { unitMs, isDate: false }, { command: spec.name, wallMs });
+      const expiresInMs = expiryOf(args[1], { unitMs, isDate: false }, { command: spec.name, dateMs });
       writes.push({ key: keyOf(args[0]), value: args[2] ?? null, expiresInMs });
     } else {
       if (args.length % 2 !== 0) throw new CommandError("ERR wrong number of arguments for 'mset' command");

@@ -135,7 +135,7 @@ const facts: RespFacts = {
   processId: 1,
   port: 1,
   uptimeS: () => 1,
-  wallMs: () => 1,
+  dateMs: () => 1,
   clients: () => 1,
   commands: () => 1,
   poolUsedBytes: () => 1,
