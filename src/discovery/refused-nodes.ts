@@ -4,7 +4,7 @@ import { formatEndpoint } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_REFUSED_KEPT_MS, DISCOVERY_REFUSED_MAX_COUNT } from '../base/limits.js';
 import type { NodeInfo } from '../types.js';
-import { describeDifferences, ruleOf, type SettingDifference } from './messages/cluster-settings.js';
+import { describeDifferences, isClockOff, ruleOf, type SettingDifference } from './messages/cluster-settings.js';
 
 /** A node that a master refuses. */
 export interface RefusedNode {
@@ -33,6 +33,8 @@ export class RefusedNodes {
 
   refuse(info: NodeInfo, differences: readonly SettingDifference[]): void {
     const { nodeId } = info;
+    const reason = isClockOff(differences) ? 'clock' : 'settings';
+    this.#env.metrics.count('meshcache_discovery_refusals_total', 1, { reason });
     const nowMs = this.#env.clock.nowMs();
     const known = this.#entries.get(nodeId);
     const isSilent = known !== undefined && nowMs - known.loggedMs < DISCOVERY_LOG_INTERVAL_MS;

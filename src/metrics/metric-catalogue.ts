@@ -190,6 +190,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Attempts to reach a discovery master that failed',
     series: ALONE,
   },
+  meshcache_discovery_refusals_total: {
+    help: 'Times that a discovery master of this node has refused a node, for its clock or for settings in which it differs',
+    series: each('reason', ['clock', 'settings']),
+  },
   meshcache_rpc_calls_total: {
     help: 'Control-plane calls to other nodes, by how they ended',
     series: each('result', ['ok', 'unreachable', 'timeout', 'overloaded', 'closed', 'refused']),

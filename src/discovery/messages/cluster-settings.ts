@@ -140,9 +140,14 @@ export function describeDifferences(differences: readonly SettingDifference[], i
   return texts.join(', ');
 }
 
+/** Whether a node is refused for its clock. */
+export function isClockOff(differences: readonly SettingDifference[]): boolean {
+  return differences.some(({ key }) => key === CLOCK_KEY);
+}
+
 /** The rule that differences break, for the log. */
 export function ruleOf(differences: readonly SettingDifference[]): string {
-  if (differences.some(({ key }) => key === CLOCK_KEY)) return 'its clock is too far ahead of those of the members';
+  if (isClockOff(differences)) return 'its clock is too far ahead of those of the members';
   return 'all nodes of a cluster, or of a namespace, must share these settings';
 }
 
