@@ -154,7 +154,7 @@ export interface ObjectStoreReport {
   readonly queue_pages: number;
   /** Requests that have failed. */
   readonly errors: number;
-  /** Why the last request has failed that the store is not asked for now; null: it is asked. */
+  /** Why the last request has failed, until one of its kind, reading or writing, succeeds; null: none has failed since. */
   readonly failure: string | null;
 }
 

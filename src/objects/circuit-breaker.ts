@@ -23,6 +23,11 @@ export class CircuitBreaker {
     return this.#failures > 0 && (this.#isProbing || this.#clock.nowMs() < this.#closedAgainMs);
   }
 
+  /** Whether no request has succeeded since the last failure. */
+  get isFailing(): boolean {
+    return this.#failures > 0;
+  }
+
   /** Whether a request may be sent. The caller must report its outcome with {@link ended}. */
   take(): boolean {
     if (this.isOpen) return false;

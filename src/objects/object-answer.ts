@@ -64,11 +64,15 @@ const CODES: Readonly<Record<string, ObjectFault>> = {
   InternalError: 'busy',
 };
 
-/** What an answer of a store means. `text`: its body, if that is an error. */
+/** What an answer of a store means. `aheadMs`: milliseconds that the date of this machine is ahead of that of the answer; NaN: the answer has none. */
 export function answerOf(
   status: number,
   headers: HttpHeaders,
-  { parts, isWrite }: { readonly parts: readonly Uint8Array[]; readonly isWrite: boolean },
+  {
+    parts,
+    isWrite,
+    aheadMs,
+  }: { readonly parts: readonly Uint8Array[]; readonly isWrite: boolean; readonly aheadMs: number },
 ): ObjectAnswer {
   if (status >= 200 && status < 300) {
     // Something that stands before the store, and answers for it, has stored nothing.
@@ -81,9 +85,18 @@ export function answerOf(
   if (status === 404 && code === 'NoSuchKey') return { kind: 'absent' };
   if (isWrite && (status === 412 || status === 409)) return { kind: 'precondition' };
   const fault = CODES[code] ?? faultOf(status, headers);
-  const region = fault === 'region' ? regionOf(headers, parts) : '';
-  const detail = `${code === '' ? `status ${status}` : `${code} (status ${status})`}${region}`;
+  let more = '';
+  if (fault === 'region') more = regionOf(headers, parts);
+  if (fault === 'clock') more = differenceOf(aheadMs);
+  const detail = `${code === '' ? `status ${status}` : `${code} (status ${status})`}${more}`;
   return { kind: 'failed', fault, detail };
+}
+
+/** How far the date of this machine is from that of the store, as far as the store says. */
+function differenceOf(aheadMs: number): string {
+  const ahead = aheadMs > 0 ? 'ahead of' : 'behind';
+  const differs = Number.isNaN(aheadMs) ? 'differs from' : `is ${Math.round(Math.abs(aheadMs) / 1000)} s ${ahead}`;
+  return `: the clock of this machine ${differs} that of the store; set it by NTP`;
 }
 
 function faultOf(status: number, headers: HttpHeaders): ObjectFault {

@@ -142,7 +142,7 @@ export class ObjectClient {
         },
         onEnd: (error) => {
           if (error !== undefined) finish(failed('unreachable', codeOf(error)));
-          else finish(answerOf(status, head, { parts, isWrite }));
+          else finish(answerOf(status, head, { parts, isWrite, aheadMs: clock.wallMs() - dateOf(head) }));
         },
       });
       const cancelTimeout = clock.after(timeoutMs, () =>
@@ -173,6 +173,11 @@ function codeOf(error: Error): string {
 
 function bytesOf(parts: readonly Uint8Array[]): number {
   return parts.reduce((sum, { length }) => sum + length, 0);
+}
+
+/** The date of an answer, in milliseconds since 1970; NaN: it has none. */
+function dateOf({ date = '' }: HttpHeaders): number {
+  return Date.parse(date);
 }
 
 /** The time as signatures have it, such as 20240131T235959Z. */

@@ -37,7 +37,7 @@ export interface ObjectStoreStats {
   readonly sentBytes: number;
   /** Requests that have failed. */
   readonly errors: number;
-  /** Why the store is not asked now; null: it is. */
+  /** Why the last request has failed, until one succeeds; null: none has failed since. */
   readonly failure: string | null;
 }
 
@@ -80,10 +80,10 @@ export class ObjectStore {
     this.#writing = new CircuitBreaker(clock);
   }
 
-  /** What has been done since the node's start, and whether the store is asked now. */
+  /** What has been done since the node's start, and whether the store fails now. */
   stats(): ObjectStoreStats {
-    const isPaused = this.#reading.isOpen || this.#writing.isOpen;
-    return { ...this.#counts, failure: isPaused ? this.#failure : null };
+    const isFailing = this.#reading.isFailing || this.#writing.isFailing;
+    return { ...this.#counts, failure: isFailing ? this.#failure : null };
   }
 
   /** Whether nothing is read now, because the store fails. */

@@ -14,6 +14,8 @@ export interface DatedNodeOptions {
   /** The date of the node's machine; left out: the right one. */
   readonly date?: OtherDate;
   readonly settings?: readonly string[];
+  /** Environment variables, for settings that are secret. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 /** A node in a process of its own, on a machine with a date of its own. */
@@ -25,8 +27,9 @@ export class DatedNode {
   readonly #socket: string;
   #child: ChildProcess | undefined;
   #client: MeshCacheClient | undefined;
-  /** `host:port` of its metrics server. */
+  /** `host:port` of its metrics server, and of its door for Redis clients. */
   #metrics = '';
+  #resp = '';
   #log = '';
 
   constructor(t: ExecutionContext, cluster: DatedCluster, nodeId: string, options: DatedNodeOptions) {
@@ -46,7 +49,7 @@ export class DatedNode {
     ];
     const args = ['node', '--discovery-addr', this.#cluster.address, '--pool', '4mb', '--json'];
     const child = startCli([...args, ...settings.flatMap((setting) => ['-o', setting])], {
-      env: { ...this.#options.date?.env, MESHCACHE_LOG: 'info' },
+      env: { ...this.#options.env, ...this.#options.date?.env, MESHCACHE_LOG: 'info' },
     });
     this.#child = child;
     child.stderr?.on('data', (text: Buffer) => {
@@ -55,7 +58,8 @@ export class DatedNode {
     const ended = collect(child);
     const started = await firstLine(child).catch(() => undefined);
     if (started === undefined) return ended;
-    this.#metrics = (JSON.parse(started) as { metrics_endpoint: string }).metrics_endpoint;
+    const said = JSON.parse(started) as { metrics_endpoint: string; resp_endpoint: string };
+    [this.#metrics, this.#resp] = [said.metrics_endpoint, said.resp_endpoint];
     this.#client = await attach(this.#t, this.#socket);
     return undefined;
   }
@@ -76,14 +80,21 @@ export class DatedNode {
     return this.#client;
   }
 
+  /** `host:port` of its door for Redis clients; empty without one. */
+  get respEndpoint(): string {
+    return this.#resp;
+  }
+
   /** What it has logged, also before it was started again. */
   get log(): string {
     return this.#log;
   }
 
-  async metric(name: string): Promise<number> {
+  /** The sum of a metric over all its samples, or over those with a label such as `reason="clock"`. */
+  async metric(name: string, label = ''): Promise<number> {
     const text = await (await fetch(`http://${this.#metrics}/metrics`)).text();
-    const lines = text.split('\n').filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `));
+    const samples = text.split('\n').filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `));
+    const lines = samples.filter((line) => line.includes(label));
     return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
   }
 
@@ -96,6 +107,16 @@ export class DatedNode {
     const options = expiresInMs === undefined ? {} : { expiresInMs };
     const results = await Promise.all(keys.map((key) => this.client.set(key, pageOf(key), options)));
     if (results.includes(false)) throw new Error(`${this.nodeId} has not set ${keys[results.indexOf(false)]}`);
+  }
+
+  /** Sets pages until all are taken: a busy machine may not take some at first. */
+  sets(keys: readonly string[], expiresInMs?: number): Promise<void> {
+    const isTaken = () =>
+      this.setAll(keys, expiresInMs).then(
+        () => true,
+        () => false,
+      );
+    return until(isTaken);
   }
 
   /** The keys whose pages cannot be read; a page that is read has its bytes. */
@@ -117,17 +138,20 @@ export class DatedCluster {
   readonly #t: ExecutionContext;
 
   /** Starts nodes with the right date. */
-  static async start(t: ExecutionContext, count: number, settings: readonly string[] = []): Promise<DatedCluster> {
-    const cluster = new DatedCluster(t, `127.0.0.1:${await freePort()}`, count, settings);
-    for (const node of cluster.nodes) await node.start();
+  static async start(t: ExecutionContext, count: number, options: DatedNodeOptions = {}): Promise<DatedCluster> {
+    const cluster = new DatedCluster(t, `127.0.0.1:${await freePort()}`, count, options);
+    for (const node of cluster.nodes) {
+      const end = await node.start();
+      if (end !== undefined) throw new Error(`${node.nodeId} has ended: ${end.stderr}`);
+    }
     await cluster.hasMembers(count);
     return cluster;
   }
 
-  private constructor(t: ExecutionContext, address: string, count: number, settings: readonly string[]) {
+  private constructor(t: ExecutionContext, address: string, count: number, options: DatedNodeOptions) {
     this.#t = t;
     this.address = address;
-    this.nodes = Array.from({ length: count }, (_, i) => new DatedNode(t, this, `honest-${i}`, { settings }));
+    this.nodes = Array.from({ length: count }, (_, i) => new DatedNode(t, this, `honest-${i}`, options));
   }
 
   /** One more node, which is not started yet. */
@@ -147,6 +171,11 @@ export class DatedCluster {
   async status(): Promise<string> {
     const { stdout, stderr } = await runCli(['status', '--discovery-addr', this.address]);
     return stdout + stderr;
+  }
+
+  /** Waits until `meshcache status` says this: on a busy machine a node may answer too late at first. */
+  says(expected: RegExp): Promise<void> {
+    return until(async () => expected.test(await this.status()));
   }
 
   /** Waits until all honest nodes read these pages: a busy machine may miss some at first, and what is lost is never read. */

@@ -1,5 +1,6 @@
 import type { ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
+import type { StoreNamespace } from '../../../src/store/namespace/store-namespace.js';
 import { createStore, TestHostPool } from '../node/store-fixture.js';
 import { content, freePort, until } from '../support.js';
 import type { S3Server } from './s3-server.js';
@@ -9,6 +10,12 @@ export const PAGE = 16 * 2 ** 10;
 /** A store with an object store, and a host pool of 128 pages. */
 export interface ObjectNode {
   readonly store: MeshCacheStore;
+  readonly host: TestHostPool;
+}
+
+/** Pages of a store, or of a client of one, with a host pool. */
+export interface HostPages {
+  readonly store: StoreNamespace;
   readonly host: TestHostPool;
 }
 
@@ -28,14 +35,14 @@ export async function objectNode(
 }
 
 /** Sets computed pages `from` to `to - 1`. */
-export async function setPages({ store, host }: ObjectNode, from: number, to: number): Promise<boolean[]> {
+export async function setPages({ store, host }: HostPages, from: number, to: number): Promise<boolean[]> {
   const keys = keysOf(from, to);
   for (const i of keys.keys()) host.component(i, 0).set(content(from + i, PAGE));
   return store.batchSetV1(keys, host.indices(0, keys.length));
 }
 
 /** Which of the pages are read; wrong bytes throw. */
-export async function getPages({ store, host }: ObjectNode, from: number, to: number): Promise<boolean[]> {
+export async function getPages({ store, host }: HostPages, from: number, to: number): Promise<boolean[]> {
   const keys = keysOf(from, to);
   for (const i of keys.keys()) host.component(i, 0).fill(0);
   const results = await store.batchGetV1(keys, host.indices(0, keys.length));
