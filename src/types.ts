@@ -185,6 +185,8 @@ export interface NodeInfoInit {
   readonly role?: NodeRole;
   /** Bytes of the pool of a storage node: its weight among them. 0: a peer, or not said. */
   readonly poolBytes?: number;
+  /** Whether the node's disk does not answer: its pages that are on disk cannot be read. Default: false. */
+  readonly isDiskHung?: boolean;
 }
 
 /** A member of the cluster as discovery spreads it. */
@@ -206,6 +208,7 @@ export class NodeInfo {
   readonly fingerprint: NamespaceFingerprint | undefined;
   readonly role: NodeRole;
   readonly poolBytes: number;
+  readonly isDiskHung: boolean;
 
   constructor(init: NodeInfoInit) {
     this.nodeId = init.nodeId;
@@ -225,6 +228,7 @@ export class NodeInfo {
     this.fingerprint = init.fingerprint;
     this.role = init.role ?? 'peer';
     this.poolBytes = init.poolBytes ?? 0;
+    this.isDiskHung = init.isDiskHung ?? false;
   }
 
   /** A plain snake_case object that survives JSON and msgpack. */
@@ -246,6 +250,7 @@ export class NodeInfo {
       ...(this.zone === undefined ? {} : { zone: this.zone }),
       ...(this.fingerprint === undefined ? {} : { fingerprint: String(this.fingerprint) }),
       ...(this.role === 'peer' ? {} : { role: this.role, pool_bytes: this.poolBytes }),
+      ...(this.isDiskHung ? { disk_hung: true } : {}),
     };
   }
 
@@ -271,6 +276,7 @@ export class NodeInfo {
       fingerprint: NamespaceFingerprint.parse(read.text('fingerprint', '')),
       role: dict.role === 'storage' ? 'storage' : 'peer',
       poolBytes: read.integer('pool_bytes', 0, Number.MAX_SAFE_INTEGER, 0),
+      isDiskHung: dict.disk_hung === true,
     });
   }
 }

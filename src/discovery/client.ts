@@ -198,6 +198,14 @@ export class DiscoveryClient {
     return [...(this.#choice.seatsOf(this.#members) ?? seatsOf(this.#members.values(), this.#rule, this.#lost.dead))];
   }
 
+  /** Replaces the record of this start of the node; the masters take it instead of their next heartbeat, within the interval. */
+  restate(self: NodeInfo): void {
+    if (this.#stopping !== undefined) return;
+    this.#self = self;
+    this.#members = new Map(this.#members).set(self.nodeId, self);
+    if (this.#hasAnswer) this.#options.onMembers?.(this.#members, [self.nodeId], []);
+  }
+
   /** Masters that refuse this node, by `host:port`. */
   refusals(): ReadonlyMap<string, Refusal> {
     const refusing = [...this.#links].flatMap(([name, { refusal }]) =>

@@ -14,6 +14,8 @@ export interface DiskReadOptions {
 export interface DiskStoreOptions {
   /** Called with the keys of pages that were evicted, or dropped because they were damaged. */
   readonly onEvict?: (keys: string[]) => void;
+  /** Called when the disk has hung, and when it answers again. */
+  readonly onHung?: ((isHung: boolean) => void) | undefined;
   /** Id of the node that uses the directory, for error messages of other processes that want it. */
   readonly nodeId: string;
   readonly env: Environment;

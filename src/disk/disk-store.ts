@@ -102,7 +102,7 @@ export class DiskStore {
         env.log.log('error', 'disk tier: onEvict has thrown', { path, error: String(error) });
       }
     };
-    this.#state = new DiskState({ path, env, probe: () => probeFolder(folder) });
+    this.#state = new DiskState({ path, env, probe: () => probeFolder(folder), onHung: options.onHung });
     const readers = new KeyReaders();
     const writer = new PageWriter({
       folder,

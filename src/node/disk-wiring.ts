@@ -20,6 +20,8 @@ export interface OpenDiskOptions {
   readonly tenants: NamespaceTenants;
   /** Called with the keys of pages that the disk has dropped for want of room. */
   readonly onEvict: (keys: string[]) => void;
+  /** Called when the disk has hung, and when it answers again. */
+  readonly onHung: (isHung: boolean) => void;
   /** The cluster's hybrid clock, by which pages expire. */
   readonly versions: Pick<HybridClock, 'now' | 'isAhead'>;
   readonly env: Environment;
@@ -29,7 +31,7 @@ export interface OpenDiskOptions {
 export async function openDisk(
   { tpRank, tpSize, ppRank, ppSize }: ModelPart,
   config: MeshCacheConfig,
-  { nodeId, tenants, onEvict, versions, env }: OpenDiskOptions,
+  { nodeId, tenants, onEvict, onHung, versions, env }: OpenDiskOptions,
 ): Promise<DiskStore | null> {
   if (!config.diskEnabled) return null;
   const isAlone = tpSize === 1 && ppSize === 1;
@@ -44,6 +46,7 @@ export async function openDisk(
     queueMaxBytes: Math.min(DISK_QUEUE_MAX_BYTES, Math.floor(config.globalSegmentSize * DISK_QUEUE_POOL_FRACTION)),
     ...(config.diskIndexSize === undefined ? {} : { indexBytes: config.diskIndexSize }),
     onEvict,
+    onHung,
   });
   reportDisk(disk, env.metrics);
   reportTenants('disk', tenants.names, () => disk.tenantStats(), env.metrics);

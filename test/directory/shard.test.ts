@@ -1,8 +1,10 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { DIRECTORY_CHOICE_MAX_COUNT, DIRECTORY_LOCATIONS_PER_KEY_COUNT } from '../../src/base/limits.js';
+import { Taken } from '../../src/directory/messages/taken.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard/shard.js';
 import { systemRandom } from '../../src/system/system-random.js';
+import type { DataLocationInit } from '../../src/types.js';
 import { columnsOf, getOne, locationOf, putOne } from '../_support/directory/locations.js';
 
 test('shard: what was put is found, field by field', (t) => {
@@ -102,6 +104,28 @@ test('shard: a location in memory goes before one on disk, whoever stated it fir
   t.deepEqual(asked('n1'), ['n4']);
   putOne(shard, 'key', { nodeId: 'n1', generation: 9 });
   t.deepEqual(asked(), ['n1'], 'the page was promoted');
+});
+
+test('shard: what only a disk has that does not answer is not there, and is not void', (t) => {
+  const hung = new Set<string>();
+  const shard = new DirectoryShard({ isDiskHung: (nodeId) => hung.has(nodeId) });
+  const put = (nodeId: string, init: Partial<DataLocationInit>) =>
+    shard.put(['key'], columnsOf(locationOf({ nodeId, ...init })), { unlessHeld: true })[0];
+  putOne(shard, 'key', { nodeId: 'n1', tier: 'disk', version: 7 });
+  hung.add('n1');
+  t.is(getOne(shard, 'key'), null);
+  t.deepEqual([...shard.exists(['key'])], [0]);
+  t.is(shard.newestOf(['key', 'none']), 7, 'a delete must be later than this page, too');
+  t.is(put('n2', { version: 8 }), Taken.taken, 'it is nowhere else to be read');
+  t.is(getOne(shard, 'key')?.nodeId, 'n2');
+  t.is(put('n3', { version: 9 }), Taken.held);
+  shard.dropNode('n2');
+  t.is(getOne(shard, 'key'), null);
+  hung.delete('n1');
+  t.is(getOne(shard, 'key')?.nodeId, 'n1', 'the disk answers again');
+  hung.add('n1');
+  putOne(shard, 'key', { nodeId: 'n1', generation: 9 });
+  t.is(getOne(shard, 'key')?.nodeId, 'n1', 'the page is in memory');
 });
 
 test('shard: liveness is that of the start which stated the location', (t) => {

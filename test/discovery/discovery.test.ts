@@ -31,6 +31,24 @@ simulated('discovery: members see each other come and go at once', async (t, wor
   t.deepEqual(a.seen, [['a'], ['a', 'b'], ['a']]);
 });
 
+simulated('discovery: what a member says anew of itself is spread within a heartbeat interval', async (t, world) => {
+  const { environment: env } = world.process();
+  const { addr } = await startMaster(t, { env });
+  const a = newMember(t, addr, nodeOf('a'), { env });
+  const b = newMember(t, addr, nodeOf('b'), { env });
+  await Promise.all([a.client.start(), b.client.start()]);
+  await world.until(() => a.ids() === 'a,b' && b.ids() === 'a,b');
+  for (const isDiskHung of [true, false]) {
+    const seen = a.seen.length;
+    const startedMs = world.nowMs;
+    b.client.restate(nodeOf('b', { isDiskHung }));
+    t.is(b.client.members().get('b')?.isDiskHung, isDiskHung);
+    await world.until(() => a.client.members().get('b')?.isDiskHung === isDiskHung);
+    t.true(world.nowMs - startedMs < 2_500);
+    t.is(a.seen.length, seen + 1);
+  }
+});
+
 test('discovery: onMembers is called for changes only', async (t) => {
   const clock = new ManualClock();
   const env = testEnvironment({ clock });

@@ -1,6 +1,7 @@
 // A disk that did not answer held up every call, health, the end of the node and a start, without a word: file calls had no deadline, and
 // took all threads that Node has for them.
 import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { collect, firstLine, runCli } from '../_support/cli/run-cli.js';
 import {
@@ -17,6 +18,7 @@ import {
   timed,
 } from '../_support/disk/disk-node.js';
 import { HANGING, type Hanging, type HungDisk, hungDisk, hungMissing } from '../_support/disk/hung-disk.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
 import { freePort, until } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
 
@@ -186,6 +188,32 @@ unless(hungMissing)('hung disk: SIGTERM ends the node, and a deleted page does n
   t.false(isDeleted === true && found[3] === true, 'a delete that was true holds');
   again.child.kill('SIGTERM');
 });
+
+// Cause: the directory went on naming the node for pages that only its disk has.
+unless(hungMissing)(
+  'hung disk: on other nodes, too, exists says what reads find, until the disk answers again',
+  async (t) => {
+    t.timeout(TABLE_TIMEOUT_MS);
+    const disk = hungDisk(t);
+    const holder = await startDiskNode(t, disk);
+    const at = { ...(await freeAddresses(t)), discovery: holder.at.discovery };
+    const other = await startDiskNode(t, { path: join(temporaryFolder(t), 'disk'), at });
+    const keys = keysOf('page', 40);
+    t.false((await setAll(t, holder.client, keys)).includes(false));
+    const exist = () => Promise.all(keys.map((key) => timed(t, () => other.client.exists(key))));
+    await until(async () => !(await exist()).includes(false));
+    disk.hang(...HANGING);
+    await readAll(t, holder.client, keys.slice(0, 2));
+    await until(() => holder.log().includes('the disk does not answer'));
+    await until(async () => (await exist()).filter(Boolean).length <= 8);
+    const isThere = await exist();
+    t.deepEqual(isThere, await readAll(t, other.client, keys), 'what no read finds does not exist');
+    disk.heal();
+    await until(async () => !(await exist()).includes(false));
+    await found(t, other, keys);
+    await Promise.all([end(holder), end(other)]);
+  },
+);
 
 unless(hungMissing)('hung disk: a start and doctor say which folder does not answer, and end', async (t) => {
   const disk = hungDisk(t);

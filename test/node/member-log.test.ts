@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { LogFields } from '../../src/base/environment/log.js';
-import { logMemberChange } from '../../src/node/upkeep/member-log.js';
-import { NodeInfo } from '../../src/types.js';
+import { isOfSameOwners, logMemberChange } from '../../src/node/upkeep/member-log.js';
+import { NodeInfo, type NodeInfoInit } from '../../src/types.js';
 
 function membersOf(incarnations: Readonly<Record<string, number>>): Map<string, NodeInfo> {
   return new Map(
@@ -28,6 +28,22 @@ test('member log: a line says what became of a node', (t) => {
   t.deepEqual(linesOf({ a: 1, b: 1 }, { a: 1 }, ['b']), [['node left', { node: 'b', members: 1 }]]);
   t.deepEqual(linesOf({ a: 1, b: 1 }, { a: 1 }), [['node lost: no heartbeat for 6 s', { node: 'b', members: 1 }]]);
   t.deepEqual(linesOf({ a: 1 }, { a: 1 }), []);
+});
+
+test('member log: owners follow from starts and zones, not from what else a member says of itself', (t) => {
+  const of = (before: Partial<NodeInfoInit>, after: Partial<NodeInfoInit>): boolean => {
+    const [was, is] = [before, after].map((init) => {
+      const info = new NodeInfo({ nodeId: 'a', controlHost: '10.0.0.1', controlPort: 1, incarnation: 1, ...init });
+      return new Map([['a', info]]);
+    }) as [Map<string, NodeInfo>, Map<string, NodeInfo>];
+    return isOfSameOwners({ before: was, after: is, changed: ['a'] });
+  };
+  t.true(of({}, { isDiskHung: true }));
+  t.false(of({}, { incarnation: 2 }));
+  t.false(of({ zone: 'z1' }, { zone: 'z2' }));
+  t.false(isOfSameOwners({ before: membersOf({ a: 1 }), after: membersOf({ a: 1, b: 1 }), changed: ['b'] }));
+  t.false(isOfSameOwners({ before: membersOf({ a: 1, b: 1 }), after: membersOf({ a: 1 }), changed: ['b'] }));
+  t.false(isOfSameOwners({ before: membersOf({ a: 1 }), after: membersOf({ a: 1 }), changed: [] }), 'the first list');
 });
 
 test('member log: a lost node is a warning, one that leaves is not', (t) => {

@@ -33,6 +33,8 @@ export interface LocationChoiceOptions {
   readonly versions?: ShardClock;
   /** How far nodes are from an asking one, which gets the nearest location. Default: all are equally far. */
   readonly distancesFrom?: (asker: string) => Distances;
+  /** Whether the disk of a node does not answer; default: all answer. */
+  readonly isDiskHung?: (nodeId: string) => boolean;
 }
 
 /** Chooses which location of a key a reader gets. */
@@ -50,7 +52,7 @@ export class LocationChoice {
   }
 
   /**
-   * The slot of one live location of a key that is not expired; NO_SLOT: there is none. Memory is preferred to disk, then a near
+   * The slot of one location of a key that can be read; NO_SLOT: there is none. Memory is preferred to disk, then a near
    * location to a farther one, among the first DIRECTORY_NEAREST_MAX_COUNT; the first DIRECTORY_CHOICE_MAX_COUNT of the preferred
    * locations take turns. A node in `avoided` is chosen only when no other node is left, and the node `asker` only when even avoided
    * ones are not.
@@ -67,7 +69,7 @@ export class LocationChoice {
     const distances = this.#options.distancesFrom?.(asker);
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLive(record) || this.#isExpired(slot)) continue;
+      if (!this.isReadable(slot)) continue;
       if (record.nodeId === asker) {
         own = slot;
         continue;
@@ -91,6 +93,14 @@ export class LocationChoice {
     return count === 1 ? only : this.#inTurn(head, count, { asker, avoided, rank, distances });
   }
 
+  /** Whether the node of a location is live and can read the page, which is not expired. */
+  isReadable(slot: number): boolean {
+    const { slab } = this.#lists;
+    const record = this.#lists.recordAt(slab.nodeOf(slot));
+    if (!this.#isLive(record) || this.#isExpired(slot)) return false;
+    return slab.tierOf(slot) === 0 || this.#options.isDiskHung?.(record.nodeId) !== true;
+  }
+
   /** The lowest is the best: by tier, then by distance. */
   #rankOf(slot: number, distances: Distances): number {
     const tier = this.#lists.slab.tierOf(slot) * DISTANCES.length;
@@ -108,7 +118,7 @@ export class LocationChoice {
     let left = this.#turn % count;
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLive(record) || this.#isExpired(slot)) continue;
+      if (!this.isReadable(slot)) continue;
       if (record.nodeId === asker || avoided.includes(record.nodeId) || this.#rankOf(slot, distances) !== rank)
         continue;
       if (left-- === 0) return slot;

@@ -71,6 +71,15 @@ export class LocationLists {
     return newestNamed;
   }
 
+  /** The newest version among the locations of a key, whether they can be read or not; 0: it has none. */
+  newestVersionOf(key: string): number {
+    let newest = 0;
+    for (let slot = this.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.slab.nextOf(slot)) {
+      newest = Math.max(newest, this.slab.versionOf(slot));
+    }
+    return newest;
+  }
+
   recordAt(index: number): NodeRecord {
     return this.records.at(index);
   }

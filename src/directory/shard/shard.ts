@@ -110,9 +110,9 @@ export class DirectoryShard {
     return this.#newestVersion;
   }
 
-  /** The newest version that this shard had been told of when it lost a node last: a page of a node that is away is hardly newer. */
-  get newestLost(): number {
-    return this.#newestLost;
+  /** The newest version that a page of these keys may have: of those with a location, or on a node that was lost: that is hardly newer than what was known then. */
+  newestOf(keys: readonly string[]): number {
+    return keys.reduce((newest, key) => Math.max(newest, this.#lists.newestVersionOf(key)), this.#newestLost);
   }
 
   /**
@@ -141,7 +141,7 @@ export class DirectoryShard {
   }
 
   /**
-   * One live location for each key that has any: memory before disk; equally good ones take turns. A node in `avoided`, from which the page could not be
+   * One live location for each key that has any that can be read: memory before disk; equally good ones take turns. A node in `avoided`, from which the page could not be
    * read, is used only when no other is left, and the node `asker` only as the very last.
    */
   get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
@@ -154,7 +154,7 @@ export class DirectoryShard {
     return found;
   }
 
-  /** One byte for each key; 1: the key has a live location. */
+  /** One byte for each key; 1: the key has a live location that can be read. */
   exists(keys: readonly string[]): Uint8Array {
     const found = new Uint8Array(keys.length);
     this.#call++;
@@ -379,7 +379,7 @@ export class DirectoryShard {
         if (otherVersion > version || (otherVersion === version && other.nodeId > nodeId)) return Taken.outdated;
         hasOlder = true;
       } else {
-        isHeld ||= isAsGood(this.#lists.slab, slot, locations, i) && this.#isLiveRecord(other);
+        isHeld ||= isAsGood(this.#lists.slab, slot, locations, i) && this.#choice.isReadable(slot);
       }
     }
     if (hasOlder) {

@@ -71,6 +71,8 @@ export class MasterLink {
   #ageMs = 0;
   #isRegistering = false;
   #isRegistered = false;
+  /** The record that the master took last. */
+  #stated: NodeInfo | undefined;
   /** Whether this node was registered when the master became unreachable, so that the master may still know it. */
   #mayBeKnown = false;
   #isForgotten = false;
@@ -165,7 +167,7 @@ export class MasterLink {
     while (!this.#abort.aborted) {
       const startedMs = clock.nowMs();
       try {
-        if (this.#isRegistered) await this.#heartbeat(this.#options.heartbeatIntervalMs);
+        if (this.#isRegistered && this.#isStated()) await this.#heartbeat(this.#options.heartbeatIntervalMs);
         else if (this.#mayBeKnown) await this.#heartbeat(0);
         else await this.#register();
       } catch (error) {
@@ -200,9 +202,16 @@ export class MasterLink {
     if (isOfNow) onReplaced(false);
     if (isElsewhere(answer.masterId)) return this.#standBy(answer);
     this.#isRegistered = true;
+    this.#stated = info;
     this.#take(answer, askedMs, true);
     if (this.#isForgotten) onForgotten();
     this.#isForgotten = false;
+  }
+
+  /** Whether the master has what this node says of itself now; an earlier start of this node is for the master to miss. */
+  #isStated(): boolean {
+    const now = this.#options.self();
+    return this.#stated?.incarnation !== now.incarnation || isSameInfo(this.#stated, now);
   }
 
   async #heartbeat(waitMs: number): Promise<void> {

@@ -2,7 +2,7 @@
  * Members as rows, the compact form for lists of thousands. It is sent only to nodes that ask with `rows`.
  *
  *     row  [node_id, control_host, control_port, incarnation, protocols, tcp_port, tcp_host, rdma_port, rdma_host, metrics_port,
- *           metrics_host, is_listed, master_addr, zone, fingerprint, storage_pool_bytes]
+ *           metrics_host, is_listed, master_addr, zone, fingerprint, storage_pool_bytes, disk_hung]
  *
  * `protocols` are bits, 1 for tcp and 2 for rdma. A host that is the control host is null, and a `master_addr` on it its port. `storage_pool_bytes` is
  * 0 for a node that is no storage node. Values at the
@@ -19,7 +19,7 @@ const PROTOCOL_BITS: readonly (readonly [DataProtocol, number])[] = [
   ['tcp', 1],
 ];
 /** Default values of the columns after the incarnation. */
-const LEFT_OUT = [1, 0, null, 0, '', 0, '', false, '', undefined, '', 0] as const;
+const LEFT_OUT = [1, 0, null, 0, '', 0, '', false, '', undefined, '', 0, false] as const;
 const COLUMNS_MIN_COUNT = 4;
 
 export function encodeRow(info: NodeInfo): unknown[] {
@@ -38,7 +38,7 @@ export function encodeRow(info: NodeInfo): unknown[] {
     host(info.metricsHost),
   );
   row.push(info.isListed, isOwnMaster ? master.port : info.masterAddr, info.zone, String(info.fingerprint ?? ''));
-  row.push(info.role === 'storage' ? info.poolBytes : 0);
+  row.push(info.role === 'storage' ? info.poolBytes : 0, info.isDiskHung);
   while (row.length > COLUMNS_MIN_COUNT && row.at(-1) === LEFT_OUT[row.length - 1 - COLUMNS_MIN_COUNT]) row.pop();
   return row;
 }
@@ -60,6 +60,7 @@ export function decodeRow(value: unknown): NodeInfo {
     zone,
     print,
     storageBytes,
+    isDiskHung,
   ] = LEFT_OUT.map((leftOut, i) => (rest[i] === undefined ? leftOut : rest[i]));
   if (typeof bits !== 'number') throw new ProtocolError('discovery: protocols of a row');
   const host = (name: unknown): unknown => (name === null ? controlHost : name);
@@ -80,5 +81,6 @@ export function decodeRow(value: unknown): NodeInfo {
     zone,
     fingerprint: print,
     ...(storageBytes === 0 ? {} : { role: 'storage', pool_bytes: storageBytes }),
+    disk_hung: isDiskHung,
   });
 }

@@ -154,7 +154,7 @@ export class MemberTable {
   }
 }
 
-/** Whether two records are of the same start at the same addresses. */
+/** Whether two records are of the same start and say the same of it. */
 export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
   if (a === b) return true;
   return (
@@ -174,6 +174,7 @@ export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
     a.zone === b.zone &&
     String(a.fingerprint) === String(b.fingerprint) &&
     a.role === b.role &&
-    a.poolBytes === b.poolBytes
+    a.poolBytes === b.poolBytes &&
+    a.isDiskHung === b.isDiskHung
   );
 }

@@ -7,6 +7,8 @@ export interface DiskStateParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
   /** Resolves when the disk reads, writes and syncs, and everything that could not be recorded before is. */
   readonly probe: () => Promise<void>;
+  /** Called when the disk has hung, and when it answers again. */
+  readonly onHung?: ((isHung: boolean) => void) | undefined;
 }
 
 /**
@@ -76,13 +78,18 @@ export class DiskState {
 
   #hangs(error: unknown): void {
     if (this.#isHung) return;
-    this.#isHung = true;
+    this.#setHung(true);
     const { path, env } = this.#parts;
     env.log.log('error', 'disk tier: the disk does not answer; reads from it are misses, and pages are not written', {
       path,
       error: String(error),
     });
     this.#probeLater();
+  }
+
+  #setHung(isHung: boolean): void {
+    this.#isHung = isHung;
+    this.#parts.onHung?.(isHung);
   }
 
   #probeLater(): void {
@@ -100,11 +107,11 @@ export class DiskState {
         return;
       }
       // The disk answers again, with an error.
-      this.#isHung = false;
+      this.#setHung(false);
       this.failed(error);
       return;
     }
-    this.#isHung = false;
+    this.#setHung(false);
     this.#failure = undefined;
     env.log.log('info', 'disk tier: the disk answers again', { path });
   }

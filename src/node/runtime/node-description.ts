@@ -24,11 +24,13 @@ export interface NodeDescriptionParts {
   /** Fingerprint of the node's own namespace; undefined: none. */
   readonly fingerprint: NamespaceFingerprint | undefined;
   readonly storage: StorageRole;
+  /** Whether the node's disk does not answer. */
+  readonly isDiskHung: boolean;
 }
 
 /** The record by which other nodes know this one. */
 export function describeNode(parts: NodeDescriptionParts): NodeInfo {
-  const { identity, transport, control, metrics, masterSeat, storage, zone = '', fingerprint } = parts;
+  const { identity, transport, control, metrics, masterSeat, storage, zone = '', fingerprint, isDiskHung } = parts;
   const { rdma, tcp } = transport.localEndpoints();
   return new NodeInfo({
     nodeId: identity.nodeId,
@@ -45,6 +47,7 @@ export function describeNode(parts: NodeDescriptionParts): NodeInfo {
     zone,
     fingerprint,
     ...storage,
+    isDiskHung,
   });
 }
 

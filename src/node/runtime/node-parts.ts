@@ -34,6 +34,8 @@ export interface NodePartsOptions {
   readonly metricsEndpoint: Endpoint | undefined;
   /** Fingerprint of the node's own namespace; undefined: none. */
   readonly fingerprint: NamespaceFingerprint | undefined;
+  /** Whether the node's disk does not answer. */
+  readonly isDiskHung: () => boolean;
   /** The users, of whom some may give orders to the node. */
   readonly users: Users;
   /** The source of versions for pages that are set on this node. */
@@ -58,6 +60,8 @@ export interface NodeParts {
   readonly handovers: Handovers;
   readonly placementCalls: PlacementCalls;
   readonly membership: Membership;
+  /** The record of this node as it is now. */
+  readonly describe: () => NodeInfo;
   readonly filling: ShardFilling;
 }
 
@@ -74,7 +78,7 @@ interface NodeNetwork {
 
 /** Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before `DiscoveryClient.start`. */
 export async function openNodeParts(options: NodePartsOptions): Promise<NodeParts> {
-  const { config, identity, metricsEndpoint: metrics, versions, env, stops } = options;
+  const { config, identity, metricsEndpoint: metrics, isDiskHung, versions, env, stops } = options;
   const { nodeId } = identity;
   const { rendezvous, listed, host: foundHost } = await openDiscovery(config, { nodeId, env, stops });
   const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options, foundHost);
@@ -82,7 +86,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const masterSeat = await masterSeatOf(host, { listed, port: masterPortOf(config, listed) }, env);
   const storage = storageRoleOf(config);
   const stated = { masterSeat, storage, zone: config.zone, fingerprint: options.fingerprint };
-  const describe = () => describeNode({ identity, transport, control, metrics, ...stated });
+  const describe = () => describeNode({ identity, transport, control, metrics, ...stated, isDiskHung: isDiskHung() });
   const self = describe();
   const members = new Members(self);
   const events = new MemberEvents(env.clock, env.metrics);
@@ -122,7 +126,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const asking = { notices, promotions, handovers, placementCalls };
   const unreachable = new UnreachableNodes(transport, dataEndpoints, members);
   const asked = { chosen, dataEndpoints, unreachable, rpcServer, rpcClient };
-  return { ...asked, members, memberEvents: events, directory, ...asking, membership, filling };
+  return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, filling };
 }
 
 function storageRoleOf({ role, globalSegmentSize }: MeshCacheConfig): StorageRole {

@@ -94,6 +94,7 @@ export class NodeRuntime {
   readonly #stops: (() => Promise<void>)[] = [];
   #parts: NodeParts | undefined;
   #joined: JoinedParts | undefined;
+  #isDiskHung = false;
   /** The step of the start that was begun last. */
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
@@ -188,6 +189,12 @@ export class NodeRuntime {
   /** @internal The live storage nodes, without this one. */
   storageNodes(): readonly NodeInfo[] {
     return [...this.members().values()].filter(({ role, nodeId }) => role === 'storage' && nodeId !== this.nodeId);
+  }
+
+  /** @internal Tells the cluster that this node's disk does not answer, or answers again: nobody looks for its pages there meanwhile. */
+  setDiskHung(isHung: boolean): void {
+    this.#isDiskHung = isHung;
+    if (this.#parts !== undefined) this.#parts.membership.discovery.restate(this.#parts.describe());
   }
 
   /** @internal Calls `listener` after each change of members. The node must be open. */
@@ -311,6 +318,7 @@ export class NodeRuntime {
         identity: this.#identity,
         metricsEndpoint: this.#metricsEndpoint,
         fingerprint: this.#fingerprint,
+        isDiskHung: () => this.#isDiskHung,
         users: this.#users,
         versions: this.versions,
         env: this.#env,

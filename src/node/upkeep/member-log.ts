@@ -18,6 +18,15 @@ export function startedIn({ before, after, changed }: MemberChange, ownId: strin
   });
 }
 
+/** Whether members have only said something new of themselves: all starts and zones, from which the owners of keys follow, are as before. */
+export function isOfSameOwners({ before, after, changed }: MemberChange): boolean {
+  const isSameOf = (nodeId: string): boolean => {
+    const [was, is] = [before.get(nodeId), after.get(nodeId)];
+    return is !== undefined && was?.incarnation === is.incarnation && was.zone === is.zone;
+  };
+  return changed.length > 0 && changed.every(isSameOf);
+}
+
 export interface MemberLogOptions {
   /** Whether a node that is no member any more has said that it leaves. */
   readonly hasLeft: (nodeId: string) => boolean;

@@ -17,7 +17,7 @@ import type { NodeInfo } from '../../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
-import { type MemberChange, startedIn } from './member-log.js';
+import { isOfSameOwners, type MemberChange, startedIn } from './member-log.js';
 import { MemberZones } from './member-zones.js';
 import { OwnerRings } from './owner-rings.js';
 import { PageDrops } from './page-drops.js';
@@ -67,6 +67,8 @@ export class NodeDirectory {
   readonly #announcer: Announcer;
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
+  /** The ring of the present members. */
+  #ring: OwnerRing;
   readonly #lost: LostStatements;
   readonly #settleMs: number;
   readonly #ages: MemberAges;
@@ -83,6 +85,7 @@ export class NodeDirectory {
     this.#zones = new MemberZones(self);
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
+    this.#ring = ring;
     this.versions = versions;
     this.#nodeId = nodeId;
     this.#members = new Map([[nodeId, self]]);
@@ -101,6 +104,7 @@ export class NodeDirectory {
       removalsMaxKeys: env.limits?.removalsMaxKeys,
       unnoticedMs: Math.max(REMOVALS_MARGIN_MS, 4 * settleMs),
       distancesFrom: (asker) => this.#zones.distancesFrom(asker),
+      isDiskHung: (id) => this.#members.get(id)?.isDiskHung === true,
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy, isTie = false }) => {
         const reason = isCopy ? 'copy' : isTie ? 'tied' : 'superseded';
         this.drops.tell(holder, [{ key, voidBelow, reason }]);
@@ -233,13 +237,18 @@ export class NodeDirectory {
       this.#shard.dropNode(nodeId, incarnation, now);
     }
     this.#zones.changed(after, changed);
+    this.#members = after;
+    if (isOfSameOwners(change)) {
+      this.changed.tell(change, this.#ring);
+      return;
+    }
     const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId), this.#zones.forRing());
+    this.#ring = ring;
     this.#ages.changed(after, changed);
     const settledMs = this.#env.clock.nowMs() - this.#settleMs;
     this.client.setRing(ring, () => {
       return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId)), settledMs };
     });
-    this.#members = after;
     this.#announcer.ownersChanged({ ring, incarnations: incarnationsOf(after) });
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
@@ -254,10 +263,7 @@ export class NodeDirectory {
 
   /** The newest version that a page of these keys may have, here or on a node that is away, by this node's shard; 0: it knows of none. */
   newestKnown(keys: readonly string[]): number {
-    const known = this.#shard.get(keys);
-    let newest = this.#shard.newestLost;
-    for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
-    return newest;
+    return this.#shard.newestOf(keys);
   }
 
   async stop(): Promise<void> {

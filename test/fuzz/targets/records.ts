@@ -32,6 +32,7 @@ export const nodeRecords: Fuzzer = {
       incarnation: 1_700_000_000_000,
       is_listed: true,
       master_addr: '[::1]:31990',
+      disk_hung: true,
     }),
   ],
   run(input) {
