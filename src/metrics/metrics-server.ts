@@ -1,6 +1,7 @@
 import { createServer, type Server as HttpServer } from 'node:http';
 import type { Socket } from 'node:net';
 import Koa from 'koa';
+import { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint, listenAt, portOf, type Server } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
@@ -14,12 +15,15 @@ import {
 } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
+import { PacedStream } from '../net/paced-stream.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import { isLoopback } from './http-access.js';
 import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
 
 export type { MetricsServerOptions, MetricsSource } from './http-answers.js';
 
+/** What of a connection is read in one turn: one request of a browser, some of a short one. */
+const PIECE_BYTES = 1024;
 /** Milliseconds between two checks for late requests. */
 const TIMEOUT_CHECK_MS = 500;
 
@@ -35,6 +39,8 @@ export class MetricsServer {
   /** Answers requests on connections that the listener has accepted. */
   #server: HttpServer | undefined;
   #listener: Server | undefined;
+  readonly #turns: WorkTurns;
+  #lastConnection = 0;
   #stopped = false;
 
   /** `port` 0 takes any free port. Throws `ArgumentError` for an invalid host or port. */
@@ -49,6 +55,7 @@ export class MetricsServer {
     this.#port = port;
     this.#avoidPorts = new Set(options.avoidPorts);
     this.#isTokenNeeded = options.token !== undefined || options.users?.hasTokens === true;
+    this.#turns = new WorkTurns(options.env.clock);
     this.#tls = options.tls;
     this.#env = options.env;
     this.#answers = new HttpAnswers(metrics, options);
@@ -149,7 +156,11 @@ export class MetricsServer {
 
   #listenerFor(server: HttpServer): Server {
     const options = { plane: 'metrics', allowHalfOpen: true, noDelay: true };
-    return (this.#tls ?? this.#env.network).createServer(options, (socket) => server.emit('connection', socket));
+    return (this.#tls ?? this.#env.network).createServer(options, (socket) => {
+      const sharer = { one: String(++this.#lastConnection), group: socket.remoteAddress ?? '' };
+      const parts = { turns: this.#turns, sharer, pieceBytes: PIECE_BYTES };
+      server.emit('connection', new PacedStream(socket as Socket, parts));
+    });
   }
 
   #listenError(error: NodeJS.ErrnoException, port: number): ConfigError {

@@ -1,5 +1,4 @@
 import { join } from 'node:path';
-import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { DISK_QUEUE_MAX_BYTES, DISK_QUEUE_POOL_FRACTION } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
@@ -14,16 +13,15 @@ import { Promoter } from '../store/disk/promoter.js';
 import type { PageStatements } from '../store/page-statements.js';
 import type { PagePins } from '../store/pins/page-pins.js';
 import type { ModelPart } from './key-namespace.js';
+import type { NodeRuntime } from './runtime/node-runtime.js';
 
 export interface OpenDiskOptions {
   readonly nodeId: string;
   readonly tenants: NamespaceTenants;
   /** Called with the keys of pages that the disk has dropped for want of room. */
   readonly onEvict: (keys: string[]) => void;
-  /** Called when the disk has hung, and when it answers again. */
-  readonly onHung: (isHung: boolean) => void;
-  /** The cluster's hybrid clock, by which pages expire. */
-  readonly versions: Pick<HybridClock, 'now' | 'isAhead'>;
+  /** Has the cluster's hybrid clock, by which pages expire, and tells the cluster whether the disk answers. */
+  readonly runtime: Pick<NodeRuntime, 'setDiskHung' | 'versions'>;
   readonly env: Environment;
 }
 
@@ -31,9 +29,10 @@ export interface OpenDiskOptions {
 export async function openDisk(
   { tpRank, tpSize, ppRank, ppSize }: ModelPart,
   config: MeshCacheConfig,
-  { nodeId, tenants, onEvict, onHung, versions, env }: OpenDiskOptions,
+  { nodeId, tenants, onEvict, runtime, env }: OpenDiskOptions,
 ): Promise<DiskStore | null> {
   if (!config.diskEnabled) return null;
+  const { versions } = runtime;
   const isAlone = tpSize === 1 && ppSize === 1;
   const path = join(config.diskPath as string, isAlone ? '' : `tp${tpRank}-pp${ppRank}`);
   const disk = await DiskStore.open(path, config.diskSize, {
@@ -46,7 +45,7 @@ export async function openDisk(
     queueMaxBytes: Math.min(DISK_QUEUE_MAX_BYTES, Math.floor(config.globalSegmentSize * DISK_QUEUE_POOL_FRACTION)),
     ...(config.diskIndexSize === undefined ? {} : { indexBytes: config.diskIndexSize }),
     onEvict,
-    onHung,
+    onHung: (isHung) => runtime.setDiskHung(isHung),
   });
   reportDisk(disk, env.metrics);
   reportTenants('disk', tenants.names, () => disk.tenantStats(), env.metrics);

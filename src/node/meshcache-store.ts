@@ -155,8 +155,7 @@ export class MeshCacheStore extends NodeNamespace {
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, fingerprint, users, env });
       if (config.poolPath !== undefined) kept = await openKeptPool(part, config, { nodeId, tenants, env });
       region = kept?.region ?? HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      const diskEvents = { onEvict: evicted.tell, onHung: runtime.setDiskHung.bind(runtime) };
-      disk = await openDisk(part, config, { nodeId, tenants, ...diskEvents, versions: runtime.versions, env });
+      disk = await openDisk(part, config, { nodeId, tenants, onEvict: evicted.tell, runtime, env });
       objectStore = await objectStoreOf(config, nodeId, env);
       await runtime.open();
       if (disk !== null) await kept?.compareWith(disk);

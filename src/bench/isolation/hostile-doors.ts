@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import net from 'node:net';
+import { DESCRIPTOR_SOCKET_SUFFIX } from '../../clients/wire/messages.js';
 import { redisCommand } from '../resp/redis-connection.js';
 import { forEver, type HostileKind, passed, type Target } from './target.js';
 
@@ -98,6 +99,36 @@ export const DOOR_KINDS: Readonly<Record<string, HostileKind>> = {
       for (const socket of sockets) socket.destroy();
     },
   },
+  'connects-client': {
+    what: 'client socket: connections without a pause, each of which says nothing and ends',
+    run: ({ clientSocket }) => connects({ path: clientSocket }),
+  },
+  'connects-descriptors': {
+    what: 'socket of descriptors: connections without a pause, each with a record of no client',
+    run: ({ clientSocket }) => connects({ path: clientSocket + DESCRIPTOR_SOCKET_SUFFIX }, Buffer.alloc(48, 1)),
+  },
+  'connects-redis': {
+    what: 'Redis: connections without a pause, each of which says nothing and ends',
+    run: ({ respPort }) => connects({ port: respPort, host: '127.0.0.1' }),
+  },
+  'connects-metrics': {
+    what: 'metrics: connections without a pause, each of which says nothing and ends',
+    run: ({ metricsPort }) => connects({ port: metricsPort, host: '127.0.0.1' }),
+  },
+  'http-unread': {
+    what: 'metrics: 300 connections that ask for /metrics as often as they can, and read no answer',
+    async run({ metricsPort }) {
+      const requests = Buffer.from('GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(1_000));
+      const reader = async (): Promise<void> => {
+        for (;;) {
+          const socket = await connected(metricsPort);
+          socket.pause();
+          while (!socket.destroyed) await written(socket, requests).catch(() => {});
+        }
+      };
+      await Promise.all(Array.from({ length: 300 }, reader));
+    },
+  },
   scrapes: {
     what: 'metrics: /metrics and /api/node without a pause',
     async run({ metricsPort }) {
@@ -108,6 +139,20 @@ export const DOOR_KINDS: Readonly<Record<string, HostileKind>> = {
     },
   },
 };
+
+/** Connects again and again, 64 at a time; what is sent to each connection is `record`. */
+async function connects(to: net.NetConnectOpts, record?: Buffer): Promise<void> {
+  const one = async (): Promise<void> => {
+    for (;;) {
+      const socket = net.connect(to);
+      socket.on('error', () => {});
+      if (record !== undefined) socket.resume().write(record);
+      else socket.once('connect', () => socket.destroy());
+      await once(socket, 'close').catch(() => {});
+    }
+  };
+  await Promise.all(Array.from({ length: 64 }, one));
+}
 
 /** A connection to the metrics server or to the door for Redis clients. */
 async function connected(port: number): Promise<net.Socket> {
