@@ -14,10 +14,15 @@ export const RECEIVING_GROWTH_FACTOR = 4;
 export const RECEIVING_PIECE_BYTES = 16 * KIB;
 /** Time of the main loop that the work of all clients may take before what comes waits for the next turn. */
 export const CLIENTS_TURN_MS = 2;
-/** Keys of a request, and their characters, that are worked on at a time; between two steps the requests of other clients have their turn. Steps of a read may wait for other nodes at once. */
+/**
+ * Keys of a request, and their bytes, that are decoded and worked on at a time, also for Redis clients; between two steps the requests of others have
+ * their turn. Steps of a read may wait for other nodes at once.
+ */
 export const CLIENT_STEP_KEYS = 512;
+export const CLIENT_STEP_KEY_BYTES = 256 * KIB;
 export const CLIENT_READ_STEPS_MAX_COUNT = 4;
-export const CLIENT_STEP_KEY_CHARACTERS = 256 * KIB;
+/** Bytes of a request that are checked, or of an answer that are put together, at a time. */
+export const CLIENT_STEP_BYTES = 1 * MIB;
 /** The longest path of a client socket. The kernel has 108 bytes for a path, its terminating zero and the suffix of the temporary name included. */
 export const CLIENT_SOCKET_PATH_MAX_BYTES = 100;
 /** Attached processes, and connections that have not said hello. A further connection without a hello replaces the oldest one. */

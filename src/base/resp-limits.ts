@@ -28,8 +28,6 @@ export const RESP_WAITING_MAX_BYTES = 8 * MIB;
 /** Bytes of commands that wait on all connections. Above it a connection is read only when none of its commands waits. */
 export const RESP_ALL_WAITING_MAX_BYTES = 256 * MIB;
 /** Commands of one kind that lie next to each other and are carried out at once: their number, keys and bytes. */
-/** Keys of a command that are worked on at a time; between two steps other clients have their turn. */
-export const RESP_STEP_KEYS = 128;
 export const RESP_BATCH_MAX_COUNT = 256;
 export const RESP_BATCH_MAX_KEYS = 1024;
 export const RESP_BATCH_MAX_BYTES = 16 * MIB;

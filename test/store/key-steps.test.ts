@@ -1,19 +1,39 @@
 import test from 'ava';
-import { CLIENT_STEP_KEY_CHARACTERS, CLIENT_STEP_KEYS } from '../../src/base/limits.js';
-import { inKeySteps, keySteps } from '../../src/store/call/key-steps.js';
+import { CLIENT_STEP_BYTES, CLIENT_STEP_KEY_BYTES, CLIENT_STEP_KEYS } from '../../src/base/limits.js';
+import { inKeySteps, keySteps, type StepKeys } from '../../src/store/call/key-steps.js';
 
 const keysOf = (count: number, characters = 1): string[] =>
   Array.from({ length: count }, (_, i) => `${i}`.padEnd(characters));
 
-test('key steps: a step has so many keys and characters at most, and one key at least', (t) => {
-  t.deepEqual([...keySteps([])], []);
-  t.deepEqual([...keySteps(['a'])], [{ start: 0, end: 1 }]);
+type OnRun = (start: number, end: number) => void;
+
+/** Keys that are there already; `made` and `checked` are called for each run of them. */
+function stepKeys(
+  keys: readonly string[],
+  { made = noted, checked = noted }: { made?: OnRun; checked?: OnRun } = {},
+): StepKeys {
+  return {
+    count: keys.length,
+    bytesOf: (index) => (keys[index] as string).length,
+    check: checked,
+    slice(start, end) {
+      made(start, end);
+      return keys.slice(start, end);
+    },
+  };
+}
+
+function noted(_start: number, _end: number): void {}
+
+test('key steps: a step has so many keys and bytes at most, and one key at least', (t) => {
+  t.deepEqual([...keySteps(stepKeys([]))], []);
+  t.deepEqual([...keySteps(stepKeys(['a']))], [{ start: 0, end: 1 }]);
   t.deepEqual(
-    [...keySteps(keysOf(2 * CLIENT_STEP_KEYS + 1))].map(({ end }) => end),
+    [...keySteps(stepKeys(keysOf(2 * CLIENT_STEP_KEYS + 1)))].map(({ end }) => end),
     [CLIENT_STEP_KEYS, 2 * CLIENT_STEP_KEYS, 2 * CLIENT_STEP_KEYS + 1],
   );
   t.deepEqual(
-    [...keySteps(keysOf(3, CLIENT_STEP_KEY_CHARACTERS))].map(({ end }) => end),
+    [...keySteps(stepKeys(keysOf(3, CLIENT_STEP_KEY_BYTES)))].map(({ end }) => end),
     [1, 2, 3],
   );
 });
@@ -24,7 +44,7 @@ test('key steps: others are asked before every further step, and results are in 
   let underWay = 0;
   let most = 0;
   const goOn = (): undefined => void asked++;
-  const results = await inKeySteps(keys, { goOn, atOnce: 2 }, async (some, { start }) => {
+  const results = await inKeySteps(stepKeys(keys), { goOn, atOnce: 2 }, async (some, { start }) => {
     most = Math.max(most, ++underWay);
     for (let i = 0; i < (start === 0 ? 20 : 1); i++) await Promise.resolve();
     underWay--;
@@ -38,7 +58,7 @@ test('key steps: others are asked before every further step, and results are in 
 test('key steps: a failure is passed on when no step is under way any more', async (t) => {
   const keys = keysOf(4 * CLIENT_STEP_KEYS);
   let isEnded = false;
-  const failing = inKeySteps(keys, { goOn: () => undefined, atOnce: 4 }, async (some, { start }) => {
+  const failing = inKeySteps(stepKeys(keys), { goOn: () => undefined, atOnce: 4 }, async (some, { start }) => {
     if (start > 0) throw new Error('a step has failed');
     for (let i = 0; i < 50; i++) await Promise.resolve();
     isEnded = true;
@@ -46,4 +66,25 @@ test('key steps: a failure is passed on when no step is under way any more', asy
   });
   await t.throwsAsync(failing, { message: 'a step has failed' });
   t.true(isEnded);
+});
+
+test('key steps: all keys are checked before the first of them is made, and nothing is done when one is malformed', async (t) => {
+  const keys = keysOf(40, CLIENT_STEP_KEY_BYTES / 2);
+  for (const malformed of [undefined, 39]) {
+    const events: string[] = [];
+    const source = stepKeys(keys, {
+      made: (start, end) => events.push(`made ${start} ${end}`),
+      checked(start, end) {
+        t.true((end - start) * (CLIENT_STEP_KEY_BYTES / 2) <= CLIENT_STEP_BYTES);
+        events.push('checked');
+        if (malformed !== undefined && malformed < end) throw new Error('malformed');
+      },
+    });
+    const done = inKeySteps(source, { goOn: () => void events.push('turn') }, async (some) => some);
+    if (malformed === undefined) t.deepEqual(await done, keys);
+    else await t.throwsAsync(done, { message: 'malformed' });
+    const checks = Array.from({ length: 5 }, (_, i) => (i === 0 ? ['checked'] : ['turn', 'checked'])).flat();
+    t.deepEqual(events.slice(0, checks.length), checks);
+    t.is(events[checks.length], malformed === undefined ? 'made 0 2' : undefined);
+  }
 });

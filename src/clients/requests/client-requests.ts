@@ -11,7 +11,7 @@ import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
-import { inKeySteps, keySteps } from '../../store/call/key-steps.js';
+import { begunInTurns, inKeySteps, inTurns, type StepKeys } from '../../store/call/key-steps.js';
 import { type Slice, slicesOf } from '../../store/call/page-slices.js';
 import { RequestParts } from '../../store/call/request-calls.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
@@ -27,9 +27,9 @@ import {
   encodeBytesAnswer,
   LENGTH_MISS,
   LENGTH_NO_ROOM,
+  type ReceivedPages,
   type RegionRequest,
   RequestType,
-  type SetBytesRequest,
   STAGING_REGION,
   Status,
   type ToldFlags,
@@ -42,6 +42,7 @@ import type { AttachedClient } from './attached-client.js';
 import { ClientEvents } from './client-events.js';
 import type { ClientRegions, HeldRegions } from './client-regions.js';
 import type { ClientWay } from './client-stats.js';
+import { SuffixedKeys } from './suffixed-keys.js';
 
 export interface ClientRequestsParts extends Pick<AttachedClient, 'namespace' | 'counts' | 'caller' | 'audited'> {
   readonly regions: ClientRegions;
@@ -50,7 +51,7 @@ export interface ClientRequestsParts extends Pick<AttachedClient, 'namespace' | 
 }
 
 /** What is to be set, and the lengths of the pages. */
-interface PagesToSet extends Omit<SetBytesRequest, 'pages'> {
+interface PagesToSet extends Omit<ReceivedPages, 'pages'> {
   readonly lengthOf: (page: number) => number;
 }
 
@@ -126,16 +127,15 @@ export class ClientRequests {
   async #exists(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { namespace, counts } = this.#parts;
     const { pool, wantsFlags, isUncounted, suffixes, keys } = decodeExists(body, CLIENT_REQUEST_MAX_KEYS);
-    const parts = suffixes.length === 0 ? [''] : suffixes;
-    if (keys.length * parts.length > CLIENT_REQUEST_MAX_KEYS) {
+    const suffixCount = Math.max(1, suffixes.count);
+    if (keys.count * suffixCount > CLIENT_REQUEST_MAX_KEYS) {
       throw new RequestError(
         Status.badRequest,
-        `${keys.length} keys with ${parts.length} suffixes; allowed are ${CLIENT_REQUEST_MAX_KEYS} of both together`,
+        `${keys.count} keys with ${suffixCount} suffixes; allowed are ${CLIENT_REQUEST_MAX_KEYS} of both together`,
       );
     }
-    checkKeyBytes(keys, parts);
-    const asked =
-      parts.length === 1 ? keys.map((key) => key + parts[0]) : keys.flatMap((key) => parts.map((p) => key + p));
+    const asked = suffixes.count === 0 ? keys : new SuffixedKeys(keys, suffixes);
+    checkKeyBytes(asked.totalBytes);
     const found = await this.#inSteps(
       asked,
       signal,
@@ -143,13 +143,15 @@ export class ClientRequests {
       CLIENT_READ_STEPS_MAX_COUNT,
     );
     const isThere =
-      parts.length === 1
+      suffixCount === 1
         ? found
-        : keys.map((_, i) => found.slice(i * parts.length, (i + 1) * parts.length).every((flag) => flag));
+        : Array.from({ length: keys.count }, (_, i) =>
+            found.slice(i * suffixCount, (i + 1) * suffixCount).every((flag) => flag),
+          );
     const prefix = prefixLength(isThere);
     // The caller of a lookup that was cancelled has found nothing, and states that itself.
-    if (!isUncounted && signal.reason !== CANCELLED) counts.lookup(keys.length, prefix);
-    const answer = Buffer.alloc(wantsFlags ? 4 + keys.length : 4);
+    if (!isUncounted && signal.reason !== CANCELLED) counts.lookup(keys.count, prefix);
+    const answer = Buffer.alloc(wantsFlags ? 4 + keys.count : 4);
     answer.writeUInt32LE(prefix);
     if (wantsFlags) answer.set(flagsOf(isThere), 4);
     return answer;
@@ -249,27 +251,26 @@ export class ClientRequests {
   ): Promise<boolean[]> {
     const { namespace, caller, goOn } = this.#parts;
     const parts = new RequestParts({ ...toldOptions(told), caller });
-    const results: boolean[] = [];
-    for (const ofKeys of keySteps(keys)) {
-      const sizes = keys.slice(ofKeys.start, ofKeys.end).map((_, i) => ({ length: lengthOf(ofKeys.start + i) }));
+    return inKeySteps(keys, { goOn }, async (ofStep, ofKeys) => {
+      const sizes = ofStep.map((_, i) => ({ length: lengthOf(ofKeys.start + i) }));
+      const results: boolean[] = [];
       for (const { start, end } of slicesOf(sizes, { maxBytes: CLIENT_SET_STEP_BYTES })) {
-        if (results.length > 0) await goOn();
+        if (start > 0) await goOn();
         if (wait.signal.aborted) break;
-        const slice = { start: ofKeys.start + start, end: ofKeys.start + end };
-        const some = await withPages(slice, (pages) => {
+        const some = await withPages({ start: ofKeys.start + start, end: ofKeys.start + end }, (pages) => {
           const call = { ...parts.next(), pool, isNamed, expiresInMs, priority, ...wait };
-          return namespace.set(keys.slice(slice.start, slice.end), pages, call);
+          return namespace.set(ofStep.slice(start, end), pages, call);
         });
         for (const isSet of some) results.push(isSet);
       }
-    }
-    while (results.length < keys.length) results.push(false);
-    return results;
+      while (results.length < ofStep.length) results.push(false);
+      return results;
+    });
   }
 
   /** Does the work of a request with many keys step by step, as long as it is wanted; the rest is false. */
   #inSteps(
-    keys: readonly string[],
+    keys: StepKeys,
     signal: AbortSignal,
     step: (keys: readonly string[], slice: Slice) => Promise<readonly boolean[]>,
     atOnce = 1,
@@ -284,31 +285,33 @@ export class ClientRequests {
     const request = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: true });
     const { pool, keys } = request;
     const parts = new RequestParts({ ...toldOptions(request), caller });
-    const results: BytesResult[] = [];
-    let leftBytes = CLIENT_BODY_MAX_BYTES - 4 * keys.length;
+    let leftBytes = CLIENT_BODY_MAX_BYTES - 4 * keys.count;
     let atOnce = 1;
-    while (results.length < keys.length) {
-      if (results.length > 0) await goOn();
-      const some = keys.slice(results.length, results.length + atOnce);
-      let largestBytes = 1;
-      for (const page of await this.#copies(some, leftBytes, { pool, parts, signal })) {
-        const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
-        if (fits) leftBytes -= page.length;
-        // A page that does not fit into an answer of its own never will.
-        const isMiss = page === null || (keys.length === 1 && !fits);
-        results.push(isMiss ? LENGTH_MISS : fits ? page : LENGTH_NO_ROOM);
-        if (fits) largestBytes = Math.max(largestBytes, page.length);
+    const results = await inKeySteps(keys, { goOn }, async (ofStep): Promise<BytesResult[]> => {
+      const read: BytesResult[] = [];
+      while (read.length < ofStep.length) {
+        if (read.length > 0) await goOn();
+        const some = ofStep.slice(read.length, read.length + atOnce);
+        let largestBytes = 1;
+        for (const page of await this.#copies(some, leftBytes, { pool, parts, signal })) {
+          const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
+          if (fits) leftBytes -= page.length;
+          // A page that does not fit into an answer of its own never will.
+          const isMiss = page === null || (keys.count === 1 && !fits);
+          read.push(isMiss ? LENGTH_MISS : fits ? page : LENGTH_NO_ROOM);
+          if (fits) largestBytes = Math.max(largestBytes, page.length);
+        }
+        // Large pages are read a few at once: those that do not fit would be read in vain.
+        atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(leftBytes / largestBytes)));
       }
-      // Large pages are read a few at once: those that do not fit would be read in vain.
-      atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(leftBytes / largestBytes)));
-    }
-    const isRead = results.map((result) => typeof result !== 'number');
+      return read;
+    });
     counts.read(
       'bytes',
       results.map((result) => ({ length: typeof result === 'number' ? 0 : result.length })),
-      isRead,
+      results.map((result) => typeof result !== 'number'),
     );
-    return encodeBytesAnswer(results);
+    return inTurns(encodeBytesAnswer(results), goOn);
   }
 
   /**
@@ -321,10 +324,10 @@ export class ClientRequests {
     { pool, parts, signal }: { readonly pool: string; readonly parts: RequestParts; readonly signal: AbortSignal },
   ): Promise<(Uint8Array | 'too-large' | null)[]> {
     if (signal.aborted) return keys.map(() => null);
-    const { namespace } = this.#parts;
+    const { namespace, goOn } = this.#parts;
     const share = Math.floor(maxBytes / keys.length);
-    const copies = await Promise.all(
-      keys.map((key) => namespace.getCopy(key, { ...parts.next(), pool, maxBytes: share, signal })),
+    const copies = await begunInTurns(keys, goOn, (key) =>
+      namespace.getCopy(key, { ...parts.next(), pool, maxBytes: share, signal }),
     );
     if (keys.length === 1) return copies;
     let leftBytes = maxBytes;
@@ -341,7 +344,7 @@ export class ClientRequests {
   async #setBytes(body: Buffer, wait: RequestWait): Promise<Buffer> {
     const { counts } = this.#parts;
     const request = decodeSetBytes(body, CLIENT_REQUEST_MAX_KEYS);
-    if (request.keys.length === 0) return Buffer.alloc(0);
+    if (request.keys.count === 0) return Buffer.alloc(0);
     const memory = HostRegion.wrap(body);
     try {
       const pageOf = (page: Uint8Array): CallerPage => {
@@ -349,11 +352,13 @@ export class ClientRequests {
         return { ranges: [{ addr, length: page.length }], views: [page], length: page.length };
       };
       const { pages, ...rest } = request;
-      const lengthOf = (page: number): number => (pages[page] as Uint8Array).length;
-      const results = await this.#publish({ ...rest, lengthOf }, wait, ({ start, end }, publish) =>
-        publish(pages.slice(start, end).map(pageOf)),
-      );
-      counts.written('bytes', pages, results);
+      const lengthOf = (page: number): number => pages.lengthOf(page);
+      const results = await this.#publish({ ...rest, lengthOf }, wait, async ({ start, end }, publish) => {
+        const some = pages.slice(start, end);
+        const areSet = await publish(some.map(pageOf));
+        counts.written('bytes', some, areSet);
+        return areSet;
+      });
       return flagsOf(results);
     } finally {
       memory.free();
@@ -380,14 +385,15 @@ export class ClientRequests {
 
   async #clear(body: Buffer): Promise<Buffer> {
     const { namespace, audited } = this.#parts;
-    const pools = decodePools(body);
+    const pools = decodePools(body).all();
     await audited('clear', () => namespace.clear(pools));
     return Buffer.alloc(0);
   }
 
   async #stat(body: Buffer): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_STAT_MAX_KEYS, { hasFlags: false });
-    return Buffer.from(JSON.stringify(await this.#parts.namespace.stat(keys, pool)));
+    const { namespace, goOn } = this.#parts;
+    return Buffer.from(JSON.stringify(await inKeySteps(keys, { goOn }, (some) => namespace.stat(some, pool))));
   }
 }
 
@@ -404,9 +410,7 @@ async function released<T>(held: Pick<HeldRegions, 'release'>, use: () => Promis
 }
 
 /** Checks the length of keys with suffixes, which are looked up as one text each. */
-function checkKeyBytes(keys: readonly string[], suffixes: readonly string[]): void {
-  const bytesOf = (texts: readonly string[]): number => texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
-  const bytes = suffixes.length * bytesOf(keys) + keys.length * bytesOf(suffixes);
+function checkKeyBytes(bytes: number): void {
   if (bytes <= CLIENT_EXISTS_MAX_KEY_BYTES) return;
   throw new RequestError(
     Status.badRequest,
@@ -423,7 +427,7 @@ function toldOptions({ hint = 0, continues = false }: ToldFlags): RequestOptions
   return continues ? { hint, continues } : { hint };
 }
 
-function wayOf({ pieces: { regionIds } }: RegionRequest): ClientWay {
+function wayOf({ pieces: { regionIds } }: Pick<RegionRequest, 'pieces'>): ClientWay {
   return regionIds[0] === STAGING_REGION ? 'staged' : 'direct';
 }
 

@@ -1,8 +1,11 @@
-import { isAscii } from 'node:buffer';
 import { ProtocolError } from '../../base/errors.js';
+import { BodyPages } from './body-pages.js';
+import { BodyTexts } from './body-texts.js';
 
 /** The longest text: as many bytes as a u16 can count. */
 export const TEXT_MAX_BYTES = 0xffff;
+/** Bytes of the length of a text16. */
+const LENGTH16_BYTES = 2;
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
@@ -43,24 +46,48 @@ export class BodyReader {
     return isThere === 1 ? this.text16() : undefined;
   }
 
-  keys(maxCount: number): string[] {
+  /** Reads keys; they are looked at when they are asked for. */
+  keys(maxCount: number): BodyTexts {
     const count = this.u32();
     if (count > maxCount) throw new ProtocolError(`${count} keys, allowed are ${maxCount} a request`);
     const lengthsAt = this.#take(2 * count);
-    let totalBytes = 0;
-    for (let i = 0; i < count; i++) totalBytes += this.#bytes.readUInt16LE(lengthsAt + 2 * i);
-    let at = this.#take(totalBytes);
-    // With one byte for each character, the text can be cut like the bytes.
-    const isOneByte = isAscii(this.#bytes.subarray(at, at + totalBytes));
-    const all = isOneByte ? this.#bytes.toString('latin1', at, at + totalBytes) : '';
-    const start = at;
-    const keys = new Array<string>(count);
+    const starts = new Uint32Array(count + 1);
+    let at = this.#at;
+    for (let i = 0, lengthAt = lengthsAt; i < count; i++, lengthAt += 2) {
+      starts[i] = at;
+      at += (this.#bytes[lengthAt] as number) + 2 ** 8 * (this.#bytes[lengthAt + 1] as number);
+    }
+    starts[count] = at;
+    this.#take(at - this.#at);
+    return new BodyTexts(this.#bytes, { starts, gapBytes: 0 });
+  }
+
+  /** Reads so many text16, and checks them. */
+  texts16(count: number): BodyTexts {
+    const starts = new Uint32Array(count + 1);
     for (let i = 0; i < count; i++) {
-      const length = this.#bytes.readUInt16LE(lengthsAt + 2 * i);
-      keys[i] = isOneByte ? all.slice(at - start, at - start + length) : utf8(this.#bytes, at, length);
+      const length = this.u16();
+      starts[i] = this.#take(length);
+    }
+    starts[count] = this.#at + LENGTH16_BYTES;
+    const texts = new BodyTexts(this.#bytes, { starts, gapBytes: LENGTH16_BYTES });
+    texts.check(0, count);
+    return texts;
+  }
+
+  /** Reads the lengths of so many pages, and the pages behind them. */
+  pages(count: number): BodyPages {
+    const lengthsAt = this.#take(4 * count);
+    const starts = new Uint32Array(count + 1);
+    let at = this.#at;
+    for (let i = 0; i < count; i++) {
+      const length = this.#bytes.readUInt32LE(lengthsAt + 4 * i);
+      if (length === 0) throw new ProtocolError('a page of 0 bytes; 1 or more are allowed');
+      starts[i] = this.#take(length);
       at += length;
     }
-    return keys;
+    starts[count] = at;
+    return new BodyPages(this.#bytes, starts);
   }
 
   /** Reads a view of that many bytes. */

@@ -87,7 +87,7 @@ export function decodeEventsAnswer(body: Buffer, poolCount: number): EventsAnswe
     const [pool, tier] = [reader.u16(), TIERS[reader.u8()]];
     if (pool >= poolCount) throw new ProtocolError(`events of pool ${pool}, asked for were ${poolCount}`);
     if (tier === undefined) throw new ProtocolError('a page in a tier that is not known');
-    for (const key of reader.keys(CLIENT_EVENTS_MAX_KEYS)) changes.push({ pool, key, tier });
+    for (const key of reader.keys(CLIENT_EVENTS_MAX_KEYS).all()) changes.push({ pool, key, tier });
   }
   reader.end();
   return { kind, position, atMs, changes };

@@ -1,5 +1,6 @@
 import { ProtocolError } from '../../base/errors.js';
 import { BodyReader, BodyWriter } from './body.js';
+import type { BodyTexts } from './body-texts.js';
 
 /** Body of EXISTS. */
 export interface ExistsRequest {
@@ -31,12 +32,18 @@ export function encodeExists({ pool, wantsFlags, isUncounted, suffixes, keys }: 
   return writer.keys(keys).done();
 }
 
-export function decodeExists(body: Buffer, maxKeys: number): Required<ExistsRequest> {
+/** An EXISTS as it was received: its texts are still in its body. */
+export type ReceivedExists = Omit<Required<ExistsRequest>, 'keys' | 'suffixes'> & {
+  readonly suffixes: BodyTexts;
+  readonly keys: BodyTexts;
+};
+
+export function decodeExists(body: Buffer, maxKeys: number): ReceivedExists {
   const reader = new BodyReader(body);
   const pool = reader.text16();
   const flags = reader.u8();
   if (flags > FLAGS_MAX) throw new ProtocolError(`flags of ${flags}; 0 to ${FLAGS_MAX} are known`);
-  const suffixes = Array.from({ length: reader.u8() }, () => reader.text16());
+  const suffixes = reader.texts16(reader.u8());
   const keys = reader.keys(maxKeys);
   reader.end();
   const [wantsFlags, isUncounted] = [(flags & FLAG_PER_KEY) !== 0, (flags & FLAG_UNCOUNTED) !== 0];

@@ -1,6 +1,10 @@
 import { ProtocolError } from '../../base/errors.js';
+import { CLIENT_STEP_BYTES } from '../../base/limits.js';
 import type { KeyNamespace } from '../../core/index.js';
+import { slicesOf } from '../../store/call/page-slices.js';
 import { BodyReader, BodyWriter, u64At } from './body.js';
+import type { BodyPages } from './body-pages.js';
+import type { BodyTexts } from './body-texts.js';
 import { isOfSet, NO_FLAGS, type RequestFlags, readFlags, type ToldFlags, writeFlags } from './request-flags.js';
 
 export { decodeExists, type ExistsRequest, encodeExists } from './lookup-messages.js';
@@ -242,6 +246,9 @@ export function decodeHelloAnswer(body: Buffer): HelloAnswer {
   };
 }
 
+/** A request as it was received: its keys are still in its body. */
+export type Received<T> = Omit<T, 'keys'> & { readonly keys: BodyTexts };
+
 /** Pieces of pages in regions, as columns: piece p of page i is row i * pieceCount + p. */
 export interface PieceColumns {
   readonly pieceCount: number;
@@ -250,6 +257,9 @@ export interface PieceColumns {
   readonly regionIds: readonly number[];
 }
 
+/** Pages that are put into an answer at a time. */
+const ANSWER_STEP_PAGES = 4096;
+const NOTHING = Buffer.alloc(0);
 /** Bytes of one piece of a page in a message. */
 const PIECE_BYTES = 16;
 
@@ -275,14 +285,14 @@ export function encodeRegionRequest({ pool, keys, pieces, ...flags }: RegionRequ
 export function decodeRegionRequest(
   body: Buffer,
   { maxKeys, maxPieces }: { readonly maxKeys: number; readonly maxPieces: number },
-): RegionRequest {
+): Received<RegionRequest> {
   const reader = new BodyReader(body);
   const pool = reader.text16();
   const flags = readFlags(reader);
   const pieceCount = reader.u8();
   if (pieceCount === 0) throw new ProtocolError('pages of no pieces; 1 to 255 are allowed');
   const keys = reader.keys(maxKeys);
-  const rows = keys.length * pieceCount;
+  const rows = keys.count * pieceCount;
   if (rows > maxPieces) throw new ProtocolError(`${rows} pieces, allowed are ${maxPieces} a request`);
   if (reader.restBytes < rows * PIECE_BYTES) throw new ProtocolError(`${rows} pieces in ${reader.restBytes} bytes`);
   const [offsets, lengths, regionIds] = [new Array<number>(rows), new Array<number>(rows), new Array<number>(rows)];
@@ -311,7 +321,7 @@ export function decodeKeyRequest(
   body: Buffer,
   maxKeys: number,
   { hasFlags }: { hasFlags: boolean },
-): { readonly pool: string; readonly keys: string[] } & Required<ToldFlags> {
+): { readonly pool: string; readonly keys: BodyTexts } & Required<ToldFlags> {
   const reader = new BodyReader(body);
   const pool = reader.text16();
   const flags = hasFlags ? readFlags(reader) : NO_FLAGS;
@@ -322,7 +332,7 @@ export function decodeKeyRequest(
   return { pool, keys, hint, continues };
 }
 
-/** Body of SET_BYTES; the pages are views of it. */
+/** Body of SET_BYTES. */
 export interface SetBytesRequest extends RequestFlags {
   readonly pool: string;
   readonly keys: string[];
@@ -338,14 +348,15 @@ export function encodeSetBytes({ pool, keys, pages, ...flags }: SetBytesRequest)
   return writer.done();
 }
 
-export function decodeSetBytes(body: Buffer, maxKeys: number): SetBytesRequest {
+/** The pages are still in the body, as the keys are. */
+export type ReceivedPages = Omit<Received<SetBytesRequest>, 'pages'> & { readonly pages: BodyPages };
+
+export function decodeSetBytes(body: Buffer, maxKeys: number): ReceivedPages {
   const reader = new BodyReader(body);
   const pool = reader.text16();
   const flags = readFlags(reader);
   const keys = reader.keys(maxKeys);
-  const lengths = keys.map(() => reader.u32());
-  if (lengths.includes(0)) throw new ProtocolError('a page of 0 bytes; 1 or more are allowed');
-  const pages = lengths.map((length) => reader.bytes(length));
+  const pages = reader.pages(keys.count);
   reader.end();
   return { pool, ...flags, keys, pages };
 }
@@ -353,11 +364,16 @@ export function decodeSetBytes(body: Buffer, maxKeys: number): SetBytesRequest {
 /** One element for each key of a GET_BYTES: the page, or the reason why there is none. */
 export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROOM;
 
-export function encodeBytesAnswer(results: readonly BytesResult[]): Buffer {
-  const pageBytes = results.reduce<number>((sum, result) => sum + (typeof result === 'number' ? 0 : result.length), 0);
+/** Encodes the answer to GET_BYTES step by step. */
+export function* encodeBytesAnswer(results: readonly BytesResult[]): Generator<void, Buffer> {
+  const pages = results.map((result) => (typeof result === 'number' ? NOTHING : result));
+  const pageBytes = pages.reduce((sum, page) => sum + page.length, 0);
   const writer = new BodyWriter(4 * results.length + pageBytes);
   for (const result of results) writer.u32(typeof result === 'number' ? result : result.length);
-  for (const result of results) if (typeof result !== 'number') writer.bytes(result);
+  for (const { start, end } of slicesOf(pages, { maxBytes: CLIENT_STEP_BYTES, maxCount: ANSWER_STEP_PAGES })) {
+    if (start > 0) yield;
+    for (let page = start; page < end; page++) writer.bytes(pages[page] as Uint8Array);
+  }
   return writer.done();
 }
 
@@ -413,11 +429,9 @@ export function decodeNumber(body: Buffer): number {
 }
 
 /** Body of CLEAR. */
-export function decodePools(body: Buffer): string[] {
+export function decodePools(body: Buffer): BodyTexts {
   const reader = new BodyReader(body);
-  const pools: string[] = [];
-  // The array is not allocated in advance, as the count may be larger than the body.
-  for (let left = reader.u16(); left > 0; left--) pools.push(reader.text16());
+  const pools = reader.texts16(reader.u16());
   reader.end();
   return pools;
 }

@@ -1,6 +1,7 @@
 import { ProtocolError } from '../../base/errors.js';
 import type { PlacedPage } from '../../store/placed-reads.js';
 import { BodyReader, BodyWriter } from './body.js';
+import type { Received } from './messages.js';
 import { readFlags, type ToldFlags, writeFlags } from './request-flags.js';
 
 /** Values of an offset in the answer to GET_STAGED that mean there is no page at it. */
@@ -25,7 +26,7 @@ export function encodeGetStaged({ pool, offset, roomBytes, keys, ...told }: Stag
     .done();
 }
 
-export function decodeGetStaged(body: Buffer, maxKeys: number): StagedRequest {
+export function decodeGetStaged(body: Buffer, maxKeys: number): Received<StagedRequest> {
   const reader = new BodyReader(body);
   const pool = reader.text16();
   const { hint, continues, ...others } = readFlags(reader);

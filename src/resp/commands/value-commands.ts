@@ -1,5 +1,5 @@
-import { RESP_STEP_KEYS } from '../../base/limits.js';
 import type { CallTime } from '../../store/call/call-time.js';
+import { KeyStepSize } from '../../store/call/key-steps.js';
 import { storeKeyOf } from '../values/resp-keys.js';
 import type { StepOptions, ValueRead, ValueWrite } from '../values/resp-pages.js';
 import { arrayHead, integer, nilOf, OK } from '../wire/resp-answers.js';
@@ -7,10 +7,10 @@ import type { RespArgument } from '../wire/resp-parser.js';
 import { type Batch, CommandError, type CommandSpec, type RespCommand, type RespSession } from './command.js';
 import { expiryOf, expiryOfSet } from './set-options.js';
 
-/** The key in the store of an argument. Keys are not dropped: only values are as large as that. */
-function keyOf(argument: RespArgument | undefined): string {
+/** An argument that is a key. Keys are not dropped: only values are as large as that. */
+function keyOf(argument: RespArgument | undefined): Buffer {
   if (argument === null || argument === undefined) throw new CommandError('ERR no memory for a key of this length');
-  return storeKeyOf(argument);
+  return argument;
 }
 
 /** How a call with many keys ends early, and goes on. */
@@ -23,16 +23,18 @@ const READS: Batch = {
   isStreamed: true,
   async run(commands, session) {
     let reads: ValueRead[] = [];
+    const size = new KeyStepSize();
     for (const { spec, args } of commands) {
       const isMany = spec.name === 'mget';
       for (const [i, argument] of args.entries()) {
-        if (reads.length === RESP_STEP_KEYS) {
+        const key = keyOf(argument);
+        if (size.add(key.length)) {
           await session.send(reads);
           reads = [];
           await session.goOn();
         }
         reads.push({
-          key: keyOf(argument),
+          key: storeKeyOf(key),
           head: isMany && i === 0 ? arrayHead(args.length) : undefined,
           onDone(isHit) {
             if (i === args.length - 1) session.count(spec, isMany || isHit ? 'ok' : 'nil');
@@ -103,7 +105,7 @@ function planWrites({ spec, args }: RespCommand, writes: ValueWrite[], dateMs: n
 
 /** Asks for all keys of commands that lie next to each other at once, and answers each with a number. */
 function counting(
-  count: (keys: readonly string[], session: RespSession, time: CallTime) => Promise<readonly number[]>,
+  count: (keys: readonly Buffer[], session: RespSession, time: CallTime) => Promise<readonly number[]>,
 ): Batch {
   return {
     async run(commands, session) {
@@ -133,21 +135,10 @@ const EXISTS = counting(async (keys, session) => {
 });
 
 /** DEL and UNLINK: 1 for each key that had a value, NaN if a node has not confirmed that it is gone. */
-const DELETES = counting(async (keys, session, time) => {
-  const { pages } = session;
-  const distinct = [...new Set(keys)];
-  const existed = await pages.exists(distinct, session);
-  const deleted = await pages.delete(distinct, { ...stepsOf(session), time });
-  const counts = new Map(distinct.map((key, i) => [key, deleted[i] === true ? Number(existed[i]) : Number.NaN]));
-  return keys.map((key) => {
-    const count = counts.get(key) as number;
-    if (count === 1) counts.set(key, 0);
-    return count;
-  });
-});
+const DELETES = counting((keys, session, time) => session.pages.delete(keys, { ...stepsOf(session), time }));
 
 async function strlen([key]: readonly RespArgument[], session: RespSession): Promise<void> {
-  session.answer((await session.pages.lengthOf(keyOf(key), session.signal)) ?? 0);
+  session.answer((await session.pages.lengthOf(storeKeyOf(keyOf(key)), session.signal)) ?? 0);
 }
 
 async function isThere(key: RespArgument | undefined, session: RespSession): Promise<boolean> {
@@ -158,7 +149,7 @@ async function isThere(key: RespArgument | undefined, session: RespSession): Pro
 /** TTL and PTTL: the time until a value expires, -1 for one that does not, -2 for one that is not there. */
 function timeToLive(unitMs: number): Required<CommandSpec>['run'] {
   return async ([key], session) => {
-    const leftMs = await session.pages.remainingMs(keyOf(key), session.signal);
+    const leftMs = await session.pages.remainingMs(storeKeyOf(keyOf(key)), session.signal);
     if (leftMs === null) session.answer(-2);
     else session.answer(Number.isFinite(leftMs) ? Math.round(leftMs / unitMs) : -1);
   };

@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import { KEY_MAX_BYTES } from '../../base/limits.js';
+import type { StepKeys } from '../../store/call/key-steps.js';
 
 /** First character of the store's keys that stand for other Redis keys than themselves. */
 const ESCAPE = '\u0001';
@@ -21,6 +22,30 @@ export function storeKeyOf(key: Buffer): string {
   if (key.length <= KEY_MAX_BYTES && key[0] !== ESCAPE_BYTE && isUtf8(key)) return key.toString();
   if (key.length <= BINARY_MAX_BYTES) return `${ESCAPE}b${key.toString('base64url')}`;
   return `${ESCAPE}h${createHash('sha256').update(key).digest('hex')}`;
+}
+
+/** The keys of a command, of which those in the store are made step by step. */
+export class ArgumentKeys implements StepKeys {
+  readonly #args: readonly Buffer[];
+
+  constructor(args: readonly Buffer[]) {
+    this.#args = args;
+  }
+
+  get count(): number {
+    return this.#args.length;
+  }
+
+  bytesOf(index: number): number {
+    return (this.#args[index] as Buffer).length;
+  }
+
+  /** Any bytes are a key. */
+  check(): void {}
+
+  slice(start: number, end: number): string[] {
+    return this.#args.slice(start, end).map(storeKeyOf);
+  }
 }
 
 /**

@@ -11,7 +11,7 @@ import type { CallerPage } from '../../store/call/caller-page.js';
 import { inKeySteps } from '../../store/call/key-steps.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { bulkHead, CRLF } from '../wire/resp-answers.js';
-import { EMPTY_VALUE, isEmptyValue } from './resp-keys.js';
+import { ArgumentKeys, EMPTY_VALUE, isEmptyValue } from './resp-keys.js';
 import type { RespOutput, ServedPart } from './resp-output.js';
 
 /** One value that is to be sent. */
@@ -34,7 +34,8 @@ export interface ValueSink {
 
 /** One value that is to be set. */
 export interface ValueWrite {
-  readonly key: string;
+  /** The key as the client has sent it. */
+  readonly key: Buffer;
   /** The value; null: it was dropped when it was received. */
   readonly value: Uint8Array | null;
   /** Milliseconds after which the value is expired; undefined: it does not expire. */
@@ -89,9 +90,10 @@ export class RespPages {
     const kept = writes.flatMap(({ value }, i) => (value === null || isEmptyValue(value) ? [] : [i]));
     const results = new Array<boolean>(writes.length).fill(false);
     for (const run of runsOf(kept, (i) => (writes[i] as ValueWrite).expiresInMs)) {
-      const keys = run.map((i) => (writes[i] as ValueWrite).key);
-      const areSet = await inKeySteps(keys, options, (_, { start, end }) =>
+      const keys = new ArgumentKeys(run.map((i) => (writes[i] as ValueWrite).key));
+      const areSet = await inKeySteps(keys, options, (some, { start, end }) =>
         this.#setRun(
+          some,
           run.slice(start, end).map((i) => writes[i] as ValueWrite),
           options,
         ),
@@ -104,9 +106,12 @@ export class RespPages {
   }
 
   /** Sets values that all have the same expiry. */
-  #setRun(writes: readonly ValueWrite[], { goOn: _, ...change }: ChangeOptions): Promise<boolean[]> {
+  #setRun(
+    keys: readonly string[],
+    writes: readonly ValueWrite[],
+    { goOn: _, ...change }: ChangeOptions,
+  ): Promise<boolean[]> {
     const pages = writes.map(({ value }) => pageOf(value as Uint8Array));
-    const keys = writes.map(({ key }) => key);
     const expiresInMs = writes[0]?.expiresInMs;
     const options = { pool: POOL, isNamed: true, expiresInMs, ...change, timeoutMs: RESP_DEADLINE_MS };
     return this.#pages.set(keys, pages, options);
@@ -119,15 +124,29 @@ export class RespPages {
   }
 
   /** Which of the keys have a value. */
-  exists(keys: readonly string[], { signal, goOn }: StepOptions): Promise<boolean[]> {
+  exists(keys: readonly Buffer[], { signal, goOn }: StepOptions): Promise<boolean[]> {
     const options = { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS };
-    return inKeySteps(keys, { goOn }, (some) => this.#pages.exists(some, options));
+    return inKeySteps(new ArgumentKeys(keys), { goOn }, (some) => this.#pages.exists(some, options));
   }
 
-  /** Deletes values; false: not every node has confirmed it. */
-  delete(keys: readonly string[], { goOn, ...change }: ChangeOptions): Promise<boolean[]> {
+  /** Deletes values. 1 for each key that had a value, 0 for others, also when a key is there again; NaN: not every node has confirmed it. */
+  delete(keys: readonly Buffer[], { goOn, ...change }: ChangeOptions): Promise<number[]> {
     const options = { pool: POOL, ...change, timeoutMs: RESP_DEADLINE_MS };
-    return inKeySteps(keys, { goOn }, (some) => this.#pages.delete(some, options));
+    return inKeySteps(new ArgumentKeys(keys), { goOn }, async (some) => {
+      const distinct = [...new Set(some)];
+      const existed = await this.#pages.exists(distinct, {
+        pool: POOL,
+        signal: change.signal,
+        timeoutMs: RESP_DEADLINE_MS,
+      });
+      const deleted = await this.#pages.delete(distinct, options);
+      const counts = new Map(distinct.map((key, i) => [key, deleted[i] === true ? Number(existed[i]) : Number.NaN]));
+      return some.map((key) => {
+        const count = counts.get(key) as number;
+        if (count === 1) counts.set(key, 0);
+        return count;
+      });
+    });
   }
 
   /** Length of a value; null: it is not there. */

@@ -1,20 +1,56 @@
-import { CLIENT_STEP_KEY_CHARACTERS, CLIENT_STEP_KEYS } from '../../base/limits.js';
+import { CLIENT_STEP_BYTES, CLIENT_STEP_KEY_BYTES, CLIENT_STEP_KEYS } from '../../base/limits.js';
 import type { Slice } from './page-slices.js';
 
-/** Splits the keys of a request into runs that are short to work on; a longer key is a run of its own. */
-export function* keySteps(keys: readonly string[]): Generator<Slice> {
-  let start = 0;
-  let characters = 0;
-  for (let end = 0; end < keys.length; end++) {
-    const { length } = keys[end] as string;
-    if (end > start && (end - start === CLIENT_STEP_KEYS || characters + length > CLIENT_STEP_KEY_CHARACTERS)) {
-      yield { start, end };
-      start = end;
-      characters = 0;
-    }
-    characters += length;
+/** The keys of a request as they were received. A request may have many MiB of them, so they are made for one step after the other. */
+export interface StepKeys {
+  readonly count: number;
+  /** Bytes of which a key is made. */
+  bytesOf(index: number): number;
+  /** Throws if one of the keys from `start` to before `end` is malformed. It must take much less time than making them. */
+  check(start: number, end: number): void;
+  /** Makes the keys from `start` to before `end`; throws if one of them is malformed. */
+  slice(start: number, end: number): readonly string[];
+}
+
+/** How many keys, and bytes of keys, a step has at most. */
+export interface KeyStepLimits {
+  /** Default: CLIENT_STEP_KEY_BYTES. A longer key is a step of its own. */
+  readonly maxBytes?: number;
+  /** Default: CLIENT_STEP_KEYS. */
+  readonly maxCount?: number;
+}
+
+/** Divides keys into steps, one key after the other. */
+export class KeyStepSize {
+  readonly #maxBytes: number;
+  readonly #maxCount: number;
+  #bytes = 0;
+  #count = 0;
+
+  constructor({ maxBytes = CLIENT_STEP_KEY_BYTES, maxCount = CLIENT_STEP_KEYS }: KeyStepLimits = {}) {
+    this.#maxBytes = maxBytes;
+    this.#maxCount = maxCount;
   }
-  if (start < keys.length) yield { start, end: keys.length };
+
+  /** Adds the next key. Returns whether a further step begins with it, as the one before has no room for it. */
+  add(bytes: number): boolean {
+    const isNext = this.#count === this.#maxCount || (this.#count > 0 && this.#bytes + bytes > this.#maxBytes);
+    this.#bytes = isNext ? bytes : this.#bytes + bytes;
+    this.#count = isNext ? 1 : this.#count + 1;
+    return isNext;
+  }
+}
+
+/** Splits the keys of a request into runs that are short to work on. */
+export function* keySteps(keys: Pick<StepKeys, 'count' | 'bytesOf'>, limits?: KeyStepLimits): Generator<Slice> {
+  const size = new KeyStepSize(limits);
+  let start = 0;
+  for (let end = 0; end < keys.count; end++) {
+    if (!size.add(keys.bytesOf(end))) continue;
+    yield { start, end };
+    start = end;
+  }
+  if (start < keys.count) yield { start, end: keys.count };
 }
 
 export interface KeyStepsOptions {
@@ -26,25 +62,59 @@ export interface KeyStepsOptions {
 
 /**
  * Works on the keys of a request step by step. Resolves with the results of all steps, each of which has one for each of its keys. Rejects when a
- * step has failed and none is under way any more.
+ * step has failed and none is under way any more. All keys are checked before the first step: nothing is done of a request with a malformed one.
  */
 export async function inKeySteps<T>(
-  keys: readonly string[],
+  keys: StepKeys,
   { goOn, atOnce = 1 }: KeyStepsOptions,
   step: (keys: readonly string[], slice: Slice) => Promise<readonly T[]>,
 ): Promise<T[]> {
-  const steps: Promise<readonly T[]>[] = [];
+  const slices = [...keySteps(keys)];
+  // A single step makes its keys before it has an effect.
+  if (slices.length > 1) await checked(keys, goOn);
+  const results = await begunInTurns(slices, goOn, (slice) => step(keys.slice(slice.start, slice.end), slice), atOnce);
+  return results.flat() as T[];
+}
+
+/**
+ * Begins pieces of work one after the other; others have their turn in between. At most `atOnce` are under way at once, as far as they wait for
+ * something. Resolves with their results. Rejects when one has failed and none is under way any more.
+ */
+export async function begunInTurns<Piece, T>(
+  pieces: readonly Piece[],
+  goOn: KeyStepsOptions['goOn'],
+  begin: (piece: Piece) => Promise<T>,
+  atOnce = Number.POSITIVE_INFINITY,
+): Promise<T[]> {
+  const begun: Promise<T>[] = [];
   try {
-    for (const slice of keySteps(keys)) {
-      if (slice.start > 0) await goOn();
-      if (steps.length >= atOnce) await steps[steps.length - atOnce];
-      const begun = step(keys.slice(slice.start, slice.end), slice);
+    for (const piece of pieces) {
+      if (begun.length > 0) await goOn();
+      if (begun.length >= atOnce) await begun[begun.length - atOnce];
+      const next = begin(piece);
       // A failure is passed on below.
-      begun.catch(() => {});
-      steps.push(begun);
+      next.catch(() => {});
+      begun.push(next);
     }
-    return (await Promise.all(steps)).flat() as T[];
+    return await Promise.all(begun);
   } finally {
-    await Promise.allSettled(steps);
+    await Promise.allSettled(begun);
+  }
+}
+
+/** Takes the steps of a longer work, which says itself where one ends. */
+export async function inTurns<T>(steps: Generator<void, T>, goOn: KeyStepsOptions['goOn']): Promise<T> {
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+    await goOn();
+  }
+}
+
+async function checked(keys: StepKeys, goOn: KeyStepsOptions['goOn']): Promise<void> {
+  const limits = { maxBytes: CLIENT_STEP_BYTES, maxCount: Number.POSITIVE_INFINITY };
+  for (const { start, end } of keySteps(keys, limits)) {
+    keys.check(start, end);
+    if (end < keys.count) await goOn();
   }
 }

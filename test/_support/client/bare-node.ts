@@ -12,6 +12,7 @@ import {
 } from '../../../src/clients/wire/messages.js';
 import type { PagePriority } from '../../../src/core/index.js';
 import { folder } from '../clients/client-fixture.js';
+import { ended } from '../clients/received.js';
 import { frame } from '../clients/test-client.js';
 import { content } from '../support.js';
 
@@ -52,11 +53,11 @@ export async function bareNode(t: ExecutionContext, capabilities: number) {
           const { keys, hint = 0, continues = false, priority } = decodeSetBytes(body, 2);
           priorities.push(priority);
           told.push({ type, hint, continues });
-          answer = Buffer.alloc(keys.length, 1);
+          answer = Buffer.alloc(keys.count, 1);
         } else if (type === RequestType.getBytes) {
           const { keys, hint, continues } = decodeKeyRequest(body, 2, { hasFlags: true });
           told.push({ type, hint, continues });
-          answer = encodeBytesAnswer(keys.map(() => content(1, 10)));
+          answer = ended(encodeBytesAnswer(keys.all().map(() => content(1, 10))));
         }
         socket.write(frame(type, requestId, answer));
       },

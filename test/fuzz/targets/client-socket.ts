@@ -58,6 +58,7 @@ import { type Identity, Users } from '../../../src/net/users/users.js';
 import type { PageEvent } from '../../../src/store/events/page-events.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
+import { ended, type Whole, whole } from '../../_support/clients/received.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { memoryEnvironment } from '../memory-environment.js';
 import { MemorySocket, turn } from '../memory-socket.js';
@@ -79,7 +80,7 @@ const BODIES: readonly Buffer[] = [
   encodeSetBytes({ pool: '', isNamed: true, keys: ['a', 'b'], pages: [Buffer.from('x'), Buffer.from('yz')] }),
   encodePools(['kv', 'mamba']),
   encodeFile({ regionId: 1, isWritable: true, length: 4096, pid: 2, fd: 3 }),
-  encodeBytesAnswer([Buffer.from('abc'), 0xffffffff]),
+  ended(encodeBytesAnswer([Buffer.from('abc'), 0xffffffff])),
   encodeDescriptorRequest({
     kind: 'region',
     attachToken: Buffer.alloc(16, 1),
@@ -119,7 +120,10 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice((body) => decodeSetBytes(body, 64), encodeSetBytes),
   twice(decodePools, encodePools),
   twice(decodeFile, encodeFile),
-  twice((body) => decodeBytesAnswer(body, 2), encodeBytesAnswer),
+  twice(
+    (body) => decodeBytesAnswer(body, 2),
+    (results) => ended(encodeBytesAnswer(results)),
+  ),
   twice(decodeHelloAnswer, encodeHelloAnswer),
   twice(decodeDescriptorRequest, encodeDescriptorRequest),
   twice(decodeEvents, encodeEvents),
@@ -129,10 +133,10 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice((body) => decodeStagedAnswer(body, 2), encodeStagedAnswer),
 ];
 
-function twice<T>(decode: (body: Buffer) => T, encode: (value: T) => Buffer) {
+function twice<T>(decode: (body: Buffer) => T, encode: (value: Whole<T>) => Buffer) {
   return (body: Buffer): readonly [unknown, unknown] => {
-    const decoded = decode(body);
-    return [decoded, decode(Buffer.from(encode(decoded)))];
+    const decoded = whole(decode(body));
+    return [decoded, whole(decode(Buffer.from(encode(decoded))))];
   };
 }
 

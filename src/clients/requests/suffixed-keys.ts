@@ -1,0 +1,59 @@
+import type { StepKeys } from '../../store/call/key-steps.js';
+import type { BodyTexts } from '../wire/body-texts.js';
+
+/** Each key of a request with each suffix behind it: all of the first key, then all of the second one. */
+export class SuffixedKeys implements StepKeys {
+  readonly #keys: BodyTexts;
+  readonly #suffixes: BodyTexts;
+
+  /** There is at least one suffix. They are known to be right. */
+  constructor(keys: BodyTexts, suffixes: BodyTexts) {
+    this.#keys = keys;
+    this.#suffixes = suffixes;
+  }
+
+  get count(): number {
+    return this.#keys.count * this.#suffixes.count;
+  }
+
+  /** Bytes of all keys, each with each suffix. */
+  get totalBytes(): number {
+    return this.#suffixes.count * this.#keys.totalBytes + this.#keys.count * this.#suffixes.totalBytes;
+  }
+
+  bytesOf(index: number): number {
+    const { count } = this.#suffixes;
+    return this.#keys.bytesOf(Math.floor(index / count)) + this.#suffixes.bytesOf(index % count);
+  }
+
+  check(start: number, end: number): void {
+    const { count } = this.#suffixes;
+    this.#keys.check(Math.floor(start / count), Math.ceil(end / count));
+  }
+
+  slice(start: number, end: number): string[] {
+    const { count } = this.#suffixes;
+    const firstKey = Math.floor(start / count);
+    const keys = this.#keys.slice(firstKey, Math.ceil(end / count));
+    const suffixes = new Array<string>(count);
+    for (const [from, to] of this.#suffixRuns(start, end)) {
+      for (const [i, suffix] of this.#suffixes.slice(from, to).entries()) suffixes[from + i] = suffix;
+    }
+    return Array.from({ length: end - start }, (_, i) => {
+      const index = start + i;
+      return `${keys[Math.floor(index / count) - firstKey]}${suffixes[index % count]}`;
+    });
+  }
+
+  /** The suffixes of these keys, as at most two runs. */
+  #suffixRuns(start: number, end: number): [from: number, to: number][] {
+    const { count } = this.#suffixes;
+    if (end - start >= count) return [[0, count]];
+    const [from, to] = [start % count, end % count];
+    if (from < to || to === 0) return [[from, to === 0 && end > start ? count : to]];
+    return [
+      [from, count],
+      [0, to],
+    ];
+  }
+}
