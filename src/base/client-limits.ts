@@ -10,6 +10,8 @@ export const RECEIVING_WINDOW_MS = 10_000;
 export const RECEIVING_STEP_BYTES = 256 * KIB;
 export const RECEIVING_GROWN_MIN_BYTES = 512 * KIB;
 export const RECEIVING_GROWTH_FACTOR = 4;
+/** Bytes of a message after which there is room for the whole of it: more are not copied into a larger room. */
+export const RECEIVING_WHOLE_MIN_BYTES = 8 * MIB;
 /** Bytes that are taken at a time of what a client has sent: they may be thousands of small requests. */
 export const RECEIVING_PIECE_BYTES = 16 * KIB;
 /** Time of the main loop that the work of all clients may take before what comes waits for the next turn. */

@@ -1,9 +1,5 @@
-import {
-  CLIENT_SMALL_BODY_BYTES,
-  RECEIVING_GROWN_MIN_BYTES,
-  RECEIVING_GROWTH_FACTOR,
-  RECEIVING_STEP_BYTES,
-} from '../../base/limits.js';
+import { CLIENT_SMALL_BODY_BYTES, RECEIVING_STEP_BYTES } from '../../base/limits.js';
+import { roomFor } from '../../net/receiving-room.js';
 import { decodeHeader, FRAME_HEADER_BYTES, type FrameHeader } from './messages.js';
 
 export interface FrameReceiverParts {
@@ -123,8 +119,8 @@ export class FrameReceiver {
       this.#reservedBytes += wantedBytes;
     }
     if (this.#body.length < bytes) {
-      const grownBytes = Math.max(bytes, RECEIVING_GROWN_MIN_BYTES, RECEIVING_GROWTH_FACTOR * this.#body.length);
-      const grown = Buffer.allocUnsafeSlow(Math.min(bodyBytes, grownBytes));
+      const roomBytes = roomFor(bytes, { roomBytes: this.#body.length, wholeBytes: bodyBytes });
+      const grown = Buffer.allocUnsafeSlow(roomBytes);
       this.#body.copy(grown, 0, 0, this.#filledBytes);
       this.#body = grown;
     }

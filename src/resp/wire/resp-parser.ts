@@ -1,7 +1,5 @@
 import { ProtocolError } from '../../base/errors.js';
 import {
-  RECEIVING_GROWN_MIN_BYTES,
-  RECEIVING_GROWTH_FACTOR,
   RECEIVING_STEP_BYTES,
   RESP_ARGUMENT_MAX_BYTES,
   RESP_ARGUMENTS_MAX_BYTES,
@@ -11,6 +9,7 @@ import {
   RESP_STRANGER_ARGUMENT_MAX_BYTES,
   RESP_STRANGER_ARGUMENTS_MAX_COUNT,
 } from '../../base/limits.js';
+import { roomFor } from '../../net/receiving-room.js';
 import { isHttpRequest, splitInline } from './inline-command.js';
 
 /** One argument of a command; null: it was received and dropped, because there was no memory for it. */
@@ -228,8 +227,8 @@ export class RespParser {
     }
     const body = this.#body;
     if (body === null || body === undefined || body.length >= bytes) return true;
-    const grownBytes = Math.max(bytes, RECEIVING_GROWN_MIN_BYTES, RECEIVING_GROWTH_FACTOR * body.length);
-    this.#body = this.#parts.grow(body, Math.min(this.#length, grownBytes));
+    const roomBytes = roomFor(bytes, { roomBytes: body.length, wholeBytes: this.#length });
+    this.#body = this.#parts.grow(body, roomBytes);
     return true;
   }
 
