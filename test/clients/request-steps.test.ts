@@ -1,7 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ProtocolError } from '../../src/base/errors.js';
-import { CLIENT_STEP_BYTES, CLIENT_STEP_KEY_BYTES, CLIENT_STEP_KEYS } from '../../src/base/limits.js';
+import {
+  CLIENT_POOLS_MAX_COUNT,
+  CLIENT_STEP_BYTES,
+  CLIENT_STEP_KEY_BYTES,
+  CLIENT_STEP_KEYS,
+} from '../../src/base/limits.js';
 import { ClientNamespace } from '../../src/clients/requests/client-namespace.js';
 import { ClientRegions } from '../../src/clients/requests/client-regions.js';
 import { ClientRequests } from '../../src/clients/requests/client-requests.js';
@@ -13,6 +18,7 @@ import {
   encodeBytesAnswer,
   encodeExists,
   encodeKeyRequest,
+  encodePools,
   encodeSetBytes,
   RequestType,
 } from '../../src/clients/wire/messages.js';
@@ -33,6 +39,7 @@ function startRequests() {
   let turnsBefore: number | undefined;
   store.answer = ({ method, keys }) => {
     turnsBefore ??= turns;
+    if (method === 'clear') return null;
     return method === 'getCopyWithin' ? Buffer.alloc(1) : keys.map(() => true);
   };
   const pages = new StoredPages(store.pages, new KeyEncoder(wholeNamespace(NAMESPACE)));
@@ -114,6 +121,37 @@ test('request steps: an EXISTS with a malformed suffix is refused, without keys 
     await t.throwsAsync(run(RequestType.exists, body), { instanceOf: ProtocolError, message: /not UTF-8/ });
     t.is(store.calls.length, 0);
   }
+});
+
+test('request steps: a CLEAR of more pools than a node remembers is refused', async (t) => {
+  // Cause: CLEAR of 65,535 pools held the main loop for a second.
+  const { store, run } = startRequests();
+  const pools = Array.from({ length: CLIENT_POOLS_MAX_COUNT + 1 }, (_, i) => `pool ${i}`);
+  await t.throwsAsync(run(RequestType.clear, encodePools(pools)), { message: /257 pools, allowed are 256/ });
+  t.is(store.calls.length, 0);
+  await run(RequestType.clear, encodePools(pools.slice(1)));
+  t.is(store.calls.length, 1);
+});
+
+test('request steps: large pages are read a few at a time', async (t) => {
+  // Cause: 16 pages were copied in one go, whatever their size.
+  const { store, run } = startRequests();
+  let underWay = 0;
+  let most = 0;
+  store.answer = ({ end }) => {
+    most = Math.max(most, ++underWay);
+    setImmediate(() => {
+      underWay--;
+      end(Buffer.alloc(2 * 2 ** 20));
+    });
+    return undefined;
+  };
+  const keys = Array.from({ length: 12 }, (_, i) => `key ${i}`);
+  t.is(
+    (await run(RequestType.getBytes, encodeKeyRequest('', keys, { hasFlags: true }))).length,
+    12 * (4 + 2 * 2 ** 20),
+  );
+  t.is(most, 4);
 });
 
 test('request steps: an answer of many MiB is put together in steps', (t) => {

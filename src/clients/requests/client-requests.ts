@@ -11,7 +11,7 @@ import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
-import { begunInTurns, inKeySteps, inTurns, type StepKeys } from '../../store/call/key-steps.js';
+import { inKeySteps, inTurns, type StepKeys } from '../../store/call/key-steps.js';
 import { type Slice, slicesOf } from '../../store/call/page-slices.js';
 import { RequestParts } from '../../store/call/request-calls.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
@@ -66,8 +66,9 @@ export interface RequestWait {
 export const CANCELLED: Error = new DOMException('cancelled by the client', 'AbortError');
 
 const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
-/** Pages that one GET_BYTES reads at once. */
+/** Pages that one GET_BYTES reads at once, and their bytes: those of this node are copied in one go. */
 const BYTES_READ_AT_ONCE_MAX_COUNT = 16;
+const BYTES_READ_AT_ONCE_MAX_BYTES = 8 * 2 ** 20;
 
 /** Executes the requests of one client. */
 export class ClientRequests {
@@ -302,7 +303,8 @@ export class ClientRequests {
           if (fits) largestBytes = Math.max(largestBytes, page.length);
         }
         // Large pages are read a few at once: those that do not fit would be read in vain.
-        atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(leftBytes / largestBytes)));
+        const roomBytes = Math.min(leftBytes, BYTES_READ_AT_ONCE_MAX_BYTES);
+        atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(roomBytes / largestBytes)));
       }
       return read;
     });
@@ -324,10 +326,10 @@ export class ClientRequests {
     { pool, parts, signal }: { readonly pool: string; readonly parts: RequestParts; readonly signal: AbortSignal },
   ): Promise<(Uint8Array | 'too-large' | null)[]> {
     if (signal.aborted) return keys.map(() => null);
-    const { namespace, goOn } = this.#parts;
+    const { namespace } = this.#parts;
     const share = Math.floor(maxBytes / keys.length);
-    const copies = await begunInTurns(keys, goOn, (key) =>
-      namespace.getCopy(key, { ...parts.next(), pool, maxBytes: share, signal }),
+    const copies = await Promise.all(
+      keys.map((key) => namespace.getCopy(key, { ...parts.next(), pool, maxBytes: share, signal })),
     );
     if (keys.length === 1) return copies;
     let leftBytes = maxBytes;
@@ -385,7 +387,7 @@ export class ClientRequests {
 
   async #clear(body: Buffer): Promise<Buffer> {
     const { namespace, audited } = this.#parts;
-    const pools = decodePools(body).all();
+    const pools = decodePools(body);
     await audited('clear', () => namespace.clear(pools));
     return Buffer.alloc(0);
   }

@@ -1,5 +1,5 @@
 import { ProtocolError } from '../../base/errors.js';
-import { CLIENT_STEP_BYTES } from '../../base/limits.js';
+import { CLIENT_POOLS_MAX_COUNT, CLIENT_STEP_BYTES } from '../../base/limits.js';
 import type { KeyNamespace } from '../../core/index.js';
 import { slicesOf } from '../../store/call/page-slices.js';
 import { BodyReader, BodyWriter, u64At } from './body.js';
@@ -429,9 +429,13 @@ export function decodeNumber(body: Buffer): number {
 }
 
 /** Body of CLEAR. */
-export function decodePools(body: Buffer): BodyTexts {
+export function decodePools(body: Buffer): string[] {
   const reader = new BodyReader(body);
-  const pools = reader.texts16(reader.u16());
+  const count = reader.u16();
+  if (count > CLIENT_POOLS_MAX_COUNT) {
+    throw new ProtocolError(`a CLEAR of ${count} pools, allowed are ${CLIENT_POOLS_MAX_COUNT}`);
+  }
+  const pools = reader.texts16(count).all();
   reader.end();
   return pools;
 }

@@ -70,35 +70,23 @@ export async function inKeySteps<T>(
   step: (keys: readonly string[], slice: Slice) => Promise<readonly T[]>,
 ): Promise<T[]> {
   const slices = [...keySteps(keys)];
+  const [only] = slices;
   // A single step makes its keys before it has an effect.
-  if (slices.length > 1) await checked(keys, goOn);
-  const results = await begunInTurns(slices, goOn, (slice) => step(keys.slice(slice.start, slice.end), slice), atOnce);
-  return results.flat() as T[];
-}
-
-/**
- * Begins pieces of work one after the other; others have their turn in between. At most `atOnce` are under way at once, as far as they wait for
- * something. Resolves with their results. Rejects when one has failed and none is under way any more.
- */
-export async function begunInTurns<Piece, T>(
-  pieces: readonly Piece[],
-  goOn: KeyStepsOptions['goOn'],
-  begin: (piece: Piece) => Promise<T>,
-  atOnce = Number.POSITIVE_INFINITY,
-): Promise<T[]> {
-  const begun: Promise<T>[] = [];
+  if (only !== undefined && slices.length === 1) return (await step(keys.slice(0, keys.count), only)).slice();
+  await checked(keys, goOn);
+  const steps: Promise<readonly T[]>[] = [];
   try {
-    for (const piece of pieces) {
-      if (begun.length > 0) await goOn();
-      if (begun.length >= atOnce) await begun[begun.length - atOnce];
-      const next = begin(piece);
+    for (const slice of slices) {
+      if (slice.start > 0) await goOn();
+      if (steps.length >= atOnce) await steps[steps.length - atOnce];
+      const begun = step(keys.slice(slice.start, slice.end), slice);
       // A failure is passed on below.
-      next.catch(() => {});
-      begun.push(next);
+      begun.catch(() => {});
+      steps.push(begun);
     }
-    return await Promise.all(begun);
+    return (await Promise.all(steps)).flat() as T[];
   } finally {
-    await Promise.allSettled(begun);
+    await Promise.allSettled(steps);
   }
 }
 
