@@ -88,7 +88,7 @@ Napi::Value call_file(const Napi::CallbackInfo& info, bool is_write) {
   std::atomic<int32_t>* state = call_state(info[4]);
   const auto deferred = Napi::Promise::Deferred::New(env);
   Instance& instance = Instance::of(env);
-  instance.file_lanes().submit(fd, [=, &instance] {
+  const bool is_made = instance.file_lanes().submit(fd, [=, &instance] {
     auto* bytes = reinterpret_cast<uint8_t*>(addr);
     const auto at = static_cast<off_t>(position);
     const int64_t result = is_write ? write_once(fd, bytes, length, at) : read_fully(fd, bytes, length, at);
@@ -96,6 +96,10 @@ Napi::Value call_file(const Napi::CallbackInfo& info, bool is_write) {
     instance.complete_unheld(
         [=](Napi::Env on) { deferred.Resolve(Napi::Number::New(on, static_cast<double>(result))); });
   });
+  if (!is_made) {
+    state->store(0);
+    deferred.Resolve(Napi::Number::New(env, -EAGAIN));
+  }
   return deferred.Promise();
 }
 

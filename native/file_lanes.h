@@ -35,24 +35,31 @@ class FileLanes {
   FileLanes(const FileLanes&) = delete;
   FileLanes& operator=(const FileLanes&) = delete;
 
-  // From one thread only. If the system gives no further thread, the lane waits for one. Throws std::system_error when there
-  // is none at all.
-  void submit(int lane, std::function<void()> job) {
+  // From one thread only. If the system gives no further thread, the lane waits for one. False when there is none at all; then
+  // the job is not made.
+  bool submit(int lane, std::function<void()> job) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       Lane& entry = lanes_[lane];
       entry.jobs.push_back(std::move(job));
-      if (entry.threads == kLaneMaxThreads) return;
+      if (entry.threads == kLaneMaxThreads) return true;
       entry.threads++;
       unserved_.push_back(lane);
-      if (idle_ >= unserved_.size()) return ready_.notify_one();
+      if (idle_ >= unserved_.size()) {
+        ready_.notify_one();
+        return true;
+      }
     }
     try {
       SignalsBlocked blocked;
       threads_.emplace_back([this] { run(); });
     } catch (const std::system_error&) {
-      if (threads_.empty()) throw;
+      if (!threads_.empty()) return true;
+      lanes_.clear();
+      unserved_.clear();
+      return false;
     }
+    return true;
   }
 
  private:

@@ -52,7 +52,7 @@ test('resp steps: DEL counts a key once, however far apart its mentions are', as
     {
       goOn: () => void turns++,
       pages: new RespPages(store, undefined as never),
-      timeOf: () => ({ askedMs: 0, wallMs: 0, isOver: () => false }),
+      timeOf: () => ({ askedMs: 0, wallMs: 0, dateMs: 0, isOver: () => false }),
       addBytes: (bytes) => void answers.push(Buffer.from(bytes).toString()),
     },
   );
