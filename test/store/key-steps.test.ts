@@ -14,6 +14,7 @@ function stepKeys(
 ): StepKeys {
   return {
     count: keys.length,
+    totalBytes: keys.reduce((sum, { length }) => sum + length, 0),
     bytesOf: (index) => (keys[index] as string).length,
     check: checked,
     slice(start, end) {

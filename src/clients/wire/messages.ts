@@ -1,7 +1,6 @@
 import { ProtocolError } from '../../base/errors.js';
 import { CLIENT_POOLS_MAX_COUNT, CLIENT_STEP_BYTES } from '../../base/limits.js';
 import type { KeyNamespace } from '../../core/index.js';
-import { slicesOf } from '../../store/call/page-slices.js';
 import { BodyReader, BodyWriter, u64At } from './body.js';
 import type { BodyPages } from './body-pages.js';
 import type { BodyTexts } from './body-texts.js';
@@ -257,9 +256,8 @@ export interface PieceColumns {
   readonly regionIds: readonly number[];
 }
 
-/** Pages that are put into an answer at a time. */
-const ANSWER_STEP_PAGES = 4096;
-const NOTHING = Buffer.alloc(0);
+/** Bytes that can be copied in the time that a page of an answer takes beside its bytes. */
+const ANSWER_PAGE_BYTES = 256;
 /** Bytes of one piece of a page in a message. */
 const PIECE_BYTES = 16;
 
@@ -366,13 +364,16 @@ export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROO
 
 /** Encodes the answer to GET_BYTES step by step. */
 export function* encodeBytesAnswer(results: readonly BytesResult[]): Generator<void, Buffer> {
-  const pages = results.map((result) => (typeof result === 'number' ? NOTHING : result));
-  const pageBytes = pages.reduce((sum, page) => sum + page.length, 0);
+  const pageBytes = results.reduce<number>((sum, result) => sum + (typeof result === 'number' ? 0 : result.length), 0);
   const writer = new BodyWriter(4 * results.length + pageBytes);
   for (const result of results) writer.u32(typeof result === 'number' ? result : result.length);
-  for (const { start, end } of slicesOf(pages, { maxBytes: CLIENT_STEP_BYTES, maxCount: ANSWER_STEP_PAGES })) {
-    if (start > 0) yield;
-    for (let page = start; page < end; page++) writer.bytes(pages[page] as Uint8Array);
+  let leftBytes = CLIENT_STEP_BYTES;
+  for (const page of results) {
+    if (typeof page === 'number') continue;
+    const isFull = leftBytes < CLIENT_STEP_BYTES && page.length > leftBytes;
+    if (isFull) yield;
+    leftBytes = (isFull ? CLIENT_STEP_BYTES : leftBytes) - page.length - ANSWER_PAGE_BYTES;
+    writer.bytes(page);
   }
   return writer.done();
 }

@@ -36,6 +36,10 @@ export class ArgumentKeys implements StepKeys {
     return this.#args.length;
   }
 
+  get totalBytes(): number {
+    return this.#args.reduce((sum, { length }) => sum + length, 0);
+  }
+
   bytesOf(index: number): number {
     return (this.#args[index] as Buffer).length;
   }

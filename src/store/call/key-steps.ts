@@ -4,6 +4,8 @@ import type { Slice } from './page-slices.js';
 /** The keys of a request as they were received. A request may have many MiB of them, so they are made for one step after the other. */
 export interface StepKeys {
   readonly count: number;
+  /** Bytes of which all keys are made. */
+  readonly totalBytes: number;
   /** Bytes of which a key is made. */
   bytesOf(index: number): number;
   /** Throws if one of the keys from `start` to before `end` is malformed. It must take much less time than making them. */
@@ -69,14 +71,15 @@ export async function inKeySteps<T>(
   { goOn, atOnce = 1 }: KeyStepsOptions,
   step: (keys: readonly string[], slice: Slice) => Promise<readonly T[]>,
 ): Promise<T[]> {
-  const slices = [...keySteps(keys)];
-  const [only] = slices;
+  if (keys.count === 0) return [];
   // A single step makes its keys before it has an effect.
-  if (only !== undefined && slices.length === 1) return (await step(keys.slice(0, keys.count), only)).slice();
+  if (keys.count <= CLIENT_STEP_KEYS && keys.totalBytes <= CLIENT_STEP_KEY_BYTES) {
+    return (await step(keys.slice(0, keys.count), { start: 0, end: keys.count })).slice();
+  }
   await checked(keys, goOn);
   const steps: Promise<readonly T[]>[] = [];
   try {
-    for (const slice of slices) {
+    for (const slice of keySteps(keys)) {
       if (slice.start > 0) await goOn();
       if (steps.length >= atOnce) await steps[steps.length - atOnce];
       const begun = step(keys.slice(slice.start, slice.end), slice);
@@ -91,11 +94,16 @@ export async function inKeySteps<T>(
 }
 
 /** Takes the steps of a longer work, which says itself where one ends. */
-export async function inTurns<T>(steps: Generator<void, T>, goOn: KeyStepsOptions['goOn']): Promise<T> {
+export function inTurns<T>(steps: Generator<void, T>, goOn: KeyStepsOptions['goOn']): T | Promise<T> {
+  const first = steps.next();
+  return first.done === true ? first.value : restInTurns(steps, goOn);
+}
+
+async function restInTurns<T>(steps: Generator<void, T>, goOn: KeyStepsOptions['goOn']): Promise<T> {
   for (;;) {
+    await goOn();
     const step = steps.next();
     if (step.done === true) return step.value;
-    await goOn();
   }
 }
 
