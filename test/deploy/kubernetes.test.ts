@@ -18,6 +18,7 @@ import {
   yamlDocuments,
 } from '../_support/deploy/manifests.js';
 import { freePort } from '../_support/support.js';
+import { tokenOf, UsersFile, userNamed } from '../_support/users-file.js';
 
 const FOLDER = 'deploy/kubernetes';
 const CONTAINERFILE = 'deploy/Containerfile';
@@ -163,7 +164,8 @@ test('deploy, Kubernetes: machines with GPUs take the pod, and it has time for i
   t.true(spec.terminationGracePeriodSeconds > drainSeconds + LINGER_MAX_SECONDS + 2 * END_MAX_SECONDS);
 });
 
-test('deploy, Kubernetes: its commands work: the probe finds the node, and preStop drains it', async (t) => {
+/** A node as the DaemonSet starts it, with more variables, and its `preStop`. */
+async function startedPod(t: ExecutionContext, more: Readonly<Record<string, string>> = {}) {
   t.deepEqual(container.command, ['meshcache']);
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-deploy-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
@@ -183,7 +185,7 @@ test('deploy, Kubernetes: its commands work: the probe finds the node, and preSt
   // Every variable that this machine cannot have is replaced, and so are the ports.
   for (const { name } of container.env) t.true(name in here, name);
   const ports = Object.keys(settings).filter((name) => name.endsWith('_PORT'));
-  const env = { ...settings, ...here, ...Object.fromEntries(ports.map((name) => [name, '0'])) };
+  const env = { ...settings, ...here, ...more, ...Object.fromEntries(ports.map((name) => [name, '0'])) };
   const child = startCli(container.args, { env });
   t.teardown(() => child.kill('SIGKILL'));
   const ended = collect(child);
@@ -200,8 +202,27 @@ test('deploy, Kubernetes: its commands work: the probe finds the node, and preSt
   });
   const [shell, ...words] = container.lifecycle.preStop.exec.command as [string, ...string[]];
   const inImage = { ...process.env, ...env, PATH: `${folder}:${process.env.PATH}` };
-  const drained = await promisify(execFile)(shell, words, { env: inImage });
-  t.regex(drained.stdout, /machine-1/);
+  const drain = (variables: Readonly<Record<string, string>> = {}) =>
+    promisify(execFile)(shell, words, { env: { ...inImage, ...variables } });
+  return { drain, ended };
+}
+
+test('deploy, Kubernetes: its commands work: the probe finds the node, and preStop drains it', async (t) => {
+  const { drain, ended } = await startedPod(t);
+  t.regex((await drain()).stdout, /machine-1/);
+  t.is((await ended).status, 0);
+});
+
+test('deploy, Kubernetes: with users, preStop drains the node with the token that the documents name', async (t) => {
+  const users = new UsersFile(t, userNamed('drainer'));
+  const { drain, ended } = await startedPod(t, { MESHCACHE_USERS_FILE: users.path });
+  await t.throwsAsync(drain(), { message: /drain/ });
+  const token = `${users.path}.token`;
+  writeFileSync(token, tokenOf('drainer'), { mode: 0o600 });
+  const variable = /give the container `(\w+)=\/etc\/meshcache\/drain-token`/.exec(
+    readFileSync('docs/operations.md', 'utf8'),
+  );
+  t.regex((await drain({ [variable?.[1] ?? '']: token })).stdout, /machine-1/);
   t.is((await ended).status, 0);
 });
 
