@@ -15,8 +15,8 @@ import {
 } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
-import { PacedStream } from '../net/paced-stream.js';
 import { PendingConnections } from '../net/pending-connections.js';
+import { PacedStream } from '../net/receiving/paced-stream.js';
 import { isLoopback } from './http-access.js';
 import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
 

@@ -99,7 +99,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     ways: ['node:fs', 'node:os'],
     because: 'memory of the addon, and files of other processes: the pool of an environment is HostRegion.allocateFrom',
   },
-  'src/net/paced-stream.ts': { ways: ['node:net', 'node:stream', 'timers'], because: OPERATORS },
+  'src/net/receiving/paced-stream.ts': { ways: ['node:net', 'node:stream', 'timers'], because: OPERATORS },
   'src/metrics/http-access.ts': { ways: ['node:http', 'node:net'], because: OPERATORS },
   'src/metrics/http-answers.ts': { ways: ['koa', 'node:fs', 'node:stream', 'node:zlib'], because: OPERATORS },
   'src/metrics/metrics-server.ts': { ways: ['koa', 'node:http', 'node:net'], because: OPERATORS },

@@ -9,7 +9,7 @@ import {
   RESP_STRANGER_ARGUMENT_MAX_BYTES,
   RESP_STRANGER_ARGUMENTS_MAX_COUNT,
 } from '../../base/limits.js';
-import { roomFor } from '../../net/receiving-room.js';
+import { roomFor } from '../../net/receiving/receiving-room.js';
 import { isHttpRequest, splitInline } from './inline-command.js';
 
 /** One argument of a command; null: it was received and dropped, because there was no memory for it. */

@@ -1,5 +1,5 @@
-import type { Clock } from '../base/environment/clock.js';
-import { RECEIVING_MIN_BYTES_PER_S } from '../base/limits.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { RECEIVING_MIN_BYTES_PER_S } from '../../base/limits.js';
 
 export interface LeastRateParts {
   readonly clock: Pick<Clock, 'after'>;

@@ -1,4 +1,4 @@
-import { RECEIVING_GROWN_MIN_BYTES, RECEIVING_GROWTH_FACTOR, RECEIVING_WHOLE_MIN_BYTES } from '../base/limits.js';
+import { RECEIVING_GROWN_MIN_BYTES, RECEIVING_GROWTH_FACTOR, RECEIVING_WHOLE_MIN_BYTES } from '../../base/limits.js';
 
 /** What there is of a message that is being received. */
 export interface ReceivedPart {

@@ -1,7 +1,7 @@
-import type { PauseWatch } from '../base/concurrency/pause-watch.js';
-import type { Sharer } from '../base/concurrency/shares.js';
-import type { WorkTurns } from '../base/concurrency/work-turns.js';
-import { RECEIVING_PIECE_BYTES } from '../base/limits.js';
+import type { PauseWatch } from '../../base/concurrency/pause-watch.js';
+import type { Sharer } from '../../base/concurrency/shares.js';
+import type { WorkTurns } from '../../base/concurrency/work-turns.js';
+import { RECEIVING_PIECE_BYTES } from '../../base/limits.js';
 
 export interface ArrivalsParts {
   readonly turns: WorkTurns;
