@@ -11,7 +11,7 @@ export function pauseAfter(failures: number, { minMs, maxMs }: BackoffLimits): n
   return Math.min(minMs * 2 ** (failures - 1), maxMs);
 }
 
-/** A pause, a quarter longer or shorter by chance, so that those who have failed together do not all try again at once. */
+/** A pause, up to a quarter shorter by chance, so that those who have failed together do not all try again at once. */
 export function jittered(pauseMs: number, random: Pick<RandomSource, 'u32'>): number {
-  return pauseMs * (0.75 + random.u32() / 2 ** 33);
+  return pauseMs * (0.75 + random.u32() / 2 ** 34);
 }
