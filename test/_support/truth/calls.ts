@@ -1,6 +1,17 @@
 import type { Exchange } from './exchange.js';
 import type { Mistake } from './mistakes.js';
-import { type Call, isVoidBy, link, NODES, owners, type Page, type State, supersedes } from './state.js';
+import {
+  type Call,
+  type Change,
+  isVoidBy,
+  link,
+  NODES,
+  owners,
+  type Page,
+  type Session,
+  type State,
+  supersedes,
+} from './state.js';
 
 /** What a read may bring. */
 export interface Read extends Readonly<Pick<Page, 'version' | 'origin' | 'isNamed'>> {
@@ -72,10 +83,13 @@ export class Calls {
 
   /** Whether an owner is still to be told of a call that has failed. */
   #isFailedUnderWay({ sessions, calls }: State): boolean {
-    const changes = sessions.flat().flatMap((session) => session.changes);
-    return changes.some(
-      ({ kind, version }) => kind !== 'gone' && kind !== 'copy' && !calls.some((call) => call.version === version),
-    );
+    const versions = sessions
+      .flat()
+      .flatMap((session) => [
+        ...underWay(session).map((change) => (change.kind === 'key' ? change.below : 0)),
+        session.sent?.page?.version ?? 0,
+      ]);
+    return versions.some((version) => version > 0 && !calls.some((call) => call.version === version));
   }
 
   set(state: State, node: number, key: number, isNamed: boolean): void {
@@ -85,7 +99,7 @@ export class Calls {
     const version = this.#exchange.next(state, node);
     state.nodes[node]!.pages[key] = { version, origin: node, isNamed, state: 'new', isWronglyGood: false };
     this.#begin(state, { kind: 'set', node, key, version, isNamed });
-    this.#exchange.tellOwners(state, node, { kind: 'set', key, version, origin: node, isNamed });
+    this.#exchange.tellOwners(state, node, { kind: 'key', key, below: 0 });
   }
 
   delete(state: State, node: number, key: number): void {
@@ -94,7 +108,7 @@ export class Calls {
     this.#exchange.remove(state, node, key);
     const version = this.#exchange.next(state, node);
     this.#begin(state, { kind: 'delete', node, key, version, isNamed: true });
-    this.#exchange.tellOwners(state, node, { kind: 'delete', key, version, origin: node, isNamed: true });
+    this.#exchange.tellOwners(state, node, { kind: 'key', key, below: version });
   }
 
   clear(state: State, node: number): void {
@@ -117,7 +131,7 @@ export class Calls {
       isWronglyGood: false,
     };
     this.#exchange.see(state, node, read.version);
-    this.#exchange.tellOwners(state, node, { kind: 'copy', key, ...contentOf(read) });
+    this.#exchange.tellOwners(state, node, { kind: 'key', key, below: 0 });
   }
 
   evict(state: State, node: number, key: number): void {
@@ -162,7 +176,7 @@ export class Calls {
     const { nodes, sessions } = state;
     if (kind === 'clear') {
       const waits = NODES.some((owner) =>
-        sessions[node]![owner]!.changes.some((change) => change.kind === 'clear' && change.version === version),
+        underWay(sessions[node]![owner]!).some((change) => change.kind === 'clear' && change.version === version),
       );
       call.done = !waits;
       return true;
@@ -211,4 +225,8 @@ export class Calls {
 
 function contentOf({ version, origin, isNamed }: Pick<Page, 'version' | 'origin' | 'isNamed'>) {
   return { version, origin, isNamed };
+}
+
+function underWay({ changes, sent }: Session): Change[] {
+  return sent ? [...changes, sent.change] : changes;
 }

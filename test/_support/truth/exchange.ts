@@ -10,9 +10,10 @@ import {
   type Node,
   owners,
   type Page,
-  type Session,
   type State,
 } from './state.js';
+
+type Told = Extract<Change, { kind: 'key' }>;
 
 /** What nodes tell each other, as atomic steps on one state. It may have one planted mistake. */
 export class Exchange {
@@ -49,7 +50,7 @@ export class Exchange {
   /** All that a holder has of the owner's keys. */
   list(state: State, holder: number, owner: number): void {
     const [from, to] = [state.nodes[holder]!, state.nodes[owner]!];
-    Object.assign(state.sessions[holder]![owner]!, { state: 'live', changes: [], drops: [] });
+    Object.assign(state.sessions[holder]![owner]!, { state: 'live', changes: [], sent: null, drops: [] });
     for (const key of state.keys) {
       to.lists[key]![holder] = null;
       const page = from.pages[key];
@@ -76,7 +77,7 @@ export class Exchange {
     if (this.#mistake === 'forgotten without a new list') return;
     for (const holder of NODES) {
       const session = state.sessions[holder]![owner]!;
-      if (session.state === 'live') Object.assign(session, { state: 'noted', changes: [], drops: [] });
+      if (session.state === 'live') Object.assign(session, { state: 'noted', changes: [], sent: null, drops: [] });
     }
   }
 
@@ -137,74 +138,92 @@ export class Exchange {
       if (!listed || !isVoidBy(note, listed)) continue;
       node.lists[key]![holder] = null;
       if (state.sessions[holder]![owner]!.state === 'live' && this.#mistake !== 'drops told to nobody') {
-        state.sessions[holder]![owner]!.drops.push(drop);
+        const session = state.sessions[holder]![owner]!;
+        session.drops = [...session.drops.filter((other) => other.key !== key), drop];
       }
     }
   }
 
-  change(state: State, holder: number, owner: number): void {
-    const change = state.sessions[holder]![owner]!.changes.shift()!;
-    this.#apply(state, holder, owner, change);
+  /** Sends the first change, as it is with its key now. */
+  send(state: State, holder: number, owner: number): void {
+    const session = state.sessions[holder]![owner]!;
+    const change = session.changes.shift()!;
+    const page = change.kind === 'key' ? state.nodes[holder]!.pages[change.key]! : null;
+    session.sent = { change, page: page && { ...page } };
   }
 
-  #apply(state: State, holder: number, owner: number, change: Change): void {
-    const node = state.nodes[owner]!;
+  /** The change that is on its way arrives, or the first one is sent and arrives at once. */
+  change(state: State, holder: number, owner: number): void {
+    const session = state.sessions[holder]![owner]!;
+    if (session.sent === null) this.send(state, holder, owner);
+    const { change, page } = session.sent!;
+    session.sent = null;
     if (change.kind === 'clear') {
       this.clearedUpTo(state, owner, change.origin, change.version);
       for (const call of state.calls)
         if (call.kind === 'clear' && call.version === change.version) call.knowers |= 1 << owner;
       return;
     }
-    const { kind, key, version } = change;
+    if (change.below > 0) this.#applyDelete(state, holder, owner, change);
+    this.#applyPage(state, holder, owner, change.key, page);
+  }
+
+  #applyDelete(state: State, holder: number, owner: number, { key, below }: Told): void {
+    const call = this.#openCall(state, holder, key, below);
+    if (!this.#isVoid(state, owner, holder, { key, version: below, origin: holder, isNamed: true })) {
+      this.#note(state, owner, { key, below, namedBelow: below });
+      for (const one of state.calls) if (one.key === key && one.version === below) one.knowers |= 1 << owner;
+    } else if (call) {
+      this.#takeLater(state, holder, owner, call);
+      this.tellOwners(state, holder, { kind: 'key', key, below: call.version });
+    }
+  }
+
+  #applyPage(state: State, holder: number, owner: number, key: number, page: Page | null): void {
+    const node = state.nodes[owner]!;
     const list = node.lists[key]!;
-    if (kind === 'gone') {
-      if (list[holder]?.version === version) list[holder] = null;
+    if (!page) {
+      list[holder] = null;
       return;
     }
-    if (kind === 'copy') {
+    const { version } = page;
+    if (page.state === 'copying') {
       const hasOriginal = NODES.some((other) => other !== holder && list[other]?.version === version);
       const isGood = hasOriginal || this.#mistake === 'copies count without an original';
-      const isOld = isVoidBy(node.notes[key], change) || version <= node.cleared[change.origin]!;
+      const isOld = isVoidBy(node.notes[key], page) || version <= node.cleared[page.origin]!;
       if (!isGood || isOld) this.#dropVersion(state, holder, key, version);
-      else this.#taken(state, holder, owner, change);
+      else this.#accept(state, holder, owner, key, page);
       return;
     }
-    if (this.#isVoid(state, owner, holder, change)) this.#refuse(state, holder, owner, change);
-    else this.#taken(state, holder, owner, change);
-  }
-
-  #taken(
-    state: State,
-    holder: number,
-    owner: number,
-    { kind, key, version, isNamed }: Exclude<Change, { kind: 'clear' }>,
-  ): void {
-    if (kind === 'delete') {
-      this.#note(state, owner, { key, below: version, namedBelow: version });
-      for (const call of state.calls) if (call.key === key && call.version === version) call.knowers |= 1 << owner;
+    if (!this.#isVoid(state, owner, holder, { key, ...page })) {
+      this.#accept(state, holder, owner, key, page);
       return;
     }
-    this.#accept(state, holder, owner, key, { version, isNamed });
-  }
-
-  /** A call that has not returned takes a later version; of one that has, the content is outdated. */
-  #refuse(state: State, holder: number, owner: number, change: Exclude<Change, { kind: 'clear' }>): void {
-    const { key, kind, version } = change;
-    const { notes, forgotten, clock } = state.nodes[owner]!;
-    this.see(state, holder, Math.max(notes[key]?.namedBelow ?? 0, ...forgotten[key]!, clock));
-    const call = state.calls.find(
-      (one) => !one.done && one.node === holder && one.key === key && one.version === version,
-    );
-    const page = state.nodes[holder]!.pages[key];
-    if (!call || (kind === 'set' && page?.version !== version)) {
+    const call = this.#openCall(state, holder, key, version);
+    const own = state.nodes[holder]!.pages[key];
+    if (!call || own?.version !== version) {
       this.#dropVersion(state, holder, key, version);
       return;
     }
+    this.#takeLater(state, holder, owner, call);
+    Object.assign(own, { version: call.version, state: 'new' });
+    this.tellOwners(state, holder, { kind: 'key', key, below: 0 });
+  }
+
+  #dropVersion(state: State, holder: number, key: number, version: number): void {
+    if (state.nodes[holder]!.pages[key]?.version === version) this.remove(state, holder, key);
+  }
+
+  #openCall({ calls }: State, node: number, key: number, version: number): Call | undefined {
+    return calls.find((one) => !one.done && one.node === node && one.key === key && one.version === version);
+  }
+
+  /** A call that has not returned, and is overtaken by what the owner knows, takes a later version. */
+  #takeLater(state: State, holder: number, owner: number, call: Call): void {
+    const { notes, forgotten, clock } = state.nodes[owner]!;
+    this.see(state, holder, Math.max(notes[call.key]?.namedBelow ?? 0, ...forgotten[call.key]!, clock));
     call.version = this.next(state, holder);
     call.knowers = 0;
-    if (kind === 'set') page!.version = call.version;
-    if (kind === 'set') page!.state = 'new';
-    this.tellOwners(state, holder, { ...change, version: call.version });
   }
 
   drop(state: State, holder: number, owner: number): void {
@@ -213,22 +232,26 @@ export class Exchange {
     this.#dropVoid(state, holder, drop);
   }
 
-  heardBy({ changes, drops }: Session, clock: number): number {
+  /** Up to when a holder has heard an owner; -1: it has not yet heard what it was told last. */
+  heardBy(state: State, holder: number, owner: number): number {
+    const { changes, sent, drops } = state.sessions[holder]![owner]!;
+    const { clock } = state.nodes[owner]!;
     if (drops.length > 0 && this.#mistake !== 'heard before drops') return -1;
     if (this.#mistake === 'heard before changes') return clock;
-    const waiting = changes.flatMap((change) => (change.kind === 'set' ? [change.version - 1] : []));
-    return Math.min(clock, ...waiting);
+    const pages = changes.map((change) => (change.kind === 'key' ? state.nodes[holder]!.pages[change.key] : null));
+    const waiting = [...pages, sent?.page].flatMap((page) => (page && page.state !== 'copying' ? [page.version] : []));
+    return Math.min(clock, ...waiting.map((version) => version - 1));
   }
 
   hear(state: State, holder: number, owner: number): void {
     const from = state.nodes[owner]!;
-    const moment = this.heardBy(state.sessions[holder]![owner]!, from.clock);
+    const moment = this.heardBy(state, holder, owner);
     for (const key of this.owned(from, owner)) state.nodes[holder]!.heard[key]![historyOf(owner, from.start)] = moment;
     this.see(state, holder, from.clock);
   }
 
   break(state: State, holder: number, owner: number): void {
-    Object.assign(state.sessions[holder]![owner]!, { state: 'broken', changes: [], drops: [] });
+    Object.assign(state.sessions[holder]![owner]!, { state: 'broken', changes: [], sent: null, drops: [] });
   }
 
   owned({ pages, view }: Node, which: number): number[] {
@@ -242,7 +265,7 @@ export class Exchange {
     );
   }
 
-  tellOwners(state: State, holder: number, change: Change & { key: number }): void {
+  tellOwners(state: State, holder: number, change: Told): void {
     for (const owner of this.ownersFor(state, holder, change.key)) this.tell(state, holder, owner, change);
   }
 
@@ -257,7 +280,7 @@ export class Exchange {
   tell(state: State, holder: number, owner: number, change: Change): void {
     const session = state.sessions[holder]![owner]!;
     if (session.state !== 'live') return;
-    session.changes.push(change);
+    session.changes = joined(session.changes, change);
     if (holder === owner) this.tellItself(state, owner);
   }
 
@@ -272,24 +295,13 @@ export class Exchange {
     if (!page) return;
     state.nodes[holder]!.pages[key] = null;
     for (const owner of this.ownersFor(state, holder, key)) {
-      if (owner !== except)
-        this.tell(state, holder, owner, {
-          kind: 'gone',
-          key,
-          version: page.version,
-          origin: page.origin,
-          isNamed: page.isNamed,
-        });
+      if (owner !== except) this.tell(state, holder, owner, { kind: 'key', key, below: 0 });
     }
   }
 
   #dropVoid(state: State, holder: number, drop: Drop): void {
     const page = state.nodes[holder]!.pages[drop.key];
     if (page && isVoidBy(drop, page)) this.remove(state, holder, drop.key);
-  }
-
-  #dropVersion(state: State, holder: number, key: number, version: number): void {
-    if (state.nodes[holder]!.pages[key]?.version === version) this.remove(state, holder, key);
   }
 
   clearedUpTo(state: State, which: number, origin: number, moment: number): void {
@@ -312,4 +324,13 @@ export class Exchange {
     const node = state.nodes[which]!;
     node.clock = Math.max(node.clock, moment);
   }
+}
+
+/** Adds a change, which takes the place of an earlier one about the same key. */
+function joined(changes: readonly Change[], change: Change): Change[] {
+  if (change.kind !== 'key') return [...changes, change];
+  const isSame = (other: Change): boolean => other.kind === 'key' && other.key === change.key;
+  const before = changes.find(isSame) as Told | undefined;
+  const below = Math.max(change.below, before?.below ?? 0);
+  return [...changes.filter((other) => !isSame(other)), { ...change, below }];
 }

@@ -67,7 +67,7 @@ function keyOf({ cut, nodes, sessions, calls, budget }: State): string {
   for (const session of sessions.flat()) {
     parts.push(session.state);
     for (const change of session.changes) parts.push(...Object.values(change));
-    parts.push('|');
+    parts.push(JSON.stringify(session.sent));
     for (const drop of session.drops) parts.push(...Object.values(drop));
   }
   for (const call of calls) parts.push(...Object.values(call));

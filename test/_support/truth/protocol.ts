@@ -1,7 +1,7 @@
 import { Calls, type Read } from './calls.js';
 import { Exchange } from './exchange.js';
 import type { Mistake } from './mistakes.js';
-import { copyOf, freshNode, historyOf, link, NODES, type Node, type State } from './state.js';
+import { copyOf, freshNode, historyOf, link, NODES, type Node, type Session, type State } from './state.js';
 
 /** A step by its name, and what it does to a state. */
 export type Step = [name: string, step: (state: State) => void];
@@ -50,11 +50,11 @@ export class Protocol {
       for (const owner of NODES) {
         if (holder === owner) continue;
         const session = state.sessions[holder]![owner]!;
-        isTold ||= session.state !== 'live' || session.changes.length + session.drops.length > 0;
+        isTold ||= session.state !== 'live' || isUnderWay(session);
         this.#exchange.takeNotes(state, holder, owner);
         if (!this.#exchange.isComplete(state, owner)) continue;
         if (session.state === 'noted') this.#exchange.list(state, holder, owner);
-        while (session.changes.length > 0) this.#exchange.change(state, holder, owner);
+        while (session.sent || session.changes.length > 0) this.#exchange.change(state, holder, owner);
         while (session.drops.length > 0) this.#exchange.drop(state, holder, owner);
       }
     }
@@ -232,16 +232,22 @@ export class Protocol {
           yield [`list ${holder} ${owner}`, (next) => this.#exchange.list(next, holder, owner)];
           continue;
         }
-        if (session.changes.length > 0)
+        if (session.changes.length > 0 && !session.sent)
+          yield [`send ${holder} ${owner}`, (next) => this.#exchange.send(next, holder, owner)];
+        if (session.changes.length > 0 || session.sent)
           yield [`change ${holder} ${owner}`, (next) => this.#exchange.change(next, holder, owner)];
         if (session.drops.length > 0)
           yield [`drop ${holder} ${owner}`, (next) => this.#exchange.drop(next, holder, owner)];
         const heard = Math.min(
           ...this.#exchange.owned(other, owner).map((key) => one.heard[key]![historyOf(owner, other.start)]!),
         );
-        if (this.#exchange.heardBy(session, other.clock) > heard)
+        if (this.#exchange.heardBy(state, holder, owner) > heard)
           yield [`hear ${holder} ${owner}`, (next) => this.#exchange.hear(next, holder, owner)];
       }
     }
   }
+}
+
+function isUnderWay({ changes, sent, drops }: Session): boolean {
+  return changes.length + drops.length > 0 || sent !== null;
 }

@@ -37,10 +37,17 @@ export interface Note {
   at: number;
 }
 
-/** What a holder tells an owner, in order. */
-export type Change =
-  | { kind: 'set' | 'copy' | 'gone' | 'delete'; key: number; version: number; origin: number; isNamed: boolean }
-  | { kind: 'clear'; origin: number; version: number };
+/**
+ * What a holder tells an owner: how it is with a key when it is told, and below which version its deletes make pages void; 0: it has deleted
+ * nothing. Or that an origin has cleared. Of two about the same key the owner is told once.
+ */
+export type Change = { kind: 'key'; key: number; below: number } | { kind: 'clear'; origin: number; version: number };
+
+/** A change on its way, with the page that the holder had when it was sent. */
+export interface Sent {
+  change: Change;
+  page: Page | null;
+}
 
 /** What an owner tells a holder, in order: which pages of the key are void. */
 export type Drop = Pick<Note, 'below' | 'namedBelow'> & { key: number };
@@ -55,7 +62,10 @@ export interface Session {
    * what all members have noted, has compared all pages of the holder, and is told of every change.
    */
   state: 'broken' | 'noted' | 'live';
+  /** Changes that are to be told. */
   changes: Change[];
+  /** The one that is on its way. */
+  sent: Sent | null;
   drops: Drop[];
 }
 
@@ -165,7 +175,7 @@ export function initial(budget: Budget, keyCount: number): State {
     keys,
     cut: 0,
     nodes: NODES.map(() => ({ ...freshNode(keys, 0), joined: true, view: 7 })),
-    sessions: NODES.map(() => NODES.map(() => ({ state: 'live' as const, changes: [], drops: [] }))),
+    sessions: NODES.map(() => NODES.map(() => ({ state: 'live' as const, changes: [], sent: null, drops: [] }))),
     calls: [],
     budget,
   };
