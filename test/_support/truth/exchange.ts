@@ -168,6 +168,13 @@ export class Exchange {
     this.#applyPage(state, holder, owner, change.key, page);
   }
 
+  /** The change that is on its way arrives, and its answer is lost: it is told again. */
+  repeat(state: State, holder: number, owner: number): void {
+    const { change } = state.sessions[holder]![owner]!.sent!;
+    this.change(state, holder, owner);
+    this.tell(state, holder, owner, change);
+  }
+
   #applyDelete(state: State, holder: number, owner: number, { key, below }: Told): void {
     const call = this.#openCall(state, holder, key, below);
     if (!this.#isVoid(state, owner, holder, { key, version: below, origin: holder, isNamed: true })) {

@@ -234,6 +234,7 @@ export class Protocol {
         }
         if (session.changes.length > 0 && !session.sent)
           yield [`send ${holder} ${owner}`, (next) => this.#exchange.send(next, holder, owner)];
+        if (session.sent) yield [`repeat ${holder} ${owner}`, (next) => this.#exchange.repeat(next, holder, owner)];
         if (session.changes.length > 0 || session.sent)
           yield [`change ${holder} ${owner}`, (next) => this.#exchange.change(next, holder, owner)];
         if (session.drops.length > 0)
