@@ -40,11 +40,11 @@ export class Calls {
     const found = [];
     for (const owner of owners(key, node.view)) {
       const asked = state.nodes[owner]!;
-      if (state.cut & link(reader, owner) || !asked.joined || !this.#exchange.isComplete(state, owner)) continue;
+      if (state.cut & link(reader, owner) || !asked.joined || !this.#exchange.isComplete(state, owner, key)) continue;
       for (const holder of NODES) {
         const listed = asked.lists[key]![holder]!;
         const page = state.nodes[holder]!.pages[key];
-        if (state.sessions[holder]![owner]!.state !== 'live') continue;
+        if (state.sessions[holder]![owner]!.states[key] !== 'live') continue;
         if (!listed || page?.version !== listed.version || page.state !== 'good' || state.cut & link(reader, holder))
           continue;
         if (isVoidBy(asked.notes[key], page) || page.version <= asked.cleared[page.origin]!) continue;
@@ -58,7 +58,7 @@ export class Calls {
   #isBeingCompared(state: State, holder: number, key: number): boolean {
     return this.#exchange
       .ownersFor(state, holder, key)
-      .some((owner) => state.sessions[holder]![owner]!.state === 'noted');
+      .some((owner) => state.sessions[holder]![owner]!.states[key] === 'noted');
   }
 
   #begin(state: State, call: Pick<Call, 'kind' | 'node' | 'key' | 'version' | 'isNamed'>): void {
@@ -66,7 +66,7 @@ export class Calls {
     const undisturbed =
       state.cut === 0 &&
       nodes.every(({ joined, view }) => joined && view === 7) &&
-      sessions.flat().every((session) => session.state === 'live');
+      sessions.flat().every(({ states }) => states.every((one) => one === 'live'));
     const earlier = state.calls.filter(({ key, done }) => done && key >= 0 && key === call.key);
     const replaced = earlier.filter(({ isNamed }) => isNamed || call.isNamed);
     const after = Math.max(0, ...replaced.map(({ version }) => version));
@@ -157,7 +157,7 @@ export class Calls {
     const page = pages[key];
     if (page?.state !== 'kept') return;
     const asked = this.#exchange.ownersFor(state, holder, key);
-    const haveCompared = asked.filter((owner) => state.sessions[holder]![owner]!.state === 'live').length;
+    const haveCompared = asked.filter((owner) => state.sessions[holder]![owner]!.states[key] === 'live').length;
     const needed = this.#mistake === 'kept pages ask one owner' ? 1 : asked.length;
     if (joined && (haveCompared >= needed || this.#mistake === 'kept pages are read at once')) {
       page.state = 'good';
@@ -182,9 +182,9 @@ export class Calls {
       return true;
     }
     const asked = this.#exchange.ownersFor(state, node, key);
-    const live = asked.filter((owner) => sessions[node]![owner]!.state === 'live');
+    const live = asked.filter((owner) => sessions[node]![owner]!.states[key] === 'live');
     if (kind === 'set' && nodes[node]!.pages[key]?.version !== version) return false;
-    if (asked.some((owner) => sessions[node]![owner]!.state === 'noted')) return true;
+    if (asked.some((owner) => sessions[node]![owner]!.states[key] === 'noted')) return true;
     const told = live.filter((owner) => call.knowers & (1 << owner));
     const dropped = NODES.every((holder) =>
       live.every((owner) => !sessions[holder]![owner]!.drops.some((drop) => drop.key === key && drop.below <= version)),
@@ -197,7 +197,8 @@ export class Calls {
       }
       call.done = told.length === live.length && dropped;
     } else {
-      if (live.length < asked.length || !asked.every((owner) => this.#exchange.isComplete(state, owner))) return false;
+      if (live.length < asked.length || !asked.every((owner) => this.#exchange.isComplete(state, owner, key)))
+        return false;
       call.done = told.length === live.length && (dropped || this.#mistake === 'delete without holders');
     }
     return true;
@@ -205,8 +206,8 @@ export class Calls {
 
   conclude(state: State): void {
     for (const node of NODES) {
-      if (!state.nodes[node]!.joined || !this.#exchange.isComplete(state, node)) continue;
-      if (state.sessions[node]![node]!.state === 'noted') this.#exchange.list(state, node, node);
+      if (!state.nodes[node]!.joined) continue;
+      this.#exchange.list(state, node, node);
       this.#exchange.tellItself(state, node);
     }
     for (const holder of NODES) for (const key of state.keys) this.#openGate(state, holder, key);
@@ -219,7 +220,9 @@ export class Calls {
 
   /** Whether an owner that has just answered the one call knew of the other. */
   #wasTold({ sessions }: State, { node, knowers }: Call, other: Call): boolean {
-    return NODES.some((owner) => sessions[node]![owner]!.state === 'live' && knowers & other.knowers & (1 << owner));
+    return NODES.some(
+      (owner) => sessions[node]![owner]!.states[other.key] === 'live' && knowers & other.knowers & (1 << owner),
+    );
   }
 }
 

@@ -5,11 +5,13 @@ import {
   type Drop,
   historyOf,
   isVoidBy,
+  type KeyState,
   type Listed,
   NODES,
   type Node,
   owners,
   type Page,
+  type Session,
   type State,
 } from './state.js';
 
@@ -27,8 +29,9 @@ export class Exchange {
   takeNotes(state: State, holder: number, owner: number): void {
     const [from, to] = [state.nodes[holder]!, state.nodes[owner]!];
     const session = state.sessions[holder]![owner]!;
-    if (session.state !== 'broken') return;
-    session.state = 'noted';
+    const due = state.keys.filter((key) => session.states[key] === 'broken');
+    if (due.length === 0) return;
+    for (const key of due) session.states[key] = 'noted';
     if (this.#mistake !== 'cleared not carried over') {
       for (const origin of NODES) {
         const moment = Math.max(from.cleared[origin]!, to.cleared[origin]!);
@@ -38,7 +41,7 @@ export class Exchange {
       for (const call of state.calls) if (call.kind === 'clear') this.#passOn(call, holder, owner, true);
     }
     if (holder === owner || this.#mistake === 'list leaves notes out') return;
-    for (const key of state.keys) {
+    for (const key of due) {
       if (!this.owned(to, owner).includes(key)) continue;
       const note = from.notes[key];
       if (note) this.#note(state, owner, { ...note, key });
@@ -47,11 +50,19 @@ export class Exchange {
     }
   }
 
-  /** All that a holder has of the owner's keys. */
+  /** The keys that a holder may list: the owner knows what all members have noted of them. */
+  listable(state: State, holder: number, owner: number): number[] {
+    const { states } = state.sessions[holder]![owner]!;
+    return state.keys.filter((key) => states[key] === 'noted' && this.isComplete(state, owner, key));
+  }
+
+  /** What a holder has of keys that the owner has not compared. */
   list(state: State, holder: number, owner: number): void {
     const [from, to] = [state.nodes[holder]!, state.nodes[owner]!];
-    Object.assign(state.sessions[holder]![owner]!, { state: 'live', changes: [], sent: null, drops: [] });
-    for (const key of state.keys) {
+    const session = state.sessions[holder]![owner]!;
+    const listed = this.listable(state, holder, owner);
+    for (const key of listed) {
+      session.states[key] = 'live';
       to.lists[key]![holder] = null;
       const page = from.pages[key];
       if (!page || !this.owned(to, owner).includes(key)) continue;
@@ -63,7 +74,9 @@ export class Exchange {
     const clock = Math.max(from.clock, to.clock);
     from.clock = clock;
     to.clock = clock;
-    for (const key of this.owned(to, owner)) from.heard[key]![historyOf(owner, to.start)] = clock;
+    for (const key of listed) {
+      if (this.owned(to, owner).includes(key)) from.heard[key]![historyOf(owner, to.start)] = clock;
+    }
   }
 
   /** What another owner has forgotten may concern pages that have been compared already: all of them are listed again. */
@@ -77,8 +90,21 @@ export class Exchange {
     if (this.#mistake === 'forgotten without a new list') return;
     for (const holder of NODES) {
       const session = state.sessions[holder]![owner]!;
-      if (session.state === 'live') Object.assign(session, { state: 'noted', changes: [], sent: null, drops: [] });
+      if (session.states[key] === 'live') this.#beginAgain(session, key, 'noted');
     }
+  }
+
+  /** What was to be told about the key is part of the next list. */
+  #beginAgain(session: Session, key: number, state: KeyState): void {
+    session.states[key] = state;
+    session.changes = session.changes.filter((change) => change.kind !== 'key' || change.key !== key);
+    session.drops = session.drops.filter((drop) => drop.key !== key);
+    if (session.sent?.change.kind === 'key' && session.sent.change.key === key) session.sent = null;
+  }
+
+  /** An owner has got a further key. */
+  gain(state: State, owner: number, key: number): void {
+    for (const holder of NODES) this.#beginAgain(state.sessions[holder]![owner]!, key, 'broken');
   }
 
   #passOn(call: Call, holder: number, owner: number, isMutual: boolean): void {
@@ -137,7 +163,7 @@ export class Exchange {
       const listed = node.lists[key]![holder]!;
       if (!listed || !isVoidBy(note, listed)) continue;
       node.lists[key]![holder] = null;
-      if (state.sessions[holder]![owner]!.state === 'live' && this.#mistake !== 'drops told to nobody') {
+      if (state.sessions[holder]![owner]!.states[key] === 'live' && this.#mistake !== 'drops told to nobody') {
         const session = state.sessions[holder]![owner]!;
         session.drops = [...session.drops.filter((other) => other.key !== key), drop];
       }
@@ -239,36 +265,51 @@ export class Exchange {
     this.#dropVoid(state, holder, drop);
   }
 
-  /** Up to when a holder has heard an owner; -1: it has not yet heard what it was told last. */
-  heardBy(state: State, holder: number, owner: number): number {
+  /** Up to when a holder has heard an owner about a key; -1: it has not yet heard what it was told last. */
+  heardBy(state: State, holder: number, owner: number, key: number): number {
     const { changes, sent, drops } = state.sessions[holder]![owner]!;
     const { clock } = state.nodes[owner]!;
-    if (drops.length > 0 && this.#mistake !== 'heard before drops') return -1;
+    if (drops.some((drop) => drop.key === key) && this.#mistake !== 'heard before drops') return -1;
     if (this.#mistake === 'heard before changes') return clock;
-    const pages = changes.map((change) => (change.kind === 'key' ? state.nodes[holder]!.pages[change.key] : null));
-    const waiting = [...pages, sent?.page].flatMap((page) => (page && page.state !== 'copying' ? [page.version] : []));
-    return Math.min(clock, ...waiting.map((version) => version - 1));
+    const isTold = (change: Change): boolean => change.kind === 'key' && change.key === key;
+    const pages = [
+      changes.some(isTold) ? state.nodes[holder]!.pages[key] : null,
+      sent !== null && isTold(sent.change) ? sent.page : null,
+    ];
+    return Math.min(clock, ...pages.flatMap((page) => (page && page.state !== 'copying' ? [page.version - 1] : [])));
+  }
+
+  /** The keys about which an owner may tell a holder that it has heard everything. */
+  audible(state: State, holder: number, owner: number): number[] {
+    const { states } = state.sessions[holder]![owner]!;
+    return this.owned(state.nodes[owner]!, owner).filter(
+      (key) => states[key] === 'live' && this.isComplete(state, owner, key),
+    );
   }
 
   hear(state: State, holder: number, owner: number): void {
     const from = state.nodes[owner]!;
-    const moment = this.heardBy(state, holder, owner);
-    for (const key of this.owned(from, owner)) state.nodes[holder]!.heard[key]![historyOf(owner, from.start)] = moment;
+    for (const key of this.audible(state, holder, owner)) {
+      const moment = this.heardBy(state, holder, owner, key);
+      state.nodes[holder]!.heard[key]![historyOf(owner, from.start)] = moment;
+    }
     this.see(state, holder, from.clock);
   }
 
   break(state: State, holder: number, owner: number): void {
-    Object.assign(state.sessions[holder]![owner]!, { state: 'broken', changes: [], sent: null, drops: [] });
+    state.sessions[holder]![owner] = { states: state.keys.map(() => 'broken'), changes: [], sent: null, drops: [] };
   }
 
   owned({ pages, view }: Node, which: number): number[] {
     return [...pages.keys()].filter((key) => owners(key, view).includes(which));
   }
 
-  isComplete(state: State, owner: number): boolean {
+  /** Whether an owner knows what all members have noted of a key. */
+  isComplete(state: State, owner: number, key: number): boolean {
     if (this.#mistake === 'complete without a member') return true;
     return NODES.every(
-      (holder) => !(state.nodes[owner]!.view & (1 << holder)) || state.sessions[holder]![owner]!.state !== 'broken',
+      (holder) =>
+        !(state.nodes[owner]!.view & (1 << holder)) || state.sessions[holder]![owner]!.states[key] !== 'broken',
     );
   }
 
@@ -280,13 +321,15 @@ export class Exchange {
   ownersFor(state: State, holder: number, key: number): number[] {
     const known = owners(key, state.nodes[holder]!.view);
     const inTouch = (owner: number) =>
-      state.sessions[holder]![owner]!.state !== 'broken' && this.owned(state.nodes[owner]!, owner).includes(key);
+      state.sessions[holder]![owner]!.states[key] !== 'broken' && this.owned(state.nodes[owner]!, owner).includes(key);
     return NODES.filter((owner) => known.includes(owner) || inTouch(owner));
   }
 
   tell(state: State, holder: number, owner: number, change: Change): void {
     const session = state.sessions[holder]![owner]!;
-    if (session.state !== 'live') return;
+    const isHeard =
+      change.kind === 'key' ? session.states[change.key] === 'live' : session.states.some((one) => one !== 'broken');
+    if (!isHeard) return;
     session.changes = joined(session.changes, change);
     if (holder === owner) this.tellItself(state, owner);
   }
@@ -294,7 +337,17 @@ export class Exchange {
   /** A node has no link to itself that could fail: whatever it states is compared at once when it knows what all members have noted. */
   tellItself(state: State, node: number): void {
     const session = state.sessions[node]![node]!;
-    while (session.changes.length > 0 && this.isComplete(state, node)) this.change(state, node, node);
+    for (;;) {
+      const next = session.changes.find((change) => this.isTellable(state, node, change));
+      if (!next) return;
+      session.changes = [next, ...session.changes.filter((change) => change !== next)];
+      this.change(state, node, node);
+    }
+  }
+
+  /** Whether an owner takes a change now: it knows what all members have noted of the key. */
+  isTellable(state: State, owner: number, change: Change): boolean {
+    return change.kind === 'clear' || this.isComplete(state, owner, change.key);
   }
 
   remove(state: State, holder: number, key: number, except = -1): void {
@@ -324,6 +377,8 @@ export class Exchange {
   next(state: State, which: number): number {
     const node = state.nodes[which]!;
     node.clock = 4 * Math.floor(node.clock / 4) + 4 + which;
+    // A start whose clock has gone back does not give out a version once more.
+    while (state.calls.some(({ version }) => version === node.clock)) node.clock += 4;
     return node.clock;
   }
 

@@ -65,7 +65,7 @@ function keyOf({ cut, nodes, sessions, calls, budget }: State): string {
     for (const note of node.notes) parts.push(note ? Object.values(note).join() : '');
   }
   for (const session of sessions.flat()) {
-    parts.push(session.state);
+    parts.push(...session.states);
     for (const change of session.changes) parts.push(...Object.values(change));
     parts.push(JSON.stringify(session.sent));
     for (const drop of session.drops) parts.push(...Object.values(drop));

@@ -50,11 +50,10 @@ export class Protocol {
       for (const owner of NODES) {
         if (holder === owner) continue;
         const session = state.sessions[holder]![owner]!;
-        isTold ||= session.state !== 'live' || isUnderWay(session);
+        isTold ||= session.states.some((one) => one !== 'live') || isUnderWay(session);
         this.#exchange.takeNotes(state, holder, owner);
-        if (!this.#exchange.isComplete(state, owner)) continue;
-        if (session.state === 'noted') this.#exchange.list(state, holder, owner);
-        while (session.sent || session.changes.length > 0) this.#exchange.change(state, holder, owner);
+        if (this.#exchange.listable(state, holder, owner).length > 0) this.#exchange.list(state, holder, owner);
+        while (this.#isTellable(state, holder, owner)) this.#exchange.change(state, holder, owner);
         while (session.drops.length > 0) this.#exchange.drop(state, holder, owner);
       }
     }
@@ -101,7 +100,7 @@ export class Protocol {
         if (one < other && budget.cuts > 0 && !(cut & bit))
           yield [`cut ${one} ${other}`, (next) => this.#cut(next, bit)];
         if (one < other && cut & bit) yield [`heal ${one} ${other}`, (next) => (next.cut &= ~bit)];
-        if (cut & bit && sessions[one]![other]!.state !== 'broken')
+        if (cut & bit && sessions[one]![other]!.states.some((key) => key !== 'broken'))
           yield [`break ${one} ${other}`, (next) => this.#exchange.break(next, one, other)];
       }
       if (budget.restarts > 0) {
@@ -204,15 +203,22 @@ export class Protocol {
     this.#view(state, node, state.nodes[node]!.view & ~(1 << lost));
   }
 
-  /** Takes another list of members. A node that owns other keys then begins all sessions anew: its holders have to list these keys. */
+  /** Takes another list of members. A node that gets a key begins anew with it: its holders have to list it. */
   #view(state: State, which: number, view: number): void {
     const node = state.nodes[which]!;
-    const before = this.#exchange.owned(node, which).join();
+    const before = this.#exchange.owned(node, which);
     node.view = view;
-    if (this.#exchange.owned(node, which).join() !== before && this.#mistake !== 'new owner keeps its sessions') {
-      for (const holder of NODES) this.#exchange.break(state, holder, which);
-    }
+    const gained = this.#exchange.owned(node, which).filter((key) => !before.includes(key));
+    if (this.#mistake !== 'new owner keeps its sessions')
+      for (const key of gained) this.#exchange.gain(state, which, key);
     this.#exchange.takeNotes(state, which, which);
+  }
+
+  /** Whether the next change of a holder can arrive. */
+  #isTellable(state: State, holder: number, owner: number): boolean {
+    const { sent, changes } = state.sessions[holder]![owner]!;
+    const next = sent?.change ?? changes[0];
+    return next !== undefined && this.#exchange.isTellable(state, owner, next);
   }
 
   *#messages(state: State): Generator<Step> {
@@ -223,26 +229,22 @@ export class Protocol {
         const [one, other] = [nodes[holder]!, nodes[owner]!];
         const session = sessions[holder]![owner]!;
         const areMembers = one.joined && other.joined && one.view & (1 << owner) && other.view & (1 << holder);
-        if (session.state === 'broken') {
-          if (areMembers) yield [`notes ${holder} ${owner}`, (next) => this.#exchange.takeNotes(next, holder, owner)];
-          continue;
-        }
-        if (!this.#exchange.isComplete(state, owner)) continue;
-        if (session.state === 'noted') {
+        if (areMembers && session.states.includes('broken'))
+          yield [`notes ${holder} ${owner}`, (next) => this.#exchange.takeNotes(next, holder, owner)];
+        if (this.#exchange.listable(state, holder, owner).length > 0)
           yield [`list ${holder} ${owner}`, (next) => this.#exchange.list(next, holder, owner)];
-          continue;
-        }
         if (session.changes.length > 0 && !session.sent)
           yield [`send ${holder} ${owner}`, (next) => this.#exchange.send(next, holder, owner)];
-        if (session.sent) yield [`repeat ${holder} ${owner}`, (next) => this.#exchange.repeat(next, holder, owner)];
-        if (session.changes.length > 0 || session.sent)
+        if (this.#isTellable(state, holder, owner)) {
+          if (session.sent) yield [`repeat ${holder} ${owner}`, (next) => this.#exchange.repeat(next, holder, owner)];
           yield [`change ${holder} ${owner}`, (next) => this.#exchange.change(next, holder, owner)];
+        }
         if (session.drops.length > 0)
           yield [`drop ${holder} ${owner}`, (next) => this.#exchange.drop(next, holder, owner)];
-        const heard = Math.min(
-          ...this.#exchange.owned(other, owner).map((key) => one.heard[key]![historyOf(owner, other.start)]!),
-        );
-        if (this.#exchange.heardBy(state, holder, owner) > heard)
+        const history = historyOf(owner, other.start);
+        const hasMore = (key: number): boolean =>
+          this.#exchange.heardBy(state, holder, owner, key) > one.heard[key]![history]!;
+        if (this.#exchange.audible(state, holder, owner).some(hasMore))
           yield [`hear ${holder} ${owner}`, (next) => this.#exchange.hear(next, holder, owner)];
       }
     }

@@ -55,13 +55,16 @@ export type Drop = Pick<Note, 'below' | 'namedBelow'> & { key: number };
 /** What an owner knows of a holder's page. */
 export type Listed = Pick<Page, 'version' | 'isNamed'>;
 
-/** From a holder to an owner, for the keys that the owner has. */
+/**
+ * How it is between a holder and an owner with a key. `broken`: neither knows of the other. `noted`: the owner knows what the holder has noted as an
+ * owner of the key. `live`: the owner, which knows by then what all members have noted, has compared the holder's page, and is told of every change.
+ */
+export type KeyState = 'broken' | 'noted' | 'live';
+
+/** From a holder to an owner. An owner that gets a further key begins anew with that key alone. */
 export interface Session {
-  /**
-   * `broken`: neither knows of the other. `noted`: the owner knows what the holder has noted as an owner. `live`: the owner, which knows by then
-   * what all members have noted, has compared all pages of the holder, and is told of every change.
-   */
-  state: 'broken' | 'noted' | 'live';
+  /** By key. */
+  states: KeyState[];
   /** Changes that are to be told. */
   changes: Change[];
   /** The one that is on its way. */
@@ -175,7 +178,9 @@ export function initial(budget: Budget, keyCount: number): State {
     keys,
     cut: 0,
     nodes: NODES.map(() => ({ ...freshNode(keys, 0), joined: true, view: 7 })),
-    sessions: NODES.map(() => NODES.map(() => ({ state: 'live' as const, changes: [], sent: null, drops: [] }))),
+    sessions: NODES.map(() =>
+      NODES.map(() => ({ states: keys.map(() => 'live' as const), changes: [], sent: null, drops: [] })),
+    ),
     calls: [],
     budget,
   };
@@ -212,7 +217,12 @@ export function copyOf(state: State): State {
       lists: node.lists.map((versions) => [...versions]),
     })),
     sessions: state.sessions.map((row) =>
-      row.map((session) => ({ ...session, changes: [...session.changes], drops: [...session.drops] })),
+      row.map((session) => ({
+        ...session,
+        states: [...session.states],
+        changes: [...session.changes],
+        drops: [...session.drops],
+      })),
     ),
     calls: state.calls.map((call) => ({ ...call })),
     budget: { ...state.budget },
