@@ -74,6 +74,7 @@ export class Calls {
       ...call,
       done: false,
       knowers: 0,
+      takers: 0,
       undisturbed,
       after,
       isOvertaken: false,
@@ -185,7 +186,7 @@ export class Calls {
     const live = asked.filter((owner) => sessions[node]![owner]!.states[key] === 'live');
     if (kind === 'set' && nodes[node]!.pages[key]?.version !== version) return false;
     if (asked.some((owner) => sessions[node]![owner]!.states[key] === 'noted')) return true;
-    const told = live.filter((owner) => call.knowers & (1 << owner));
+    const told = live.filter((owner) => call.takers & (1 << owner));
     const dropped = NODES.every((holder) =>
       live.every((owner) => !sessions[holder]![owner]!.drops.some((drop) => drop.key === key && drop.below <= version)),
     );
@@ -219,9 +220,9 @@ export class Calls {
   }
 
   /** Whether an owner that has just answered the one call knew of the other. */
-  #wasTold({ sessions }: State, { node, knowers }: Call, other: Call): boolean {
+  #wasTold({ sessions }: State, { node, takers }: Call, other: Call): boolean {
     return NODES.some(
-      (owner) => sessions[node]![owner]!.states[other.key] === 'live' && knowers & other.knowers & (1 << owner),
+      (owner) => sessions[node]![owner]!.states[other.key] === 'live' && takers & other.knowers & (1 << owner),
     );
   }
 }

@@ -132,11 +132,18 @@ export class Exchange {
     this.#note(state, owner, { key, below: this.#belowOf({ version, isNamed }), namedBelow: version });
     state.nodes[owner]!.lists[key]![holder] = { version, isNamed };
     const page = state.nodes[holder]!.pages[key];
-    if (page?.version === version && (page.state === 'new' || page.state === 'copying')) page.state = 'good';
+    // What the holder has noted as an owner itself counts as well: it compares the page when it knows the notes of all.
+    const isOpen = page?.version === version && (page.state === 'new' || page.state === 'copying');
+    if (isOpen && !isVoidBy(state.nodes[holder]!.notes[key], page)) page.state = 'good';
     for (const call of state.calls) {
       if (call.kind === 'set' && call.key === key && call.version === version && page?.version === version)
-        call.knowers |= 1 << owner;
+        this.#taken(call, owner);
     }
+  }
+
+  #taken(call: Call, owner: number): void {
+    call.knowers |= 1 << owner;
+    call.takers |= 1 << owner;
   }
 
   /** A computed page says nothing of other computed pages. */
@@ -201,11 +208,19 @@ export class Exchange {
     this.tell(state, holder, owner, change);
   }
 
+  /** The change that is on its way does not arrive: it is told again. */
+  lose(state: State, holder: number, owner: number): void {
+    const session = state.sessions[holder]![owner]!;
+    const { change } = session.sent!;
+    session.sent = null;
+    if (this.#mistake !== 'what is lost is not told again') this.tell(state, holder, owner, change);
+  }
+
   #applyDelete(state: State, holder: number, owner: number, { key, below }: Told): void {
     const call = this.#openCall(state, holder, key, below);
     if (!this.#isVoid(state, owner, holder, { key, version: below, origin: holder, isNamed: true })) {
       this.#note(state, owner, { key, below, namedBelow: below });
-      for (const one of state.calls) if (one.key === key && one.version === below) one.knowers |= 1 << owner;
+      for (const one of state.calls) if (one.key === key && one.version === below) this.#taken(one, owner);
     } else if (call) {
       this.#takeLater(state, holder, owner, call);
       this.tellOwners(state, holder, { kind: 'key', key, below: call.version });
@@ -257,6 +272,7 @@ export class Exchange {
     this.see(state, holder, Math.max(notes[call.key]?.namedBelow ?? 0, ...forgotten[call.key]!, clock));
     call.version = this.next(state, holder);
     call.knowers = 0;
+    call.takers = 0;
   }
 
   drop(state: State, holder: number, owner: number): void {

@@ -16,6 +16,7 @@ export const MISTAKES = [
   'drops told to nobody',
   'delete without holders',
   'new owner keeps its sessions',
+  'what is lost is not told again',
   'computed pages leave named ones',
   'computed pages replace each other',
 ] as const;

@@ -147,7 +147,10 @@ export class Protocol {
     }
     state.calls = state.calls.filter((call) => call.done || call.node !== which);
     this.#disturb(state);
-    for (const call of state.calls) call.knowers &= ~(1 << which);
+    for (const call of state.calls) {
+      call.knowers &= ~(1 << which);
+      call.takers &= ~(1 << which);
+    }
   }
 
   #mayForget(node: Node, key: number): boolean {
@@ -235,6 +238,7 @@ export class Protocol {
           yield [`list ${holder} ${owner}`, (next) => this.#exchange.list(next, holder, owner)];
         if (session.changes.length > 0 && !session.sent)
           yield [`send ${holder} ${owner}`, (next) => this.#exchange.send(next, holder, owner)];
+        if (session.sent) yield [`lose ${holder} ${owner}`, (next) => this.#exchange.lose(next, holder, owner)];
         if (this.#isTellable(state, holder, owner)) {
           if (session.sent) yield [`repeat ${holder} ${owner}`, (next) => this.#exchange.repeat(next, holder, owner)];
           yield [`change ${holder} ${owner}`, (next) => this.#exchange.change(next, holder, owner)];

@@ -105,6 +105,8 @@ export interface Call {
   done: boolean;
   /** The nodes that know of it, or have known and forgotten, as bits; a node that starts anew knows nothing. */
   knowers: number;
+  /** The owners that have taken what was stated to them, as bits. To know of it from others is not enough: they may know better. */
+  takers: number;
   /** Whether all nodes were in touch since it began. */
   undisturbed: boolean;
   /** The latest version of a call which this one replaces, and which was done before this one began. */
