@@ -214,16 +214,7 @@ export class Calls {
     for (const holder of NODES) for (const key of state.keys) this.#openGate(state, holder, key);
     for (const call of state.calls.filter(({ done }) => !done)) {
       if (!this.#mayReturn(state, call)) this.#fail(state, call);
-      const earlier = call.done && state.calls.find(({ version }) => version === call.after);
-      if (earlier && call.version < call.after) call.isOvertaken = this.#wasTold(state, call, earlier);
     }
-  }
-
-  /** Whether an owner that has just answered the one call knew of the other. */
-  #wasTold({ sessions }: State, { node, takers }: Call, other: Call): boolean {
-    return NODES.some(
-      (owner) => sessions[node]![owner]!.states[other.key] === 'live' && takers & other.knowers & (1 << owner),
-    );
   }
 }
 

@@ -75,7 +75,8 @@ export class Exchange {
     from.clock = clock;
     to.clock = clock;
     for (const key of listed) {
-      if (this.owned(to, owner).includes(key)) from.heard[key]![historyOf(owner, to.start)] = clock;
+      if (this.owned(to, owner).includes(key))
+        from.heard[key]![historyOf(owner, to.start)] = this.heardBy(state, holder, owner, key);
     }
   }
 
@@ -97,9 +98,13 @@ export class Exchange {
   /** What was to be told about the key is part of the next list. */
   #beginAgain(session: Session, key: number, state: KeyState): void {
     session.states[key] = state;
-    session.changes = session.changes.filter((change) => change.kind !== 'key' || change.key !== key);
+    const isListed = (change: Change): boolean => change.kind === 'key' && change.key === key;
+    session.changes = session.changes.filter((change) => !isListed(change) || (state === 'noted' && isDelete(change)));
     session.drops = session.drops.filter((drop) => drop.key !== key);
-    if (session.sent?.change.kind === 'key' && session.sent.change.key === key) session.sent = null;
+    if (session.sent === null || !isListed(session.sent.change)) return;
+    if (state === 'noted' && isDelete(session.sent.change))
+      session.changes = joined(session.changes, session.sent.change);
+    session.sent = null;
   }
 
   /** An owner has got a further key. */
@@ -123,6 +128,8 @@ export class Exchange {
     { key, version, origin, isNamed }: Pick<Page, 'version' | 'origin' | 'isNamed'> & { key: number },
   ): boolean {
     const { notes, cleared, forgotten } = nodes[owner]!;
+    // What the holder has noted as an owner itself, of the key or once, counts as well.
+    if (isVoidBy(nodes[holder]!.notes[key], { version, isNamed })) return true;
     if (isVoidBy(notes[key], { version, isNamed }) || version <= cleared[origin]!) return true;
     const heard = nodes[holder]!.heard[key]!;
     return forgotten[key]!.some((moment, history) => version <= moment && heard[history]! < moment);
@@ -132,16 +139,16 @@ export class Exchange {
     this.#note(state, owner, { key, below: this.#belowOf({ version, isNamed }), namedBelow: version });
     state.nodes[owner]!.lists[key]![holder] = { version, isNamed };
     const page = state.nodes[holder]!.pages[key];
-    // What the holder has noted as an owner itself counts as well: it compares the page when it knows the notes of all.
-    const isOpen = page?.version === version && (page.state === 'new' || page.state === 'copying');
-    if (isOpen && !isVoidBy(state.nodes[holder]!.notes[key], page)) page.state = 'good';
+    if (page?.version === version && (page.state === 'new' || page.state === 'copying')) page.state = 'good';
     for (const call of state.calls) {
       if (call.kind === 'set' && call.key === key && call.version === version && page?.version === version)
-        this.#taken(call, owner);
+        this.#taken(state, call, owner);
     }
   }
 
-  #taken(call: Call, owner: number): void {
+  #taken(state: State, call: Call, owner: number): void {
+    const knew = state.calls.some(({ version, knowers }) => version === call.after && knowers & (1 << owner));
+    call.isOvertaken ||= knew && call.version < call.after;
     call.knowers |= 1 << owner;
     call.takers |= 1 << owner;
   }
@@ -220,7 +227,7 @@ export class Exchange {
     const call = this.#openCall(state, holder, key, below);
     if (!this.#isVoid(state, owner, holder, { key, version: below, origin: holder, isNamed: true })) {
       this.#note(state, owner, { key, below, namedBelow: below });
-      for (const one of state.calls) if (one.key === key && one.version === below) this.#taken(one, owner);
+      for (const one of state.calls) if (one.key === key && one.version === below) this.#taken(state, one, owner);
     } else if (call) {
       this.#takeLater(state, holder, owner, call);
       this.tellOwners(state, holder, { kind: 'key', key, below: call.version });
@@ -238,7 +245,10 @@ export class Exchange {
     if (page.state === 'copying') {
       const hasOriginal = NODES.some((other) => other !== holder && list[other]?.version === version);
       const isGood = hasOriginal || this.#mistake === 'copies count without an original';
-      const isOld = isVoidBy(node.notes[key], page) || version <= node.cleared[page.origin]!;
+      const isOld =
+        isVoidBy(node.notes[key], page) ||
+        isVoidBy(state.nodes[holder]!.notes[key], page) ||
+        version <= node.cleared[page.origin]!;
       if (!isGood || isOld) this.#dropVersion(state, holder, key, version);
       else this.#accept(state, holder, owner, key, page);
       return;
@@ -273,6 +283,7 @@ export class Exchange {
     call.version = this.next(state, holder);
     call.knowers = 0;
     call.takers = 0;
+    call.isOvertaken = false;
   }
 
   drop(state: State, holder: number, owner: number): void {
@@ -288,11 +299,16 @@ export class Exchange {
     if (drops.some((drop) => drop.key === key) && this.#mistake !== 'heard before drops') return -1;
     if (this.#mistake === 'heard before changes') return clock;
     const isTold = (change: Change): boolean => change.kind === 'key' && change.key === key;
+    const told = [...changes, ...(sent ? [sent.change] : [])].filter(isTold);
     const pages = [
-      changes.some(isTold) ? state.nodes[holder]!.pages[key] : null,
-      sent !== null && isTold(sent.change) ? sent.page : null,
+      changes.some(isTold) && state.nodes[holder]!.pages[key],
+      sent !== null && isTold(sent.change) && sent.page,
     ];
-    return Math.min(clock, ...pages.flatMap((page) => (page && page.state !== 'copying' ? [page.version - 1] : [])));
+    const waiting = [
+      ...told.flatMap((change) => (change.kind === 'key' && change.below > 0 ? [change.below] : [])),
+      ...pages.flatMap((page) => (page && page.state !== 'copying' ? [page.version] : [])),
+    ];
+    return Math.min(clock, ...waiting.map((version) => version - 1));
   }
 
   /** The keys about which an owner may tell a holder that it has heard everything. */
@@ -343,9 +359,7 @@ export class Exchange {
 
   tell(state: State, holder: number, owner: number, change: Change): void {
     const session = state.sessions[holder]![owner]!;
-    const isHeard =
-      change.kind === 'key' ? session.states[change.key] === 'live' : session.states.some((one) => one !== 'broken');
-    if (!isHeard) return;
+    if (!isHeard(session, change)) return;
     session.changes = joined(session.changes, change);
     if (holder === owner) this.tellItself(state, owner);
   }
@@ -354,16 +368,18 @@ export class Exchange {
   tellItself(state: State, node: number): void {
     const session = state.sessions[node]![node]!;
     for (;;) {
-      const next = session.changes.find((change) => this.isTellable(state, node, change));
+      const next = session.changes.find((change) => this.isTellable(state, node, node, change));
       if (!next) return;
       session.changes = [next, ...session.changes.filter((change) => change !== next)];
       this.change(state, node, node);
     }
   }
 
-  /** Whether an owner takes a change now: it knows what all members have noted of the key. */
-  isTellable(state: State, owner: number, change: Change): boolean {
-    return change.kind === 'clear' || this.isComplete(state, owner, change.key);
+  /** Whether an owner takes a change now: it has the holder's list, and knows what all members have noted of the key. */
+  isTellable(state: State, holder: number, owner: number, change: Change): boolean {
+    if (change.kind === 'clear') return true;
+    const isLive = state.sessions[holder]![owner]!.states[change.key] === 'live';
+    return isLive && this.isComplete(state, owner, change.key);
   }
 
   remove(state: State, holder: number, key: number, except = -1): void {
@@ -411,4 +427,14 @@ function joined(changes: readonly Change[], change: Change): Change[] {
   const before = changes.find(isSame) as Told | undefined;
   const below = Math.max(change.below, before?.below ?? 0);
   return [...changes.filter((other) => !isSame(other)), { ...change, below }];
+}
+
+/** Whether an owner is told of a change: of pages by the list, until it has that; of deletes and clears as soon as both are in touch. */
+function isHeard({ states }: Session, change: Change): boolean {
+  if (change.kind === 'clear') return states.some((one) => one !== 'broken');
+  return change.below > 0 ? states[change.key] !== 'broken' : states[change.key] === 'live';
+}
+
+function isDelete(change: Change): boolean {
+  return change.kind === 'key' && change.below > 0;
 }

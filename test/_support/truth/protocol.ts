@@ -221,7 +221,7 @@ export class Protocol {
   #isTellable(state: State, holder: number, owner: number): boolean {
     const { sent, changes } = state.sessions[holder]![owner]!;
     const next = sent?.change ?? changes[0];
-    return next !== undefined && this.#exchange.isTellable(state, owner, next);
+    return next !== undefined && this.#exchange.isTellable(state, holder, owner, next);
   }
 
   *#messages(state: State): Generator<Step> {

@@ -111,7 +111,7 @@ export interface Call {
   undisturbed: boolean;
   /** The latest version of a call which this one replaces, and which was done before this one began. */
   after: number;
-  /** Whether its version is not later than that, although a node knew of both when it was done. */
+  /** Whether its version is not later than that of the other one, which an owner knew when it took this one. */
   isOvertaken: boolean;
   /** Whether nothing but calls has happened to its page and its nodes since it began. */
   isLasting: boolean;
