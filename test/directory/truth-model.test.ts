@@ -1,33 +1,11 @@
 import test from 'ava';
+import { COMPUTED, MIXED, ONE_OF_EACH } from '../_support/truth/budgets.js';
 import { type Exploration, explore } from '../_support/truth/explore.js';
 import { MISTAKES, type Mistake } from '../_support/truth/mistakes.js';
 import type { Budget } from '../_support/truth/state.js';
 import { follow, walk } from '../_support/truth/walk.js';
 
-const ONE_OF_EACH: Budget = {
-  sets: 2,
-  computed: 0,
-  deletes: 1,
-  clears: 1,
-  evictions: 1,
-  copies: 1,
-  cuts: 1,
-  restarts: 1,
-  lapses: 1,
-};
-const MIXED: Budget = {
-  sets: 5,
-  computed: 0,
-  deletes: 2,
-  clears: 2,
-  evictions: 2,
-  copies: 3,
-  cuts: 4,
-  restarts: 2,
-  lapses: 4,
-};
 const PARTITIONS: Budget = { ...MIXED, clears: 0, copies: 1 };
-const COMPUTED: Budget = { ...MIXED, sets: 3, computed: 4 };
 const CALM: Budget = { ...COMPUTED, clears: 0, evictions: 0, cuts: 0, restarts: 0, lapses: 1 };
 const STEPS = 50;
 
