@@ -61,6 +61,7 @@ export class LostStatements {
   }
 
   membersChanged({ before, after, changed }: MemberChange): void {
+    this.#asked.membersChanged();
     for (const nodeId of changed) {
       const incarnation = after.get(nodeId)?.incarnation;
       const lost = before.get(nodeId)?.incarnation;

@@ -47,7 +47,7 @@ export class OwedStatements {
       maxCount: OWED_STATEMENTS_MAX_KEYS,
       isMember: options.isMember,
       join: (before, owed) => ({ withCopies: before.withCopies || owed.withCopies }),
-      tell: (ownerId, waiting) => this.#logged(ownerId, this.#state(ownerId, waiting), []),
+      tell: (ownerId, waiting) => this.#tell(ownerId, waiting),
       tellAll: (ownerId) => this.#restateAll(ownerId),
       onGone: (waiting) => this.#handOver(waiting),
     });
@@ -84,16 +84,15 @@ export class OwedStatements {
     }
   }
 
-  /** What `work` resolves with; `failed` if it rejects. */
-  async #logged<T>(ownerId: string, work: Promise<T>, failed: T): Promise<T> {
+  async #tell(ownerId: string, waiting: readonly Waiting<Owed>[]): Promise<readonly Waiting<Owed>[]> {
     try {
-      return await work;
+      return await this.#state(ownerId, waiting);
     } catch (error) {
       // The store is being closed, and its disk tier is closed already.
-      if (error instanceof ClosedError) return failed;
+      if (error instanceof ClosedError) return [];
       const { log } = this.#options.env;
       log.log('error', 'repeating statements to a directory owner failed', { owner: ownerId, error: String(error) });
-      return failed;
+      return [];
     }
   }
 
