@@ -260,6 +260,11 @@ export class DiskStore {
     return this.#index.keys();
   }
 
+  /** Keys of the pages that wait to be written. */
+  queuedKeys(): string[] {
+    return [...this.#queue.keys()];
+  }
+
   /** Keys of all written pages, slice by slice; pages that are put or removed meanwhile may be left out. Ends when the store is closed. */
   *keysInSlices(): Generator<string[], void> {
     this.#checkOpen();
@@ -373,21 +378,6 @@ export class DiskStore {
     });
     if (await within(this.#env.clock, DISK_REMOVALS_TIMEOUT_MS, written)) return;
     throw new DiskError(`disk tier: ${this.#path}: removals were not recorded in ${DISK_REMOVALS_TIMEOUT_MS} ms`);
-  }
-
-  /** Removes all pages, including waiting ones; returns the keys of those that were written. */
-  clear(): string[] {
-    this.#checkOpen();
-    this.#queue.cancelAll();
-    this.#folder.journal.clear();
-    return this.#index.clear();
-  }
-
-  /** Removes written and waiting pages whose keys satisfy `isWanted`; returns the keys of those that were written. */
-  clearWhere(isWanted: (key: string) => boolean): string[] {
-    for (const key of this.#queue.keys()) if (isWanted(key)) this.#queue.cancel(key);
-    const written = this.keys().filter(isWanted);
-    return written.filter((key) => this.#remove(key));
   }
 
   /**

@@ -68,10 +68,16 @@ export class OwnMarker {
     return this.#turns.run(() => this.#settle());
   }
 
-  /** Makes the pages that have been sent void, from this call on for this node; resolves with true when the store's marker says so. */
-  async clear(prefixes: readonly string[] | undefined): Promise<boolean> {
+  /**
+   * Makes the pages that have been sent void, from this call on for this node; resolves with true when the store's marker says so. It is written, and
+   * pages may be sent again, when `removed` has resolved: from then on no page that is cleared can be sent.
+   */
+  async clear(prefixes: readonly string[] | undefined, removed: Promise<void>): Promise<boolean> {
     this.#unwritten.push(prefixes ?? null);
-    return this.#turns.run(() => this.#settle());
+    return this.#turns.run(async () => {
+      await removed;
+      return this.#settle();
+    });
   }
 
   async #settle(): Promise<boolean> {

@@ -318,24 +318,20 @@ export class PageIndex {
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
   }
 
-  /** Origin of the page under the key, even of an unfilled one. */
-  originOf(key: string): PageOrigin | null {
-    const unfilled = this.#unfilled.get(key);
-    if (unfilled === undefined) return this.peekStored([key])[0] ?? null;
-    return this.#allocator.has(key) ? unfilled : null;
+  /** Origins of the pages, even of unfilled and expired ones; null: the page is not here. */
+  originsOf(keys: readonly string[]): (PageOrigin | null)[] {
+    const origins: (PageOrigin | null)[] = this.peekStored(keys);
+    if (this.#unfilled.size === 0) return origins;
+    keys.forEach((key, i) => {
+      const unfilled = this.#unfilled.get(key);
+      if (unfilled !== undefined && this.#allocator.has(key)) origins[i] = unfilled;
+    });
+    return origins;
   }
 
   /** Evicts the next victim, as for a page of `forKey`; returns its key, null: none may be. Does not call `onFreed`. */
   evictNext(forKey = ''): string | null {
     return this.#allocator.evictNextFor(forKey, this.#nowMs());
-  }
-
-  /** Removes all pages; returns the keys of those that could be found. */
-  clear(): string[] {
-    const keys = this.keys();
-    this.#freeing(this.#allocator.order());
-    this.#allocator.clear(this.#nowMs());
-    return keys;
   }
 
   /** Statistics; after {@link free} the last ones. */

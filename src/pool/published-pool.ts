@@ -330,12 +330,13 @@ export class PublishedPool {
    * `isCopy`: only copies. Returns the removed keys; does not call `onEvict`.
    */
   removeOlder(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): string[] {
-    return keys.filter((key, i) => {
-      const origin = this.#index.originOf(key);
-      if (origin === null || origin.version >= (voidBelow[i] as number) || (isCopy && !origin.isCopy)) return false;
-      this.remove(key);
-      return true;
+    const origins = this.#index.originsOf(keys);
+    const older = keys.filter((_, i) => {
+      const origin = origins[i] ?? null;
+      return origin !== null && origin.version < (voidBelow[i] as number) && (!isCopy || origin.isCopy);
     });
+    for (const key of older) this.remove(key);
+    return older;
   }
 
   /** Removes expired pages, at most `maxCount`; returns their keys, which the caller must tell the directory of. */
@@ -372,10 +373,9 @@ export class PublishedPool {
     return keysInSlices(this.#index);
   }
 
-  /** Removes all pages, even unfilled ones, and returns the keys of those that were here. */
-  clear(): string[] {
-    this.#leases.endAll();
-    return this.#index.clear();
+  /** Keys of the pages whose bytes are still to be written: no reader finds them yet. */
+  unfilledKeys(): string[] {
+    return [...this.#index.unfilledKeys()];
   }
 
   /** Statistics; after {@link free} the last ones. */

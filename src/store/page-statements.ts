@@ -133,16 +133,16 @@ export class PageStatements {
     return refused;
   }
 
-  /**
-   * Withdraws the announcements of pages that have just been cleared here, and drops copies of them on other nodes. So
-   * are copies of pages that had been evicted here before, as far as they are remembered and `isCleared` is true.
-   */
-  async retract(keys: readonly string[], isCleared: (key: string) => boolean): Promise<void> {
-    const retracted = new Set(keys);
+  /** Withdraws the announcements of pages that have just been cleared here, and drops copies of them on other nodes. */
+  async retract(keys: readonly string[]): Promise<void> {
     for (const key of keys) this.#unannounced.delete(key);
-    for (const [key] of this.#evicted.entries()) if (isCleared(key)) retracted.add(key);
     this.#parts.onChanged?.(keys);
-    await this.#parts.directory.delete([...retracted], undefined, { withCopies: true });
+    await this.#parts.directory.delete(keys, undefined, { withCopies: true });
+  }
+
+  /** Keys of pages that this node has lately lost for want of room, as far as they are remembered. */
+  *evictedKeys(): Generator<string> {
+    for (const [key] of this.#evicted.entries()) yield key;
   }
 
   /**

@@ -26,6 +26,7 @@ import {
 import type { CallerPage } from './call/caller-page.js';
 import { ReasonLog } from './call/reason-log.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
+import { clearPages } from './clearing.js';
 import type { FirstCopies } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { ExpiredPages } from './expired-pages.js';
@@ -335,20 +336,14 @@ export class PageStore {
   }
 
   async #clear(prefixes: readonly string[] | undefined): Promise<void> {
-    const { pool, disk, onGone, onCleared } = this.#parts;
-    const isWanted = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
-    const inPool = prefixes === undefined ? pool.clear() : pool.keys().filter(isWanted);
-    if (prefixes !== undefined) for (const key of inPool) pool.remove(key);
-    onGone?.(inPool);
-    const onDisk = (prefixes === undefined ? disk?.clear() : disk?.clearWhere(isWanted)) ?? [];
-    // This runs before any wait, so that pages set meanwhile are not removed as well.
-    const cleared = this.#objects?.clear(prefixes);
+    const { versions, onCleared } = this.#parts;
+    const isCleared = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
+    const parts = { ...this.#parts, statements: this.#statements, isClosed: () => this.#closed };
+    // Pages that are set from here on stay.
+    const removed = clearPages(parts, { voidBelow: versions.next(), isCleared });
+    const cleared = this.#objects?.clear(prefixes, removed);
     cleared?.catch(() => {});
-    await Promise.all([
-      this.#statements.retract([...inPool, ...onDisk], isWanted),
-      onCleared?.(prefixes),
-      disk?.removalsWritten(),
-    ]);
+    await Promise.all([removed, onCleared?.(prefixes)]);
     await cleared;
   }
 

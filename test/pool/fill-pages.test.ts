@@ -5,6 +5,7 @@ import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine
 import type { PageBytes, PageLease } from '../../src/pool/published-pool.js';
 import { settled } from '../_support/pool/held-copies.js';
 import { pageBytes } from '../_support/pool/page-bytes.js';
+import { removeAll } from '../_support/pool/remove-all.js';
 import { content } from '../_support/support.js';
 
 const PAGE = 4096;
@@ -118,7 +119,7 @@ test('pool fill: publishing other bytes, removing and clearing end a lease; publ
   const [other] = pool.publishBatch(['a'], [page(2)]);
   t.deepEqual(other && pageBytes(pool, other), content(2, PAGE));
   t.false(same.isLive);
-  for (const end of [() => pool.remove('a'), () => pool.clear()]) {
+  for (const end of [() => pool.remove('a'), () => removeAll(pool)]) {
     const lease = leased();
     end();
     t.false(lease.isLive);
@@ -149,7 +150,7 @@ test('pool fill: what is removed meanwhile is not there, and its range stays unt
     const { fill, finish } = held([1]);
     const filling = pool.fillPages(['a'], [PAGE], fill);
     if (end === 'remove') t.false(pool.remove('a'));
-    else pool.clear();
+    else removeAll(pool);
     pool.publishBatch(['x', 'y'], [page(8), page(9)]);
     t.is(pool.size, 1);
     finish();

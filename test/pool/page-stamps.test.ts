@@ -6,6 +6,7 @@ import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import type { PageLease } from '../../src/pool/published-pool.js';
 import { HeldCopies } from '../_support/pool/held-copies.js';
 import { pageBytes } from '../_support/pool/page-bytes.js';
+import { removeAll } from '../_support/pool/remove-all.js';
 
 interface Given {
   readonly key: string;
@@ -65,7 +66,7 @@ for (const policy of ['lru', 's3fifo'] as const) {
         });
         if (lease) leases.push(lease);
       } else if (random.u32() % 8 === 0) {
-        pool.clear();
+        removeAll(pool);
       }
       for (const each of given) {
         const [here] = pool.peekBatch([each.key]);

@@ -5,6 +5,7 @@ import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine/machine-node.js';
 import { pageBytes } from '../_support/pool/page-bytes.js';
+import { removeAll } from '../_support/pool/remove-all.js';
 import { content } from '../_support/support.js';
 
 const PAGE = 4096;
@@ -128,7 +129,7 @@ for (const policy of ['s3fifo', 'yield'] as const) {
       });
     }
     // Beside nothing else there is no room for them.
-    pool.clear();
+    removeAll(pool);
     const many = numbers(80, 3000);
     const results = pool.publishBatch(many.map(String), many.map(page));
     t.deepEqual(

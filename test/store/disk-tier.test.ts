@@ -46,7 +46,7 @@ async function newTier(
     },
   });
   const faults = { isHung: false, isPaused: false };
-  const hung: { readonly write: () => void; readonly release: () => void }[] = [];
+  const hung: { readonly key: string; readonly write: () => void; readonly release: () => void }[] = [];
   const endHung = (how: 'write' | 'release'): void => {
     for (const each of hung.splice(0)) each[how]();
   };
@@ -56,10 +56,6 @@ async function newTier(
     get state() {
       return { isPaused: faults.isPaused || disk.state.isPaused, isHung: false };
     },
-    clear() {
-      endHung('release');
-      return disk.clear();
-    },
     close() {
       endHung('release');
       return disk.close();
@@ -68,8 +64,15 @@ async function newTier(
     putPage(key, page, checksum, release, about) {
       if (!faults.isHung) return disk.putPage(key, page, checksum, release, about);
       const write = () => void (disk.putPage(key, page, checksum, release) !== 'queued' && release());
-      hung.push({ write, release });
+      hung.push({ key, write, release });
       return 'queued';
+    },
+    removeOlder(keys, voidBelow) {
+      for (const each of hung.filter(({ key }) => keys.includes(key))) {
+        hung.splice(hung.indexOf(each), 1);
+        each.release();
+      }
+      return disk.removeOlder(keys, voidBelow);
     },
   };
   const metrics = {
@@ -128,8 +131,6 @@ function delegates(disk: DiskStore): TierDisk {
   return {
     state: { isPaused: false, isHung: false },
     keepsRemoved: false,
-    clear: () => disk.clear(),
-    clearWhere: (isWanted) => disk.clearWhere(isWanted),
     close: () => disk.close(),
     dropExpired: (keys) => disk.dropExpired(keys),
     exists: (key) => disk.exists(key),
@@ -141,6 +142,7 @@ function delegates(disk: DiskStore): TierDisk {
     hasRoomFor: (length) => disk.hasRoomFor(length),
     info: () => disk.info(),
     keysInSlices: () => disk.keysInSlices(),
+    queuedKeys: () => disk.queuedKeys(),
     peekBatch: (keys) => disk.peekBatch(keys),
     putPage: (key, page, checksum, release, origin) => disk.putPage(key, page, checksum, release, origin),
     readPages: (keys, targets) => disk.readPages(keys, targets),
@@ -281,33 +283,24 @@ test('disk tier: calls are served in the order in which they came, a long one be
   t.deepEqual(order, ['a', 'b', 'c', 'd']);
 });
 
-test('disk tier: closing, draining and clearing end calls that wait at once', async (t) => {
-  for (const end of ['close', 'drain', 'clear'] as const) {
+test('disk tier: closing and draining end calls that wait at once', async (t) => {
+  for (const end of ['close', 'drain'] as const) {
     const clock = new ManualClock();
     const { tier, pool, faults, resume, set, switches } = await newTier(t, { poolPages: 2, clock });
     faults.isHung = true;
     t.deepEqual(await set(0), [true]);
     const waiting = Promise.all([set(1, 2, 3), set(4)]);
     t.false(await isSettled(waiting));
-    if (end !== 'clear') switches.mayGoOn = false;
+    switches.mayGoOn = false;
     let ended: Promise<unknown> = Promise.resolve();
     if (end === 'drain') {
       tier.endWaits();
-    } else if (end === 'close') {
-      ended = tier.close();
     } else {
-      pool.clear();
-      tier.clear();
-      ended = tier.removalsWritten();
+      ended = tier.close();
     }
     t.deepEqual(await waiting, [[false, false, false], [false]], end);
     t.false(pool.has('k1'));
     resume();
-    if (end === 'clear') {
-      await until(() => pool.stats().quarantinedBytes === 0);
-      t.deepEqual(await set(5), [true]);
-      t.true(pool.has('k5'));
-    }
     await ended;
   }
 });
@@ -339,8 +332,10 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
   t.is(pool.stats().pinned, 0);
   faults.isHung = true;
   t.deepEqual(await set(20, 21, 22, 23), [true, true, true, true]);
-  pool.clear();
-  await tier.clear();
+  const keys = pool.keys();
+  const all = keys.map(() => Number.POSITIVE_INFINITY);
+  pool.removeOlder(keys, all);
+  await tier.removeOlder(keys, all);
   resume();
   await until(() => disk.info().queueBytes === 0);
   t.is(pool.stats().pinned, 0);

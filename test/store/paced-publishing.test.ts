@@ -106,7 +106,7 @@ for (const [what, here, expires] of [
 test('paced publishing: pages that were here before stay, and are announced, when the call ends early', async (t) => {
   const { pool, paced, told, takenBack, left, done } = newCall(t, { here: { isCopy: true } });
   await settled();
-  paced.cleared();
+  paced.cleared({ voidBelow: 3, isCleared: (key) => key === 'large' });
   await done;
   t.deepEqual([told, takenBack, left], [[], [], ['behind']]);
   t.true(pool.has('behind'));
@@ -115,7 +115,11 @@ test('paced publishing: pages that were here before stay, and are announced, whe
 test('paced publishing: what nobody was told of does not stay in the pool', async (t) => {
   const { pool, paced, told, takenBack, done } = newCall(t);
   await settled();
-  paced.cleared();
+  paced.cleared({ voidBelow: 2, isCleared: () => true });
+  paced.cleared({ voidBelow: 3, isCleared: (key) => key === 'other' });
+  await settled();
+  t.true(pool.has('behind'), 'it is newer, and another one');
+  paced.cleared({ voidBelow: 3, isCleared: (key) => key === 'behind' });
   await done;
   t.deepEqual(told, []);
   t.false(pool.has('behind'));

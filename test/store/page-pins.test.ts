@@ -8,6 +8,7 @@ import { PagePins } from '../../src/store/pins/page-pins.js';
 import { leavesGap } from '../../src/store/pins/pinned-gaps.js';
 import { ManualClock } from '../_support/clock.js';
 import { assertFound, losing } from '../_support/planted.js';
+import { removeAll } from '../_support/pool/remove-all.js';
 import { content } from '../_support/support.js';
 
 const PAGE = 4096;
@@ -117,7 +118,7 @@ test('page pins: removing, overwriting and clearing end a pin at once', (t) => {
   t.true(publish(pool, 'k2', 2), 'the same bytes again');
   t.deepEqual([pins.has('k0'), pins.has('k1'), pins.has('k2'), pins.bytes], [false, false, true, 2 * PAGE]);
   pins.verify();
-  pool.clear();
+  removeAll(pool);
   t.is(pins.count, 0);
 });
 

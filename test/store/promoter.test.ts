@@ -3,6 +3,7 @@ import { PROMOTE_ANSWER_MAX_MS, PROMOTE_LEASE_MS } from '../../src/base/limits.j
 import { ManualClock } from '../_support/clock.js';
 import { HeldCopies, settled } from '../_support/pool/held-copies.js';
 import { pageBytes } from '../_support/pool/page-bytes.js';
+import { removeAll } from '../_support/pool/remove-all.js';
 import { closedGate } from '../_support/store/disk-pages.js';
 import { located, newOwner, PAGE, summary } from '../_support/store/owner.js';
 import { content, until } from '../_support/support.js';
@@ -219,13 +220,13 @@ test('promoter: what is cleared or removed meanwhile is gone, and may be promote
   disk.gate = gate;
   const asking = promoter.promote('r', keys);
   await settled();
-  pool.clear();
+  removeAll(pool);
   open();
   t.is(summary(await asking), '---');
   t.is(pool.size, 0);
   t.is(summary(await promoter.promote('r', keys)), 'ppp');
   t.true(pool.remove('k1'));
-  pool.clear();
+  removeAll(pool);
   t.is(pool.stats().quarantinedBytes, 0);
   t.not(pool.publishBatch(['k1'], [{ views: [content(70, PAGE)], length: PAGE }])[0], null);
   t.is(summary(await promoter.promote('r', keys)), 'ppp');

@@ -39,8 +39,7 @@ const STORE_ID = /^[0-9a-f]{32}$/;
 const PUT = 1;
 const REMOVE = 2;
 const USE = 3;
-const CLEAR = 4;
-/** Lengths of the records: PUT and REMOVE without their key, USE and CLEAR complete. */
+/** Lengths of the records: PUT and REMOVE without their key, USE complete. */
 const PUT_FIXED_BYTES = 28;
 /** Bytes that a PUT has between its flags and its key if the page expires. */
 const EXPIRY_BYTES = 8;
@@ -53,7 +52,6 @@ const TAKEN = 4;
 const FLAGS_MAX = NAMED | EXPIRES | TAKEN;
 const REMOVE_FIXED_BYTES = 5;
 const USE_BYTES = 7;
-const CLEAR_BYTES = 1;
 const RECORD_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
 const FIRST_BLOCK_BYTES = 4096;
 
@@ -149,11 +147,6 @@ export class RecordWriter {
     this.#block.writeUIntLE(offset, at + 1, 6);
   }
 
-  clear(): void {
-    const at = this.#reserve(CLEAR_BYTES);
-    this.#block[at] = CLEAR;
-  }
-
   /** Takes everything recorded since the last call as blocks, which then belong to the caller. */
   take(): Buffer[] {
     this.#seal();
@@ -242,11 +235,6 @@ export class Replay {
         this.#use(body.readUIntLE(at + 1, 6));
         return end;
       }
-      case CLEAR:
-        this.#byOffset.clear();
-        this.#offsets.clear();
-        this.#liveBytes = 0;
-        return at + CLEAR_BYTES;
       default:
         throw badRecord(body, at);
     }

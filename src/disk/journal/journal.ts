@@ -161,15 +161,6 @@ export class Journal {
     this.#schedule();
   }
 
-  /** Removes all pages. */
-  clear(): void {
-    this.#uses.clear();
-    this.#record(() => this.#records.clear());
-    this.#removed();
-    this.#entries = 0;
-    this.#liveBytes = 0;
-  }
-
   /** Whether one more page with this key fits; otherwise others must be removed first. */
   hasRoomFor(key: string): boolean {
     return this.#liveBytes + putRecordBytes(key) <= this.#budgetBytes * JOURNAL_LIVE_FRACTION;

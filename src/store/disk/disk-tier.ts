@@ -13,6 +13,7 @@ import type { DiskInfo, DiskReadOptions, DiskStore } from '../../disk/disk-store
 import type { PageBytes } from '../../pool/page-batch.js';
 import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { PageLimits } from '../../pool/tenants/page-limits.js';
+import type { Cleared } from '../call/cleared.js';
 import type { RequestParts } from '../call/request-calls.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
@@ -20,8 +21,6 @@ import { type Publishing, publishSlices } from './publishing.js';
 /** The part of a disk store that a tier needs. */
 export type TierDisk = Pick<
   DiskStore,
-  | 'clear'
-  | 'clearWhere'
   | 'close'
   | 'dropExpired'
   | 'exists'
@@ -32,6 +31,7 @@ export type TierDisk = Pick<
   | 'info'
   | 'keepsRemoved'
   | 'keysInSlices'
+  | 'queuedKeys'
   | 'peekBatch'
   | 'putPage'
   | 'readPages'
@@ -233,6 +233,11 @@ export class DiskTier implements Backlog {
     return this.#disk.keysInSlices();
   }
 
+  /** Keys of the pages that are on their way to the disk. */
+  queuedKeys(): string[] {
+    return this.#disk.queuedKeys();
+  }
+
   /**
    * Removes pages that are older than the version given for their key; with `isCopy` only those that other nodes have
    * placed here. Once it resolves, a crash cannot bring them back; it rejects if the disk does not record that.
@@ -243,6 +248,7 @@ export class DiskTier implements Backlog {
     options?: { readonly isCopy: boolean },
   ): Promise<void> {
     const wasWritten = this.#disk.removeOlder(keys, voidBelow, options);
+    if (this.#waiting.size > 0) for (const key of keys) if (!this.#pool.has(key)) this.#endWait(key);
     this.#writeWaiting();
     if (wasWritten || keys.some((key) => this.#isUnrecorded(key))) await this.#recorded(keys);
   }
@@ -262,24 +268,6 @@ export class DiskTier implements Backlog {
     for (const [i, page] of this.#pool.peekBatch(keys).entries()) if (page) this.#disk.renew(keys[i] as string, page);
   }
 
-  /** Removes all pages; returns the keys of those that were written. */
-  clear(): string[] {
-    this.#paced?.cleared();
-    for (const key of [...this.#waiting.keys()]) this.#endWait(key);
-    return this.#disk.clear();
-  }
-
-  /** {@link clear} for keys for which `isWanted` is true. */
-  clearWhere(isWanted: (key: string) => boolean): string[] {
-    for (const key of [...this.#waiting.keys()].filter(isWanted)) this.#endWait(key);
-    return this.#disk.clearWhere(isWanted);
-  }
-
-  /** Resolves when a crash cannot bring back removed pages. */
-  removalsWritten(): Promise<void> {
-    return this.#disk.removalsWritten();
-  }
-
   /**
    * Writes everything that waits, here and in the queue, each within a deadline. Afterwards nothing here touches the
    * pool.
@@ -294,6 +282,11 @@ export class DiskTier implements Backlog {
     this.#isClosed = true;
     if (this.#waiting.size > 0) this.#disk.skipped(this.#waiting.size);
     await this.#disk.close();
+  }
+
+  /** Called when pages are cleared: calls before that which wait to set them end. */
+  cleared(cleared: Cleared): void {
+    this.#paced?.cleared(cleared);
   }
 
   /** Records that the pool has dropped these pages: unwritten ones are lost. */

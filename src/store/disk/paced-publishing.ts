@@ -13,6 +13,7 @@ import { sliceKeys, stringsOf } from '../../core/binding/key-batch.js';
 import { isWhole } from '../../pool/page-batch.js';
 import type { PageBytes, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import type { PageLimits } from '../../pool/tenants/page-limits.js';
+import type { Cleared } from '../call/cleared.js';
 import type { Slice } from '../call/page-slices.js';
 import type { Publishing } from './publishing.js';
 
@@ -44,8 +45,8 @@ export interface PacedPublishingParts {
 interface Call extends Publishing {
   /** Time until which the call may wait. */
   readonly untilMs: number;
-  /** Number of clears before the call. */
-  readonly clears: number;
+  /** Whether its pages have been cleared. */
+  isCleared: boolean;
   /**
    * Pages of the call that are in the pool and were not reported yet, because an earlier page found no room: by key, as the call first found
    * them there or put them.
@@ -69,7 +70,7 @@ export class PacedPublishing {
   readonly #parts: PacedPublishingParts;
   readonly #sliceBytes: number;
   readonly #turns = new Mutex();
-  #clears = 0;
+  readonly #calls = new Set<Call>();
   #isStopped = false;
   #isClosed = false;
   /** Wakes the waiting call when something has changed. */
@@ -82,13 +83,18 @@ export class PacedPublishing {
 
   publish(publishing: Publishing): Promise<void> {
     const untilMs = this.#parts.clock.nowMs() + DISK_WRITE_WAIT_MAX_MS;
-    const call: Call = { ...publishing, untilMs, clears: this.#clears, untold: new Map() };
+    const call: Call = { ...publishing, untilMs, isCleared: false, untold: new Map() };
     let hasTurn = false;
+    this.#calls.add(call);
     const turn = this.#turns.run(async () => {
-      if (call.signal?.aborted) return;
-      hasTurn = true;
-      await this.#publish(call);
-      this.#takeBack(call);
+      try {
+        if (call.signal?.aborted) return;
+        hasTurn = true;
+        await this.#publish(call);
+        this.#takeBack(call);
+      } finally {
+        this.#calls.delete(call);
+      }
     });
     return call.signal === undefined ? turn : unlessAborted(turn, call.signal).then(() => (hasTurn ? turn : undefined));
   }
@@ -98,9 +104,11 @@ export class PacedPublishing {
     this.#wake();
   }
 
-  /** Called when everything has been removed: calls under way publish nothing more. */
-  cleared(): void {
-    this.#clears++;
+  /** Called when pages are cleared: calls before that which set them publish nothing more. */
+  cleared({ voidBelow, isCleared }: Cleared): void {
+    for (const call of this.#calls) {
+      if (call.origin.version < voidBelow && stringsOf(call.keys).some(isCleared)) call.isCleared = true;
+    }
     this.#wake();
   }
 
@@ -175,7 +183,7 @@ export class PacedPublishing {
         const key = keys[i] as string;
         if (page !== null && (!page.alreadyPresent || !call.untold.has(key))) call.untold.set(key, page);
       });
-      if (call.clears !== this.#clears) {
+      if (call.isCleared) {
         // The clear came before these pages were published, so they are taken back, as far as it has not removed them.
         this.#takeBack(call);
         return last - start;
@@ -244,12 +252,12 @@ export class PacedPublishing {
   }
 
   #mayGoOn(start: number, call: Call): boolean {
-    return call.mayGoOn(call.pages.length - start) && call.clears === this.#clears;
+    return call.mayGoOn(call.pages.length - start) && !call.isCleared;
   }
 
   #mayWait(call: Call): boolean {
     const { backlog, clock } = this.#parts;
-    const isWanted = !this.#isStopped && call.clears === this.#clears && call.signal?.aborted !== true;
+    const isWanted = !this.#isStopped && !call.isCleared && call.signal?.aborted !== true;
     return isWanted && clock.nowMs() < call.untilMs && backlog.isMoving();
   }
 

@@ -57,8 +57,10 @@ const UNKNOWN_WINDOW_PAGES = 4;
 export class ObjectReads {
   readonly #parts: ObjectReadsParts;
   readonly #windowBytes: number;
-  /** Number of times that this node has cleared pages. */
+  /** Number of times that this node has begun to clear pages. */
   #clears = 0;
+  /** Number of times that it has not ended. */
+  #clearing = 0;
   #readPages = 0;
   #isClosed = false;
 
@@ -123,9 +125,12 @@ export class ObjectReads {
     return this.#readPages;
   }
 
-  /** Called when this node clears pages: pages that are on their way to the pool do not get there. */
-  cleared(): void {
+  /** Called when this node clears pages: those that are on their way to the pool, or come before `ended`, do not get there. */
+  clearing(ended: Promise<unknown>): void {
     this.#clears++;
+    this.#clearing++;
+    const end = (): void => void this.#clearing--;
+    ended.then(end, end);
   }
 
   /** Stops: nothing more goes into the pool. */
@@ -229,7 +234,8 @@ export class ObjectReads {
     let unconfirmed: string[] = [];
     const fill = async (targets: readonly (PageBytes | null)[]) => {
       // From here on, a request to drop these pages finds them in the pool.
-      const isUnwanted = (key: string) => clears !== this.#clears || statements.isVoid(key, OBJECT_PAGE_VERSION);
+      const isClearing = this.#clearing > 0 || clears !== this.#clears;
+      const isUnwanted = (key: string) => isClearing || statements.isVoid(key, OBJECT_PAGE_VERSION);
       const wanted = targets.map((target, i) => (isUnwanted(keys[i] as string) ? null : target));
       isNew = wanted.map((target) => target !== null);
       unconfirmed = keys.filter((_, i) => isNew[i] === true);

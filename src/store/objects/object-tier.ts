@@ -117,13 +117,15 @@ export class ObjectTier {
   }
 
   /**
-   * Makes void what this node has stored, at once for pages that are on their way. Rejects if the store does not confirm it; then the node tries
-   * again before it stores anything else.
+   * Makes void what this node has stored, at once for pages that are on their way. Nothing is stored, and nothing gets into the pool, until the pages
+   * are removed from it. Rejects if the store does not confirm it; then the node tries again before it stores anything else.
    */
-  async clear(prefixes: readonly string[] | undefined): Promise<void> {
-    this.#reads.cleared();
+  async clear(prefixes: readonly string[] | undefined, removed: Promise<void>): Promise<void> {
     this.#writes.cleared();
-    if (await this.#marker.clear(prefixes)) return;
+    const ended = removed.catch(() => {});
+    const confirmed = this.#marker.clear(prefixes, ended);
+    this.#reads.clearing(confirmed);
+    if (await confirmed) return;
     throw new ObjectStoreError(
       'clear: the object store does not confirm that the pages of this node are cleared there; they can still be read. ' +
         'Call clear again when the store answers: `meshcache doctor` says what is wrong with it',

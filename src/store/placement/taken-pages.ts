@@ -239,7 +239,7 @@ export class TakenPages {
     );
     const left = statements.locationsOf(keys);
     const gone = keys.filter((_, i) => (left[i] ?? null) === null);
-    if (gone.length > 0) await statements.retract(gone, () => false);
+    if (gone.length > 0) await statements.retract(gone);
   }
 
   /** The pages of these keys in the pool, else on the disk. */

@@ -131,19 +131,13 @@ export class Twin {
     this.journal.use(offset);
   }
 
-  clear(): void {
-    this.model.entries = [];
-    this.journal.clear();
-  }
-
   /** A random change; with few pages, changes often concern the same one. */
   change(random: (below: number) => number, pages = 20): void {
     const kind = random(100);
     if (kind < 45) this.replace(expiring(entryOf(random(pages), random(pages), random(2 ** 31)), random));
     else if (kind < 50) this.put(expiring(entryOf(random(pages), random(pages), random(2 ** 31)), random));
     else if (kind < 85) this.use(random(pages) * 4096);
-    else if (kind < 99) this.removeAny(random);
-    else if (random(10) === 0) this.clear();
+    else this.removeAny(random);
   }
 
   private removeAny(random: (below: number) => number): void {
