@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
 import { ANNOUNCE_ASKED_GAP_MS, ANNOUNCE_RETRY_MAX_MS, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
-import { ConsistentHashRing } from '../../src/core/index.js';
+import { PartitionedRing } from '../../src/core/ring/partitions.js';
 import { DirectoryClient, type LocationSource } from '../../src/directory/client.js';
-import type { RingView } from '../../src/directory/reannounce.js';
+import type { RingView } from '../../src/directory/gains.js';
 import { DirectoryShard } from '../../src/directory/shard/shard.js';
 import { Announcer } from '../../src/node/upkeep/announcer.js';
 import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
@@ -14,8 +14,8 @@ import { until } from '../_support/support.js';
 
 const KEYS = Array.from({ length: 300 }, (_, i) => `key-${i}`);
 
-function viewOf(...nodeIds: string[]): RingView & { ring: ConsistentHashRing } {
-  const ring = new ConsistentHashRing(160);
+function viewOf(...nodeIds: string[]): RingView & { ring: PartitionedRing } {
+  const ring = new PartitionedRing(160);
   ring.setNodes(nodeIds);
   return { ring, incarnations: new Map(nodeIds.map((id) => [id, 1])) };
 }
@@ -54,7 +54,7 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
   return { clock, directory, announcer, keys };
 }
 
-const ownedBy = (view: RingView & { ring: ConsistentHashRing }, id: string): string[] =>
+const ownedBy = (view: RingView & { ring: PartitionedRing }, id: string): string[] =>
   KEYS.filter((key) => view.ring.getNode(key) === id);
 
 test('announcer: an owner that does not answer is told again, until it has taken everything', async (t) => {

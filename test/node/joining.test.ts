@@ -1,6 +1,6 @@
 import type { ExecutionContext } from 'ava';
 import { SHARD_FILLING_TIMEOUT_MS } from '../../src/base/limits.js';
-import { ConsistentHashRing } from '../../src/core/index.js';
+import { PartitionedRing } from '../../src/core/ring/partitions.js';
 import { keyFields, readFlags } from '../../src/directory/messages/wire.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
@@ -84,7 +84,7 @@ simulated('joining: a node that runs a master itself hears of the others before 
 /** Of the pages' keys that the node owns, those that its own shard knows. */
 async function knownTo({ operator }: TestWorld, store: MeshCacheStore): Promise<{ owned: number; known: number }> {
   const { nodeId, config } = store.runtime;
-  const ring = new ConsistentHashRing(config.vnodes);
+  const ring = new PartitionedRing(config.vnodes);
   ring.setNodes([...store.runtime.members().keys()]);
   const owned = store.keyEncoder.encodeKeys(KEYS).filter((key) => ring.getNode(key) === nodeId);
   const self = store.runtime.members().get(nodeId) as NodeInfo;

@@ -88,6 +88,24 @@ export class KeyArea {
     }
   }
 
+  /** Like {@link writePositions}, but each key stands where its partition begins: the upper 16 bits of its position say which one that is. */
+  writePartitionStarts(keys: Keys, resultBytes: number): void {
+    this.writePositions(keys, resultBytes);
+    const { u32, count } = this;
+    const first = this.hashes >>> 2;
+    for (let at = first; at < first + count * POSITION_WORDS; at += POSITION_WORDS) {
+      u32[at] = 0;
+      u32[at + 1] = (u32[at + 1] as number) & 0xffff_0000;
+    }
+  }
+
+  /** Writes where each of `count` partitions begins. */
+  writeEveryPartition(count: number, resultBytes: number): void {
+    const words = new Uint32Array(count * POSITION_WORDS);
+    for (let i = 0; i < count; i++) words[i * POSITION_WORDS + 1] = i * (2 ** 32 / count);
+    this.writeHashes(words, POSITION_WORDS, resultBytes);
+  }
+
   /**
    * Writes the text of all keys, with room for `resultBytes` and a hash of `hashWords` for each. Throws like
    * {@link writeDigests}.

@@ -26,7 +26,7 @@ export const NO_NODE = 0xffffffff;
  */
 export class ConsistentHashRing {
   readonly vnodes: number;
-  private readonly core: Core;
+  protected readonly core: Core;
   /** The points, which must be freed even if the ring is collected without being freed; `points` is undefined after {@link free}. */
   private readonly held: { points: RingPoints | undefined };
 
@@ -94,12 +94,12 @@ export class ConsistentHashRing {
    * owns the array.
    */
   getNodesBatch(keys: Keys, n: number): Uint32Array {
-    return this.ask(keys, n, 0);
+    return this.ownersAt((resultBytes) => this.writePositions(keys, resultBytes), n);
   }
 
   /** Like {@link getNodesBatch}, but clockwise whatever the zones are. */
   getNextNodesBatch(keys: Keys, n: number): Uint32Array {
-    return this.ask(keys, n, 1);
+    return this.ownersAt((resultBytes) => this.writePositions(keys, resultBytes), n, 1);
   }
 
   /** Frees the memory of the ring. Idempotent. Without it, the memory is freed when the object is collected. */
@@ -111,7 +111,8 @@ export class ConsistentHashRing {
     this.held.points = undefined;
   }
 
-  private ask(keys: Keys, n: number, isPlain: number): Uint32Array {
+  /** The owners at the positions that `write` writes into the area of the core, with room for `resultBytes` for each. */
+  protected ownersAt(write: (resultBytes: number) => void, n: number, isPlain = 0): Uint32Array {
     const { handle, nodeIds } = this.points();
     if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
       throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
@@ -119,11 +120,16 @@ export class ConsistentHashRing {
     // Owners beyond the number of nodes are NO_NODE in any case, so no WASM memory is reserved for them.
     const asked = Math.min(n, Math.max(1, nodeIds.length));
     const area = this.core.area;
-    area.writePositions(keys, asked * 4);
+    write(asked * 4);
     this.core.exports.ringOwnersBatch(handle, area.hashes, area.count, asked, isPlain, area.results);
     const start = area.results >>> 2;
     const found = area.u32.slice(start, start + area.count * asked);
     return asked === n ? found : widen(found, asked, n);
+  }
+
+  /** Writes where the keys stand on this ring. */
+  protected writePositions(keys: Keys, resultBytes: number): void {
+    this.core.area.writePositions(keys, resultBytes);
   }
 
   private points(): RingPoints {

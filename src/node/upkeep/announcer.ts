@@ -8,14 +8,22 @@ import {
   ANNOUNCE_SPREAD_PER_NODE_MS,
   RPC_RETRY_AFTER_MS,
 } from '../../base/limits.js';
-import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
+import { stringsOf } from '../../core/binding/key-batch.js';
+import { PARTITIONS_COUNT } from '../../core/ring/partitions.js';
 import type { DirectoryClient } from '../../directory/client.js';
+import { Gains, type Incarnations, type RingView } from '../../directory/gains.js';
 import { NO_OWNER, type OwnerRing } from '../../directory/owners/owners.js';
-import { gainedKeysInSlices, type Incarnations, type RingView } from '../../directory/reannounce.js';
 import type { DataLocation } from '../../types.js';
 
 /** A view in which no key has an owner. */
-const NOBODY: RingView = { ring: { nodes: [], getNodesBatch: noOwners }, incarnations: new Map() };
+const NOBODY: RingView = {
+  ring: {
+    nodes: [],
+    getNodesBatch: (keys, n) => new Uint32Array(stringsOf(keys).length * n).fill(NO_OWNER),
+    ownersOfPartitions: (n) => new Uint32Array(PARTITIONS_COUNT * n).fill(NO_OWNER),
+  },
+  incarnations: new Map(),
+};
 
 /** The pages that this node has, and that the directory must list. */
 export interface Publications {
@@ -169,8 +177,9 @@ export class Announcer {
       this.#passViews = this.#views.length;
       const { ownersCount, announcedCount } = this.#directory;
       const outcomes = this.#outcomesSoFar();
+      const gains = new Gains(before, target, ownersCount, announcedCount);
       for (const keys of this.#publications?.keysInSlices() ?? []) {
-        for (const gained of gainedKeysInSlices(before, target, ownersCount, keys, announcedCount)) {
+        for (const gained of gains.of(keys)) {
           await Promise.all(
             [...gained].map(async ([ownerId, ownerKeys]) => {
               // An owner that has failed gets everything later: it must not delay the others slice by slice.
@@ -266,8 +275,4 @@ function without(incarnations: Incarnations, ownerId: string): Incarnations {
     has: (nodeId) => nodeId !== ownerId && incarnations.has(nodeId),
     get: (nodeId) => (nodeId === ownerId ? undefined : incarnations.get(nodeId)),
   };
-}
-
-function noOwners(keys: Keys, n: number): Uint32Array {
-  return new Uint32Array(stringsOf(keys).length * n).fill(NO_OWNER);
 }

@@ -5,9 +5,9 @@ import { SparseLog } from '../../base/environment/sparse-log.js';
 import { REMOVALS_MARGIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
 import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
+import type { Incarnations, PartitionRing } from '../../directory/gains.js';
 import { pick } from '../../directory/owners/key-lists.js';
 import { eachRequestOf, type OwnerRing } from '../../directory/owners/owners.js';
-import type { Incarnations } from '../../directory/reannounce.js';
 import { DirectoryServer } from '../../directory/server.js';
 import { DirectoryShard } from '../../directory/shard/shard.js';
 import type { Distances } from '../../net/distance.js';
@@ -68,7 +68,7 @@ export class NodeDirectory {
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
   /** The ring of the present members. */
-  #ring: OwnerRing;
+  #ring: PartitionRing;
   readonly #lost: LostStatements;
   readonly #settleMs: number;
   readonly #ages: MemberAges;

@@ -1,5 +1,5 @@
 import { assert } from '../../base/assert.js';
-import { ConsistentHashRing } from '../../core/index.js';
+import { PartitionedRing } from '../../core/ring/partitions.js';
 import type { OwnerRing } from '../../directory/owners/owners.js';
 
 /** A user of rings. It names the rings that it may still ask without being given them again. */
@@ -13,7 +13,7 @@ export interface RingUser {
  */
 export class OwnerRings {
   readonly #vnodes: number;
-  readonly #live = new Set<ConsistentHashRing>();
+  readonly #live = new Set<PartitionedRing>();
   /** Node ids of the latest ring, in its order. */
   #nodeIds: readonly string[] = [];
 
@@ -26,8 +26,8 @@ export class OwnerRings {
     return this.#live.size;
   }
 
-  make(nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): ConsistentHashRing {
-    const ring = new ConsistentHashRing(this.#vnodes);
+  make(nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): PartitionedRing {
+    const ring = new PartitionedRing(this.#vnodes);
     ring.setNodes(nodeIds, zones);
     this.#live.add(ring);
     this.#nodeIds = ring.nodes;
@@ -42,7 +42,7 @@ export class OwnerRings {
     changed: readonly string[],
     isWanted: (nodeId: string) => boolean,
     zones?: ReadonlyMap<string, string>,
-  ): ConsistentHashRing {
+  ): PartitionedRing {
     const others = new Set(changed);
     const kept = this.#nodeIds.filter((nodeId) => !others.has(nodeId));
     return this.make(kept.concat(changed.filter(isWanted)), zones);
@@ -61,7 +61,7 @@ export class OwnerRings {
   /** Throws `InvariantError` if one of these users needs a ring that was made here and has been freed. */
   verify(users: readonly RingUser[]): void {
     for (const ring of users.flatMap((user) => user.rings())) {
-      assert(!(ring instanceof ConsistentHashRing) || this.#live.has(ring), 'owner rings: one that is used was freed');
+      assert(!(ring instanceof PartitionedRing) || this.#live.has(ring), 'owner rings: one that is used was freed');
     }
   }
 }

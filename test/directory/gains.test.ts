@@ -1,15 +1,15 @@
 import test from 'ava';
-import { ConsistentHashRing } from '../../src/core/index.js';
+import { PartitionedRing } from '../../src/core/ring/partitions.js';
+import { Gains, type RingView } from '../../src/directory/gains.js';
 import { pruneShard } from '../../src/directory/prune.js';
-import { gainedKeys, gainedKeysInSlices, type RingView } from '../../src/directory/reannounce.js';
 import { DirectoryShard } from '../../src/directory/shard/shard.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { putOne } from '../_support/directory/locations.js';
 
 const KEYS = Array.from({ length: 5000 }, (_, i) => `key-${i}`);
 
-function viewOf(nodes: Record<string, number>): RingView & { ring: ConsistentHashRing } {
-  const ring = new ConsistentHashRing(160);
+function viewOf(nodes: Record<string, number>): RingView & { ring: PartitionedRing } {
+  const ring = new PartitionedRing(160);
   ring.setNodes(Object.keys(nodes));
   return { ring, incarnations: new Map(Object.entries(nodes)) };
 }
@@ -27,11 +27,19 @@ function naiveGained(before: ReturnType<typeof viewOf>, after: ReturnType<typeof
   return gained;
 }
 
+function gainedKeys(before: RingView, after: RingView, replicas: number, width = replicas): Map<string, string[]> {
+  const told = new Map<string, string[]>();
+  for (const slice of new Gains([before], after, replicas, width).of(KEYS)) {
+    for (const [id, keys] of slice) told.set(id, [...(told.get(id) ?? []), ...keys]);
+  }
+  return told;
+}
+
 function sorted(gained: Map<string, string[]>): [string, string[]][] {
   return [...gained].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-test('reannounce: agrees with the plain definition for joins, leaves, restarts and all of them at once', (t) => {
+test('gains: agrees with the plain definition for joins, leaves, restarts and all of them at once', (t) => {
   const before = viewOf({ a: 1, b: 1, c: 1, d: 1 });
   for (const nodes of [
     { a: 1, b: 1, c: 1, d: 1 },
@@ -43,19 +51,19 @@ test('reannounce: agrees with the plain definition for joins, leaves, restarts a
   ] as Record<string, number>[]) {
     const after = viewOf(nodes);
     for (const replicas of [1, 2, 3]) {
-      t.deepEqual(sorted(gainedKeys(before, after, replicas, KEYS)), sorted(naiveGained(before, after, replicas)));
+      t.deepEqual(sorted(gainedKeys(before, after, replicas)), sorted(naiveGained(before, after, replicas)));
     }
   }
 });
 
-test('reannounce: nothing is to be told when nothing has changed', (t) => {
+test('gains: nothing is to be told when nothing has changed', (t) => {
   const view = viewOf({ a: 1, b: 1, c: 1 });
-  t.is(gainedKeys(view, viewOf({ c: 1, a: 1, b: 1 }), 2, KEYS).size, 0);
+  t.is(gainedKeys(view, viewOf({ c: 1, a: 1, b: 1 }), 2).size, 0);
 });
 
-test('reannounce: a restarted node gains all that it owns', (t) => {
+test('gains: a restarted node gains all that it owns', (t) => {
   const after = viewOf({ a: 1, b: 2, c: 1 });
-  const gained = gainedKeys(viewOf({ a: 1, b: 1, c: 1 }), after, 2, KEYS);
+  const gained = gainedKeys(viewOf({ a: 1, b: 1, c: 1 }), after, 2);
   t.deepEqual([...gained.keys()], ['b']);
   t.deepEqual(
     gained.get('b'),
@@ -63,14 +71,11 @@ test('reannounce: a restarted node gains all that it owns', (t) => {
   );
 });
 
-test('reannounce: nodes behind the owners are told when they join, and owners also when they were behind them', (t) => {
+test('gains: nodes behind the owners are told when they join, and owners also when they were behind them', (t) => {
   const before = viewOf({ a: 1, b: 1, c: 1, d: 1, e: 1, f: 1 });
   const after = viewOf({ b: 1, c: 1, d: 1, e: 1, f: 1, g: 1 });
   const [replicas, width] = [2, 4];
-  const told = new Map<string, string[]>();
-  for (const slice of gainedKeysInSlices(before, after, replicas, KEYS, width)) {
-    for (const [id, keys] of slice) told.set(id, [...(told.get(id) ?? []), ...keys]);
-  }
+  const told = gainedKeys(before, after, replicas, width);
   const expected = new Map<string, string[]>();
   for (const key of KEYS) {
     const [owners, wide] = [before.ring.getNodes(key, replicas), before.ring.getNodes(key, width)];
@@ -82,9 +87,9 @@ test('reannounce: nodes behind the owners are told when they join, and owners al
   t.deepEqual(sorted(told), sorted(expected));
 });
 
-test('reannounce: from an empty ring every owner gains its keys, in slices', (t) => {
+test('gains: from an empty ring every owner gains its keys, in slices', (t) => {
   const after = viewOf({ a: 1, b: 1, c: 1 });
-  const slices = [...gainedKeysInSlices(viewOf({}), after, 2, KEYS)];
+  const slices = [...new Gains([viewOf({})], after, 2).of(KEYS)];
   t.is(slices.length, 2);
   const told = slices.flatMap((slice) => [...slice.values()]).reduce((sum, keys) => sum + keys.length, 0);
   t.is(told, KEYS.length * 2);

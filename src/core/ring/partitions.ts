@@ -1,0 +1,34 @@
+import { type CoreOptions, defaultCore } from '../binding/core.js';
+import type { Keys } from '../binding/key-batch.js';
+import { ConsistentHashRing } from './hash-ring.js';
+
+/** Partitions of the keys. Part of the wire contract, as is {@link partitionsOf}. */
+export const PARTITIONS_COUNT = 65_536;
+
+/** The partition of each key: the upper 16 bits of its position on every ring. */
+export function partitionsOf(keys: Keys, { core = defaultCore() }: CoreOptions = {}): Uint16Array {
+  const { area } = core;
+  area.writePositions(keys, 0);
+  const { u32, count } = area;
+  const upper = (area.hashes >>> 2) + 1;
+  return Uint16Array.from({ length: count }, (_, i) => (u32[upper + 2 * i] as number) >>> 16);
+}
+
+/**
+ * A hash ring on which partitions stand, and not keys: all keys of a partition have the same owners, those of the ring at the partition's first
+ * position. So what a change of nodes moves can be said, and looked at, for {@link PARTITIONS_COUNT} partitions, however many keys there are.
+ */
+export class PartitionedRing extends ConsistentHashRing {
+  override getNode(key: string): string | undefined {
+    return this.getNodes(key, 1)[0];
+  }
+
+  /** `n` indices into `nodes` for each partition in turn, its owners, then NO_NODE; the caller owns the array. It takes some milliseconds. */
+  ownersOfPartitions(n: number): Uint32Array {
+    return this.ownersAt((resultBytes) => this.core.area.writeEveryPartition(PARTITIONS_COUNT, resultBytes), n);
+  }
+
+  protected override writePositions(keys: Keys, resultBytes: number): void {
+    this.core.area.writePartitionStarts(keys, resultBytes);
+  }
+}
