@@ -240,14 +240,6 @@ export const EXPIRY_MAX_MS = 315_576_000_000;
 /** How often a node looks for expired pages, which nobody finds any more, to remove them. */
 export const EXPIRY_SWEEP_INTERVAL_MS = 1_000;
 
-/** Time in which a node re-announces all its pages, unless they are more than ANTI_ENTROPY_MAX_KEYS_PER_S allows. */
-export const ANTI_ENTROPY_ROUND_MS = 300_000;
-/** Keys that a node re-announces per second, each to one owner. */
-export const ANTI_ENTROPY_MAX_KEYS_PER_S = 2000;
-/** Keys of one message that re-announces pages. */
-export const ANTI_ENTROPY_BATCH_MAX_KEYS = 256;
-/** Keys whose owners are looked up for re-announcing before other work has its turn. */
-export const ANTI_ENTROPY_SLICE_KEYS = 4096;
 /** Time between two searches of a shard for entries that it need not keep. */
 export const SHARD_UPKEEP_INTERVAL_MS = 60_000;
 /** Nodes that may re-announce at once, and the random delay that each further node adds. */
@@ -257,6 +249,8 @@ export const ANNOUNCE_SPREAD_PER_NODE_MS = 2;
 export const ANNOUNCE_RETRY_MAX_MS = 8_000;
 /** Shortest time between two complete announcements to an owner that asks for them. */
 export const ANNOUNCE_ASKED_GAP_MS = 5_000;
+/** Time after which pages are announced again to an owner that had no room for them. */
+export const ANNOUNCE_FULL_MS = 300_000;
 /** With `wait_for_directory`: how long a node waits for announcements of the others, how often it asks them, and how many of them at once. */
 export const SHARD_FILLING_TIMEOUT_MS = 30_000;
 export const SHARD_FILLING_POLL_MS = 50;
@@ -458,7 +452,6 @@ relation(DIRECTORY_REQUEST_MAX_KEYS <= DROPS_MAX_KEYS, 'what is deleted at a tim
 relation(DROP_WAIT_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a put is answered before its deadline');
 relation(2 * DROPPED_KEYS_MAX_COUNT <= DROPS_MAX_KEYS, 'a node that returns is told of all drops that are remembered');
 relation(RPC_RETRY_AFTER_MS <= ANNOUNCE_RETRY_MAX_MS, 'the pause before announcing again may grow');
-relation(ANTI_ENTROPY_BATCH_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'keys stated again fit in a request');
 relation(READ_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'serving ends before it is made to');
 relation(
   DISK_WAITING_CLOSE_TIMEOUT_MS + DISK_DRAIN_TIMEOUT_MS + DISK_END_TIMEOUT_MS < NODE_CLOSE_TIMEOUT_MS,

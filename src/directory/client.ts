@@ -26,7 +26,6 @@ import {
   ownersOf,
   requestsOf,
 } from './owners/owners.js';
-import { ToldOwners } from './owners/told-owners.js';
 import type { DirectoryShard } from './shard/shard.js';
 
 export type { ResolveControl } from './owners/owner-channels.js';
@@ -58,6 +57,8 @@ export interface DirectoryClientOptions {
    * then. `withCopies`: see {@link DirectoryClient.delete}.
    */
   readonly onOwed?: (ownerId: string, keys: readonly string[], withCopies: boolean) => void;
+  /** Called with keys of pages for which an owner had no room; the caller must state them to it again after a while. */
+  readonly onRefused?: (ownerId: string, keys: readonly string[]) => void;
   /**
    * Called with announced pages, and their versions, that are older than what the cluster has or had; the caller must
    * drop them.
@@ -108,10 +109,10 @@ export class DirectoryClient {
   #incarnation: number;
   /** Node id -> incarnation of the locations that were put; `delete` removes locations of these identities. */
   readonly #identities = new Map<string, number>();
-  readonly #told = new ToldOwners();
   readonly #clock: Clock;
   readonly #rings: KnownRings;
   readonly #onOwed: NonNullable<DirectoryClientOptions['onOwed']>;
+  readonly #onRefused: NonNullable<DirectoryClientOptions['onRefused']>;
   readonly #onOutdated: NonNullable<DirectoryClientOptions['onOutdated']>;
   #generation: number;
   #isSilent = false;
@@ -150,6 +151,7 @@ export class DirectoryClient {
     this.#incarnation = options.incarnation ?? 0;
     if (options.localShard !== undefined) reportShard(options.localShard, env.metrics);
     this.#onOwed = options.onOwed ?? (() => {});
+    this.#onRefused = options.onRefused ?? (() => {});
     this.#onOutdated = options.onOutdated ?? (() => {});
     if (options.nodeId !== undefined && options.incarnation !== undefined) {
       this.#identities.set(options.nodeId, options.incarnation);
@@ -375,30 +377,13 @@ export class DirectoryClient {
 
   /**
    * Announces locations to one owner, one batch after the other. A function as `locations` is asked for each batch just
-   * before it is sent, so that pages dropped meanwhile are not announced. False: the owner did not accept everything;
-   * the first batch that fails ends the call.
+   * before it is sent, so that pages dropped meanwhile are not announced. False: the owner has not answered; the first
+   * batch that fails ends the call.
    */
   async announce(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
-    return (await this.#announce(ownerId, keys, locations)) === 'taken';
-  }
-
-  /**
-   * Like {@link announce}, but false only when the owner does not answer: locations that it has no room for are not
-   * sent again and again.
-   */
-  async remind(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
-    return (await this.#announce(ownerId, keys, locations)) !== 'unanswered';
-  }
-
-  async #announce(
-    ownerId: string,
-    keys: readonly string[],
-    locations: LocationSource,
-  ): Promise<'taken' | 'refused' | 'unanswered'> {
     checkKeys(keys);
-    if (this.#isSilent) return 'taken';
+    if (this.#isSilent) return true;
     const all = keys.map((_, i) => i);
-    let outcome: 'taken' | 'refused' = 'taken';
     for (const request of requestsOf(keys, all)) {
       const asked = pick(keys, request);
       const found = typeof locations === 'function' ? locations(asked) : pick(locations, request);
@@ -407,31 +392,23 @@ export class DirectoryClient {
       const columns = LocationColumns.of(pick(found, present) as DataLocation[]);
       this.#stamp(columns);
       const answer = await this.#put(ownerId, pick(asked, present), columns);
-      if (answer === undefined) return 'unanswered';
+      if (answer === undefined) return false;
       const { taken } = answer;
-      if (taken.includes(Taken.refused)) outcome = 'refused';
       const outdated = present.filter((_, j) => taken[j] === Taken.outdated);
       if (outdated.length === 0) continue;
       const versions = outdated.map((j) => found[j]?.version ?? 0);
       this.#onOutdated(pick(asked, outdated), versions);
     }
-    return outcome;
+    return true;
   }
 
   /**
    * Tells an owner that this node has announced everything anew that it still has: earlier statements, up to
-   * `generation` and not repeated since, are void there.
+   * `generation` and not repeated since, are void there. False: the owner has not answered.
    */
-  async renounce(ownerId: string, generation: number): Promise<void> {
+  async renounce(ownerId: string, generation: number): Promise<boolean> {
     const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
-    if (this.#isSilent) return;
-    const isTold = await this.#channels.to(ownerId).renounce({ nodeId, incarnation, generation });
-    if (isTold) this.#told.renounced(ownerId, generation);
-  }
-
-  /** Whether this owner may know of anything that this node has announced. */
-  mayKnow(ownerId: string): boolean {
-    return this.#told.has(ownerId);
+    return this.#isSilent || this.#channels.to(ownerId).renounce({ nodeId, incarnation, generation });
   }
 
   /** Closes the connections, unless the RPC client was passed in. Idempotent. */
@@ -439,14 +416,18 @@ export class DirectoryClient {
     await this.#channels.close();
   }
 
-  #put(ownerId: string, keys: Keys, columns: LocationColumns, unlessHeld = false) {
-    // The owner counts as told even when no answer comes: the request may have arrived.
-    this.#told.told(ownerId, this.#generation);
+  async #put(ownerId: string, keys: Keys, columns: LocationColumns, unlessHeld = false) {
     const { start, below: before = 0, met } = this.#former ?? {};
     const below = Math.max(before, met?.get(ownerId) ?? 0);
     // The own shard was away as well, and may have forgotten what others told it when it came back.
     const hasFormer = below > 0 && ownerId !== this.#nodeId && columns.version.some((version) => version < below);
-    return this.#channels.put(ownerId, keys, columns, { unlessHeld, formerStart: hasFormer ? start : undefined });
+    const wish = { unlessHeld, formerStart: hasFormer ? start : undefined };
+    const answer = await this.#channels.put(ownerId, keys, columns, wish);
+    if (answer?.taken.includes(Taken.refused) === true) {
+      const isRefused = (_: string, i: number): boolean => answer.taken[i] === Taken.refused;
+      this.#onRefused(ownerId, stringsOf(keys).filter(isRefused));
+    }
+    return answer;
   }
 
   /**
@@ -469,7 +450,6 @@ export class DirectoryClient {
    */
   verify(): void {
     assertAtMost('directory client: identities', this.#identities.size, IDENTITIES_MAX_COUNT + 1);
-    this.#told.verify();
     this.#rings.verify();
     this.#channels.verify();
   }

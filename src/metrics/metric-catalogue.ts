@@ -175,7 +175,6 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     series: each('request', ['put', 'get', 'exists', 'delete', 'renounce']),
   },
   meshcache_reannounced_keys_total: { help: 'Keys announced to new directory owners', series: ALONE },
-  meshcache_restated_keys_total: { help: 'Keys stated again to their directory owners', series: ALONE },
   meshcache_member_changes_total: {
     help:
       'Other nodes that came; left with a good-bye; were lost, as their heartbeats stopped; or came back as a new start or with another ' +

@@ -7,7 +7,9 @@ import type { PageStatements } from './page-statements.js';
 
 export interface ClearingParts {
   readonly pool: Pick<PublishedPool, 'hasBatch' | 'keysInSlices' | 'removeOlder' | 'unfilledKeys'>;
-  readonly disk?: Pick<DiskTier, 'cleared' | 'hasBatch' | 'keysInSlices' | 'queuedKeys' | 'removeOlder'> | undefined;
+  readonly disk?:
+    | Pick<DiskTier, 'cleared' | 'hasBatch' | 'keysInSlices' | 'queuedKeys' | 'removalsWritten' | 'removeOlder'>
+    | undefined;
   readonly statements: Pick<PageStatements, 'evictedKeys' | 'retract'>;
   readonly clock: Clock;
   /** Called with pages that have left the pool. */
@@ -27,7 +29,6 @@ export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<
   const { voidBelow, isCleared } = asked;
   const { pool, disk, statements, clock, onGone, isClosed } = parts;
   disk?.cleared(asked);
-  const recorded: Promise<void>[] = [];
   let withdrawals: Promise<void>[] = [];
   for (const keys of steps(parts)) {
     if (isClosed()) return;
@@ -35,9 +36,8 @@ export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<
     const versions = cleared.map(() => voidBelow);
     const removed = pool.removeOlder(cleared, versions);
     if (removed.length > 0) onGone?.(removed);
-    const record = disk?.removeOlder(cleared, versions);
-    record?.catch(() => {});
-    if (record !== undefined) recorded.push(record);
+    // What counts is whether all of them are recorded in the end.
+    disk?.removeOlder(cleared, versions).catch(() => {});
     // What has been set since stays, and is announced.
     const isInPool = pool.hasBatch(cleared);
     const isOnDisk = disk?.hasBatch(cleared);
@@ -50,7 +50,7 @@ export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<
     await clock.yield();
   }
   await Promise.all(withdrawals);
-  await Promise.all(recorded);
+  await disk?.removalsWritten();
 }
 
 /**

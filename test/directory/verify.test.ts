@@ -6,7 +6,6 @@ import { KnownRings } from '../../src/directory/owners/known-rings.js';
 import { OwnerChannels } from '../../src/directory/owners/owner-channels.js';
 import type { OwnerRing } from '../../src/directory/owners/owners.js';
 import { type RequestKind, RequestQueue } from '../../src/directory/owners/request-queue.js';
-import { ToldOwners } from '../../src/directory/owners/told-owners.js';
 import { KeyTable } from '../../src/directory/shard/key-table.js';
 import { LocationLists } from '../../src/directory/shard/location-lists.js';
 import { LocationSlab } from '../../src/directory/shard/location-slab.js';
@@ -166,5 +165,5 @@ test.serial('verify: known rings, directory client', async (t) => {
     );
   });
   const fresh = new DirectoryClient(RING, () => ENDPOINT, 1, { nodeId: 'me', rpc: NEVER, env: testEnvironment() });
-  assertAsks(t, fresh, [KnownRings, OwnerChannels, ToldOwners]);
+  assertAsks(t, fresh, [KnownRings, OwnerChannels]);
 });

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import test from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { PeerQueue } from '../../src/base/concurrency/peer-queue.js';
 import type { Clock } from '../../src/base/environment/clock.js';
 import { MEMBERS_MAX_COUNT, OWED_STATEMENTS_MAX_KEYS } from '../../src/base/limits.js';
 import { ClientServer } from '../../src/clients/client-server.js';
@@ -10,11 +11,11 @@ import { DiscoveryClient } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { NodeRuntime } from '../../src/node/runtime/node-runtime.js';
-import { Announcer, type Publications } from '../../src/node/upkeep/announcer.js';
 import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
 import type { MemberChange } from '../../src/node/upkeep/member-log.js';
 import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
 import { OwedStatements } from '../../src/node/upkeep/owed-statements.js';
+import { OwnerLists, type Publications } from '../../src/node/upkeep/owner-lists.js';
 import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
 import { PageDrops } from '../../src/node/upkeep/page-drops.js';
 import { PageUpkeep } from '../../src/node/upkeep/page-upkeep.js';
@@ -34,7 +35,7 @@ import { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
 import { temporaryFolder } from '../_support/disk/mounts.js';
 import { createStore } from '../_support/node/store-fixture.js';
-import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { assertAsks, assertFound, losing } from '../_support/planted.js';
 import { testEnvironment } from '../_support/rpc/server.js';
 import { freePort } from '../_support/support.js';
 
@@ -63,40 +64,22 @@ async function settled(clock: Clock): Promise<void> {
   for (let i = 0; i < 20; i++) await clock.yield();
 }
 
-test.serial('verify: announcer', async (t) => {
-  const clock = new LosingClock();
-  const env = testEnvironment({ clock });
-  const rings = new OwnerRings(16);
-  const viewOf = (...ids: string[]) => ({ ring: rings.make(ids), incarnations: new Map(ids.map((id) => [id, 1])) });
-  const initial = viewOf('a');
+test.serial('verify: owner lists', (t) => {
+  const env = testEnvironment({ clock: new ManualClock() });
+  const initial = { ring: new OwnerRings(16).make(['a']), incarnations: new Map([['a', 1]]) };
   const directory = new DirectoryClient(initial.ring, () => undefined, 1, { rpc: FAILING, env });
-  directory.announce = async () => false;
-  const announcer = new Announcer({ directory, initial, env });
-  announcer.start({
-    keysInSlices: () => [['k0', 'k1', 'k2', 'k3']],
-    isEmpty: false,
-    locationsOf: (keys) => keys.map(() => null),
-    drop: async () => {},
-    voids: () => [],
-  });
-  await assertFound(t, announcer, /announcer: b has failed 1 times and is not told again/, async () => {
-    const isRetry = (_: unknown, [key, value]: readonly unknown[]): boolean => {
-      return key === 'b' && typeof value === 'function';
-    };
-    const found = lose(Map.prototype, 'set', { when: isRetry });
-    announcer.ownersChanged(viewOf('b'));
-    await settled(clock).finally(found);
-  });
-  await announcer.stop();
+  const lists = new OwnerLists({ directory, initial, env });
+  assertAsks(t, lists, [PeerQueue]);
+  lists.stop();
 });
 
 test.serial('verify: owed statements', async (t) => {
   const owed = new OwedStatements({
-    directory: { remind: async () => false, retract: async () => false },
+    directory: { announce: async () => false, retract: async () => false },
     locationsOf: (keys) => keys.map(() => null),
     ownersOf: () => new Map(),
     isMember: () => true,
-    restateAll: async () => {},
+    restateAll: async () => true,
     env: testEnvironment({ clock: new ManualClock() }),
   });
   const keys = Array.from({ length: OWED_STATEMENTS_MAX_KEYS + 1 }, (_, i) => `${i}`);
@@ -180,7 +163,7 @@ test.serial('verify: node directory', async (t) => {
   assertAsks(t, directory, [
     DirectoryShard,
     DirectoryClient,
-    Announcer,
+    OwnerLists,
     ShardUpkeep,
     PageDrops,
     LostStatements,

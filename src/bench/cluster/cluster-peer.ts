@@ -51,8 +51,6 @@ export interface ClusterAnswer {
   /** Processor time since the program was loaded, all threads. */
   readonly cpuMs: number;
   readonly traffic: NodeTraffic;
-  /** Pages that anti-entropy has announced again. */
-  readonly restatedKeys: number;
   readonly reannouncedKeys: number;
   readonly rssBytes: number;
   readonly reads?: readonly ClusterRead[];
@@ -216,7 +214,6 @@ class BenchNode {
       isMaster: this.#store?.runtime.isMeta ?? false,
       cpuMs: (user + system) / 1000,
       traffic: this.#traffic.read(),
-      restatedKeys: this.#counts.get('meshcache_restated_keys_total') ?? 0,
       reannouncedKeys: this.#counts.get('meshcache_reannounced_keys_total') ?? 0,
       rssBytes: process.memoryUsage.rss(),
     };

@@ -41,7 +41,6 @@ interface PhaseRow {
   /** Pages announced to new owners. */
   readonly reannounced_keys: number;
   /** Pages announced again to the same owners. */
-  readonly restated_keys: number;
 }
 
 /**
@@ -171,7 +170,6 @@ function phaseRow(
     master_calls: asked.calls,
     master_bytes: asked.bytes,
     reannounced_keys: meanOf(nodes, ({ reannouncedKeys }) => reannouncedKeys),
-    restated_keys: meanOf(nodes, ({ restatedKeys }) => restatedKeys),
   };
 }
 

@@ -147,9 +147,9 @@ export async function eachRequestOf<T>(
   return results;
 }
 
-export function addTo<T>(groups: Map<string, T[]>, ownerId: string, item: T): void {
-  const group = groups.get(ownerId);
-  if (group === undefined) groups.set(ownerId, [item]);
+export function addTo<K, T>(groups: Map<K, T[]>, key: K, item: T): void {
+  const group = groups.get(key);
+  if (group === undefined) groups.set(key, [item]);
   else group.push(item);
 }
 

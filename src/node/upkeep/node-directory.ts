@@ -14,11 +14,11 @@ import type { Distances } from '../../net/distance.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
-import { Announcer, type Publications } from './announcer.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
 import { isOfSameOwners, type MemberChange, startedIn } from './member-log.js';
 import { MemberZones } from './member-zones.js';
+import { OwnerLists, type Publications } from './owner-lists.js';
 import { OwnerRings } from './owner-rings.js';
 import { PageDrops } from './page-drops.js';
 import { ShardFilling } from './shard-filling.js';
@@ -64,7 +64,7 @@ export class NodeDirectory {
   #hasLengthConflict = false;
   #droppingCount = 0;
   readonly #shard: DirectoryShard;
-  readonly #announcer: Announcer;
+  readonly #lists: OwnerLists;
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
   /** The ring of the present members. */
@@ -124,11 +124,12 @@ export class NodeDirectory {
       displacedTold: (keys) => this.drops.told(keys),
       distances: () => this.distances(),
       onOwed: this.owed.tell,
+      onRefused: (ownerId, keys) => this.#lists.refused(ownerId, keys),
       onOutdated: this.outdated.tell,
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
-    this.#announcer = new Announcer({ directory: this.client, initial, env });
+    this.#lists = new OwnerLists({ directory: this.client, initial, env });
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
     this.#upkeep.start();
     this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
@@ -141,7 +142,7 @@ export class NodeDirectory {
 
   /** Whether every owner has answered the announcement of this node's pages; outdated ones are dropped by then. */
   get isAnnounced(): boolean {
-    return !this.client.isSilent && this.#announcer.isComplete && this.#droppingCount === 0;
+    return !this.client.isSilent && this.#lists.isComplete && this.#droppingCount === 0;
   }
 
   /** Counts outdated pages as not yet dropped until `dropped` is settled. */
@@ -164,14 +165,14 @@ export class NodeDirectory {
     new DirectoryServer({ shard: this.#shard, displacedTold: (keys) => this.drops.told(keys) }).attach(server);
     LostStatements.handle(server, (ownerId) => {
       this.away.tell();
-      this.#announcer.announceTo(ownerId);
+      this.#lists.listAgain(ownerId);
     });
-    ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
+    ShardFilling.handle(server, (ownerId, incarnation) => this.#lists.hasListed(ownerId, incarnation));
   }
 
   /** Begins to announce these pages to the owners that gain them. */
   startAnnouncing(pages: Publications): void {
-    this.#announcer.start(pages);
+    this.#lists.start(pages);
   }
 
   /**
@@ -212,15 +213,20 @@ export class NodeDirectory {
     if (!isReplaced) this.announceAfterAway();
   }
 
+  /** States all pages to an owner at once, and that older statements are void. Resolves with whether it has answered. */
+  restate(ownerId: string): Promise<boolean> {
+    return this.#lists.restate(ownerId);
+  }
+
   /** Announces all pages again. */
   announceAll(): void {
-    this.#announcer.announceAll();
+    this.#lists.listAll();
   }
 
   /** Announces all pages again, because other nodes have, or may have, dropped what this one had announced: no master knows it any more, or it was away. */
   announceAfterAway(): void {
     this.away.tell();
-    this.#announcer.announceAll();
+    this.#lists.listAll();
   }
 
   /** Follows a change of members. */
@@ -249,9 +255,9 @@ export class NodeDirectory {
     this.client.setRing(ring, () => {
       return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId)), settledMs };
     });
-    this.#announcer.ownersChanged({ ring, incarnations: incarnationsOf(after) });
+    this.#lists.ownersChanged({ ring, incarnations: incarnationsOf(after) });
     this.#upkeep.ownersChanged(ring);
-    this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
+    this.#rings.keepFor([this.client, this.#lists, this.#upkeep]);
     this.#lost.membersChanged(change);
     this.changed.tell(change, ring);
   }
@@ -270,7 +276,7 @@ export class NodeDirectory {
     this.#upkeep.stop();
     this.#lost.stop();
     this.drops.stop();
-    await this.#announcer.stop();
+    this.#lists.stop();
   }
 
   /** Tells which nodes have become members, and whether one was up before this node, or has come while it was alone. */
@@ -328,11 +334,11 @@ export class NodeDirectory {
   verify(): void {
     this.#shard.verify();
     this.client.verify();
-    this.#announcer.verify();
+    this.#lists.verify();
     this.#upkeep.verify();
     this.drops.verify();
     this.#lost.verify();
-    this.#rings.verify([this.client, this.#announcer, this.#upkeep]);
+    this.#rings.verify([this.client, this.#lists, this.#upkeep]);
   }
 }
 

@@ -11,14 +11,14 @@ import type { DirectoryClient } from '../../directory/client.js';
 import type { DataLocation } from '../../types.js';
 
 export interface OwedStatementsOptions {
-  readonly directory: Pick<DirectoryClient, 'remind' | 'retract'>;
+  readonly directory: Pick<DirectoryClient, 'announce' | 'retract'>;
   /** The location of each page that this node has now; null for pages that it does not have. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
   /** The present owners of keys: owner -> indices of its keys. */
   readonly ownersOf: (keys: readonly string[]) => ReadonlyMap<string, readonly number[]>;
   readonly isMember: (nodeId: string) => boolean;
-  /** States all pages to an owner that is owed more keys than can be remembered. */
-  readonly restateAll: (ownerId: string) => Promise<void>;
+  /** States all pages to an owner that is owed more keys than can be remembered; resolves with whether it has answered. */
+  readonly restateAll: (ownerId: string) => Promise<boolean>;
   readonly env: Environment;
 }
 
@@ -48,7 +48,7 @@ export class OwedStatements {
       isMember: options.isMember,
       join: (before, owed) => ({ withCopies: before.withCopies || owed.withCopies }),
       tell: (ownerId, waiting) => this.#tell(ownerId, waiting),
-      tellAll: (ownerId) => this.#restateAll(ownerId),
+      tellAll: (ownerId) => options.restateAll(ownerId),
       onGone: (waiting) => this.#handOver(waiting),
     });
     options.env.metrics.setGaugeProvider('meshcache_directory_owed_keys', () => this.#owed.count);
@@ -96,11 +96,6 @@ export class OwedStatements {
     }
   }
 
-  async #restateAll(ownerId: string): Promise<boolean> {
-    await this.#options.restateAll(ownerId);
-    return true;
-  }
-
   /** States the keys batch by batch, until a batch is not taken. Resolves with those that were taken. */
   async #state(ownerId: string, waiting: readonly Waiting<Owed>[]): Promise<readonly Waiting<Owed>[]> {
     const { directory, locationsOf } = this.#options;
@@ -116,7 +111,7 @@ export class OwedStatements {
         directory.retract(ownerId, withCopies, true),
       ]);
       // A page that was set since is stated after that: the copies of what was cleared are none of it.
-      if (retracted.includes(false) || !(await directory.remind(ownerId, present, locationsOf))) {
+      if (retracted.includes(false) || !(await directory.announce(ownerId, present, locationsOf))) {
         return waiting.slice(0, taken);
       }
     }

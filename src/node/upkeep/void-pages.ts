@@ -1,9 +1,9 @@
 import type { Logger } from '../../base/environment/log.js';
 import { keysByOwner, type OwnerRing } from '../../directory/owners/owners.js';
 import type { RpcServer } from '../../rpc/server.js';
-import type { Publications } from './announcer.js';
 import { type MemberChange, startedIn } from './member-log.js';
 import type { NodeDirectory } from './node-directory.js';
+import type { Publications } from './owner-lists.js';
 import type { DropReason } from './page-drops.js';
 
 export interface VoidPagesParts {

@@ -284,6 +284,11 @@ export class DiskTier implements Backlog {
     await this.#disk.close();
   }
 
+  /** Resolves when a crash cannot bring back removed pages. */
+  removalsWritten(): Promise<void> {
+    return this.#disk.removalsWritten();
+  }
+
   /** Called when pages are cleared: calls before that which wait to set them end. */
   cleared(cleared: Cleared): void {
     this.#paced?.cleared(cleared);

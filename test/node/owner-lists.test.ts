@@ -1,10 +1,15 @@
 import test, { type ExecutionContext } from 'ava';
-import { ANNOUNCE_ASKED_GAP_MS, ANNOUNCE_RETRY_MAX_MS, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
+import {
+  ANNOUNCE_ASKED_GAP_MS,
+  ANNOUNCE_FULL_MS,
+  ANNOUNCE_RETRY_MAX_MS,
+  RPC_RETRY_AFTER_MS,
+} from '../../src/base/limits.js';
 import { PartitionedRing } from '../../src/core/ring/partitions.js';
 import { DirectoryClient, type LocationSource } from '../../src/directory/client.js';
 import type { RingView } from '../../src/directory/gains.js';
 import { DirectoryShard } from '../../src/directory/shard/shard.js';
-import { Announcer } from '../../src/node/upkeep/announcer.js';
+import { OwnerLists } from '../../src/node/upkeep/owner-lists.js';
 import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
 import { ShardUpkeep } from '../../src/node/upkeep/shard-upkeep.js';
 import { ManualClock } from '../_support/clock.js';
@@ -36,13 +41,17 @@ class RecordingDirectory extends DirectoryClient {
   }
 }
 
-function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [...KEYS]) {
+function newLists(t: ExecutionContext, initial: RingView, keys: string[] = [...KEYS]) {
   const clock = new ManualClock();
   const env = testEnvironment({ clock });
   const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
-  const announcer = new Announcer({ directory, initial, env });
-  announcer.start({
-    keysInSlices: () => [[...keys]],
+  const lists = new OwnerLists({ directory, initial, env });
+  let walks = 0;
+  lists.start({
+    keysInSlices() {
+      walks++;
+      return [[...keys]];
+    },
     get isEmpty() {
       return keys.length === 0;
     },
@@ -50,209 +59,228 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
     drop: async () => {},
     voids: () => [],
   });
-  t.teardown(() => announcer.stop());
-  return { clock, directory, announcer, keys };
+  t.teardown(() => {
+    lists.verify();
+    lists.stop();
+  });
+  return { clock, directory, lists, keys, walks: () => walks };
 }
 
 const ownedBy = (view: RingView & { ring: PartitionedRing }, id: string): string[] =>
   KEYS.filter((key) => view.ring.getNode(key) === id);
 
-test('announcer: an owner that does not answer is told again, until it has taken everything', async (t) => {
+test('owner lists: an owner that does not answer is told again, after longer and longer pauses, until it has answered', async (t) => {
   // Cause: a failed announcement was logged and then counted as made.
   const after = viewOf('a', 'b');
-  const { clock, directory, announcer } = newAnnouncer(t, viewOf('a'));
+  const { clock, directory, lists } = newLists(t, viewOf('a'));
   let attempts = 0;
   directory.answer = async () => ++attempts > 2;
-  announcer.ownersChanged(after);
+  lists.ownersChanged(after);
   await until(() => attempts === 1 && clock.pendingCount === 1);
   clock.advance(RPC_RETRY_AFTER_MS);
   await until(() => attempts === 2 && clock.pendingCount === 1);
   clock.advance(RPC_RETRY_AFTER_MS);
   t.is(attempts, 2, 'the second pause is longer');
+  t.false(lists.isComplete);
   clock.advance(RPC_RETRY_AFTER_MS);
-  await until(() => directory.told.get('b')?.size === ownedBy(after, 'b').length);
-  await until(() => announcer.rings().length === 1);
+  await until(() => lists.isComplete);
+  t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length);
   t.is(clock.pendingCount, 0);
 });
 
-test('announcer: an owner has been told when it has taken everything, as the start that it is', async (t) => {
+test('owner lists: an owner has been told when it has answered for everything, as the start that it is', async (t) => {
   const after = viewOf('a', 'b');
-  const { clock, directory, announcer } = newAnnouncer(t, viewOf('a'));
+  const { clock, directory, lists } = newLists(t, viewOf('a'));
   let attempts = 0;
   directory.answer = async () => ++attempts > 1;
-  t.false(announcer.hasAnnounced('b', 1), 'no member');
-  announcer.ownersChanged(after);
-  t.false(announcer.hasAnnounced('b', 1));
+  t.false(lists.hasListed('b', 1), 'no member');
+  lists.ownersChanged(after);
+  t.false(lists.hasListed('b', 1));
   await until(() => attempts === 1 && clock.pendingCount === 1);
-  t.false(announcer.hasAnnounced('b', 1), 'it has not taken it');
+  t.false(lists.hasListed('b', 1), 'it has not taken it');
   clock.advance(2 * RPC_RETRY_AFTER_MS);
-  t.false(announcer.hasAnnounced('b', 1), 'on its way');
-  await until(() => announcer.hasAnnounced('b', 1));
+  t.false(lists.hasListed('b', 1), 'on its way');
+  await until(() => lists.hasListed('b', 1));
   t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length);
-  t.false(announcer.hasAnnounced('b', 2), 'another start of it');
-  announcer.announceAll();
-  t.false(announcer.hasAnnounced('b', 1));
-  await until(() => announcer.hasAnnounced('b', 1));
+  t.false(lists.hasListed('b', 2), 'another start of it');
+  lists.listAll();
+  t.false(lists.hasListed('b', 1));
+  await until(() => lists.hasListed('b', 1));
 });
 
-test('announcer: an owner that never answers is given up in the end, and one that has left at once', async (t) => {
-  const { clock, directory, announcer } = newAnnouncer(t, viewOf('a'));
+test('owner lists: one that has left is told nothing more, and a new start of it everything', async (t) => {
+  const { clock, directory, lists } = newLists(t, viewOf('a'));
+  let attempts = 0;
+  directory.answer = async (ownerId) => {
+    if (ownerId === 'b') attempts++;
+    return ownerId !== 'b' || attempts > 2;
+  };
+  lists.ownersChanged(viewOf('a', 'b'));
+  await until(() => attempts === 1 && clock.pendingCount === 1);
+  lists.ownersChanged(viewOf('a'));
+  await until(() => lists.isComplete);
+  t.is(clock.pendingCount, 0);
+  for (const incarnation of [1, 2]) {
+    const { ring } = viewOf('a', 'b');
+    // Its failures as an earlier start do not lengthen the pause.
+    lists.ownersChanged({ ring, incarnations: new Map(Object.entries({ a: 1, b: incarnation })) });
+    await until(() => attempts === 1 + incarnation);
+  }
+  await until(() => lists.isComplete);
+  t.is(directory.told.get('b')?.size, ownedBy(viewOf('a', 'b'), 'b').length);
+});
+
+test('owner lists: the pause before an owner is told again is bounded, and it is never given up', async (t) => {
+  // Cause: after eight attempts an owner was left without pages until all were stated again, minutes later.
+  const { clock, directory, lists } = newLists(t, viewOf('a'));
   let attempts = 0;
   directory.answer = async (ownerId) => {
     if (ownerId === 'b') attempts++;
     return ownerId !== 'b';
   };
-  announcer.ownersChanged(viewOf('a', 'b'));
-  await until(() => clock.pendingCount === 1);
-  announcer.ownersChanged(viewOf('a'));
-  await until(() => announcer.rings().length === 1);
-  clock.advance(RPC_RETRY_AFTER_MS);
-  t.is(attempts, 1);
-  announcer.ownersChanged(viewOf('a', 'b'));
-  await until(() => announcer.rings().length === 1 && clock.pendingCount === 1);
-  t.is(attempts, 2);
-  for (let n = 2; clock.pendingCount > 0; n++) {
-    clock.advance(RPC_RETRY_AFTER_MS * 1000);
-    await until(() => attempts > n && announcer.rings().length === 1);
+  lists.ownersChanged(viewOf('a', 'b'));
+  for (let n = 1; n <= 20; n++) {
+    await until(() => attempts === n && clock.pendingCount === 1);
+    clock.advance(ANNOUNCE_RETRY_MAX_MS);
   }
-  t.true(attempts > 4 && attempts < 20);
+  await until(() => attempts === 21);
+  t.false(lists.isComplete);
 });
 
-test('announcer: passes that fail while members come and go do not use up the attempts, nor lengthen the pause', async (t) => {
-  // Cause: in a join storm on a busy machine each change made a pass that failed; after it owners were told minutes later or not at all.
-  const { clock, directory, announcer } = newAnnouncer(t, viewOf('a'));
-  let attempts = 0;
-  directory.answer = async (ownerId) => {
-    if (ownerId === 'b') attempts++;
-    return ownerId !== 'b' || attempts > 20;
-  };
-  for (let n = 0; n < 20; n++) {
-    // Each time 'b' is a new start, which knows nothing.
-    const view = viewOf('a', 'b');
-    announcer.ownersChanged({
-      ring: view.ring,
-      incarnations: new Map([
-        ['a', 1],
-        ['b', n],
-      ]),
-    });
-    await until(() => attempts === n + 1 && announcer.rings().length === 1);
-  }
-  t.is(clock.pendingCount, 1);
-  clock.advance(1.25 * RPC_RETRY_AFTER_MS);
-  await until(() => directory.told.get('b')?.size === ownedBy(viewOf('a', 'b'), 'b').length);
-});
-
-test('announcer: the pause before an owner is told again is bounded', async (t) => {
-  const { clock, directory, announcer } = newAnnouncer(t, viewOf('a'));
-  let attempts = 0;
-  directory.answer = async (ownerId) => {
-    if (ownerId === 'b') attempts++;
-    return ownerId !== 'b';
-  };
-  announcer.ownersChanged(viewOf('a', 'b'));
-  for (let n = 1; n <= 8; n++) {
-    await until(() => attempts === n && clock.pendingCount === 1 && announcer.rings().length === 1);
-    clock.advance(1.25 * ANNOUNCE_RETRY_MAX_MS);
-  }
-  await until(() => attempts === 9 && announcer.rings().length === 1);
-  t.is(clock.pendingCount, 0, 'given up in the end');
-});
-
-test('announcer: an owner that asks for everything gets it soon, and not again and again', async (t) => {
+test('owner lists: an owner that asks for everything gets it soon, and not again and again', async (t) => {
   const after = viewOf('a', 'b');
-  const { clock, directory, announcer } = newAnnouncer(t, after);
+  const { clock, directory, lists } = newLists(t, after);
   let passes = 0;
   directory.answer = async () => Boolean(++passes);
-  announcer.announceTo('nobody');
+  lists.listAgain('nobody');
   t.is(clock.pendingCount, 0);
-  announcer.announceTo('b');
-  clock.advance(1.25 * RPC_RETRY_AFTER_MS);
-  await until(() => passes === 1 && announcer.rings().length === 1);
+  lists.listAgain('b');
+  clock.advance(RPC_RETRY_AFTER_MS);
+  await until(() => passes === 1 && lists.isComplete);
   t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length);
   for (let i = 0; i < 5; i++) {
-    announcer.announceTo('b');
+    lists.listAgain('b');
     t.is(clock.pendingCount, 1);
   }
   clock.advance(ANNOUNCE_ASKED_GAP_MS / 2);
   t.is(clock.pendingCount, 1, 'not yet');
   clock.advance(ANNOUNCE_ASKED_GAP_MS);
-  await until(() => passes === 2 && announcer.rings().length === 1);
+  await until(() => passes === 2 && lists.isComplete);
   t.is(clock.pendingCount, 0);
 });
 
-test('announcer: keys put under a view that came and went within a pass reach the owners after it', async (t) => {
+test('owner lists: pages for which an owner had no room are listed again after minutes, with their partitions', async (t) => {
+  const after = viewOf('a', 'b');
+  const { clock, directory, lists } = newLists(t, after);
+  const [refused, other] = ownedBy(after, 'b') as [string, string];
+  lists.refused('b', [refused]);
+  lists.refused('gone', [refused]);
+  t.true(lists.isComplete, 'it has answered');
+  clock.advance(ANNOUNCE_FULL_MS);
+  await until(() => directory.told.has('b'));
+  await until(() => lists.isComplete);
+  t.true(directory.told.get('b')?.has(refused));
+  t.false(directory.told.get('b')?.has(other));
+  t.deepEqual([[...directory.told.keys()], clock.pendingCount], [['b'], 0]);
+});
+
+test('owner lists: one that is to forget what is older gets everything before, and is not told if it does not answer', async (t) => {
+  const after = viewOf('a', 'b');
+  const { directory, lists } = newLists(t, after);
+  const renounced: string[] = [];
+  directory.renounce = async (ownerId) => Boolean(renounced.push(`${ownerId} ${directory.told.get(ownerId)?.size}`));
+  directory.answer = async () => false;
+  t.false(await lists.restate('b'));
+  t.deepEqual(renounced, []);
+  directory.answer = async () => true;
+  t.true(await lists.restate('b'));
+  t.deepEqual(renounced, [`b ${ownedBy(after, 'b').length}`]);
+});
+
+test('owner lists: what many owners have gained is told in one walk through the pages', async (t) => {
+  const ids = Array.from({ length: 40 }, (_, i) => `n${i}`);
+  const { clock, directory, lists, walks } = newLists(t, viewOf('a', ...ids));
+  lists.ownersChanged(viewOf(...ids));
+  t.true(clock.pendingCount > 30, 'in a large cluster nodes do not begin at once');
+  clock.advance(1_000);
+  await until(() => lists.isComplete);
+  t.is(walks(), 1);
+  lists.listAll();
+  await until(() => lists.isComplete);
+  t.is(walks(), 2);
+  t.is(directory.told.size, new Set(KEYS.map((key) => viewOf(...ids).ring.getNode(key))).size);
+});
+
+test('owner lists: keys put under a view that came and went within a walk reach the owners after it', async (t) => {
   // Cause: the next pass compared the last announced view with the current one; a view in between did not count.
-  const without = viewOf('a', 'b');
-  const { directory, announcer, keys } = newAnnouncer(t, viewOf('a'), []);
+  const last = viewOf('a', 'b');
+  const { directory, lists, keys } = newLists(t, viewOf('a'), []);
   keys.push('first');
   let release: (() => void) | undefined;
   directory.answer = () =>
     new Promise((resolve) => {
       release = () => resolve(true);
     });
-  const owners = viewOf('b');
-  announcer.ownersChanged(owners);
+  lists.ownersChanged(viewOf('b'));
   await until(() => release !== undefined);
   directory.answer = async () => true;
-  announcer.ownersChanged(viewOf('a', 'b', 'c'));
-  keys.push(...KEYS);
-  announcer.ownersChanged(without);
-  release?.();
-  await until(() => announcer.rings().length === 1);
-  // 'a' owned none of them under the view announced, 'b' may have missed those that 'c' or 'a' owned in between.
   const between = viewOf('a', 'b', 'c');
+  lists.ownersChanged(between);
+  keys.push(...KEYS);
+  lists.ownersChanged(last);
+  release?.();
+  await until(() => lists.isComplete);
   for (const key of KEYS) {
-    const owner = without.ring.getNode(key) as string;
+    const owner = last.ring.getNode(key) as string;
     const wasTold = directory.told.get(owner)?.has(key) ?? false;
     t.true(wasTold || between.ring.getNode(key) === owner, key);
   }
 });
 
-test('announcer: many changes within a pass end with everybody told everything', async (t) => {
+test('owner lists: many changes within a walk end with everybody told everything', async (t) => {
   const last = viewOf('a', 'b');
-  const { directory, announcer } = newAnnouncer(t, viewOf('a'));
+  const { directory, lists } = newLists(t, viewOf('a'));
   let release: (() => void) | undefined;
   directory.answer = () =>
     new Promise((resolve) => {
       release = () => resolve(true);
     });
-  announcer.ownersChanged(last);
+  lists.ownersChanged(last);
   await until(() => release !== undefined);
   directory.answer = async () => true;
-  for (let i = 0; i < 100; i++) announcer.ownersChanged(viewOf('a', `${i}`));
-  t.true(announcer.rings().length < 30);
-  announcer.ownersChanged(last);
+  for (let i = 0; i < 100; i++) lists.ownersChanged(viewOf('a', `${i}`));
+  t.is(lists.rings().length, 1);
+  lists.ownersChanged(last);
   release?.();
-  await until(() => announcer.rings().length === 1);
-  for (const id of ['a', 'b']) for (const key of ownedBy(last, id)) t.true(directory.told.get(id)?.has(key), key);
+  await until(() => lists.isComplete);
+  for (const key of ownedBy(last, 'b')) t.true(directory.told.get('b')?.has(key), key);
 });
 
-test('announcer: what changes just as a pass ends is announced', async (t) => {
+test('owner lists: what changes just as a walk ends is listed', async (t) => {
   // Cause: it was left to a pass that had looked for the last time; a restarted node's pages on disk were not announced.
   for (let ticks = 0; ticks < 24; ticks++) {
     const after = viewOf('a', 'b');
-    const { directory, announcer, keys } = newAnnouncer(t, viewOf('a'), []);
-    announcer.ownersChanged(after);
+    const { directory, lists, keys } = newLists(t, viewOf('a'), []);
+    lists.ownersChanged(after);
     for (let i = 0; i < ticks; i++) await Promise.resolve();
     keys.push(...KEYS);
-    announcer.announceAll();
-    await until(() => announcer.rings().length === 1);
+    lists.listAll();
+    await until(() => lists.isComplete);
     t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length, `${ticks} ticks`);
   }
 });
 
-test('announcer: stop does not wait for an owner that does not answer', async (t) => {
+test('owner lists: stop does not wait for an owner that does not answer', async (t) => {
   // Cause: stop waited for the whole pass, up to a deadline for each batch.
-  const { directory, announcer } = newAnnouncer(t, viewOf('a'));
+  const { directory, lists } = newLists(t, viewOf('a'));
   let asked = 0;
   directory.answer = () => {
     asked++;
     return new Promise(() => {});
   };
-  announcer.ownersChanged(viewOf('a', 'b'));
+  lists.ownersChanged(viewOf('a', 'b'));
   await until(() => asked === 1);
-  await announcer.stop();
+  lists.stop();
   t.is(asked, 1);
 });
 

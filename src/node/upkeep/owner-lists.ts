@@ -1,0 +1,268 @@
+import { jittered } from '../../base/concurrency/backoff.js';
+import { PeerQueue, type Waiting } from '../../base/concurrency/peer-queue.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
+import {
+  ANNOUNCE_ASKED_GAP_MS,
+  ANNOUNCE_AT_ONCE_NODES_COUNT,
+  ANNOUNCE_FULL_MS,
+  ANNOUNCE_RETRY_MAX_MS,
+  ANNOUNCE_SPREAD_PER_NODE_MS,
+  RPC_RETRY_AFTER_MS,
+} from '../../base/limits.js';
+import { partitionsOf } from '../../core/ring/partitions.js';
+import type { DirectoryClient } from '../../directory/client.js';
+import { gainedPartitions, type RingView } from '../../directory/gains.js';
+import { addTo, type OwnerRing } from '../../directory/owners/owners.js';
+import type { DataLocation } from '../../types.js';
+
+/** The pages that this node has, and that the directory must list. */
+export interface Publications {
+  /** Keys of all pages, some at a time, so that other work can go on in between. */
+  keysInSlices(): Iterable<readonly string[]>;
+  readonly isEmpty: boolean;
+  /** The location of each page; null for pages that are gone. */
+  locationsOf(keys: readonly string[]): (DataLocation | null)[];
+  /** Drops the pages that are older than these versions; see `PageStatements.drop`. */
+  drop(
+    keys: readonly string[],
+    voidBelow: readonly number[],
+    options?: { readonly isCopy?: boolean; readonly isTie?: boolean; readonly isDeleted?: boolean },
+  ): Promise<void>;
+  /** Keys whose pages below a version are void, as far as this node knows: it has set newer ones, or was told to drop them. */
+  voids(): Iterable<readonly [key: string, voidBelow: number]>;
+}
+
+/** What one start of an owner has yet to be told. */
+interface List {
+  readonly partitions: ReadonlySet<number>;
+}
+
+/** A list for one owner, in a walk through all pages. */
+interface Asked {
+  readonly ownerId: string;
+  readonly partitions: ReadonlySet<number>;
+  /** Whether the owner has answered so far. */
+  isAnswered: boolean;
+  resolve(isAnswered: boolean): void;
+}
+
+/** The key of the one item that waits for an owner. */
+const LIST = '';
+/** Keys of one step: few enough to leave the thread free within a millisecond or two. */
+const STEP_KEYS = 4096;
+
+/**
+ * Lists this node's pages to the directory owners that gain them, partition by partition: what a start of an owner has gained, and has not been told
+ * yet, waits for it in one list. An owner that does not answer is told again until it does or is no member.
+ *
+ * Invariant: every page was stated to the owners of its partition of each time since it came, or its partition is in their lists. For the store states a new
+ * page to the owners of its time, and a list is told after its partitions were gained.
+ */
+export class OwnerLists {
+  readonly #directory: DirectoryClient;
+  readonly #env: Environment;
+  readonly #lines: SparseLog;
+  readonly #lists: PeerQueue<List>;
+  #publications: Publications | undefined;
+  #view: RingView;
+  /** Lists that the next walk tells. */
+  #asked: Asked[] = [];
+  #isWalking = false;
+  /** Owner that asked for all pages again -> time at which they are, or were, listed to it. */
+  readonly #askedMs = new Map<string, number>();
+  /** Owner -> partitions of pages that it had no room for. */
+  #full = new Map<string, Set<number>>();
+  #cancelFull: (() => void) | undefined;
+  #isStopped = false;
+
+  constructor({ directory, initial, env }: { directory: DirectoryClient; initial: RingView; env: Environment }) {
+    this.#directory = directory;
+    this.#env = env;
+    this.#lines = new SparseLog(env);
+    this.#view = initial;
+    this.#lists = new PeerQueue({
+      name: 'owner lists',
+      env,
+      backoff: { minMs: RPC_RETRY_AFTER_MS, maxMs: ANNOUNCE_RETRY_MAX_MS },
+      maxCount: 1,
+      isMember: (start) => this.#startOf(ownerOf(start)) === start,
+      join: (before, { partitions }) => ({ partitions: new Set([...before.partitions, ...partitions]) }),
+      tell: (start, waiting) => this.#tell(start, waiting),
+    });
+  }
+
+  /** Begins to list these pages. Before, changes of owners are followed with nothing to list. */
+  start(publications: Publications): void {
+    this.#publications = publications;
+  }
+
+  ownersChanged(view: RingView): void {
+    const gained = this.#gained(this.#view, view);
+    this.#view = view;
+    this.#lists.membersChanged();
+    for (const byOwner of [this.#askedMs, this.#full]) {
+      for (const ownerId of byOwner.keys()) if (!view.incarnations.has(ownerId)) byOwner.delete(ownerId);
+    }
+    const pauseMs = this.#spreadMs();
+    for (const [ownerId, partitions] of gained) this.#add(ownerId, partitions, pauseMs);
+  }
+
+  /** Lists all pages to all owners again, because they may have dropped what they knew. */
+  listAll(): void {
+    for (const [ownerId, partitions] of this.#gained(undefined, this.#view)) this.#add(ownerId, partitions);
+  }
+
+  /** Lists all its pages again to an owner that has lost what it knew: soon, but at a limited rate, however often this is called. */
+  listAgain(ownerId: string): void {
+    const partitions = this.#gained(undefined, this.#view).get(ownerId);
+    if (partitions === undefined) return;
+    const nowMs = this.#env.clock.nowMs();
+    const isWaiting = this.#lists.has(this.#startOf(ownerId), LIST);
+    const restedMs = (this.#askedMs.get(ownerId) ?? Number.NEGATIVE_INFINITY) + ANNOUNCE_ASKED_GAP_MS;
+    const dueMs = Math.max(nowMs + RPC_RETRY_AFTER_MS, restedMs);
+    if (!isWaiting) this.#askedMs.set(ownerId, dueMs);
+    this.#add(ownerId, partitions, dueMs - nowMs);
+  }
+
+  /** Lists all its pages to an owner at once, and then tells it that all older statements are void. Resolves with whether it has answered. */
+  async restate(ownerId: string): Promise<boolean> {
+    const { generation } = this.#directory;
+    const partitions = this.#gained(undefined, this.#view).get(ownerId) ?? new Set<number>();
+    if (!(await this.#list(ownerId, partitions))) return false;
+    return this.#directory.renounce(ownerId, generation);
+  }
+
+  /** Called with keys of pages for which an owner had no room: they are listed to it again after a while. */
+  refused(ownerId: string, keys: readonly string[]): void {
+    if (this.#isStopped) return;
+    const { clock, random } = this.#env;
+    const partitions = this.#full.get(ownerId) ?? new Set();
+    this.#full.set(ownerId, partitions);
+    for (const partition of partitionsOf(keys)) partitions.add(partition);
+    this.#cancelFull ??= clock.after(jittered(ANNOUNCE_FULL_MS, random), () => {
+      const full = this.#full;
+      this.#full = new Map();
+      this.#cancelFull = undefined;
+      for (const [id, some] of full) this.#add(id, some);
+    });
+  }
+
+  /** Whether every owner has answered for all that it has gained. */
+  get isComplete(): boolean {
+    return this.#lists.count === 0;
+  }
+
+  /** Whether this start of an owner has answered for all that it has gained since it became a member. */
+  hasListed(ownerId: string, incarnation: number): boolean {
+    const start = this.#startOf(ownerId);
+    return this.#view.incarnations.get(ownerId) === incarnation && !this.#lists.has(start, LIST);
+  }
+
+  /** The rings that are still needed. */
+  rings(): OwnerRing[] {
+    return [this.#view.ring];
+  }
+
+  /** Ends all work: from now on no page is asked for, and nothing is sent. Messages in progress are not waited for. */
+  stop(): void {
+    this.#isStopped = true;
+    this.#lists.stop();
+    this.#cancelFull?.();
+  }
+
+  #startOf(ownerId: string): string {
+    return `${this.#view.incarnations.get(ownerId)} ${ownerId}`;
+  }
+
+  #gained(before: RingView | undefined, after: RingView): Map<string, Set<number>> {
+    const { ownersCount, announcedCount } = this.#directory;
+    return gainedPartitions(before, after, ownersCount, announcedCount);
+  }
+
+  #add(ownerId: string, partitions: ReadonlySet<number>, pauseMs = 0): void {
+    if (this.#view.incarnations.has(ownerId))
+      this.#lists.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
+  }
+
+  /** A random time in a large cluster, so that not all nodes list their pages to a new owner at once. */
+  #spreadMs(): number {
+    const further = this.#view.incarnations.size - ANNOUNCE_AT_ONCE_NODES_COUNT;
+    return further <= 0 ? 0 : (this.#env.random.u32() / 2 ** 32) * further * ANNOUNCE_SPREAD_PER_NODE_MS;
+  }
+
+  async #tell(start: string, waiting: readonly Waiting<List>[]): Promise<readonly Waiting<List>[]> {
+    const [[, list]] = waiting as readonly [Waiting<List>];
+    const ownerId = ownerOf(start);
+    if (await this.#list(ownerId, list.partitions)) return waiting;
+    if (!this.#isStopped)
+      this.#lines.log('warn', 'directory owner did not take all announced pages', { owner: ownerId });
+    return [];
+  }
+
+  /** Lists the pages of these partitions to an owner, in the next walk. Resolves with whether it has answered. */
+  #list(ownerId: string, partitions: ReadonlySet<number>): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.#asked.push({ ownerId, partitions, isAnswered: true, resolve });
+      if (!this.#isWalking) void this.#walkAll();
+    });
+  }
+
+  /** Walks through all pages as long as there are lists to tell. Never rejects. */
+  async #walkAll(): Promise<void> {
+    this.#isWalking = true;
+    // What else is asked for in this turn is told as well.
+    await Promise.resolve();
+    while (this.#asked.length > 0) {
+      const asked = this.#asked;
+      this.#asked = [];
+      let isDone = false;
+      try {
+        await this.#walk(asked);
+        isDone = !this.#isStopped;
+      } catch (error) {
+        this.#env.log.log('error', 'announcing pages to directory owners failed', { error: String(error) });
+      }
+      for (const { isAnswered, resolve } of asked) resolve(isAnswered && isDone);
+    }
+    this.#isWalking = false;
+  }
+
+  async #walk(asked: readonly Asked[]): Promise<void> {
+    const publications = this.#publications;
+    if (publications === undefined) return;
+    const wanting = new Map<number, Asked[]>();
+    for (const each of asked) for (const partition of each.partitions) addTo(wanting, partition, each);
+    for (const keys of publications.keysInSlices()) {
+      for (let start = 0; start < keys.length; start += STEP_KEYS) {
+        const step = keys.slice(start, start + STEP_KEYS);
+        const wanted = new Map<Asked, string[]>();
+        for (const [i, partition] of partitionsOf(step).entries()) {
+          for (const each of wanting.get(partition) ?? []) addTo(wanted, each, step[i] as string);
+        }
+        await Promise.all([...wanted].map(([each, some]) => this.#announce(each, some, publications)));
+        await this.#env.clock.yield();
+        if (this.#isStopped) return;
+      }
+    }
+  }
+
+  /** An owner that has not answered gets everything later: it must not delay the others step by step. */
+  async #announce(asked: Asked, keys: readonly string[], publications: Publications): Promise<void> {
+    if (!asked.isAnswered) return;
+    asked.isAnswered = await this.#directory.announce(asked.ownerId, keys, (some) =>
+      this.#isStopped ? some.map(() => null) : publications.locationsOf(some),
+    );
+    this.#env.metrics.count('meshcache_reannounced_keys_total', keys.length);
+  }
+
+  /** Throws `InvariantError` unless the lists are being told or will be. */
+  verify(): void {
+    this.#lists.verify();
+  }
+}
+
+/** The node of which this is a start. */
+function ownerOf(start: string): string {
+  return start.slice(start.indexOf(' ') + 1);
+}
