@@ -55,6 +55,7 @@ import {
   POOL_SERVED_WAIT_MS,
   RESP_ARGUMENT_MAX_BYTES,
   RESP_ARGUMENTS_BUDGET_BYTES,
+  RESP_COMMAND_MAX_BYTES,
   RESP_FINISH_TIMEOUT_MS,
   RESP_VALUES_BUDGET_BYTES,
   SERVED_POOL_FRACTION,
@@ -471,7 +472,7 @@ relation(
 );
 relation(PIN_SHARE_MAX <= PROMOTE_POOL_FRACTION, 'pinned pages take the room of promoted ones');
 relation(RESP_ARGUMENT_MAX_BYTES <= PAGE_MAX_BYTES, 'the value of a Redis client fits in a page');
-relation(RESP_ARGUMENT_MAX_BYTES <= RESP_ARGUMENTS_BUDGET_BYTES, 'there is room for the longest argument');
+relation(RESP_COMMAND_MAX_BYTES <= RESP_ARGUMENTS_BUDGET_BYTES, 'there is room for the largest command');
 relation(PAGE_MAX_BYTES <= RESP_VALUES_BUDGET_BYTES, 'there is room for the longest value');
 relation(POOL_SERVED_GRACE_MS < POOL_SERVED_WAIT_MS, 'setting a page outlasts a client that holds the page before');
 relation(RESP_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'Redis clients are disconnected before closing is given up');

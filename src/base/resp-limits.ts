@@ -13,11 +13,19 @@ export const RESP_ARGUMENTS_MAX_BYTES = 64 * MIB;
 /** Arguments of a command, and the length of each, for a client that has not authenticated itself. */
 export const RESP_STRANGER_ARGUMENTS_MAX_COUNT = 10;
 export const RESP_STRANGER_ARGUMENT_MAX_BYTES = 16 * KIB;
+/** Bytes that an argument takes beside its own. */
+export const RESP_ARGUMENT_COST_BYTES = 64;
+/** What a command with one large argument takes while it is received, at most. */
+export const RESP_COMMAND_MAX_BYTES =
+  RESP_ARGUMENT_MAX_BYTES + RESP_ARGUMENTS_MAX_BYTES + RESP_ARGUMENTS_MAX_COUNT * RESP_ARGUMENT_COST_BYTES;
 /** The longest line: the beginning of an array or an argument, or a command that is typed in. */
 export const RESP_LINE_MAX_BYTES = 64 * KIB;
 /** A longer argument that does not come with its beginning is received into memory of its own, which is reserved before. */
 export const RESP_LARGE_ARGUMENT_BYTES = 32 * KIB;
-/** Bytes of large arguments of all connections, and of large values that are read for them. */
+/** Bytes of the other arguments of a command, with what they take, that are received before memory is reserved for them, and the steps in which it is. */
+export const RESP_WORDS_FREE_BYTES = 64 * KIB;
+export const RESP_WORDS_STEP_BYTES = 256 * KIB;
+/** Bytes of arguments of all connections that are being received, and of large values that are read for them. */
 export const RESP_ARGUMENTS_BUDGET_BYTES = 1 * GIB;
 export const RESP_VALUES_BUDGET_BYTES = 1 * GIB;
 /** Bytes of memory of large arguments that are kept for later ones. */

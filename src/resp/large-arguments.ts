@@ -12,10 +12,10 @@ export interface LargeArgumentsParts {
   readonly onRoom: () => void;
 }
 
-/** The large arguments of the command that a connection is receiving, and their memory. */
+/** The memory of the command that a connection is receiving: that of its large arguments, and of small ones that are many. */
 export class LargeArguments {
   readonly #parts: LargeArgumentsParts;
-  /** Undefined: the command has none. */
+  /** Undefined: the command needs none so far. */
   #holding: ByteHolding | undefined;
   #received: Buffer[] = [];
   #count = 0;
@@ -46,6 +46,20 @@ export class LargeArguments {
 
   /** Takes memory for a part that has come. Only the first one of a command waits for it: of others, more may be wanted than there ever is. */
   reserve(bytes: number): 'now' | 'later' | 'drop' {
+    const answer = this.#take(bytes);
+    if (answer === 'now' || this.#count <= 1) return answer;
+    this.#holding?.whole();
+    this.#isWaiting = false;
+    return 'drop';
+  }
+
+  /** Takes memory for small arguments that have come. */
+  reserveWords(bytes: number): 'now' | 'later' {
+    this.#holding ??= this.#parts.budget.hold(this.#parts.sharer);
+    return this.#take(bytes);
+  }
+
+  #take(bytes: number): 'now' | 'later' {
     const holding = this.#holding as ByteHolding;
     let isWithin = true;
     let isGranted = false;
@@ -57,10 +71,6 @@ export class LargeArguments {
     });
     isWithin = false;
     if (isGranted) return 'now';
-    if (this.#count > 1) {
-      holding.whole();
-      return 'drop';
-    }
     this.#isWaiting = true;
     return 'later';
   }

@@ -99,6 +99,7 @@ export class RespConnection {
       onCommand: (args) => this.#onCommand(args),
       beginLarge: (bytes) => this.#beginLarge(bytes),
       reserve: (bytes) => this.#large.reserve(bytes),
+      reserveWords: (bytes) => this.#large.reserveWords(bytes),
       grow: (body, bytes) => this.#large.grow(body, bytes),
       isTrusted: () => this.access.isTrusted,
     });

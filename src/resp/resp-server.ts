@@ -16,7 +16,7 @@ import {
 } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ConfigError } from '../base/errors.js';
-import { KEEP_ALIVE_DELAY_MS, RESP_ARGUMENT_MAX_BYTES } from '../base/limits.js';
+import { KEEP_ALIVE_DELAY_MS, RESP_COMMAND_MAX_BYTES } from '../base/limits.js';
 import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
@@ -104,7 +104,7 @@ export class RespServer {
     this.#parts = parts;
     this.#limits = respLimits(options.limits);
     const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
-    this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_ARGUMENT_MAX_BYTES, argumentsBudgetBytes));
+    this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_COMMAND_MAX_BYTES, argumentsBudgetBytes));
     this.#shares = new Shares(connectionsMaxCount);
     this.#turns = parts.turns ?? new WorkTurns(env.clock);
     this.#lines = new SparseLog(env);

@@ -1,10 +1,12 @@
 import { assertEqual } from '../base/assert.js';
-import { RESP_BATCH_MAX_BYTES, RESP_BATCH_MAX_COUNT, RESP_BATCH_MAX_KEYS } from '../base/limits.js';
+import {
+  RESP_ARGUMENT_COST_BYTES,
+  RESP_BATCH_MAX_BYTES,
+  RESP_BATCH_MAX_COUNT,
+  RESP_BATCH_MAX_KEYS,
+} from '../base/limits.js';
 import { isChange, type RespCommand } from './commands/command.js';
 import type { RespArgument } from './wire/resp-parser.js';
-
-/** Bytes that a waiting command counts beside its arguments, for each of them. */
-const ARGUMENT_COST_BYTES = 64;
 
 const SENT_BEFORE_THE_END = 'TRYAGAIN the client has ended the connection; this was not carried out';
 
@@ -47,7 +49,7 @@ export class WaitingCommands {
 
   /** Bytes that arguments count while their command waits; those of large ones are counted by their budget. */
   static bytesOf(args: readonly RespArgument[], largeBytes: number): number {
-    let bytes = args.length * ARGUMENT_COST_BYTES - largeBytes;
+    let bytes = args.length * RESP_ARGUMENT_COST_BYTES - largeBytes;
     for (const argument of args) bytes += argument?.length ?? 0;
     return bytes;
   }

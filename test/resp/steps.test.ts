@@ -4,6 +4,7 @@ import type { RespSession } from '../../src/resp/commands/command.js';
 import { VALUE_COMMANDS } from '../../src/resp/commands/value-commands.js';
 import { RespPages } from '../../src/resp/values/resp-pages.js';
 import type { StoredPages } from '../../src/store/namespace/namespace-pages.js';
+import { systemClock } from '../../src/system/system-clock.js';
 
 /** Sends one command with these arguments; `session` is what it needs of a connection. */
 async function run(name: string, args: readonly Buffer[], session: Partial<RespSession>): Promise<void> {
@@ -51,7 +52,7 @@ test('resp steps: DEL counts a key once, however far apart its mentions are', as
     Array.from({ length: 2_000 }, (_, i) => Buffer.from(`key ${i % 700}`)),
     {
       goOn: () => void turns++,
-      pages: new RespPages(store, undefined as never),
+      pages: new RespPages(store, undefined as never, systemClock),
       timeOf: () => ({ askedMs: 0, wallMs: 0, dateMs: 0, isOver: () => false }),
       addBytes: (bytes) => void answers.push(Buffer.from(bytes).toString()),
     },

@@ -13,28 +13,37 @@ interface Parsing {
   readonly commands: RespArgument[][];
   readonly parser: RespParser;
   readonly reserved: number[];
+  /** Bytes of small arguments for which memory was asked for. */
+  readonly words: number[];
 }
 
 function parsing({
   isTrusted = true,
   reserve = 'now',
+  reserveWords = 'now',
 }: {
   isTrusted?: boolean;
   reserve?: 'now' | 'later' | 'drop';
+  reserveWords?: 'now' | 'later';
 } = {}): Parsing {
   const commands: RespArgument[][] = [];
   const reserved: number[] = [];
+  const words: number[] = [];
   const parser = new RespParser({
     onCommand: (args) => commands.push(args.map((each) => each && Buffer.from(each))),
     reserve(bytes) {
       reserved.push(bytes);
       return reserve;
     },
+    reserveWords(bytes) {
+      words.push(bytes);
+      return reserveWords;
+    },
     beginLarge: () => true,
     grow: (body, bytes) => Buffer.concat([body, Buffer.alloc(bytes - body.length, 0xee)]),
     isTrusted: () => isTrusted,
   });
-  return { commands, parser, reserved };
+  return { commands, parser, reserved, words };
 }
 
 function seeded(t: { log(text: string): void }): RandomSource {
@@ -184,4 +193,27 @@ test('resp keys: different keys have different texts, and none is too long', (t)
   }
   t.is(storeKeyOf(Buffer.from('greeting')), 'greeting');
   t.true(isEmptyValue(Buffer.from(EMPTY_VALUE)));
+});
+
+test('resp: a command of many words, or of many that are not small and came whole, asks for memory, and waits for it', (t) => {
+  // Cause: half a command of 131,000 words took 9 MB that nobody counted, and so did each of 500 connections.
+  const few = parsing();
+  few.parser.receive(Buffer.from(`*3\r\n${'$1\r\nx\r\n'.repeat(3)}`));
+  t.deepEqual([few.commands.length, few.words], [1, []]);
+  const text = `*2000\r\n${'$1\r\nx\r\n'.repeat(2000)}`;
+  const many = parsing();
+  many.parser.receive(Buffer.from(text.repeat(3)));
+  t.deepEqual([many.commands.length, many.words.length], [3, 3], 'each command for itself');
+  const large = parsing();
+  large.parser.receive(Buffer.from(`*9\r\n${`$40000\r\n${'y'.repeat(40_000)}\r\n`.repeat(8)}`));
+  t.deepEqual([large.reserved, large.words.length], [[], 1]);
+  const waiting = parsing({ reserveWords: 'later' });
+  waiting.parser.receive(Buffer.from(text));
+  waiting.parser.receive(Buffer.from('*1\r\n$4\r\nPING\r\n'));
+  t.deepEqual([waiting.commands, waiting.words.length], [[], 1]);
+  waiting.parser.resume();
+  t.deepEqual(
+    waiting.commands.map((args) => args.length),
+    [2000, 1],
+  );
 });

@@ -77,7 +77,7 @@ export class RespUsers {
     const { pagesOf, budget } = this.#parts;
     const tag = this.tagOf(user);
     if (tag === undefined) return undefined;
-    const pages = this.#pages.get(tag) ?? new RespPages(pagesOf(tag), budget);
+    const pages = this.#pages.get(tag) ?? new RespPages(pagesOf(tag), budget, this.#parts.env.clock);
     this.#pages.set(tag, pages);
     return pages;
   }

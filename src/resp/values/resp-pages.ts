@@ -1,5 +1,6 @@
 import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
 import type { Sharer } from '../../base/concurrency/shares.js';
+import type { Clock } from '../../base/environment/clock.js';
 import {
   RESP_DEADLINE_MS,
   RESP_READ_TARGET_BYTES,
@@ -60,11 +61,15 @@ const POOL = '';
 export class RespPages {
   readonly #pages: StoredPages;
   readonly #budget: ByteBudget;
+  readonly #clock: Pick<Clock, 'yield'>;
+  /** The turn of the large copy that was asked for last. */
+  #turn: Promise<void> = Promise.resolve();
 
   /** `budget`: memory for values that are copied because they cannot be sent from where they lie. */
-  constructor(pages: StoredPages, budget: ByteBudget) {
+  constructor(pages: StoredPages, budget: ByteBudget, clock: Pick<Clock, 'yield'>) {
     this.#pages = pages;
     this.#budget = budget;
+    this.#clock = clock;
   }
 
   /** Sends values, or that they are not there. Ends early when the connection is closed. */
@@ -296,6 +301,11 @@ export class RespPages {
     const options = { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS };
     for (let maxBytes = RESP_READ_TARGET_BYTES; !signal.aborted; ) {
       const giveBack = await this.#granted(maxBytes, output.sharer, signal);
+      await this.#nextTurn();
+      if (signal.aborted) {
+        giveBack();
+        return null;
+      }
       let value: Uint8Array | undefined;
       try {
         const { copies, nextBytes } = await this.#pages.getFirstCopies([key], { ...options, maxBytes });
@@ -309,6 +319,15 @@ export class RespPages {
       if (value !== undefined) return { value, giveBack };
     }
     return null;
+  }
+
+  /**
+   * Waits for a turn of the event loop in which no other large copy begins. Connections that end give their memory to others, all at once, which may
+   * have ended as well.
+   */
+  #nextTurn(): Promise<void> {
+    this.#turn = this.#turn.then(() => this.#clock.yield());
+    return this.#turn;
   }
 
   /** Waits for memory of the budget; resolves with a function that gives it back. A closed connection does not wait. */

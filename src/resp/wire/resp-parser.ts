@@ -1,6 +1,7 @@
 import { ProtocolError } from '../../base/errors.js';
 import {
   RECEIVING_STEP_BYTES,
+  RESP_ARGUMENT_COST_BYTES,
   RESP_ARGUMENT_MAX_BYTES,
   RESP_ARGUMENTS_MAX_BYTES,
   RESP_ARGUMENTS_MAX_COUNT,
@@ -8,6 +9,8 @@ import {
   RESP_LINE_MAX_BYTES,
   RESP_STRANGER_ARGUMENT_MAX_BYTES,
   RESP_STRANGER_ARGUMENTS_MAX_COUNT,
+  RESP_WORDS_FREE_BYTES,
+  RESP_WORDS_STEP_BYTES,
 } from '../../base/limits.js';
 import { roomFor } from '../../net/receiving/receiving-room.js';
 import { isHttpRequest, splitInline } from './inline-command.js';
@@ -25,6 +28,8 @@ export interface RespParserParts {
    * `drop`: there will be none.
    */
   readonly reserve: (bytes: number) => 'now' | 'later' | 'drop';
+  /** Asks for memory for so many bytes of small arguments, of a command that has many; the answers as of `reserve`, but that they are never dropped. */
+  readonly reserveWords: (bytes: number) => 'now' | 'later';
   /** Memory of so many bytes for a large argument, which begins as `body`, which is given back; null: there is none. */
   readonly grow: (body: Buffer, bytes: number) => Buffer | null;
   /** Whether the client has authenticated itself; others may send short commands only. */
@@ -62,8 +67,12 @@ export class RespParser {
   #body: Buffer | null | undefined;
   /** Bytes of that argument for which there is memory. */
   #reservedBytes = 0;
-  /** Bytes for which memory is waited for. */
+  /** Bytes for which memory is waited for, of that argument or of small ones. */
   #wantedBytes = 0;
+  #isForWords = false;
+  /** What the small arguments take, and for how many bytes of that there is memory. */
+  #wordsBytes = 0;
+  #wordsReservedBytes = RESP_WORDS_FREE_BYTES;
   #filledBytes = 0;
   /** Bytes that came before there was memory for an argument. */
   #early: Buffer[] = [];
@@ -76,11 +85,6 @@ export class RespParser {
   /** Whether a command has begun and not ended. */
   get isWithinCommand(): boolean {
     return this.#missing > 0 || this.#lineBytes > 0;
-  }
-
-  /** Bytes of the command that is being received, as far as they are held. */
-  get heldBytes(): number {
-    return this.#argsBytes + this.#lineBytes;
   }
 
   /** Processes a piece. Throws `ProtocolError`; nothing more may be received then. */
@@ -101,8 +105,10 @@ export class RespParser {
   /** There is the memory for which `reserve` said `later`. */
   resume(): void {
     if (this.#wantedBytes === 0) return;
-    this.#reservedBytes += this.#wantedBytes;
+    if (this.#isForWords) this.#wordsReservedBytes += this.#wantedBytes;
+    else this.#reservedBytes += this.#wantedBytes;
     this.#wantedBytes = 0;
+    this.#isForWords = false;
     for (const chunk of this.#early.splice(0)) this.receive(chunk);
   }
 
@@ -249,18 +255,37 @@ export class RespParser {
   }
 
   #add(argument: RespArgument): void {
+    const isInOwnMemory = this.#body !== undefined && this.#length > RESP_LARGE_ARGUMENT_BYTES;
     this.#args.push(argument);
     this.#length = -1;
     this.#body = undefined;
-    if (argument !== null && argument.length <= RESP_LARGE_ARGUMENT_BYTES) {
+    this.#wordsBytes += RESP_ARGUMENT_COST_BYTES;
+    if (argument !== null && !isInOwnMemory) {
       this.#argsBytes += argument.length;
+      this.#wordsBytes += argument.length;
       if (this.#argsBytes > RESP_ARGUMENTS_MAX_BYTES) throw new ProtocolError('Protocol error: too big request');
     }
-    if (--this.#missing > 0) return;
+    if (--this.#missing > 0) {
+      this.#reserveWords();
+      return;
+    }
     const args = this.#args;
     this.#args = [];
     this.#argsBytes = 0;
+    this.#wordsBytes = 0;
+    this.#wordsReservedBytes = RESP_WORDS_FREE_BYTES;
     this.#parts.onCommand(args);
+  }
+
+  /** Reserves memory for the small arguments of a command that has many. */
+  #reserveWords(): void {
+    if (this.#wordsBytes <= this.#wordsReservedBytes) return;
+    if (this.#parts.reserveWords(RESP_WORDS_STEP_BYTES) === 'now') {
+      this.#wordsReservedBytes += RESP_WORDS_STEP_BYTES;
+      return;
+    }
+    this.#wantedBytes = RESP_WORDS_STEP_BYTES;
+    this.#isForWords = true;
   }
 }
 

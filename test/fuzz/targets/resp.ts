@@ -70,6 +70,7 @@ function parse(pieces: readonly Buffer[]): Parsed {
   const parser = new RespParser({
     onCommand: (args) => commands.push(args.map((argument) => argument && Buffer.from(argument))),
     reserve: () => 'now',
+    reserveWords: () => 'now',
     beginLarge: (bytes) => bytes <= POOL_BYTES,
     grow: (body, bytes) => Buffer.concat([body], bytes),
     isTrusted: () => true,
