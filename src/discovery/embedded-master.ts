@@ -17,6 +17,8 @@ export interface EmbeddedMasterOptions {
   readonly ownHost?: string;
   /** Whether the user chose `ownHost`. If it is a loopback address then, other loopback addresses stand for other hosts. */
   readonly isHostChosen?: boolean;
+  /** Why a master must not listen at an address, see `openNodeFault`; default: it may at any. */
+  readonly openFault?: (host: string) => string | undefined;
   /** The node of this process. */
   readonly owner?: MasterOwner;
   /** The clock of the node of this process; default: none is told of. */
@@ -76,7 +78,13 @@ export class EmbeddedMaster {
   async start(): Promise<void> {
     this.#ownListed = await this.#ownAmong(this.#listed);
     this.#seats = this.#ownListed.map((own) => ({ ...own, isListed: true, server: undefined, saidFailure: false }));
-    for (const seat of this.#seats) await this.#take(seat);
+    try {
+      for (const seat of this.#seats) await this.#take(seat);
+    } catch (error) {
+      // Other seats may have been taken already.
+      await this.stop();
+      throw error;
+    }
   }
 
   /** Takes other listed addresses: runs masters at those of this machine, and ends those that have no seat any more. Never rejects. */
@@ -217,7 +225,9 @@ export class EmbeddedMaster {
   }
 
   async #take(seat: Seat): Promise<void> {
-    const { memberTtl, heartbeatInterval, owner, clock } = this.#options;
+    const { memberTtl, heartbeatInterval, owner, clock, openFault } = this.#options;
+    const fault = openFault?.(seat.listenHost);
+    if (fault !== undefined) throw new ConfigError(`configuration key "discovery_addr": ${fault}`);
     const server = new DiscoveryServer(seat.listenHost, seat.endpoint.port, {
       ...(memberTtl === undefined ? {} : { memberTtl }),
       ...(heartbeatInterval === undefined ? {} : { heartbeatInterval }),

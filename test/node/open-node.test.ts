@@ -33,3 +33,19 @@ simulated(
     await startStore(world, { host: '10.0.0.4', addr: '10.0.0.4:31990', config: { allow_unauthenticated: true } });
   },
 );
+
+simulated(
+  'open node: nor does it where only its discovery master would be reached from other hosts',
+  async (t, world) => {
+    // Cause: only the address of the node itself was looked at; a stranger joined by way of the master, and its pages were read.
+    const own = { allow_unauthenticated: false, local_hostname: '127.0.0.1' };
+    for (const addr of ['10.0.0.5:31990', '127.0.0.1:31990,10.0.0.5:31990']) {
+      const error = await t.throwsAsync(startStore(world, { host: '10.0.0.5', addr, config: own }), {
+        instanceOf: ConfigError,
+      });
+      t.regex(error?.message ?? '', /"discovery_addr".*10\.0\.0\.5.*cluster_secret_file.*allow_unauthenticated/);
+    }
+    const told = { ...own, allow_unauthenticated: true };
+    await startStore(world, { host: '10.0.0.5', addr: '10.0.0.5:31990', config: told });
+  },
+);

@@ -101,14 +101,17 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   ] as const;
   const findings = await Promise.all(ports.map(([key, port]) => checkPort(key, { host, port })));
   const doubts: Finding[] = fault === undefined ? [] : [{ subject, state: 'warning', detail: fault.text }];
-  return [own, ...doubts, ...findings.flat(), ...checkReach(config, host), ...(await checkClashes(config))];
+  return [own, ...doubts, ...findings.flat(), ...(await checkReach(config, host)), ...(await checkClashes(config))];
 }
 
-/** Says whether a node would refuse its address, because everyone who reaches it there would be a member. */
-function checkReach(config: MeshCacheConfig, host: string): Finding[] {
+/** Says whether a node would refuse its address, or one at which it would run a discovery master, because everyone who reaches it there would be a member. */
+async function checkReach(config: MeshCacheConfig, host: string): Promise<Finding[]> {
   const { clusterSecret, clusterSecretFile, tlsCaFile } = config;
   const isAuthenticated = [clusterSecret, clusterSecretFile, tlsCaFile].some((given) => given !== undefined);
-  const fault = openNodeFault(host, isAuthenticated);
+  const listed = config.discoveryEndpoints().map((endpoint) => localAddressOf(endpoint.host, systemHost));
+  const hosts = [host, ...(await Promise.all(listed))];
+  const faults = hosts.map((one) => (one === undefined ? undefined : openNodeFault(one, isAuthenticated)));
+  const fault = faults.find((one) => one !== undefined);
   if (fault === undefined) return [];
   return [{ subject: 'authentication', state: config.allowUnauthenticated ? 'warning' : 'problem', detail: fault }];
 }

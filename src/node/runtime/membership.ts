@@ -5,6 +5,7 @@ import type { MeshCacheConfig } from '../../config.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../discovery/client.js';
 import { EmbeddedMaster } from '../../discovery/embedded-master.js';
 import type { Rendezvous } from '../../discovery/sources/rendezvous.js';
+import { openNodeFault } from '../../net/loopback.js';
 import type { NodeInfo } from '../../types.js';
 
 /** Called when the members, or this node's part among them, change. */
@@ -44,6 +45,10 @@ export class Membership {
       ...timing,
       ownHost: host,
       isHostChosen: config.localHostname !== undefined,
+      openFault: (address) =>
+        config.allowUnauthenticated
+          ? undefined
+          : openNodeFault(address, env.secrets !== undefined || env.tls !== undefined),
       owner: { nodeId: self.nodeId, settings: config },
       clock,
       env,
