@@ -254,7 +254,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     name: 'the last write of the index waits for the next one',
     found: ['order', 'bytes', 'logged', 'disagree', 'lost', 'threw'],
     kinds: ['kill'],
-    scenario: WITH_DISK,
+    scenario: { ...WITH_DISK, workload: { ...MIXED, pauseMaxMs: 200, clearOneIn: 8 } },
     environment: ({ files }) => ({
       files: filesWith(files, async (path, options) => {
         const file = await files.open(path, options);
