@@ -5,7 +5,7 @@ export type Incarnations = Pick<ReadonlyMap<string, number>, 'size' | 'has' | 'g
 
 /** A ring of partitions. */
 export interface PartitionRing extends OwnerRing {
-  /** For each partition in turn `n` indices into `nodes`, its owners, then NO_OWNER. */
+  /** For each partition in turn `n` indices into `nodes`, its owners, then NO_OWNER. Must not be written to. */
   ownersOfPartitions(n: number): Uint32Array;
 }
 
@@ -18,7 +18,7 @@ export interface RingView {
 /**
  * For each owner the partitions that it owns after a change of members and did not own before; undefined: that nobody owned any. A node that has
  * started anew in between has an empty shard, so it gains every partition that it owns. `width`: so many nodes from a partition on gain it, owners
- * or not, unless they were among as many before. It takes some milliseconds.
+ * or not, unless they were among as many before. It takes a millisecond or two, and ten where all is gained.
  */
 export function gainedPartitions(
   before: RingView | undefined,
@@ -27,38 +27,37 @@ export function gainedPartitions(
   width = replicas,
 ): Map<string, Set<number>> {
   const { nodes } = after.ring;
-  const former = before && new FormerOwners(before, after, width);
-  const gained = new Map<number, Set<number>>();
-  for (const [at, owner] of after.ring.ownersOfPartitions(width).entries()) {
-    if (owner === NO_OWNER) continue;
-    const among = at % width < replicas ? replicas : width;
-    if (former?.hadIt(owner, at - (at % width), among)) continue;
-    const partitions = gained.get(owner);
-    if (partitions === undefined) gained.set(owner, new Set([Math.floor(at / width)]));
-    else partitions.add(Math.floor(at / width));
+  const owners = after.ring.ownersOfPartitions(width);
+  const former = before?.ring.ownersOfPartitions(width);
+  const indexBefore = Int32Array.from(nodes, () => -1);
+  if (before !== undefined) noteSameStarts(indexBefore, before, after);
+  const gained: (Set<number> | undefined)[] = [];
+  for (let row = 0; row < owners.length; row += width) {
+    for (let at = row; at < row + width; at++) {
+      const owner = owners[at] as number;
+      if (owner === NO_OWNER) break;
+      const index = indexBefore[owner] as number;
+      // Most owners are those of before, in their places.
+      if (former !== undefined && index >= 0) {
+        if (former[at] === index) continue;
+        const end = row + (at - row < replicas ? replicas : width);
+        let place = row;
+        while (place < end && former[place] !== index) place++;
+        if (place < end) continue;
+      }
+      const partitions = gained[owner];
+      if (partitions === undefined) gained[owner] = new Set([row / width]);
+      else partitions.add(row / width);
+    }
   }
-  return new Map([...gained].map(([owner, partitions]) => [nodes[owner] as string, partitions]));
+  return new Map(gained.flatMap((partitions, owner) => (partitions ? [[nodes[owner] as string, partitions]] : [])));
 }
 
-/** The owners of partitions by an earlier view, and the nodes behind them. */
-class FormerOwners {
-  readonly #owners: Uint32Array;
-  /** Index in the earlier ring of each node of the later one, if it was the same start; a new start has an empty shard. */
-  readonly #indexOf: Int32Array;
-
-  constructor({ ring, incarnations }: RingView, after: RingView, width: number) {
-    this.#owners = ring.ownersOfPartitions(width);
-    const indexOf = new Map(ring.nodes.map((nodeId, i) => [nodeId, i]));
-    this.#indexOf = Int32Array.from(after.ring.nodes, (nodeId) =>
-      incarnations.get(nodeId) === after.incarnations.get(nodeId) ? (indexOf.get(nodeId) ?? -1) : -1,
-    );
-  }
-
-  /** Whether a node of the later ring was among the first `count` of a row. */
-  hadIt(owner: number, row: number, count: number): boolean {
-    const index = this.#indexOf[owner] as number;
-    if (index < 0) return false;
-    for (let at = row; at < row + count; at++) if (this.#owners[at] === index) return true;
-    return false;
+/** Notes the index in the earlier ring of each node of the later one that is the same start; a new start has an empty shard. */
+function noteSameStarts(indexBefore: Int32Array, before: RingView, after: RingView): void {
+  const indexOf = new Map(before.ring.nodes.map((nodeId, i) => [nodeId, i]));
+  for (const [i, nodeId] of after.ring.nodes.entries()) {
+    const isSameStart = before.incarnations.get(nodeId) === after.incarnations.get(nodeId);
+    if (isSameStart) indexBefore[i] = indexOf.get(nodeId) ?? -1;
   }
 }

@@ -15,6 +15,8 @@ export interface RingPoints {
   readonly nodeIds: readonly string[];
   /** The zone of each node, as a number; undefined: all nodes are in one. */
   readonly zoneOf: Uint32Array | undefined;
+  /** The owners of every partition, as far as they were asked for, by their number for each. */
+  readonly ofPartitions: Map<number, Uint32Array>;
   uses: number;
 }
 
@@ -57,7 +59,15 @@ export class SharedRingPoints {
     }
     const handle = this.place(vnodes, nodeIds);
     if (zoneOf !== undefined) this.setZones(handle, zoneOf);
-    const points = { handle, vnodes, hash, nodeIds: Object.freeze([...nodeIds]), zoneOf, uses: 1 };
+    const points = {
+      handle,
+      vnodes,
+      hash,
+      nodeIds: Object.freeze([...nodeIds]),
+      zoneOf,
+      ofPartitions: new Map(),
+      uses: 1,
+    };
     const sameHash = this.byHash.get(hash);
     if (sameHash === undefined) this.byHash.set(hash, [points]);
     else sameHash.push(points);

@@ -132,7 +132,7 @@ export class ConsistentHashRing {
     this.core.area.writePositions(keys, resultBytes);
   }
 
-  private points(): RingPoints {
+  protected points(): RingPoints {
     const { points } = this.held;
     if (points === undefined) throw new ClosedError('the ring');
     return points;

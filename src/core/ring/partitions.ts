@@ -23,9 +23,18 @@ export class PartitionedRing extends ConsistentHashRing {
     return this.getNodes(key, 1)[0];
   }
 
-  /** `n` indices into `nodes` for each partition in turn, its owners, then NO_NODE; the caller owns the array. It takes some milliseconds. */
+  /**
+   * `n` indices into `nodes` for each partition in turn, its owners, then NO_NODE. It takes some milliseconds, once for all rings of the same nodes; they
+   * share the array, which must not be written to.
+   */
   ownersOfPartitions(n: number): Uint32Array {
-    return this.ownersAt((resultBytes) => this.core.area.writeEveryPartition(PARTITIONS_COUNT, resultBytes), n);
+    const { ofPartitions } = this.points();
+    const known = ofPartitions.get(n);
+    if (known !== undefined) return known;
+    const write = (resultBytes: number): void => this.core.area.writeEveryPartition(PARTITIONS_COUNT, resultBytes);
+    const owners = this.ownersAt(write, n);
+    ofPartitions.set(n, owners);
+    return owners;
   }
 
   protected override writePositions(keys: Keys, resultBytes: number): void {

@@ -98,7 +98,9 @@ export class OwnerLists {
   }
 
   ownersChanged(view: RingView): void {
-    const gained = this.#gained(this.#view, view);
+    // Without pages there is nothing to list: one that comes now is stated to its owners of now.
+    const hasPages = this.#publications?.isEmpty === false;
+    const gained = hasPages ? this.#gained(this.#view, view) : new Map<string, Set<number>>();
     this.#view = view;
     this.#lists.membersChanged();
     for (const byOwner of [this.#askedMs, this.#full]) {
@@ -231,14 +233,21 @@ export class OwnerLists {
   async #walk(asked: readonly Asked[]): Promise<void> {
     const publications = this.#publications;
     if (publications === undefined) return;
-    const wanting = new Map<number, Asked[]>();
-    for (const each of asked) for (const partition of each.partitions) addTo(wanting, partition, each);
+    const { ring } = this.#view;
+    const width = this.#directory.announcedCount;
+    const owners = ring.ownersOfPartitions(width);
+    const listsOf = listsByOwner(asked, ring.nodes);
     for (const keys of publications.keysInSlices()) {
       for (let start = 0; start < keys.length; start += STEP_KEYS) {
         const step = keys.slice(start, start + STEP_KEYS);
         const wanted = new Map<Asked, string[]>();
-        for (const [i, partition] of partitionsOf(step).entries()) {
-          for (const each of wanting.get(partition) ?? []) addTo(wanted, each, step[i] as string);
+        const partitions = partitionsOf(step);
+        for (let i = 0; i < step.length; i++) {
+          const partition = partitions[i] as number;
+          for (let at = partition * width; at < (partition + 1) * width; at++) {
+            for (const each of listsOf[owners[at] as number] ?? [])
+              if (each.partitions.has(partition)) addTo(wanted, each, step[i] as string);
+          }
         }
         await Promise.all([...wanted].map(([each, some]) => this.#announce(each, some, publications)));
         await this.#env.clock.yield();
@@ -260,6 +269,13 @@ export class OwnerLists {
   verify(): void {
     this.#lists.verify();
   }
+}
+
+/** The lists for each node, by its place among the nodes; those for nodes that are none of them are left out. */
+function listsByOwner(asked: readonly Asked[], nodes: readonly string[]): readonly (readonly Asked[] | undefined)[] {
+  const ofOwner = new Map<string, Asked[]>();
+  for (const each of asked) addTo(ofOwner, each.ownerId, each);
+  return nodes.map((nodeId) => ofOwner.get(nodeId));
 }
 
 /** The node of which this is a start. */
