@@ -320,7 +320,7 @@ export class DiscoveryClient {
     this.#cancelSilence = undefined;
     if (this.#saidUnreachableMs !== undefined) {
       this.#saidUnreachableMs = undefined;
-      this.#env.log.log('info', 'discovery master reached again', { node_id: this.#self.nodeId });
+      this.#env.log.log('warn', 'discovery master reached again', { node_id: this.#self.nodeId });
     }
     if (this.#cancelMerge !== undefined) return;
     const isStarting = this.#endStart !== undefined || !this.#hasAnswer;

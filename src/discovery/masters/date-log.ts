@@ -21,7 +21,7 @@ export class DateLog {
     const fields = { node_id: this.#nodeId, ahead_s: Math.round(offsetMs / 1000) };
     if (Math.abs(offsetMs) <= OFF_MS) {
       if (this.#saidMs !== undefined)
-        log.log('info', 'the clock of this machine agrees with the cluster again', fields);
+        log.log('warn', 'the clock of this machine agrees with the cluster again', fields);
       this.#saidMs = undefined;
       return;
     }

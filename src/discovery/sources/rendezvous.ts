@@ -110,7 +110,7 @@ export class Rendezvous {
   #answered(endpoints: readonly Endpoint[]): void {
     if (this.#stopped) return;
     if (this.#saidFailureMs !== undefined) {
-      this.#env.log.log('info', 'discovery source answers again', { source: this.#source.name });
+      this.#env.log.log('warn', 'discovery source answers again', { source: this.#source.name });
     }
     this.#saidFailureMs = undefined;
     this.#failure = undefined;

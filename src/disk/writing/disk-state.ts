@@ -113,6 +113,6 @@ export class DiskState {
     }
     this.#setHung(false);
     this.#failure = undefined;
-    env.log.log('info', 'disk tier: the disk answers again', { path });
+    env.log.log('warn', 'disk tier: the disk answers again', { path });
   }
 }

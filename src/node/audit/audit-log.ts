@@ -108,7 +108,7 @@ export class AuditLog implements AuditSink {
   #written(count: number): void {
     const { env, path } = this.#options;
     env.metrics.count('meshcache_audit_lines_total', count, { result: 'written' });
-    if (this.#isFailing) env.log.log('info', 'the audit log is written again', { path, lost: this.#lostCount });
+    if (this.#isFailing) env.log.log('warn', 'the audit log is written again', { path, lost: this.#lostCount });
     this.#isFailing = false;
     const lost = this.#lostCount;
     if (lost === 0) return;

@@ -167,7 +167,7 @@ export class ReadPeer {
     } else if (this.#isLogged) {
       this.#isLogged = false;
       const afterS = Math.round(nowMs - this.#sinceMs) / 1000;
-      log.log('info', 'peer no longer held for unreachable', { peer: this.#name, after_s: afterS, reason });
+      log.log('warn', 'peer no longer held for unreachable', { peer: this.#name, after_s: afterS, reason });
     }
   }
 
