@@ -2,6 +2,7 @@ import type { Clock } from '../base/environment/clock.js';
 import { CLIENT_STEP_KEYS } from '../base/limits.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import type { Cleared } from './call/cleared.js';
+import { fewAtOnce } from './call/key-steps.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import type { PageStatements } from './page-statements.js';
 
@@ -58,13 +59,13 @@ export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<
  * time, when no page is left that could.
  */
 function* steps({ pool, disk, statements }: ClearingParts): Generator<readonly string[]> {
-  yield* few(pool.unfilledKeys());
-  for (const keys of pool.keysInSlices()) yield* few(keys);
+  yield* fewAtOnce(pool.unfilledKeys());
+  for (const keys of pool.keysInSlices()) yield* fewAtOnce(keys);
   if (disk !== undefined) {
-    yield* few(disk.queuedKeys());
-    for (const keys of disk.keysInSlices()) yield* few(keys);
-    yield* few(pool.unfilledKeys());
-    for (const keys of pool.keysInSlices()) yield* few(keys);
+    yield* fewAtOnce(disk.queuedKeys());
+    for (const keys of disk.keysInSlices()) yield* fewAtOnce(keys);
+    yield* fewAtOnce(pool.unfilledKeys());
+    for (const keys of pool.keysInSlices()) yield* fewAtOnce(keys);
   }
   let some: string[] = [];
   for (const key of statements.evictedKeys()) {
@@ -73,8 +74,4 @@ function* steps({ pool, disk, statements }: ClearingParts): Generator<readonly s
     some = [];
   }
   yield some;
-}
-
-function* few(keys: readonly string[]): Generator<readonly string[]> {
-  for (let start = 0; start < keys.length; start += CLIENT_STEP_KEYS) yield keys.slice(start, start + CLIENT_STEP_KEYS);
 }

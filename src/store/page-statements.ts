@@ -300,13 +300,12 @@ export class PageStatements {
   /** Keys of all pages of this node, slice by slice; pages that come or go meanwhile may be left out. */
   *keysInSlices(): Generator<readonly string[], void> {
     const { pool, disk } = this.#parts;
-    if (this.#closed) return;
-    yield pool.keys();
-    if (this.#closed || disk === undefined) return;
-    for (const keys of disk.keysInSlices()) {
-      if (this.#closed) return;
-      const inPool = pool.hasBatch(keys);
-      yield keys.filter((_, i) => inPool[i] === 0);
+    for (const tier of this.#closed ? [] : [pool, disk]) {
+      for (const keys of tier?.keysInSlices() ?? []) {
+        const inPool = tier === pool ? undefined : pool.hasBatch(keys);
+        yield inPool === undefined ? keys : keys.filter((_, i) => inPool[i] === 0);
+        if (this.#closed) return;
+      }
     }
   }
 

@@ -55,6 +55,11 @@ export function* keySteps(keys: Pick<StepKeys, 'count' | 'bytesOf'>, limits?: Ke
   if (start < keys.count) yield { start, end: keys.count };
 }
 
+/** The keys in parts that are short to work on. */
+export function* fewAtOnce(keys: readonly string[]): Generator<readonly string[]> {
+  for (let start = 0; start < keys.length; start += CLIENT_STEP_KEYS) yield keys.slice(start, start + CLIENT_STEP_KEYS);
+}
+
 export interface KeyStepsOptions {
   /** Lets others have their turn before a further step begins; undefined: nobody needs it now. */
   readonly goOn: () => Promise<void> | undefined;

@@ -11,6 +11,7 @@ import {
 import type { DirectoryClient } from '../../directory/client.js';
 import { Semaphore } from '../../disk/page-file/semaphore.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import { fewAtOnce } from '../call/key-steps.js';
 import { slicesOf } from '../call/page-slices.js';
 import { PageCopier, type PageCopierParts, type WantedPage } from '../copies/page-copier.js';
 import type { DiskTier } from '../disk/disk-tier.js';
@@ -21,7 +22,7 @@ import { takenForOf } from './storage-nodes.js';
 
 export type TakenPagesParts = Omit<PageCopierParts, 'directory' | 'pool' | 'disk' | 'pages'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
-  readonly pool: PageCopierParts['pool'] & Pick<PublishedPool, 'capacity' | 'peekBatch' | 'keys' | 'renew'>;
+  readonly pool: PageCopierParts['pool'] & Pick<PublishedPool, 'capacity' | 'keysInSlices' | 'peekBatch' | 'renew'>;
   readonly disk?: Pick<DiskTier, 'keysInSlices' | 'peekBatch' | 'removeOlder' | 'renew' | 'writeThrough'> | undefined;
   readonly pages: Pick<PageStore, 'forget'> & {
     readonly statements: Pick<
@@ -32,8 +33,6 @@ export type TakenPagesParts = Omit<PageCopierParts, 'directory' | 'pool' | 'disk
   readonly clock: Clock;
 };
 
-/** Pages of a walk through the pool or the disk before other work has its turn. */
-const WALK_SLICE_KEYS = 1024;
 /** Stands for the node that a page was taken for where that is not known: one that is drained. */
 const NO_PLACER = '';
 
@@ -251,9 +250,12 @@ export class TakenPages {
 
   *#keysInSlices(): Generator<readonly string[], void> {
     const { pool, disk } = this.#parts;
-    const keys = pool.keys();
-    for (let start = 0; start < keys.length; start += WALK_SLICE_KEYS) yield keys.slice(start, start + WALK_SLICE_KEYS);
-    if (!this.#isClosed && disk !== undefined) yield* disk.keysInSlices();
+    for (const keys of pool.keysInSlices()) {
+      if (this.#isClosed) return;
+      yield* fewAtOnce(keys);
+    }
+    if (this.#isClosed) return;
+    for (const keys of disk?.keysInSlices() ?? []) yield* fewAtOnce(keys);
   }
 
   /** Throws `InvariantError` unless the requests are within their limit, and pages are on their way for one of them. */
