@@ -1,4 +1,5 @@
 import type { Clock } from '../base/environment/clock.js';
+import { ClosedError } from '../base/errors.js';
 import { CLIENT_STEP_KEYS } from '../base/limits.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import type { Cleared } from './call/cleared.js';
@@ -24,7 +25,8 @@ const WITHDRAWALS_MAX_COUNT = 16;
 /**
  * Removes pages of this node from pool, disk and directory, and copies of them on other nodes, also of pages that had been evicted here before, as
  * far as they are remembered. Other work has its turn between steps of CLIENT_STEP_KEYS keys. Resolves when nobody can read any of them, nor can a
- * crash bring them back. Rejects, when all are removed, with `DiskError` if the disk does not record that.
+ * crash bring them back. Rejects, when all are removed, with `DiskError` if the disk does not record that; with `ClosedError` when the store is closed
+ * meanwhile: some may be left on the disk.
  */
 export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<void> {
   const { voidBelow, isCleared } = asked;
@@ -32,7 +34,7 @@ export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<
   disk?.cleared(asked);
   let withdrawals: Promise<void>[] = [];
   for (const keys of steps(parts)) {
-    if (isClosed()) return;
+    if (isClosed()) throw new ClosedError('the store');
     const cleared = keys.filter(isCleared);
     const versions = cleared.map(() => voidBelow);
     const removed = pool.removeOlder(cleared, versions);

@@ -79,3 +79,12 @@ test('clear: of pages that move between pool and disk all the time, none is left
   t.deepEqual(await readable(store), []);
   t.deepEqual([store.stats().poolEntries, store.stats().disk?.entries], [0, 0]);
 });
+
+test('clear: when the store is closed before all pages are gone, it is an error, and not said to be done', async (t) => {
+  // Cause: it resolved, and what was left on the disk was read after a restart.
+  const onDisk = { disk_enabled: true, disk_path: temporaryFolder(t), disk_size: '256mb', global_segment_size: '1mb' };
+  const store = await newNode(t, onDisk);
+  await setAll(store);
+  const clearing = store.clear();
+  await Promise.all([t.throwsAsync(clearing, { code: 'ERR_CLOSED' }), store.close()]);
+});

@@ -40,7 +40,6 @@ interface PhaseRow {
   readonly master_bytes: number;
   /** Pages announced to new owners. */
   readonly reannounced_keys: number;
-  /** Pages announced again to the same owners. */
 }
 
 /**

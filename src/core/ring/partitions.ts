@@ -1,4 +1,4 @@
-import { type CoreOptions, defaultCore } from '../binding/core.js';
+import { defaultCore } from '../binding/core.js';
 import type { Keys } from '../binding/key-batch.js';
 import { ConsistentHashRing } from './hash-ring.js';
 
@@ -6,12 +6,14 @@ import { ConsistentHashRing } from './hash-ring.js';
 export const PARTITIONS_COUNT = 65_536;
 
 /** The partition of each key: the upper 16 bits of its position on every ring. */
-export function partitionsOf(keys: Keys, { core = defaultCore() }: CoreOptions = {}): Uint16Array {
-  const { area } = core;
+export function partitionsOf(keys: Keys): Uint16Array {
+  const { area } = defaultCore();
   area.writePositions(keys, 0);
   const { u32, count } = area;
   const upper = (area.hashes >>> 2) + 1;
-  return Uint16Array.from({ length: count }, (_, i) => (u32[upper + 2 * i] as number) >>> 16);
+  const partitions = new Uint16Array(count);
+  for (let i = 0; i < count; i++) partitions[i] = (u32[upper + 2 * i] as number) >>> 16;
+  return partitions;
 }
 
 /**
