@@ -18,7 +18,7 @@ import type { DataLocation } from '../../types.js';
 
 /** The pages that this node has, and that the directory must list. */
 export interface Publications {
-  /** Keys of all pages, some at a time, so that other work can go on in between. */
+  /** Keys of all pages, a few thousand at a time, so that other work can go on in between. */
   keysInSlices(): Iterable<readonly string[]>;
   readonly isEmpty: boolean;
   /** The location of each page; null for pages that are gone. */
@@ -49,8 +49,6 @@ interface Asked {
 
 /** The key of the one item that waits for an owner. */
 const LIST = '';
-/** Keys of one step: few enough to leave the thread free within a millisecond or two. */
-const STEP_KEYS = 4096;
 
 /**
  * Lists this node's pages to the directory owners that gain them, partition by partition: what a start of an owner has gained, and has not been told
@@ -238,21 +236,18 @@ export class OwnerLists {
     const owners = ring.ownersOfPartitions(width);
     const listsOf = listsByOwner(asked, ring.nodes);
     for (const keys of publications.keysInSlices()) {
-      for (let start = 0; start < keys.length; start += STEP_KEYS) {
-        const step = keys.slice(start, start + STEP_KEYS);
-        const wanted = new Map<Asked, string[]>();
-        const partitions = partitionsOf(step);
-        for (let i = 0; i < step.length; i++) {
-          const partition = partitions[i] as number;
-          for (let at = partition * width; at < (partition + 1) * width; at++) {
-            for (const each of listsOf[owners[at] as number] ?? [])
-              if (each.partitions.has(partition)) addTo(wanted, each, step[i] as string);
-          }
+      const wanted = new Map<Asked, string[]>();
+      const partitions = partitionsOf(keys);
+      for (let i = 0; i < keys.length; i++) {
+        const partition = partitions[i] as number;
+        for (let at = partition * width; at < (partition + 1) * width; at++) {
+          for (const each of listsOf[owners[at] as number] ?? [])
+            if (each.partitions.has(partition)) addTo(wanted, each, keys[i] as string);
         }
-        await Promise.all([...wanted].map(([each, some]) => this.#announce(each, some, publications)));
-        await this.#env.clock.yield();
-        if (this.#isStopped) return;
       }
+      await Promise.all([...wanted].map(([each, some]) => this.#announce(each, some, publications)));
+      await this.#env.clock.yield();
+      if (this.#isStopped) return;
     }
   }
 
