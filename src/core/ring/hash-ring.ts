@@ -26,6 +26,7 @@ export const NO_NODE = 0xffffffff;
  */
 export class ConsistentHashRing {
   readonly vnodes: number;
+  /** @internal */
   protected readonly core: Core;
   /** The points, which must be freed even if the ring is collected without being freed; `points` is undefined after {@link free}. */
   private readonly held: { points: RingPoints | undefined };
@@ -111,7 +112,11 @@ export class ConsistentHashRing {
     this.held.points = undefined;
   }
 
-  /** The owners at the positions that `write` writes into the area of the core, with room for `resultBytes` for each. */
+  /**
+   * The owners at the positions that `write` writes into the area of the core, with room for `resultBytes` for each.
+   *
+   * @internal
+   */
   protected ownersAt(write: (resultBytes: number) => void, n: number, isPlain = 0): Uint32Array {
     const { handle, nodeIds } = this.points();
     if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
@@ -127,11 +132,16 @@ export class ConsistentHashRing {
     return asked === n ? found : widen(found, asked, n);
   }
 
-  /** Writes where the keys stand on this ring. */
+  /**
+   * Writes where the keys stand on this ring.
+   *
+   * @internal
+   */
   protected writePositions(keys: Keys, resultBytes: number): void {
     this.core.area.writePositions(keys, resultBytes);
   }
 
+  /** @internal */
   protected points(): RingPoints {
     const { points } = this.held;
     if (points === undefined) throw new ClosedError('the ring');

@@ -39,6 +39,7 @@ export class PartitionedRing extends ConsistentHashRing {
     return owners;
   }
 
+  /** @internal */
   protected override writePositions(keys: Keys, resultBytes: number): void {
     this.core.area.writePartitionStarts(keys, resultBytes);
   }
