@@ -1,4 +1,5 @@
 import test from 'ava';
+import { systemRandom } from '../../src/system/system-random.js';
 import { COMPUTED, ONE_OF_EACH } from '../_support/truth/budgets.js';
 import { explore } from '../_support/truth/explore.js';
 import { walk } from '../_support/truth/walk.js';
@@ -17,7 +18,8 @@ for (const [what, budget, keys, depth] of [
 }
 
 test.serial('truth model: thousands of long stories by chance keep every promise', (t) => {
-  const first = Math.floor(Math.random() * 1e9);
+  // A search, and its place is `npm run stress`; what is found becomes a kept story.
+  const first = process.env.MESHCACHE_STRESS_SECONDS === undefined ? 1 : systemRandom.u32() % 1_000_000_000;
   for (let number = first; number < first + 3_000; number++)
     t.is(walk(COMPUTED, 50, number), undefined, `seed ${number}`);
 });

@@ -75,6 +75,7 @@ export class Calls {
       done: false,
       knowers: 0,
       takers: 0,
+      isMissed: false,
       undisturbed,
       after,
       isOvertaken: false,
@@ -152,13 +153,13 @@ export class Calls {
     for (const call of state.calls) if (failed.key === call.key || failed.key === -1) call.isLasting = false;
   }
 
-  /** A page from before a start may be read once every owner of its key has compared it. */
+  /** A page from before a start may be read once every owner of its key has compared it, and none does that before it counts itself as an owner. */
   #openGate(state: State, holder: number, key: number): void {
     const { pages, joined } = state.nodes[holder]!;
     const page = pages[key];
     if (page?.state !== 'kept') return;
     const asked = this.#exchange.ownersFor(state, holder, key);
-    const haveCompared = asked.filter((owner) => state.sessions[holder]![owner]!.states[key] === 'live').length;
+    const haveCompared = asked.filter((owner) => this.#hasCompared(state, holder, owner, key)).length;
     const needed = this.#mistake === 'kept pages ask one owner' ? 1 : asked.length;
     if (joined && (haveCompared >= needed || this.#mistake === 'kept pages are read at once')) {
       page.state = 'good';
@@ -169,6 +170,12 @@ export class Calls {
           asked.some((owner) => call.knowers & (1 << owner) && !(state.cut & link(holder, owner))),
       );
     }
+  }
+
+  #hasCompared({ sessions, nodes }: State, holder: number, owner: number, key: number): boolean {
+    const isOwner =
+      this.#exchange.owned(nodes[owner]!, owner).includes(key) || this.#mistake === 'compared by no owner';
+    return sessions[holder]![owner]!.states[key] === 'live' && isOwner;
   }
 
   /** Sees whether a call is done; false if it has failed. */
@@ -201,8 +208,17 @@ export class Calls {
       if (live.length < asked.length || !asked.every((owner) => this.#exchange.isComplete(state, owner, key)))
         return false;
       call.done = told.length === live.length && (dropped || this.#mistake === 'delete without holders');
+      call.isMissed = call.done && this.#hasMissed(state, call, asked);
     }
     return true;
+  }
+
+  #hasMissed({ nodes }: State, call: Call, asked: readonly number[]): boolean {
+    const members = NODES.filter((node) => asked.every((owner) => nodes[owner]!.view & (1 << node)));
+    return members.some((node) => {
+      const page = nodes[node]!.pages[call.key];
+      return nodes[node]!.joined && page?.state === 'good' && supersedes(call, call.key, page);
+    });
   }
 
   conclude(state: State): void {

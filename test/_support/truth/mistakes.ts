@@ -11,6 +11,7 @@ export const MISTAKES = [
   'complete without a member',
   'kept pages are read at once',
   'kept pages ask one owner',
+  'compared by no owner',
   'copies count without an original',
   'cleared not carried over',
   'drops told to nobody',

@@ -4,6 +4,8 @@ import { type Call, NODES, type State, supersedes } from './state.js';
 
 /** The first promise that a state breaks, in words; undefined if it keeps all. */
 export function brokenPromise(protocol: Protocol, state: State): string | undefined {
+  if (state.calls.some(({ isMissed }) => isMissed))
+    return 'a delete was done while a member still read what it deletes';
   for (const reader of NODES) {
     for (const key of state.keys) {
       for (const read of protocol.readable(state, reader, key)) {

@@ -113,6 +113,8 @@ export interface Call {
   after: number;
   /** Whether its version is not later than that of the other one, which an owner knew when it took this one. */
   isOvertaken: boolean;
+  /** Whether a node that all owners counted as a member could still read what this call deletes, in its own memory, when it was done. */
+  isMissed: boolean;
   /** Whether nothing but calls has happened to its page and its nodes since it began. */
   isLasting: boolean;
 }
