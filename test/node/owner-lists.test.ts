@@ -108,6 +108,23 @@ test('owner lists: an owner has been told when it has answered for everything, a
   await until(() => lists.hasListed('b', 1));
 });
 
+test('owner lists: before a node has said which pages it has, no owner has been told', (t) => {
+  // Cause: a node that had joined, and was about to list the pages of its disk, said that it had none.
+  const [initial, env] = [viewOf('a', 'b'), testEnvironment({ clock: new ManualClock() })];
+  const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
+  const lists = new OwnerLists({ directory, initial, env });
+  t.teardown(() => lists.stop());
+  t.false(lists.hasListed('b', 1));
+  lists.start({
+    keysInSlices: () => [],
+    isEmpty: true,
+    locationsOf: (some) => some.map(() => null),
+    drop: async () => {},
+    voids: () => [],
+  });
+  t.true(lists.hasListed('b', 1));
+});
+
 test('owner lists: one that has left is told nothing more, and a new start of it everything', async (t) => {
   const { clock, directory, lists } = newLists(t, viewOf('a'));
   let attempts = 0;

@@ -59,9 +59,11 @@ test('page drops: what is owed for one reason stays owed when the key is to be d
   drops.tell('b', [{ key: 'k', voidBelow: 10, reason: 'deleted' }]);
   drops.tell('b', [{ key: 'k', voidBelow: 15, reason: 'copy' }]);
   t.deepEqual(drops.isOwedBy('b', ['k', 'other']), [true, false]);
+  t.deepEqual([drops.owes('b'), drops.owes('c')], [true, false]);
   holder.isReachable = true;
   clock.advance(2 * STATEMENT_RETRY_MAX_MS);
-  await until(() => !drops.isOwedBy('b', ['k'])[0]);
+  await until(() => !drops.owes('b'));
+  t.deepEqual(drops.isOwedBy('b', ['k']), [false]);
   t.deepEqual(told, [
     { keys: ['k'], voidBelow: [15], reason: 'copy' },
     { keys: ['k'], voidBelow: [20], reason: 'deleted' },

@@ -79,6 +79,11 @@ export class PeerQueue<Item extends object> {
     else void this.#tell(peer, queue);
   }
 
+  /** Whether anything waits for the peer. */
+  owes(peer: string): boolean {
+    return this.#queues.has(peer);
+  }
+
   /** Whether something that waits for the peer has this key, or may have had it. */
   has(peer: string, key: string): boolean {
     const queue = this.#queues.get(peer);

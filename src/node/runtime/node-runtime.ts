@@ -65,7 +65,7 @@ export interface StorePart {
 /** The parts of a node that exist from when it joins. */
 interface JoinedParts {
   /** Keeps directory owners informed of the store's pages; undefined without a store. */
-  readonly upkeep: PageUpkeep | undefined;
+  readonly upkeep: PageUpkeep;
   readonly clusterReporter: ClusterReporter;
   readonly report: () => Promise<NodeReport>;
 }
@@ -73,7 +73,9 @@ interface JoinedParts {
 const NO_MEMBERS: ReadonlyMap<string, NodeInfo> = new Map();
 
 /** The pages of a node without a store. */
-const NO_PAGES: Pick<Publications, 'drop' | 'locationsOf' | 'voids'> = {
+const NO_PAGES: Publications = {
+  isEmpty: true,
+  keysInSlices: () => [],
   drop: async () => {},
   locationsOf: (keys) => keys.map(() => null),
   voids: () => [],
@@ -333,7 +335,7 @@ export class NodeRuntime {
       const joined = this.#answerWith(parts, store);
       this.#joined = joined;
       await parts.membership.join();
-      joined.upkeep?.start();
+      joined.upkeep.start();
       this.#env.log.log('info', this.isJoined ? 'node started' : 'node started, not joined yet', {
         node_id: this.nodeId,
         data_endpoint: this.localRdmaEndpoint,
@@ -348,8 +350,9 @@ export class NodeRuntime {
     const { nodeId, config } = this;
     const { directoryReplicas: replicas, vnodes, heartbeatInterval, memberTtl } = config;
     const env = this.#env;
-    new VoidPages({ nodeId, replicas, directory, pages: store?.pages ?? NO_PAGES, log: env.log }).attach(rpcServer);
-    const upkeep = store && new PageUpkeep({ replicas, directory, pages: store.pages, env });
+    const pages = store?.pages ?? NO_PAGES;
+    new VoidPages({ nodeId, replicas, directory, pages, log: env.log }).attach(rpcServer);
+    const upkeep = new PageUpkeep({ replicas, directory, pages, env });
     if (store !== undefined) {
       notices.handle(rpcServer, store.notices);
       if (store.promoter !== null) promotions.handle(rpcServer, store.promoter);
@@ -357,7 +360,7 @@ export class NodeRuntime {
       if (store.placement !== null) placementCalls.handle(rpcServer, store.placement);
       rpcServer.handle(DRAIN_METHOD, store.drain);
     }
-    if (upkeep !== undefined) this.#stops.push(async () => upkeep.stop());
+    this.#stops.push(async () => upkeep.stop());
     const report = async () => ({ ...this.#ownReport(parts), ...(await store?.report()) }) as unknown as NodeReport;
     const history = (stepS: number) => {
       const figures = store?.history(stepS);
@@ -422,6 +425,6 @@ export class NodeRuntime {
     const { directory, rpcServer, rpcClient, chosen, notices, membership } = this.#parts;
     const { discovery, master } = membership;
     for (const part of [directory, rpcServer, rpcClient, chosen.transport, notices, discovery, master]) part.verify();
-    this.#joined?.upkeep?.verify();
+    this.#joined?.upkeep.verify();
   }
 }

@@ -167,7 +167,7 @@ export class NodeDirectory {
       this.away.tell();
       this.#lists.listAgain(ownerId);
     });
-    ShardFilling.handle(server, (ownerId, incarnation) => this.#lists.hasListed(ownerId, incarnation));
+    ShardFilling.handle(server, (ownerId, incarnation) => this.#hasTold(ownerId, incarnation));
   }
 
   /** Begins to announce these pages to the owners that gain them. */
@@ -287,6 +287,11 @@ export class NodeDirectory {
     // By the dates of two hosts, so that it may be wrong.
     const isEarlier = before.size === 1 || met.some((nodeId) => (after.get(nodeId)?.incarnation ?? own) < own);
     if (met.length > 0) this.met.tell(met, isEarlier);
+  }
+
+  /** Whether a start of another node has been told of all pages that this one has, and of all that are void. */
+  #hasTold(nodeId: string, incarnation: number): boolean {
+    return this.#lists.hasListed(nodeId, incarnation) && !this.drops.owes(nodeId);
   }
 
   async #deleteSlice(keys: readonly string[], version: number, isOver: () => boolean): Promise<boolean[]> {

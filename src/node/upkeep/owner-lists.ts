@@ -153,10 +153,10 @@ export class OwnerLists {
     return this.#lists.count === 0;
   }
 
-  /** Whether this start of an owner has answered for all that it has gained since it became a member. */
+  /** Whether this start of an owner has answered for all that it has gained since it became a member. Before {@link start} nothing was listed. */
   hasListed(ownerId: string, incarnation: number): boolean {
-    const start = this.#startOf(ownerId);
-    return this.#view.incarnations.get(ownerId) === incarnation && !this.#lists.has(start, LIST);
+    const isKnown = this.#publications !== undefined && this.#view.incarnations.get(ownerId) === incarnation;
+    return isKnown && !this.#lists.has(this.#startOf(ownerId), LIST);
   }
 
   /** The rings that are still needed. */

@@ -128,6 +128,11 @@ export class PageDrops {
     await this.#owed.attended((nodeId, has) => fresh.has(nodeId) || owesAny(has), waitMs);
   }
 
+  /** Whether a node has yet to carry out any order. */
+  owes(nodeId: string): boolean {
+    return this.#owed.owes(nodeId);
+  }
+
   /** For each key, whether the node is a member and may not have deleted the page yet. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
     const isMember = this.#isMember(nodeId);

@@ -39,14 +39,14 @@ export class ShardFilling {
     this.#options = options;
   }
 
-  /** Answers other nodes; `isAnnounced` says whether all pages were announced to this start of an owner. */
-  static handle(server: RpcServer, isAnnounced: (ownerId: string, incarnation: number) => boolean): void {
+  /** Answers other nodes; `hasTold` says whether this start of an owner was told of all pages, and of what is void. */
+  static handle(server: RpcServer, hasTold: (ownerId: string, incarnation: number) => boolean): void {
     server.handle(METHOD, (params) => {
       const { node_id: nodeId, incarnation } = params as { readonly node_id?: unknown; readonly incarnation?: unknown };
       const isId = typeof nodeId === 'string' && nodeId !== '' && Buffer.byteLength(nodeId) <= NODE_ID_MAX_BYTES;
       if (!isId || !Number.isSafeInteger(incarnation))
         throw new ProtocolError(`${METHOD}: needs a node_id and an incarnation`);
-      return { complete: isAnnounced(nodeId, incarnation as number) };
+      return { complete: hasTold(nodeId, incarnation as number) };
     });
   }
 
