@@ -91,7 +91,7 @@ simulated(
     t.is(await a.metric('meshcache_transport_unreachable_peers'), 1);
     holder.process.continue();
     await world.until(() => a.exists('held 7'));
-    t.deepEqual(await named(), ['warn', 'info']);
+    t.deepEqual(await named(), ['warn', 'warn']);
     t.is(await a.metric('meshcache_transport_unreachable_total'), 1);
     t.is(await a.metric('meshcache_transport_unreachable_peers'), 0);
   },
