@@ -9,6 +9,8 @@ import { simulated } from '../_support/simulated.js';
 import { content, until } from '../_support/support.js';
 
 const JOIN_MS = 10_000;
+/** Versions from here on are too far ahead. */
+const FAR = 1e9;
 
 interface Told {
   readonly keys: readonly string[];
@@ -29,7 +31,7 @@ async function newPair(t: ExecutionContext, clock = new ManualClock()) {
     onRestate: (): void => {},
   };
   const endpointOf = () => (holder.isMember ? { host: '127.0.0.1', port } : undefined);
-  const options = { rpc: newClient(t), env, endpointOf, joinMs: JOIN_MS };
+  const options = { rpc: newClient(t), env, endpointOf, joinMs: JOIN_MS, isAhead: (version: number) => version >= FAR };
   const restated: number[] = [];
   const handler: DropHandler = async (keys, voidBelow, reason) => {
     if (!holder.isReachable) throw new Error('not now');
@@ -68,6 +70,19 @@ test('page drops: what is owed for one reason stays owed when the key is to be d
     { keys: ['k'], voidBelow: [15], reason: 'copy' },
     { keys: ['k'], voidBelow: [20], reason: 'deleted' },
   ]);
+});
+
+test('page drops: an order that every node refuses, because its version is too far ahead, is not owed', async (t) => {
+  // Otherwise a node that joins would never have been told everything.
+  const { drops, told } = await newPair(t);
+  drops.tell('b', [
+    { key: 'k', voidBelow: FAR, reason: 'deleted' },
+    { key: 'l', voidBelow: 1, reason: 'deleted' },
+  ]);
+  t.true(drops.owes('b'));
+  await drops.told([]);
+  t.deepEqual([told[0]?.keys, drops.owes('b')], [['l'], false]);
+  t.deepEqual(drops.isOwedBy('b', ['k', 'l']), [true, false], 'it is sent again, until the clocks agree');
 });
 
 test('page drops: a node that joins is told when it is known, one that has left is not', async (t) => {

@@ -79,9 +79,12 @@ export class PeerQueue<Item extends object> {
     else void this.#tell(peer, queue);
   }
 
-  /** Whether anything waits for the peer. */
-  owes(peer: string): boolean {
-    return this.#queues.has(peer);
+  /** Whether an item that is meant waits for the peer, or may have. */
+  owes(peer: string, isMeant: (item: Item) => boolean): boolean {
+    const queue = this.#queues.get(peer);
+    if (queue === undefined) return false;
+    for (const item of queue.items.values()) if (isMeant(item)) return true;
+    return queue.forgottenCount > 0;
   }
 
   /** Whether something that waits for the peer has this key, or may have had it. */

@@ -31,6 +31,8 @@ export interface PageDrop {
 /** The reasons, in the order of their numbers on the wire. */
 const REASONS = ['superseded', 'copy', 'deleted', 'tied'] as const;
 export type DropReason = (typeof REASONS)[number];
+/** The order in which drops are sent: those last which nodes refuse because their version is too far ahead. */
+const ORDER = [false, true].flatMap((isAhead) => REASONS.map((reason) => ({ reason, isAhead })));
 
 /**
  * Drops pages on this node. Resolves when they cannot be read from it any more, not even after a crash: for deleted keys with the newest version
@@ -128,9 +130,10 @@ export class PageDrops {
     await this.#owed.attended((nodeId, has) => fresh.has(nodeId) || owesAny(has), waitMs);
   }
 
-  /** Whether a node has yet to carry out any order. */
+  /** Whether a node has yet to carry out an order; those whose version is too far ahead it refuses. */
   owes(nodeId: string): boolean {
-    return this.#owed.owes(nodeId);
+    const { isAhead = () => false } = this.#options;
+    return this.#owed.owes(nodeId, ({ voidBelow }) => !isAhead(voidBelow));
   }
 
   /** For each key, whether the node is a member and may not have deleted the page yet. */
@@ -155,18 +158,21 @@ export class PageDrops {
     return true;
   }
 
-  /** Sends the orders, reason by reason, until some have failed. Resolves with those that were taken. */
+  /** Sends the orders, in {@link ORDER}, until some have failed. Resolves with those that were taken. */
   async #send(nodeId: string, waiting: readonly Waiting<PageDrop>[]): Promise<Waiting<PageDrop>[]> {
+    const { isAhead = () => false } = this.#options;
     const taken: Waiting<PageDrop>[] = [];
-    for (const reason of REASONS) {
-      const some = waiting.filter(([, drop]) => drop.reason === reason);
+    for (const order of ORDER) {
+      const some = waiting.filter(
+        ([, { reason, voidBelow }]) => reason === order.reason && isAhead(voidBelow) === order.isAhead,
+      );
       const keys = some.map(([, { key }]) => key);
       const outcomes = await eachRequestOf(keys, async (request) => {
         const batch = request.map((i) => some[i] as Waiting<PageDrop>);
         const isTaken = await this.#sendBatch(
           nodeId,
           batch.map(([, drop]) => drop),
-          reason,
+          order.reason,
         );
         if (isTaken) taken.push(...batch);
         return isTaken;
