@@ -45,11 +45,24 @@ export class Fio {
 
   /** Milliseconds that the job took, without fio's own start. Rejects when it has not moved every byte. */
   async run(job: FioJob): Promise<number> {
-    const { stdout } = await run(this.#program, flagsOf(job), { maxBuffer: OUTPUT_MAX_BYTES });
+    const stdout = await this.#output(flagsOf(job));
     const { read, write } = jobOf(stdout);
     const { io_bytes: bytes, runtime } = job.kind === 'write' ? write : read;
     if (bytes !== job.fileBytes) throw new Error(`fio has moved ${bytes} of ${job.fileBytes} bytes`);
     return Math.max(1, runtime);
+  }
+
+  /** What fio prints. It ends with this program: otherwise it would go on, and make its file and folder again. */
+  async #output(flags: readonly string[]): Promise<string> {
+    const running = run(this.#program, flags, { maxBuffer: OUTPUT_MAX_BYTES });
+    const end = (): void => void running.child.kill('SIGKILL');
+    // Before its files are removed.
+    process.prependOnceListener('exit', end);
+    try {
+      return (await running).stdout;
+    } finally {
+      process.off('exit', end);
+    }
   }
 }
 
@@ -64,6 +77,8 @@ function flagsOf({ file, kind, fileBytes, blockBytes, depth, isDirect }: FioJob)
     ioengine: 'libaio',
     direct: isDirect ? 1 : 0,
     fallocate: 'native',
+    // In one process, which can be ended.
+    thread: 1,
     'output-format': 'json',
   };
   return Object.entries(settings).map(([name, value]) => `--${name}=${value}`);
