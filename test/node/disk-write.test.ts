@@ -315,7 +315,7 @@ withMounts(`disk write: a disk that fails is not waited for${mountSuffix}`, asyn
   for (let i = 20; i < 200; i++) t.true(await store.set(`k${i}`, content(i, PAGE)), `k${i}`);
   const burst = Array.from({ length: 200 }, (_, i) => store.set(`k${200 + i}`, content(200 + i, PAGE)));
   t.deepEqual(await Promise.all(burst), repeat(200, true));
-  t.true(patientClock.nowMs() - startMs < 15_000, `${patientClock.nowMs() - startMs} ms`);
+  t.true(patientClock.nowMs() - startMs < 40_000, `${patientClock.nowMs() - startMs} ms`);
   const { skippedPages = 0, writeErrors = 0 } = store.stats().disk ?? {};
   t.true(skippedPages >= 300, `${skippedPages} skipped`);
   t.true(writeErrors > 0);
