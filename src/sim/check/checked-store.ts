@@ -1,4 +1,4 @@
-import { ClosedError } from '../../base/errors.js';
+import { ClosedError, DiskError } from '../../base/errors.js';
 import { KeyEncoder } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
@@ -290,7 +290,9 @@ export class CheckedStore {
     try {
       return await call();
     } catch (error) {
-      if (!(this.#isClosing && error instanceof ClosedError)) {
+      // A clear that a failed disk cannot record says so, as it has no other answer.
+      const isAnswer = kind === 'clear' && error instanceof DiskError;
+      if (!isAnswer && !(this.#isClosing && error instanceof ClosedError)) {
         const { name, stack } = error as Error;
         this.#checker.violated('threw', this.id.node, { rule: `${kind}: ${name}`, detail: String(stack ?? error) });
       }
