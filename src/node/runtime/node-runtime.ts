@@ -64,7 +64,7 @@ export interface StorePart {
 
 /** The parts of a node that exist from when it joins. */
 interface JoinedParts {
-  /** Keeps directory owners informed of the store's pages; undefined without a store. */
+  /** Keeps directory owners informed of the store's pages. */
   readonly upkeep: PageUpkeep;
   readonly clusterReporter: ClusterReporter;
   readonly report: () => Promise<NodeReport>;

@@ -66,10 +66,12 @@ export class PageDrops {
   readonly #owed: PeerQueue<PageDrop>;
   /** Nodes that {@link tell} was called for since the last call of {@link told}. */
   readonly #fresh = new Set<string>();
+  readonly #isAhead: (version: number) => boolean;
   #handler: DropHandler | undefined;
 
   constructor(options: PageDropsOptions) {
     this.#options = options;
+    this.#isAhead = options.isAhead ?? (() => false);
     this.#owed = new PeerQueue({
       name: 'page drops',
       env: options.env,
@@ -85,7 +87,6 @@ export class PageDrops {
 
   /** Answers other nodes; `handler` also carries out the orders to this node itself. A malformed request is refused as a whole. */
   handle(server: RpcServer, handler: DropHandler, restateAll: () => void): void {
-    const { isAhead = () => false } = this.#options;
     this.#handler = handler;
     server.handle(RESTATE_METHOD, () => {
       restateAll();
@@ -95,7 +96,7 @@ export class PageDrops {
       const fields = asFields(params);
       const keys = readKeys(fields, true);
       const voidBelow = readVersions(fields, keys.length);
-      const good = keys.flatMap((_, i) => (isAhead(voidBelow[i] as number) ? [] : i));
+      const good = keys.flatMap((_, i) => (this.#isAhead(voidBelow[i] as number) ? [] : i));
       const newest = await handler(
         good.map((i) => keys[i] as string),
         good.map((i) => voidBelow[i] as number),
@@ -132,8 +133,7 @@ export class PageDrops {
 
   /** Whether a node has yet to carry out an order; those whose version is too far ahead it refuses. */
   owes(nodeId: string): boolean {
-    const { isAhead = () => false } = this.#options;
-    return this.#owed.owes(nodeId, ({ voidBelow }) => !isAhead(voidBelow));
+    return this.#owed.owes(nodeId, ({ voidBelow }) => !this.#isAhead(voidBelow));
   }
 
   /** For each key, whether the node is a member and may not have deleted the page yet. */
@@ -160,11 +160,10 @@ export class PageDrops {
 
   /** Sends the orders, in {@link ORDER}, until some have failed. Resolves with those that were taken. */
   async #send(nodeId: string, waiting: readonly Waiting<PageDrop>[]): Promise<Waiting<PageDrop>[]> {
-    const { isAhead = () => false } = this.#options;
     const taken: Waiting<PageDrop>[] = [];
     for (const order of ORDER) {
       const some = waiting.filter(
-        ([, { reason, voidBelow }]) => reason === order.reason && isAhead(voidBelow) === order.isAhead,
+        ([, { reason, voidBelow }]) => reason === order.reason && this.#isAhead(voidBelow) === order.isAhead,
       );
       const keys = some.map(([, { key }]) => key);
       const outcomes = await eachRequestOf(keys, async (request) => {
