@@ -1,4 +1,4 @@
-import { existsSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -28,8 +28,7 @@ const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const PROBE_BYTES = 2 ** 20;
 const ORDER_SEED = 4;
 
-const REMOVE_ATTEMPTS = 10;
-const REMOVE_RETRIES = { maxRetries: REMOVE_ATTEMPTS, retryDelay: 20 } as const;
+const REMOVE_RETRIES = { maxRetries: 10, retryDelay: 20 } as const;
 
 /** Sizes and counts of a full run. */
 const FULL = {
@@ -57,8 +56,9 @@ export const diskBench: Benchmark = async (options) => {
   const parent = options.dir ?? tmpdir();
   await mkdir(parent, { recursive: true });
   const folder = await mkdtemp(join(parent, 'meshcache-bench-'));
-  // A signal ends the program while the benchmark runs, and gigabytes must not stay behind.
-  const removeAtExit = (): void => removeNow(folder);
+  // A signal ends the program while the benchmark runs, and gigabytes must not stay behind. Threads and fio may still
+  // create files at that moment, so removing is retried.
+  const removeAtExit = (): void => rmSync(folder, { recursive: true, force: true, ...REMOVE_RETRIES });
   process.once('exit', removeAtExit);
   try {
     const size = options.quick ? QUICK : FULL;
@@ -82,20 +82,6 @@ export const diskBench: Benchmark = async (options) => {
     process.off('exit', removeAtExit);
   }
 };
-
-/**
- * Removes a folder in which threads and other programs may still create files at this moment. The retries of `rmSync` are for a folder alone: they
- * do not look again at what is in it.
- */
-function removeNow(folder: string): void {
-  for (let attempt = 1; attempt <= REMOVE_ATTEMPTS && existsSync(folder); attempt++) {
-    try {
-      rmSync(folder, { recursive: true, force: true });
-    } catch (error) {
-      if (attempt === REMOVE_ATTEMPTS) throw error;
-    }
-  }
-}
 
 async function costNotes(
   folder: string,
