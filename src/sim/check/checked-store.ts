@@ -285,14 +285,19 @@ export class CheckedStore {
     return read;
   }
 
+  /** Whether an error is what a call says: that the store is closed, or, of a clear, that the disk fails and cannot record it. */
+  #isAnswer(kind: CallKind, error: unknown): boolean {
+    if (error instanceof ClosedError) return this.#isClosing;
+    const fails = (this.store.stats().disk?.failure ?? null) !== null;
+    return kind === 'clear' && error instanceof DiskError && fails;
+  }
+
   async #call<T>(kind: CallKind, otherwise: T, call: () => Promise<T>): Promise<T> {
     const end = this.#checker.watch.begin(kind, this.id);
     try {
       return await call();
     } catch (error) {
-      // A clear that a failed disk cannot record says so, as it has no other answer.
-      const isAnswer = kind === 'clear' && error instanceof DiskError;
-      if (!isAnswer && !(this.#isClosing && error instanceof ClosedError)) {
+      if (!this.#isAnswer(kind, error)) {
         const { name, stack } = error as Error;
         this.#checker.violated('threw', this.id.node, { rule: `${kind}: ${name}`, detail: String(stack ?? error) });
       }
