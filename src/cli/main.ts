@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 import { Command, CommanderError, type OutputConfiguration } from 'commander';
 import { ConfigError } from '../base/errors.js';
-import { benchCommand } from '../bench/bench-command.js';
 import type { CommandContext } from '../command/context.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failure.js';
 import { logFormatOption } from '../command/options.js';
@@ -11,25 +10,7 @@ import { watchNpmLauncher } from '../processes/npm-launcher.js';
 import { logNodeWarnings, logUncaughtErrors } from '../system/process-events.js';
 import { systemClock } from '../system/system-clock.js';
 import { defaultLogFormat, isLogFormat, type LogFormat } from '../system/system-log.js';
-import { demoCommand } from './demo/demo.js';
-import { doctorCommand } from './doctor/doctor.js';
-import { nodeCommand } from './node/node.js';
 import { ownContext, sayOnStderr } from './own-context.js';
-import { fingerprintCommand } from './pages/fingerprint-command.js';
-import {
-  deleteCommand,
-  existsCommand,
-  getCommand,
-  pingCommand,
-  putCommand,
-  statCommand,
-} from './pages/page-commands.js';
-import { pythonPathCommand } from './python-path.js';
-import { replayCommand } from './replay/replay.js';
-import { simCommand } from './sim/sim.js';
-import { drainCommand } from './status/drain.js';
-import { statusCommand } from './status/status.js';
-import { tokenCommand } from './token.js';
 
 /** Exit status that a shell reports for a program ended by Ctrl-C. */
 const EXIT_INTERRUPTED = 130;
@@ -44,7 +25,29 @@ const EXIT_GRACE_WHEN_ENDED_MS = 200;
 /** Error codes of writing to a pipe without a reader, and to a terminal that is gone. */
 const READER_GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'EIO']);
 
-function createProgram(context: CommandContext): Command {
+/** The commands, in the order of the help. A call loads what its own command needs: all of them together are slow to load. */
+const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
+  demo: async () => (await import('./demo/demo.js')).demoCommand,
+  node: async () => (await import('./node/node.js')).nodeCommand,
+  status: async () => (await import('./status/status.js')).statusCommand,
+  drain: async () => (await import('./status/drain.js')).drainCommand,
+  doctor: async () => (await import('./doctor/doctor.js')).doctorCommand,
+  token: async () => (await import('./token.js')).tokenCommand,
+  replay: async () => (await import('./replay/replay.js')).replayCommand,
+  sim: async () => (await import('./sim/sim.js')).simCommand,
+  bench: async () => (await import('../bench/bench-command.js')).benchCommand,
+  ping: async () => (await import('./pages/page-commands.js')).pingCommand,
+  put: async () => (await import('./pages/page-commands.js')).putCommand,
+  get: async () => (await import('./pages/page-commands.js')).getCommand,
+  exists: async () => (await import('./pages/page-commands.js')).existsCommand,
+  delete: async () => (await import('./pages/page-commands.js')).deleteCommand,
+  stat: async () => (await import('./pages/page-commands.js')).statCommand,
+  fingerprint: async () => (await import('./pages/fingerprint-command.js')).fingerprintCommand,
+  'python-path': async () => (await import('./python-path.js')).pythonPathCommand,
+};
+
+/** The program with the command that the words begin with; with all of them where they begin with none, for the help and for what is misspelt. */
+async function createProgram(words: readonly string[], context: CommandContext): Promise<Command> {
   const program = new Command('meshcache')
     .description('Distributed cache for the KV pages of LLM serving')
     .version(packageVersion())
@@ -53,12 +56,10 @@ function createProgram(context: CommandContext): Command {
       const { logFormat } = command.opts<{ readonly logFormat?: LogFormat }>();
       if (logFormat !== undefined) process.env.MESHCACHE_LOG_FORMAT = logFormat;
     });
-  const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand, tokenCommand];
-  const ofLoads = [replayCommand, simCommand, benchCommand];
-  const ofPages = [pingCommand, putCommand, getCommand, existsCommand, deleteCommand, statCommand];
-  const ofEngines = [fingerprintCommand, pythonPathCommand];
-  const commands = [...ofNodes, ...ofLoads, ...ofPages, ...ofEngines];
-  for (const create of commands) program.addCommand(create(context));
+  const isNamed = Object.hasOwn(COMMANDS, words[0] ?? '');
+  for (const [name, load] of Object.entries(COMMANDS)) {
+    if (!isNamed || name === words[0]) program.addCommand((await load())(context));
+  }
   for (const command of withSubcommands(program)) {
     if (command.commands.length === 0) command.addOption(logFormatOption());
     command.exitOverride().configureOutput(errorOutput(command));
@@ -165,7 +166,7 @@ async function main(): Promise<void> {
   logNodeWarnings();
   logUncaughtErrors();
   try {
-    const program = createProgram(context);
+    const program = await createProgram(words, context);
     await program.parseAsync(wordsFor(program, words), { from: 'user' });
   } catch (error) {
     process.exitCode = report(error, signal);
