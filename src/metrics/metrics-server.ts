@@ -1,6 +1,6 @@
 import { createServer, type Server as HttpServer } from 'node:http';
 import type { Socket } from 'node:net';
-import Koa from 'koa';
+import type Koa from 'koa';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint, listenAt, portOf, type Server } from '../base/environment/network.js';
@@ -67,8 +67,11 @@ export class MetricsServer {
    * ports are taken.
    */
   async start(): Promise<number> {
+    // Loaded only here, because most commands and programs have no such server.
+    const { default: Application } = await import('koa');
     if (this.#stopped || this.#server !== undefined) throw new ClosedError('the metrics server');
-    const server = createServer({ connectionsCheckingInterval: TIMEOUT_CHECK_MS }, this.#application().callback());
+    const application = this.#prepare(new Application());
+    const server = createServer({ connectionsCheckingInterval: TIMEOUT_CHECK_MS }, application.callback());
     this.#server = server;
     server.maxRequestsPerSocket = METRICS_CONNECTION_MAX_REQUESTS;
     server.headersTimeout = METRICS_REQUEST_TIMEOUT_MS;
@@ -101,8 +104,7 @@ export class MetricsServer {
     await end(listener, server);
   }
 
-  #application(): Koa {
-    const application = new Koa();
+  #prepare(application: Koa): Koa {
     // A client that disconnected, or an error of ours that was answered with status 500: neither belongs on the
     // console.
     application.on('error', (error: Error) => {

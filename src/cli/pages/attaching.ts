@@ -12,7 +12,6 @@ import { CommandFailure, wrongUsage } from '../../command/failure.js';
 import { configOption, DISCOVERY_ADDR_HELP, decimalNumber, discoveryAddr, jsonOption } from '../../command/options.js';
 import type { KeyNamespace } from '../../core/index.js';
 import { localAddressOf } from '../../discovery/local-address.js';
-import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { systemHost } from '../../system/system-host.js';
 import { type Configuration, readConfiguration, securityOf } from '../settings/configuration.js';
 import { mastersOf } from '../settings/masters.js';
@@ -157,6 +156,8 @@ async function socketHere(configuration: Configuration, masters: readonly Endpoi
 
 /** A node that is a member only while the command runs. */
 async function passingNode({ mapping }: Configuration): Promise<FoundNode> {
+  // A call that finds a node on its host needs nothing of this.
+  const { MeshCacheStore } = await import('../../node/meshcache-store.js');
   const folder = await mkdtemp(join(tmpdir(), 'meshcache-'));
   const socket = join(folder, 'node.sock');
   const store = await MeshCacheStore.create(
