@@ -41,16 +41,19 @@ class RecordingDirectory extends DirectoryClient {
   }
 }
 
-function newLists(t: ExecutionContext, initial: RingView, keys: string[] = [...KEYS]) {
+function newLists(t: ExecutionContext, initial: RingView, keys: string[] = [...KEYS], sliceKeys = 1_000) {
   const clock = new ManualClock();
   const env = testEnvironment({ clock });
   const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
   const lists = new OwnerLists({ directory, initial, env });
-  let walks = 0;
+  let [walks, slices] = [0, 0];
   lists.start({
-    keysInSlices() {
+    *keysInSlices() {
       walks++;
-      return [[...keys]];
+      for (let i = 0; i < keys.length; i += sliceKeys) {
+        slices++;
+        yield keys.slice(i, i + sliceKeys);
+      }
     },
     get isEmpty() {
       return keys.length === 0;
@@ -63,7 +66,7 @@ function newLists(t: ExecutionContext, initial: RingView, keys: string[] = [...K
     lists.verify();
     lists.stop();
   });
-  return { clock, directory, lists, keys, walks: () => walks };
+  return { clock, directory, lists, keys, walks: () => walks, slices: () => slices };
 }
 
 const ownedBy = (view: RingView & { ring: PartitionedRing }, id: string): string[] =>
@@ -86,6 +89,18 @@ test('owner lists: an owner that does not answer is told again, after longer and
   await until(() => lists.isComplete);
   t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length);
   t.is(clock.pendingCount, 0);
+});
+
+test('owner lists: when no owner answers, the rest of the pages is not walked through', async (t) => {
+  const { clock, directory, lists, slices } = newLists(t, viewOf('a'), [...KEYS], 100);
+  let attempts = 0;
+  directory.answer = async () => ++attempts > 1;
+  lists.ownersChanged(viewOf('a', 'b'));
+  await until(() => attempts === 1 && clock.pendingCount === 1);
+  t.is(slices(), 1);
+  clock.advance(2 * RPC_RETRY_AFTER_MS);
+  await until(() => lists.isComplete);
+  t.is(slices(), 1 + 3);
 });
 
 test('owner lists: an owner has been told when it has answered for everything, as the start that it is', async (t) => {

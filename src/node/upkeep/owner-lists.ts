@@ -247,7 +247,8 @@ export class OwnerLists {
       }
       await Promise.all([...wanted].map(([each, some]) => this.#announce(each, some, publications)));
       await this.#env.clock.yield();
-      if (this.#isStopped) return;
+      // The rest would be walked through in vain.
+      if (this.#isStopped || asked.every(({ isAnswered }) => !isAnswered)) return;
     }
   }
 
