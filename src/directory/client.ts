@@ -238,7 +238,7 @@ export class DirectoryClient {
   /**
    * Like {@link put}, with one `Taken` code for each key. The columns belong to the client from now on, which fills in
    * what they leave open. `outdated` is the result when any owner says so. With `unlessHeld`, `held` is the result when
-   * the first owner says so, and then no owner keeps the statement; the first owner decides alone, so that of several
+   * the first owner says so and for no owner it has replaced another content, and then no owner keeps the statement; the first owner decides alone, so that of several
    * nodes that announce the same page at the same time exactly one is taken. With `byOthers`, nodes that were owners
    * before others joined are told as well; a page is then taken only if a node other than this one takes it and all of
    * these owners have answered.
@@ -260,7 +260,8 @@ export class DirectoryClient {
     const owners = byOthers ? ownersAndNext(ring, keys, this.#replicas, next) : ownersOf(ring, keys, width);
     const outdated = new Set<number>();
     const held = new Set<number>();
-    /** Owner -> indices of pages that it has left out although their first owner has not said `held`. */
+    const replaced = new Set<number>();
+    /** Owner -> indices of pages that it has left out. */
     const leftOut = new Map<string, number[]>();
     // All owners are told at once and not slice by slice, so that a delete called later cannot overtake any part.
     await eachRequest(stringsOf(keys), groupByOwner(ring, owners, width), async (ownerId, request) => {
@@ -271,12 +272,15 @@ export class DirectoryClient {
         const code = answer?.taken[j];
         if (byOthers && code === undefined) unanswered.add(i);
         const isFirst = unlessHeld && ring.nodes[owners[i * width] as number] === ownerId;
-        if (code === Taken.taken && (!byOthers || ownerId !== this.#nodeId)) codes[i] = Taken.taken;
-        else if (code === Taken.outdated) outdated.add(i);
-        else if (code === Taken.held && isFirst) held.add(i);
-        else if (code === Taken.held) addTo(leftOut, ownerId, i);
+        const isTaken = code === Taken.taken || code === Taken.replaced;
+        if (isTaken && (!byOthers || ownerId !== this.#nodeId)) codes[i] = Taken.taken;
+        if (code === Taken.outdated) outdated.add(i);
+        if (code === Taken.replaced) replaced.add(i);
+        if (code === Taken.held && isFirst) held.add(i);
+        if (code === Taken.held) addTo(leftOut, ownerId, i);
       });
     });
+    for (const i of replaced) held.delete(i);
     for (const i of unanswered) codes[i] = Taken.refused;
     for (const i of outdated) codes[i] = Taken.outdated;
     await this.#settleHeld({ keys, columns, codes, outdated, held, leftOut });

@@ -17,8 +17,9 @@ export type { LocationColumns, LocationNode, LocationStamp } from '../directory/
 export type { PutWish } from '../directory/messages/wire.js';
 export type { Seniority } from '../directory/owners/known-rings.js';
 export type { OwnerRing } from '../directory/owners/owners.js';
+export type { Displaced } from '../directory/shard/displaced.js';
 export type { ShardClock } from '../directory/shard/location-choice.js';
-export type { Displaced, Liveness } from '../directory/shard/shard.js';
+export type { Liveness } from '../directory/shard/shard.js';
 export type {
   ClusterSettings,
   Refusal,

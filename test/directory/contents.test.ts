@@ -3,9 +3,10 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import { REMOVALS_GENERATIONS_COUNT, REMOVALS_MARGIN_MS } from '../../src/base/limits.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import type { PutWish } from '../../src/directory/messages/wire.js';
+import type { Displaced } from '../../src/directory/shard/displaced.js';
 import { digestOfStart } from '../../src/directory/shard/node-starts.js';
 import { digestOf, Removals } from '../../src/directory/shard/removals.js';
-import { DirectoryShard, type DirectoryShardOptions, type Displaced } from '../../src/directory/shard/shard.js';
+import { DirectoryShard, type DirectoryShardOptions } from '../../src/directory/shard/shard.js';
 import type { DataLocationInit, EntryKind } from '../../src/types.js';
 import { columnsOf, getOne, locationOf } from '../_support/directory/locations.js';
 
@@ -205,10 +206,27 @@ test('contents: computed ones of one length go together; a further one is held w
   const told = displaced.map(({ nodeId, voidBelow }) => [nodeId, voidBelow]);
   t.deepEqual(
     told,
-    ['a', 'b', 'c'].map((nodeId) => [nodeId, 16]),
+    [
+      ['a', 13],
+      ['b', 15],
+      ['c', 16],
+    ],
     'also who is not known, or not yet',
   );
   t.true(conflicts.includes('k'));
+});
+
+test('contents: a computed page that replaces a named one says so, and makes no older computed page void', (t) => {
+  for (const unlessHeld of [true, false]) {
+    const { put, displaced } = shardOf();
+    t.is(put(named('a', 10, 1)), Taken.taken);
+    t.is(put(computed('b', 20, 2), { unlessHeld }), unlessHeld ? Taken.replaced : Taken.taken);
+    t.is(put(computed('c', 15, 3)), Taken.taken);
+    t.deepEqual(
+      displaced.map(({ nodeId, voidBelow }) => [nodeId, voidBelow]),
+      [['a', 11]],
+    );
+  }
 });
 
 test('contents: locations without versions, as of other programs, are left alone', (t) => {

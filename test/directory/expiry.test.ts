@@ -2,7 +2,8 @@ import test from 'ava';
 import { ArgumentError } from '../../src/base/errors.js';
 import { LocationColumns } from '../../src/directory/messages/location-columns.js';
 import { Taken } from '../../src/directory/messages/taken.js';
-import { DirectoryShard, type Displaced } from '../../src/directory/shard/shard.js';
+import type { Displaced } from '../../src/directory/shard/displaced.js';
+import { DirectoryShard } from '../../src/directory/shard/shard.js';
 import type { DataLocationInit } from '../../src/types.js';
 import { columnsOf, getOne, locationOf } from '../_support/directory/locations.js';
 

@@ -18,6 +18,16 @@ export function isEitherNamed(slab: LocationSlab, slot: number, locations: Locat
   return ((slab.flagsOf(slot) | (locations.flags[i] as number)) & NAMED) !== 0;
 }
 
+/**
+ * Version below which pages are void when the location at position `i` replaces the one in `slot`. A computed page makes no computed page void that is
+ * older than itself: they are as good.
+ */
+export function replacedBelow(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): number {
+  const version = locations.version[i] as number;
+  const isNamed = ((locations.flags[i] as number) & NAMED) !== 0;
+  return isNamed && slab.versionOf(slot) < version ? version : slab.versionOf(slot) + 1;
+}
+
 /** Whether the computed page in a slot has the same length as one of another node, and does not expire earlier. */
 export function isAsGood(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
   if (slab.lengthOf(slot) !== locations.length[i]) return false;

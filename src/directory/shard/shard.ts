@@ -10,7 +10,7 @@ import {
 } from '../messages/location-columns.js';
 import { Taken } from '../messages/taken.js';
 import type { PutWish } from '../messages/wire.js';
-import { conflicts, isAsGood, isEitherNamed, isOutlived } from './contents.js';
+import { conflicts, isAsGood, isEitherNamed, isOutlived, replacedBelow } from './contents.js';
 import type { Displaced } from './displaced.js';
 import { LocationChoice, type LocationChoiceOptions } from './location-choice.js';
 import { LocationLists } from './location-lists.js';
@@ -19,8 +19,6 @@ import type { NodeRecord } from './node-records.js';
 import { verifyLocations } from './shard-invariants.js';
 import { StartOrder } from './start-order.js';
 import { VoidVersions, type VoidVersionsOptions } from './void-versions.js';
-
-export type { Displaced } from './displaced.js';
 
 /** Whether this start of a node is a member now; called once for each node in a call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
@@ -50,6 +48,9 @@ export interface DirectoryShardStats {
   /** Keys, or further locations of a key, refused because the shard was full. */
   readonly refusedKeys: number;
 }
+
+/** What is asked of one location: `record` is that of its node. */
+type Asked = PutWish & { readonly record: number };
 
 /** Keys that one `put` sweeps, beyond its own number, while dropped locations are left. */
 const SWEEP_KEYS_PER_PUT = 64;
@@ -120,19 +121,15 @@ export class DirectoryShard {
    * ones. A page of a version that is too far ahead is `refused`: whether its clock or that of this node is wrong, its node knows better. With `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`. With `formerStart`, what may have
    * become void since that start was lost is `outdated`.
    */
-  put(keys: readonly string[], locations: LocationColumns, { unlessHeld, formerStart }: PutWish = {}): Uint8Array {
+  put(keys: readonly string[], locations: LocationColumns, wish: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
     this.#call++;
-    if (formerStart !== undefined) this.#onFormer();
+    if (wish.formerStart !== undefined) this.#onFormer();
     const records = locations.nodes.map((node) => this.#lists.records.hold(node));
     for (let i = 0; i < keys.length; i++) {
       const node = locations.node[i] as number;
       if (node === NO_LOCATION) continue;
-      taken[i] = this.#putOne(keys[i] as string, locations, i, {
-        record: records[node] as number,
-        unlessHeld,
-        formerStart,
-      });
+      taken[i] = this.#putOne(keys[i] as string, locations, i, { ...wish, record: records[node] as number });
     }
     for (const record of records) this.#lists.uncount(record);
     this.#versions?.see(this.#newestVersion);
@@ -323,9 +320,10 @@ export class DirectoryShard {
     key: string,
     locations: LocationColumns,
     i: number,
-    { record, unlessHeld = false, formerStart }: PutWish & { readonly record: number },
+    { record, unlessHeld = false, formerStart }: Asked,
   ): number {
     const version = locations.version[i] as number;
+    let taken: number = Taken.taken;
     if (this.#versions?.isAhead(version, locations.expires[i] as number)) {
       this.#onAhead(this.#lists.recordAt(record).nodeId);
       return Taken.refused;
@@ -336,18 +334,18 @@ export class DirectoryShard {
       const node = this.#lists.recordAt(record);
       const isForgotten = this.#voids.isForgotten(version, isCopy, node, formerStart);
       const isVoid = isForgotten || this.#voids.isVoid(key, version, isCopy);
-      const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);
-      if (verdict === Taken.outdated) this.#dropOwn(key, locations, i, record);
-      if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
+      taken = isVoid ? Taken.outdated : this.#compare(key, locations, i, { record, unlessHeld });
+      if (taken === Taken.outdated) this.#dropOwn(key, locations, i, record);
+      if (taken === Taken.outdated || taken === Taken.held) return taken;
     }
     const head = this.#lists.keys.get(key);
-    if (head !== undefined) return this.#putBeside(key, head, locations, i, record) ? Taken.taken : Taken.refused;
+    if (head !== undefined) return this.#putBeside(key, head, locations, i, record) ? taken : Taken.refused;
     if (this.#lists.keys.size >= this.#maxKeys || !this.#hasRoom()) {
       this.#refusedKeys++;
       return Taken.refused;
     }
     this.#lists.begin(key, locations, i, record);
-    return Taken.taken;
+    return taken;
   }
 
   /** Whether one more location fits. */
@@ -357,10 +355,10 @@ export class DirectoryShard {
 
   /**
    * Compares a location with those of other nodes and drops locations of older contents. `outdated`: a newer content
-   * exists. `held`: another live node has an equally good computed page that does not expire earlier, and this node none. Otherwise `taken`.
+   * exists. With `unlessHeld`, `replaced`: older ones were dropped; `held`: another live node has an equally good page that does not expire earlier.
    */
-  #compare(key: string, locations: LocationColumns, i: number, recordIndex: number): number {
-    const { nodeId } = this.#lists.recordAt(recordIndex);
+  #compare(key: string, locations: LocationColumns, i: number, { record: own, unlessHeld }: Asked): number {
+    const { nodeId } = this.#lists.recordAt(own);
     const version = locations.version[i] as number;
     let isHeld = false;
     let isOwn = false;
@@ -386,12 +384,14 @@ export class DirectoryShard {
       this.#unlinkAndNote(key, (record, slot) => {
         if (record.nodeId === nodeId || !conflicts(this.#lists.slab, slot, locations, i)) return false;
         const isTie = this.#lists.slab.versionOf(slot) === version;
-        this.#displace(key, record, { voidBelow: isTie ? version + 1 : version, isCopy: false, isTie });
+        const voidBelow = replacedBelow(this.#lists.slab, slot, locations, i);
+        this.#displace(key, record, { voidBelow, isCopy: false, isTie });
         return true;
       });
     }
+    if (unlessHeld && hasOlder) return Taken.replaced;
     const isComputed = ((locations.flags[i] as number) & NAMED) === 0;
-    return isHeld && isComputed && !isOwn ? Taken.held : Taken.taken;
+    return unlessHeld && isHeld && isComputed && !isOwn ? Taken.held : Taken.taken;
   }
 
   /** Drops the node's earlier location: even a statement that is refused says that the earlier one no longer holds. */
