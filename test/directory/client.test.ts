@@ -23,7 +23,7 @@ function entriesOf(count: number, init: Parameters<typeof locationOf>[0] = {}): 
   );
 }
 
-test('directory: what one client puts, another one gets, in the order of the keys', async (t) => {
+test.serial('directory: what one client puts, another one gets, in the order of the keys', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
   const writer = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   const reader = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
@@ -42,7 +42,7 @@ test('directory: what one client puts, another one gets, in the order of the key
   t.deepEqual(await reader.exists(['missing', 'key-7']), [false, true]);
 });
 
-test('directory: entries may be a plain record', async (t) => {
+test.serial('directory: entries may be a plain record', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -50,7 +50,7 @@ test('directory: entries may be a plain record', async (t) => {
   t.is((await client.get(['b']))[0]?.rkey, 2);
 });
 
-test('directory: every owner of a key has it', async (t) => {
+test.serial('directory: every owner of a key has it', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -62,7 +62,7 @@ test('directory: every owner of a key has it', async (t) => {
   }
 });
 
-test('directory: delete drops only what this client has stated before', async (t) => {
+test.serial('directory: delete drops only what this client has stated before', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
   const one = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   const two = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
@@ -75,7 +75,7 @@ test('directory: delete drops only what this client has stated before', async (t
   t.is(own, null);
 });
 
-test('directory: a delete that arrives after a newer put changes nothing', async (t) => {
+test.serial('directory: a delete that arrives after a newer put changes nothing', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -89,36 +89,39 @@ test('directory: a delete that arrives after a newer put changes nothing', async
   t.deepEqual(await client.get(['key']), [null]);
 });
 
-test('directory: a delete carries the counter as it was at the call, whatever is put before it arrives', async (t) => {
-  const { ring } = await startNodes(t, ['n1']);
-  const { RpcServer } = await import('../../src/rpc/server.js');
-  const owner = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
-  const put: number[] = [];
-  const deleted: unknown[] = [];
-  owner.handle('directory.put', (params) => {
-    const { locations, nodes } = params as { locations: Uint8Array; nodes: unknown };
-    put.push(LocationColumns.decode(locations, nodes).generation[0] as number);
-    return { taken: new Uint8Array([1]) };
-  });
-  owner.handle('directory.delete', (params) => {
-    deleted.push((params as { generation: unknown }).generation);
-    return {};
-  });
-  const port = await owner.start();
-  t.teardown(() => owner.stop());
-  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, {
-    rpc: newClient(t),
-    env: testEnvironment(),
-  });
-  const open = locationOf({ generation: 0 });
-  await client.put({ key: open });
-  await Promise.all([client.delete(['key']), client.put({ key: open })]);
-  t.is(put.length, 2);
-  t.deepEqual(deleted, [put[0]]);
-  t.true((put[1] as number) > (put[0] as number));
-});
+test.serial(
+  'directory: a delete carries the counter as it was at the call, whatever is put before it arrives',
+  async (t) => {
+    const { ring } = await startNodes(t, ['n1']);
+    const { RpcServer } = await import('../../src/rpc/server.js');
+    const owner = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+    const put: number[] = [];
+    const deleted: unknown[] = [];
+    owner.handle('directory.put', (params) => {
+      const { locations, nodes } = params as { locations: Uint8Array; nodes: unknown };
+      put.push(LocationColumns.decode(locations, nodes).generation[0] as number);
+      return { taken: new Uint8Array([1]) };
+    });
+    owner.handle('directory.delete', (params) => {
+      deleted.push((params as { generation: unknown }).generation);
+      return {};
+    });
+    const port = await owner.start();
+    t.teardown(() => owner.stop());
+    const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, {
+      rpc: newClient(t),
+      env: testEnvironment(),
+    });
+    const open = locationOf({ generation: 0 });
+    await client.put({ key: open });
+    await Promise.all([client.delete(['key']), client.put({ key: open })]);
+    t.is(put.length, 2);
+    t.deepEqual(deleted, [put[0]]);
+    t.true((put[1] as number) > (put[0] as number));
+  },
+);
 
-test('directory: the counter stays ahead of generations that locations bring', async (t) => {
+test.serial('directory: the counter stays ahead of generations that locations bring', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -127,7 +130,7 @@ test('directory: the counter stays ahead of generations that locations bring', a
   t.is((await client.get(['key']))[0]?.rkey, 77);
 });
 
-test('directory: when an owner is gone the other ones answer', async (t) => {
+test.serial('directory: when an owner is gone the other ones answer', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -145,7 +148,7 @@ test('directory: when an owner is gone the other ones answer', async (t) => {
   await client.delete(['key-1']);
 });
 
-test('directory: an owner that lacks a key is no reason to miss it', async (t) => {
+test.serial('directory: an owner that lacks a key is no reason to miss it', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -156,7 +159,7 @@ test('directory: an owner that lacks a key is no reason to miss it', async (t) =
   t.true(found.every((location, i) => location?.rkey === i));
 });
 
-test('directory: an owner without an address, and an empty ring, are misses', async (t) => {
+test.serial('directory: an owner without an address, and an empty ring, are misses', async (t) => {
   const { ring } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, () => undefined, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -167,7 +170,7 @@ test('directory: an owner without an address, and an empty ring, are misses', as
   t.deepEqual(await client.put({ a: locationOf() }), [false]);
 });
 
-test('directory: empty batches and more replicas than nodes', async (t) => {
+test.serial('directory: empty batches and more replicas than nodes', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 16, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -179,7 +182,7 @@ test('directory: empty batches and more replicas than nodes', async (t) => {
   t.is((await client.get(['a']))[0]?.nodeId, 'n1');
 });
 
-test('directory: batches larger than a request are split and come back in order', async (t) => {
+test.serial('directory: batches larger than a request are split and come back in order', async (t) => {
   const { ring, resolve } = await startNodes(t, ['n1']);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -191,7 +194,7 @@ test('directory: batches larger than a request are split and come back in order'
   t.true(found.every((location, i) => location?.rkey === i));
 });
 
-test('directory: keys of any length up to the limit, and outside ASCII', async (t) => {
+test.serial('directory: keys of any length up to the limit, and outside ASCII', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -210,7 +213,7 @@ test('directory: keys of any length up to the limit, and outside ASCII', async (
   );
 });
 
-test('directory: wrong arguments are refused before anything is sent', async (t) => {
+test.serial('directory: wrong arguments are refused before anything is sent', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
@@ -223,7 +226,7 @@ test('directory: wrong arguments are refused before anything is sent', async (t)
   for (const { rpc } of nodes.values()) t.is(rpc.stats().calls, 0);
 });
 
-test('directory: the own shard is asked without a socket, and first', async (t) => {
+test.serial('directory: the own shard is asked without a socket, and first', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2']);
   const localShard = nodes.get('n1')?.shard as never;
   const options = { nodeId: 'n1', incarnation: 9, localShard, rpc: newClient(t), env: testEnvironment() };
@@ -240,7 +243,7 @@ test('directory: the own shard is asked without a socket, and first', async (t) 
   t.is(nodes.get('n2')?.shard.stats().keys, 0);
 });
 
-test('directory: announce sends batch after batch, and asks for each just before', async (t) => {
+test.serial('directory: announce sends batch after batch, and asks for each just before', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
   const client = new DirectoryClient(ring, resolve, 2, { nodeId: 'n1', incarnation: 1, env: testEnvironment() });
   t.teardown(() => client.close());
@@ -264,7 +267,7 @@ test('directory: announce sends batch after batch, and asks for each just before
   );
 });
 
-test('directory: malformed requests are refused whole, counted, and the shard is unharmed', async (t) => {
+test.serial('directory: malformed requests are refused whole, counted, and the shard is unharmed', async (t) => {
   const env = testEnvironment();
   const { nodes, ring, resolve } = await startNodes(t, ['n1'], { env });
   const rpc = newClient(t);
@@ -289,7 +292,7 @@ test('directory: malformed requests are refused whole, counted, and the shard is
   t.deepEqual(await client.put({ a: locationOf() }), [true]);
 });
 
-test('directory: an owner that answers nonsense is a miss', async (t) => {
+test.serial('directory: an owner that answers nonsense is a miss', async (t) => {
   const { ring } = await startNodes(t, ['n1']);
   const { RpcServer } = await import('../../src/rpc/server.js');
   const liar = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
@@ -306,7 +309,7 @@ test('directory: an owner that answers nonsense is a miss', async (t) => {
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.exists(['a']), [false]);
 });
 
-test('directory: calls by the thousand are queued and share requests, none is refused', async (t) => {
+test.serial('directory: calls by the thousand are queued and share requests, none is refused', async (t) => {
   // Cause: every call was a request of its own, and a connection refuses more than RPC_IN_FLIGHT_MAX_COUNT at once.
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
   const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
@@ -325,7 +328,7 @@ test('directory: calls by the thousand are queued and share requests, none is re
   t.is(nodes.get('n1')?.shard.stats().keys, 0);
 });
 
-test('directory: many small lookups of one turn are two messages, unless one is under way', async (t) => {
+test.serial('directory: many small lookups of one turn are two messages, unless one is under way', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
   const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
   const calls = () => nodes.get('n1')?.rpc.stats().calls ?? 0;
@@ -340,53 +343,59 @@ test('directory: many small lookups of one turn are two messages, unless one is 
   t.true(calls() <= 5);
 });
 
-test('directory: deletes of one turn share requests, and drop only what was put before each of them', async (t) => {
-  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 1, { nodeId: 'me', rpc: newClient(t), env: testEnvironment() });
-  const keys = Array.from({ length: 500 }, (_, i) => `key-${i}`);
-  const put = (some: readonly string[]) =>
-    client.put(new Map(some.map((key) => [key, locationOf({ generation: 0, nodeId: 'me' })])));
-  await put(keys);
-  const calls = () => nodes.get('n1')?.rpc.stats().calls ?? 0;
-  const before = calls();
-  const first = keys.slice(0, 200).map((key) => client.delete([key]));
-  const again = put(keys.slice(100, 300));
-  const withCopies = keys.slice(300, 400).map((key) => client.delete([key], undefined, { withCopies: true }));
-  const last = keys.slice(400).map((key) => client.delete([key]));
-  await Promise.all([...first, again, ...withCopies, ...last]);
-  t.is(calls() - before, 4, 'one request each');
-  const exist = await client.exists(keys);
-  t.deepEqual(
-    keys.filter((_, i) => exist[i]),
-    keys.slice(100, 300),
-  );
-});
+test.serial(
+  'directory: deletes of one turn share requests, and drop only what was put before each of them',
+  async (t) => {
+    const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+    const client = new DirectoryClient(ring, resolve, 1, { nodeId: 'me', rpc: newClient(t), env: testEnvironment() });
+    const keys = Array.from({ length: 500 }, (_, i) => `key-${i}`);
+    const put = (some: readonly string[]) =>
+      client.put(new Map(some.map((key) => [key, locationOf({ generation: 0, nodeId: 'me' })])));
+    await put(keys);
+    const calls = () => nodes.get('n1')?.rpc.stats().calls ?? 0;
+    const before = calls();
+    const first = keys.slice(0, 200).map((key) => client.delete([key]));
+    const again = put(keys.slice(100, 300));
+    const withCopies = keys.slice(300, 400).map((key) => client.delete([key], undefined, { withCopies: true }));
+    const last = keys.slice(400).map((key) => client.delete([key]));
+    await Promise.all([...first, again, ...withCopies, ...last]);
+    t.is(calls() - before, 4, 'one request each');
+    const exist = await client.exists(keys);
+    t.deepEqual(
+      keys.filter((_, i) => exist[i]),
+      keys.slice(100, 300),
+    );
+  },
+);
 
 // Cause: such requests were sent one by one: with a node that does not answer, every read of its pages is one.
-test('directory: searches that avoid the same nodes share requests, and each gets its own answers', async (t) => {
-  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 1, {
-    rpc: newClient(t),
-    env: testEnvironment(),
-    timeoutMs: 60_000,
-  });
-  const keys = Array.from({ length: 1000 }, (_, i) => `key-${i}`);
-  for (const nodeId of ['dead', 'slow']) {
-    await client.put(new Map(keys.map((key, rkey) => [key, locationOf({ generation: 0, nodeId, rkey })])));
-  }
-  const before = nodes.get('n1')?.rpc.stats().calls ?? 0;
-  const find = async (key: string, avoided: readonly string[]) => {
-    let found: DataLocation | undefined;
-    await client.find([key], ([first]) => (found = first?.[1]), avoided);
-    return found;
-  };
-  const found = await Promise.all(keys.map((key, i) => find(key, i < 500 ? ['dead'] : ['slow'])));
-  t.true(found.every((location, i) => location?.rkey === i && location.nodeId === (i < 500 ? 'slow' : 'dead')));
-  t.true((nodes.get('n1')?.rpc.stats().calls ?? 0) - before < 20, 'merged');
-});
+test.serial(
+  'directory: searches that avoid the same nodes share requests, and each gets its own answers',
+  async (t) => {
+    const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+    const client = new DirectoryClient(ring, resolve, 1, {
+      rpc: newClient(t),
+      env: testEnvironment(),
+      timeoutMs: 60_000,
+    });
+    const keys = Array.from({ length: 1000 }, (_, i) => `key-${i}`);
+    for (const nodeId of ['dead', 'slow']) {
+      await client.put(new Map(keys.map((key, rkey) => [key, locationOf({ generation: 0, nodeId, rkey })])));
+    }
+    const before = nodes.get('n1')?.rpc.stats().calls ?? 0;
+    const find = async (key: string, avoided: readonly string[]) => {
+      let found: DataLocation | undefined;
+      await client.find([key], ([first]) => (found = first?.[1]), avoided);
+      return found;
+    };
+    const found = await Promise.all(keys.map((key, i) => find(key, i < 500 ? ['dead'] : ['slow'])));
+    t.true(found.every((location, i) => location?.rkey === i && location.nodeId === (i < 500 ? 'slow' : 'dead')));
+    t.true((nodes.get('n1')?.rpc.stats().calls ?? 0) - before < 20, 'merged');
+  },
+);
 
 // Cause: the first owner's word was taken although it knew only of a node that was to be avoided.
-test('directory: when an owner knows only of a node to be avoided the next one is asked', async (t) => {
+test.serial('directory: when an owner knows only of a node to be avoided the next one is asked', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2']);
   const client = new DirectoryClient(ring, resolve, 2, {
     rpc: newClient(t),
@@ -411,7 +420,7 @@ test('directory: when an owner knows only of a node to be avoided the next one i
 });
 
 // Cause: a second owner's word of the same statement was taken for that of another node: the page was read twice at the same time into one buffer.
-test('directory: what several owners know only of a node to be avoided is handed out once', async (t) => {
+test.serial('directory: what several owners know only of a node to be avoided is handed out once', async (t) => {
   const { ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3']);
   const client = new DirectoryClient(ring, resolve, 3, {
     rpc: newClient(t),
@@ -428,7 +437,7 @@ test('directory: what several owners know only of a node to be avoided is handed
   );
 });
 
-test('directory: a delete does not get before a put that was called before it', async (t) => {
+test.serial('directory: a delete does not get before a put that was called before it', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
   const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
   const keys = Array.from({ length: 20_000 }, (_, i) => `key-${i}`);
@@ -438,7 +447,7 @@ test('directory: a delete does not get before a put that was called before it', 
   t.is(nodes.get('n1')?.shard.stats().keys, 0);
 });
 
-test('directory: more keys, and longer ones, than a ring takes at once', async (t) => {
+test.serial('directory: more keys, and longer ones, than a ring takes at once', async (t) => {
   // Cause: all keys of a call went into one getNodesBatch, which refuses more than CALL_MAX_KEYS or CALL_MAX_KEY_BYTES.
   const { ring, resolve, nodes } = await startNodes(t, ['n1', 'n2']);
   const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
@@ -454,7 +463,7 @@ test('directory: more keys, and longer ones, than a ring takes at once', async (
   t.false((await client.exists(long)).includes(true));
 });
 
-test('directory: a delete reaches former owners too, which may become owners again', async (t) => {
+test.serial('directory: a delete reaches former owners too, which may become owners again', async (t) => {
   // Cause: deletes went to the owners of the time only; a former owner that becomes owner again handed out what was gone.
   const clock = new ManualClock();
   const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3']);
@@ -474,89 +483,98 @@ test('directory: a delete reaches former owners too, which may become owners aga
   t.deepEqual(client.rings(), [two]);
 });
 
-test('directory: what a new owner has not been told yet is found with a former one, the other replica being dead', async (t) => {
-  // Cause: a node died and another joined at once; of keys that both owned by the new ring, lookups missed until it was told of them.
-  const clock = new ManualClock();
-  const { nodes, ring: four, resolve } = await startNodes(t, ['n1', 'n2', 'n3', 'n4']);
-  const three = new ConsistentHashRing(160);
-  three.setNodes(['n1', 'n2', 'n3']);
-  const env = testEnvironment({ clock });
-  const client = new DirectoryClient(three, resolve, 2, { rpc: newClient(t), env, formerRingMs: 1000 });
-  const entries = entriesOf(300);
-  const keys = [...entries.keys()];
-  await client.put(entries);
-  await nodes.get('n1')?.rpc.stop();
-  client.setRing(four);
-  const unknown = keys.filter((key) => four.getNodes(key, 2).sort().join() === 'n1,n4');
-  t.true(unknown.length > 10);
-  t.false((await client.exists(keys)).includes(false));
-  const found = await client.get(keys);
-  t.true(found.every((location, i) => location?.rkey === i));
-  const shown: number[] = [];
-  await client.find(keys, (some) => shown.push(...some.indices));
-  t.is(shown.length, keys.length, 'each index once');
-  t.deepEqual(await client.exists(['missing']), [false]);
-  clock.advance(1000);
-  t.false((await client.exists(unknown)).includes(true), 'a former owner may have forgotten it by then');
-});
+test.serial(
+  'directory: what a new owner has not been told yet is found with a former one, the other replica being dead',
+  async (t) => {
+    // Cause: a node died and another joined at once; of keys that both owned by the new ring, lookups missed until it was told of them.
+    const clock = new ManualClock();
+    const { nodes, ring: four, resolve } = await startNodes(t, ['n1', 'n2', 'n3', 'n4']);
+    const three = new ConsistentHashRing(160);
+    three.setNodes(['n1', 'n2', 'n3']);
+    const env = testEnvironment({ clock });
+    const client = new DirectoryClient(three, resolve, 2, { rpc: newClient(t), env, formerRingMs: 1000 });
+    const entries = entriesOf(300);
+    const keys = [...entries.keys()];
+    await client.put(entries);
+    await nodes.get('n1')?.rpc.stop();
+    client.setRing(four);
+    const unknown = keys.filter((key) => four.getNodes(key, 2).sort().join() === 'n1,n4');
+    t.true(unknown.length > 10);
+    t.false((await client.exists(keys)).includes(false));
+    const found = await client.get(keys);
+    t.true(found.every((location, i) => location?.rkey === i));
+    const shown: number[] = [];
+    await client.find(keys, (some) => shown.push(...some.indices));
+    t.is(shown.length, keys.length, 'each index once');
+    t.deepEqual(await client.exists(['missing']), [false]);
+    clock.advance(1000);
+    t.false((await client.exists(unknown)).includes(true), 'a former owner may have forgotten it by then');
+  },
+);
 
-test('directory: a new node finds what others know that were owners before it and those that joined with it', async (t) => {
-  // Cause: it knew of no former rings.
-  const clock = new ManualClock();
-  const ids = ['n1', 'n2', 'n3', 'n4', 'n5', 'new'];
-  const { nodes, ring, resolve } = await startNodes(t, ids, { env: testEnvironment() });
-  const two = new ConsistentHashRing(160);
-  two.setNodes(['n1', 'n2']);
-  const entries = entriesOf(600);
-  const keys = [...entries.keys()];
-  await new DirectoryClient(two, resolve, 1, { rpc: newClient(t), env: testEnvironment() }).put(entries);
-  const own = { nodeId: 'new', localShard: nodes.get('new')?.shard as DirectoryShard };
-  const env = testEnvironment({ clock });
-  const client = new DirectoryClient(ring, resolve, 1, { ...own, rpc: newClient(t), env, formerRingMs: 1000 });
-  t.true((await client.exists(keys)).includes(false), 'most have new owners');
-  // In the order of the ring's nodes, which is that of their names.
-  for (const sinceMs of [
-    [10, 20, 30, 40, 50, 60],
-    [10, 20, 50, 40, 30, 60],
-    [10, 20, 30, 30, 30, 30],
-  ]) {
-    for (const settledMs of [0, 15, 20]) {
-      client.setRing(ring, () => ({ sinceMs, settledMs }));
-      t.false((await client.exists(keys)).includes(false), `${sinceMs} ${settledMs}`);
+test.serial(
+  'directory: a new node finds what others know that were owners before it and those that joined with it',
+  async (t) => {
+    // Cause: it knew of no former rings.
+    const clock = new ManualClock();
+    const ids = ['n1', 'n2', 'n3', 'n4', 'n5', 'new'];
+    const { nodes, ring, resolve } = await startNodes(t, ids, { env: testEnvironment() });
+    const two = new ConsistentHashRing(160);
+    two.setNodes(['n1', 'n2']);
+    const entries = entriesOf(600);
+    const keys = [...entries.keys()];
+    await new DirectoryClient(two, resolve, 1, { rpc: newClient(t), env: testEnvironment() }).put(entries);
+    const own = { nodeId: 'new', localShard: nodes.get('new')?.shard as DirectoryShard };
+    const env = testEnvironment({ clock });
+    const client = new DirectoryClient(ring, resolve, 1, { ...own, rpc: newClient(t), env, formerRingMs: 1000 });
+    t.true((await client.exists(keys)).includes(false), 'most have new owners');
+    // In the order of the ring's nodes, which is that of their names.
+    for (const sinceMs of [
+      [10, 20, 30, 40, 50, 60],
+      [10, 20, 50, 40, 30, 60],
+      [10, 20, 30, 30, 30, 30],
+    ]) {
+      for (const settledMs of [0, 15, 20]) {
+        client.setRing(ring, () => ({ sinceMs, settledMs }));
+        t.false((await client.exists(keys)).includes(false), `${sinceMs} ${settledMs}`);
+      }
     }
-  }
-  const found = await client.get(keys);
-  t.true(found.every((location, i) => location?.rkey === i));
-  t.deepEqual(await client.exists(['missing']), [false]);
-  clock.advance(1000);
-  t.true((await client.exists(keys)).includes(false), 'not for ever');
-});
+    const found = await client.get(keys);
+    t.true(found.every((location, i) => location?.rkey === i));
+    t.deepEqual(await client.exists(['missing']), [false]);
+    clock.advance(1000);
+    t.true((await client.exists(keys)).includes(false), 'not for ever');
+  },
+);
 
-test('directory: an owner that is told while former ones are asked, which forget, is asked again when that takes long', async (t) => {
-  // Cause: on a busy machine an owner answered before it had been told, and the former owner after it had forgotten the key.
-  const clock = new ManualClock();
-  const { nodes, resolve } = await startNodes(t, ['n1', 'n2']);
-  const [before, after] = [new ConsistentHashRing(160), new ConsistentHashRing(160)];
-  before.setNodes(['n1']);
-  after.setNodes(['n2']);
-  const env = testEnvironment({ clock });
-  const client = new DirectoryClient(before, resolve, 1, { rpc: newClient(t), env, formerRingMs: 10_000 });
-  client.setRing(after);
-  const [former, owner] = [nodes.get('n1')?.shard as DirectoryShard, nodes.get('n2')?.shard as DirectoryShard];
-  const ask = former.exists.bind(former);
-  let isSlow = false;
-  former.exists = (keys) => {
-    putOne(owner, 'key');
-    if (isSlow) clock.advance(DIRECTORY_SEARCH_LATE_MS + 1);
-    return ask(keys);
-  };
-  t.deepEqual(await client.exists(['key']), [false], 'nothing has taken long');
-  owner.forget(['key']);
-  isSlow = true;
-  t.deepEqual(await client.exists(['key']), [true]);
-});
+test.serial(
+  'directory: an owner that is told while former ones are asked, which forget, is asked again when that takes long',
+  async (t) => {
+    // Cause: on a busy machine an owner answered before it had been told, and the former owner after it had forgotten the key.
+    const clock = new ManualClock();
+    const { nodes, resolve } = await startNodes(t, ['n1', 'n2']);
+    const [before, after] = [new ConsistentHashRing(160), new ConsistentHashRing(160)];
+    before.setNodes(['n1']);
+    after.setNodes(['n2']);
+    const env = testEnvironment({ clock });
+    const client = new DirectoryClient(before, resolve, 1, { rpc: newClient(t), env, formerRingMs: 10_000 });
+    client.setRing(after);
+    const [former, owner] = [nodes.get('n1')?.shard as DirectoryShard, nodes.get('n2')?.shard as DirectoryShard];
+    const ask = former.exists.bind(former);
+    let isSlow = false;
+    former.exists = (keys) => {
+      putOne(owner, 'key');
+      if (isSlow) clock.advance(DIRECTORY_SEARCH_LATE_MS + 1);
+      return ask(keys);
+    };
+    t.deepEqual(await client.exists(['key']), [false], 'nothing has taken long');
+    owner.forget(['key']);
+    isSlow = true;
+    t.deepEqual(await client.exists(['key']), [true]);
+  },
+);
 
-test('directory: a later client of the same node is not ignored for its counter', async (t) => {
+test.serial('directory: a later client of the same node is not ignored for its counter', async (t) => {
   // Cause: without an incarnation every client counted its statements from 0, and the shard answered "taken" all the same.
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
   const clock = new ManualClock();
@@ -571,7 +589,7 @@ test('directory: a later client of the same node is not ignored for its counter'
 });
 
 // Cause: a request kept the caller's own list until it was sent: other keys were deleted, and the queue lost count of them.
-test('directory: a list of keys may be changed as soon as the call has returned', async (t) => {
+test.serial('directory: a list of keys may be changed as soon as the call has returned', async (t) => {
   const { ring, resolve } = await startNodes(t, ['n1']);
   const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
   await client.put(entriesOf(3, { generation: 0 }));
