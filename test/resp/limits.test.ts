@@ -59,6 +59,9 @@ test('resp limits: what a browser sends as HTTP has no command of it carried out
     'PUT /a b HTTP/1.1\r\nHOST : 127.0.0.1\r\n',
     'OPTIONS * HTTP/1.0\r\n',
     'PRI * HTTP/2.0\r\n',
+    'POST /\r\n',
+    'hOsT: 127.0.0.1\r\n',
+    'Host:\r\n',
   ]) {
     const client = await connect();
     client.send(`${first}Content-Length: ${commands.length}\r\n\r\n${commands}`);

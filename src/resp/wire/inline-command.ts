@@ -62,7 +62,11 @@ function quoted(line: Buffer, start: number, word: number[]): number | undefined
   return undefined;
 }
 
-/** Whether a line is the first one of an HTTP request: a page in somebody's browser must not have the commands in its body carried out. */
+/**
+ * Whether a line is of the head of an HTTP request: a page in somebody's browser must not have the commands in its body carried out. Besides the
+ * request line these are the words by which Redis knows one.
+ */
 export function isHttpRequest(words: readonly Buffer[]): boolean {
-  return /^http\//i.test(words.at(-1)?.toString('latin1') ?? '');
+  const [first, last] = [words[0], words.at(-1)].map((word) => word?.toString('latin1').toLowerCase() ?? '');
+  return last?.startsWith('http/') === true || first === 'post' || first?.startsWith('host:') === true;
 }
