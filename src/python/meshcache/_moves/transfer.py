@@ -106,9 +106,13 @@ class Transfer:
         told: Told,
         deadline: float,
         first: int = 0,
-        touched: bool = False,
+        refused: bytes | None = None,
     ) -> list[bool]:
-        """Moves the pages from `first` on, one for each key. `touched`: this process has touched their memory for it."""
+        """Moves the pages from `first` on, one for each key.
+
+        `refused`: what was before the keys of a request for them that the node has refused. This process has touched their memory since, and the
+        node is asked the same once more.
+        """
         connection = attachment.connection
         step = 16 * pages.pieces
 
@@ -118,8 +122,11 @@ class Transfer:
         under_way: list[Call] = []
         results = [False] * len(keys)
 
+        heads: list[bytes] = []
+
         def head() -> bytes:
-            return told.transfer(attachment.hello, pages.pieces)
+            heads.append(told.transfer(attachment.hello, pages.pieces) if refused is None else refused)
+            return heads[-1]
 
         attachment.moving.append(under_way)
         try:
@@ -138,15 +145,19 @@ class Transfer:
             if call.status in (protocol.NO_REGION, protocol.REGION_GONE):
                 self._region_is_gone(attachment, pages.regions, call)
         sizes = pages.sizes()[first : first + len(keys)]
-        absent = [] if touched else [(low, high) for low, high, call in sent if call.status == protocol.ABSENT]
-        again = {index for low, high in absent for index in range(low, high)}
+        absent = [
+            (low, high, asked)
+            for (low, high, call), asked in zip(sent, heads)
+            if call.status == protocol.ABSENT and refused is None
+        ]
+        again = {index for low, high, _ in absent for index in range(low, high)}
         moved = [index for index in range(len(keys)) if index not in again] if again else range(len(keys))
         self._count(type_, "direct", [results[index] for index in moved], [sizes[index] for index in moved])
-        for low, high in absent:
+        for low, high, asked in absent:
             # The node does not pay for memory that nobody has touched.
             _touch(pages.pages[first + low : first + high])
             some = keys[low:high]
-            results[low:high] = self._direct(attachment, type_, some, pages, told, deadline, first + low, True)
+            results[low:high] = self._direct(attachment, type_, some, pages, told, deadline, first + low, asked)
         return results
 
     def _region_is_gone(self, attachment: Attachment, regions: set[Region], call: Call) -> None:
