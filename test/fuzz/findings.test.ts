@@ -264,7 +264,7 @@ test('fuzz: __proto__ in a configuration file is a key that there is not', async
 // Random bytes were decoded with replacements: files of other bytes were the same secret, most of whose letters were one.
 test('fuzz: a file of secrets that is no text is refused', (t) => {
   const folder = storeFolder(t, { text: 'geheim-grün-0123\n', bytes: Buffer.from('8e9fa0b1c2d3e4f5', 'hex') });
-  t.deepEqual(readSecretsFile(join(folder, 'text'), systemFiles).secrets.reveal(), ['geheim-grün-0123']);
+  t.deepEqual(readSecretsFile(join(folder, 'text'), systemFiles).reveal(), ['geheim-grün-0123']);
   t.throws(() => readSecretsFile(join(folder, 'bytes'), systemFiles), { instanceOf: ConfigError, message: /no text/ });
   const zeros = storeFolder(t, { zeros: Buffer.alloc(64) });
   t.throws(() => readSecretsFile(join(zeros, 'zeros'), systemFiles), { instanceOf: ConfigError, message: /no text/ });

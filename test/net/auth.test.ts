@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
@@ -6,9 +6,11 @@ import test from 'ava';
 import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ConfigError } from '../../src/base/errors.js';
+import { isReadableByOthers } from '../../src/base/settings/named-file.js';
 import { FrameTags, TAG_BYTES } from '../../src/memory/frame-tags.js';
 import { ClientHandshake, ServerHandshake } from '../../src/net/auth.js';
-import { readSecretsFile } from '../../src/net/credentials/secrets-file.js';
+import { readAuthorityFile } from '../../src/net/credentials/authority-file.js';
+import { readSecretsFile, readSecretsFileAgain } from '../../src/net/credentials/secrets-file.js';
 import { securedEnvironment } from '../../src/net/credentials/secured-environment.js';
 import { PendingConnections } from '../../src/net/pending-connections.js';
 import { systemFiles } from '../../src/system/files/system-files.js';
@@ -99,13 +101,13 @@ test('secrets: one or two texts, none empty; the same one twice is one', (t) => 
 });
 
 test('secrets: a file has one or two lines, and is refused by key and path without its content', (t) => {
-  t.deepEqual(readSecretsFile(file('one', 'first one\n'), systemFiles).secrets.reveal(), ['first one']);
-  t.deepEqual(readSecretsFile(file('two', 'first one\r\n\nsecond one'), systemFiles).secrets.reveal(), [
+  t.deepEqual(readSecretsFile(file('one', 'first one\n'), systemFiles).reveal(), ['first one']);
+  t.deepEqual(readSecretsFile(file('two', 'first one\r\n\nsecond one'), systemFiles).reveal(), [
     'first one',
     'second one',
   ]);
-  t.false(readSecretsFile(file('private', 'a', 0o640), systemFiles).isReadableByOthers);
-  t.true(readSecretsFile(file('public', 'a', 0o644), systemFiles).isReadableByOthers);
+  t.false(isReadableByOthers(file('private', 'a', 0o640), systemFiles));
+  t.true(isReadableByOthers(file('public', 'a', 0o644), systemFiles));
   for (const path of [
     file('empty', '\n\n'),
     file('three', 'hush a\nhush b\nhush c'),
@@ -119,6 +121,33 @@ test('secrets: a file has one or two lines, and is refused by key and path witho
     t.true(error?.message.includes(path));
     t.notRegex(inspect(error), /hush/);
   }
+});
+
+const ownsAll = process.geteuid?.() === 0 ? test : test.skip;
+const whyNot = process.geteuid?.() === 0 ? '' : ' (skipped: needs root)';
+
+test('secrets: a file that every user of the machine could change is refused, at a start and while a node runs', async (t) => {
+  const path = file('open', 'hush hush\n', 0o666);
+  const says = {
+    instanceOf: ConfigError,
+    message: /"cluster_secret_file": .*open can be changed by every user of this machine; chmod o-w$/,
+  };
+  t.throws(() => readSecretsFile(path, systemFiles), says);
+  await t.throwsAsync(readSecretsFileAgain(path, systemFiles), says);
+  chmodSync(path, 0o660);
+  t.deepEqual(readSecretsFile(path, systemFiles).reveal(), ['hush hush']);
+});
+
+ownsAll(`secrets: a file of another user is refused${whyNot}`, async (t) => {
+  const path = file('foreign', 'hush hush\n');
+  chownSync(path, 12_345, 12_345);
+  const says = {
+    instanceOf: ConfigError,
+    message: /belongs to another user, who could change it; chown it to root or to this user$/,
+  };
+  t.throws(() => readSecretsFile(path, systemFiles), says);
+  await t.throwsAsync(readSecretsFileAgain(path, systemFiles), says);
+  t.throws(() => readAuthorityFile('tls_ca_file', path, systemFiles), says);
 });
 
 test('secrets: a file that everybody can read and a short secret are said in the log, by path and length alone', (t) => {

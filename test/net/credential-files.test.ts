@@ -6,7 +6,11 @@ import type { Environment } from '../../src/base/environment/environment.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { type CredentialFiles, memberCredentials } from '../../src/net/credentials/credential-files.js';
+import {
+  type CredentialFiles,
+  certificateTrouble,
+  memberCredentials,
+} from '../../src/net/credentials/credential-files.js';
 import { type SecurityConfig, securedEnvironment } from '../../src/net/credentials/secured-environment.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
@@ -149,6 +153,23 @@ withCertificates('credential files: certificates and their authority are changed
   await owner.files.check();
   t.deepEqual([await reads(old), await reads(later)], [NEITHER, BOTH]);
   t.true(expiryS() * 1000 - Date.now() < 11 * 86_400_000);
+});
+
+withCertificates('credential files: a certificate that ends soon, or has ended, is said', async (t) => {
+  const authority = new Authority();
+  t.teardown(() => authority.remove());
+  const owner = new Owner(t, authority.issue('node', 3));
+  const isSaid = (text: string): number => owner.lines.filter((line) => line.includes(text)).length;
+  for (let i = 0; i < 3; i++) await owner.files.check();
+  t.is(isSaid('a certificate ends soon'), 1);
+  t.is(certificateTrouble(owner.env), undefined);
+  const { tls } = owner.env;
+  const clock = { ...patientClock, wallMs: () => Date.now() + 4 * 86_400_000 };
+  t.regex(
+    certificateTrouble({ tls, clock }) ?? '',
+    /has ended on \d{4}-.*: new connections with other nodes are refused/,
+  );
+  t.is(certificateTrouble({ clock }), undefined, 'without TLS');
 });
 
 withCertificates('credential files: two authorities at one time, while one takes the place of the other', async (t) => {

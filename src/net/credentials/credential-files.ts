@@ -5,13 +5,15 @@ import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import type { AuthFailurePlane } from '../auth-failures.js';
 import type { Users } from '../users/users.js';
 import { readUsersFileAgain } from '../users/users-file.js';
-import { secretsIn } from './secrets-file.js';
+import { readSecretsFileAgain } from './secrets-file.js';
 import { type SecurityConfig, tlsFilesOf } from './secured-environment.js';
 import { checkTlsTexts, expiryMsOf, readTlsTexts, type TlsFiles } from './tls-files.js';
 
 /** Milliseconds between two looks at the files. */
 const CHECK_INTERVAL_MS = 5000;
 const MS_PER_S = 1000;
+/** A certificate that ends within this time is said in the log. */
+const ENDS_SOON_MS = 7 * 86_400_000;
 
 /** The fields of a configuration that name the files. */
 export interface CredentialPaths extends SecurityConfig {
@@ -27,6 +29,8 @@ export interface Credential {
   readonly kind: 'secret' | 'certificate' | 'users';
   /** Looks at the files. What has changed is in use when it resolves. Rejects if the files cannot be used, and changes nothing then. */
   look(): Promise<Outcome>;
+  /** When the first of what is in use ends, in milliseconds of the wall clock. Default: never. */
+  readonly endsMs?: () => number;
 }
 
 /**
@@ -40,6 +44,8 @@ export class CredentialFiles {
   readonly #env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>;
   /** Why files could not be used when they were last looked at, by the kind of what is in them. */
   readonly #problems = new Map<string, string>();
+  /** What the log last said of the end of certificates. */
+  #endSaid = '';
   #cancel: (() => void) | undefined;
 
   /** `plane` is where the credentials are used. */
@@ -67,7 +73,22 @@ export class CredentialFiles {
 
   /** Looks at the files now. Resolves when what has changed is in use. */
   async check(): Promise<void> {
-    for (const credential of this.#credentials) await this.#look(credential);
+    for (const credential of this.#credentials) {
+      await this.#look(credential);
+      this.#tellEnd(credential.endsMs?.() ?? Number.POSITIVE_INFINITY);
+    }
+  }
+
+  /** Says once in the log that a certificate ends soon, and once that it has ended. */
+  #tellEnd(endsMs: number): void {
+    const { clock, log } = this.#env;
+    const leftMs = endsMs - clock.wallMs();
+    if (leftMs > ENDS_SOON_MS) return;
+    const ends = new Date(endsMs).toISOString();
+    const text = leftMs > 0 ? 'a certificate ends soon' : 'a certificate has ended: new connections are refused';
+    if (this.#endSaid === `${text} ${ends}`) return;
+    this.#endSaid = `${text} ${ends}`;
+    log.log('warn', text, { plane: this.#plane, ends });
   }
 
   #schedule(): void {
@@ -119,10 +140,19 @@ export function certificateFiles(
   held: TlsIdentity,
   { files, clock }: Pick<Environment, 'files' | 'clock'>,
 ): Credential {
-  return renewing('certificate', held, {
+  const credential = renewing('certificate', held, {
     read: async () => ({ ...(await readTlsTexts(paths, files)), names: held.reveal().names }),
     check: (found) => checkTlsTexts(paths, found, clock.wallMs()),
   });
+  return { ...credential, endsMs: () => expiryMsOf(held.reveal()) };
+}
+
+/** What an operator must know of the certificates that nodes use towards each other; undefined: they are valid. */
+export function certificateTrouble({ tls, clock }: Pick<Environment, 'tls' | 'clock'>): string | undefined {
+  const endMs = tls === undefined ? Number.POSITIVE_INFINITY : expiryMsOf(tls.reveal());
+  if (endMs > clock.wallMs()) return undefined;
+  const ended = new Date(endMs).toISOString();
+  return `a certificate in tls_cert_file or tls_ca_file has ended on ${ended}: new connections with other nodes are refused`;
 }
 
 /** Has the metrics say when the certificate that is used there ends. */
@@ -138,7 +168,7 @@ export function tellExpiry(
 function secretFile({ clusterSecretFile: path }: SecurityConfig, env: Environment): Credential | undefined {
   const { secrets: held, files } = env;
   if (path === undefined || held === undefined) return undefined;
-  return renewing('secret', held, { read: async () => secretsIn(path, await files.readFile(path)).reveal() });
+  return renewing('secret', held, { read: async () => (await readSecretsFileAgain(path, files)).reveal() });
 }
 
 function userFile(

@@ -2,30 +2,21 @@ import { isUtf8 } from 'node:buffer';
 import { ClusterSecrets } from '../../base/environment/cluster-secrets.js';
 import type { Files } from '../../base/environment/files.js';
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../../base/limits.js';
-import { fileFault, readNamedFile, unreadable } from '../../base/settings/named-file.js';
+import { fileFault, readNamedFile, readNamedFileAgain } from '../../base/settings/named-file.js';
 
 const KEY = 'cluster_secret_file';
 
-/** Permission bit that lets users outside the owner's group read the file. */
-const READABLE_BY_OTHERS = 0o004;
-
 /** Reads the secrets from a file of one or two lines. Throws `ConfigError`, which names the key and the path, never the content. */
-export function readSecretsFile(
-  path: string,
-  files: Files,
-): { readonly secrets: ClusterSecrets; readonly isReadableByOthers: boolean } {
-  const bytes = readNamedFile(KEY, path, files);
-  let mode: number;
-  try {
-    mode = files.statusSync(path).mode;
-  } catch (cause) {
-    throw unreadable(KEY, path, cause);
-  }
-  return { secrets: secretsIn(path, bytes), isReadableByOthers: (mode & READABLE_BY_OTHERS) !== 0 };
+export function readSecretsFile(path: string, files: Files): ClusterSecrets {
+  return secretsIn(path, readNamedFile(KEY, path, files));
 }
 
-/** The secrets in the bytes of the file at `path`. Throws `ConfigError` as {@link readSecretsFile} does. */
-export function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
+/** Reads the file while the node runs. Rejects as {@link readSecretsFile} throws. */
+export async function readSecretsFileAgain(path: string, files: Files): Promise<ClusterSecrets> {
+  return secretsIn(path, await readNamedFileAgain(KEY, path, files));
+}
+
+function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
   // Replacement characters would turn different bytes into the same secret. A file that a loss of power has left full of zeros is a secret that everybody knows.
   if (!isUtf8(bytes) || bytes.includes(0))
     throw fileFault(KEY, path, 'is no text; allowed is UTF-8, such as the output of openssl rand -hex 32');

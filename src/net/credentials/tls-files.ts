@@ -2,7 +2,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Files } from '../../base/environment/files.js';
 import { TlsIdentity, type TlsTexts } from '../../base/environment/tls-identity.js';
-import { fileFault, readNamedFile } from '../../base/settings/named-file.js';
+import { fileFault, readNamedFile, readNamedFileAgain } from '../../base/settings/named-file.js';
 
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
 
@@ -39,14 +39,19 @@ export function readTlsIdentity(
   return new TlsIdentity(texts);
 }
 
-/** Reads the files at `paths` again, and checks nothing. Rejects with the error of the system. */
+/** Reads the files at `paths` again, and does not check what is in them. Rejects with {@link ConfigError}. */
 export async function readTlsTexts(paths: TlsFiles, files: Files): Promise<Omit<TlsTexts, 'names'>> {
-  const [cert, key, ca, crl] = await Promise.all(
-    [paths.certFile, paths.keyFile, paths.caFile, paths.crlFile].map(async (path) =>
-      path === undefined ? undefined : (await files.readFile(path)).toString(),
-    ),
-  );
-  return { cert: cert as string, key: key as string, ca, crl };
+  const keys = keysOf(paths);
+  const again = async (key: string, path: string) =>
+    (await readNamedFileAgain(key, path, files, 'PEM file')).toString();
+  const optional = (key: string, path: string | undefined) => (path === undefined ? undefined : again(key, path));
+  const [cert, key, ca, crl] = await Promise.all([
+    again(keys.cert, paths.certFile),
+    again(keys.key, paths.keyFile),
+    optional(keys.ca, paths.caFile),
+    optional(keys.crl, paths.crlFile),
+  ]);
+  return { cert, key, ca, crl };
 }
 
 /** Throws {@link ConfigError} as {@link readTlsIdentity} does unless these texts can be used, which came from the files at `paths`. */

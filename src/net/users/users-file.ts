@@ -1,9 +1,9 @@
 import { isUtf8 } from 'node:buffer';
-import type { FileStatus, Files } from '../../base/environment/files.js';
-import { ConfigError } from '../../base/errors.js';
+import type { Files } from '../../base/environment/files.js';
+import type { ConfigError } from '../../base/errors.js';
 import { NAMESPACE_TAG_MAX_CHARACTERS } from '../../base/limits.js';
 import { describeValue, toNumber } from '../../base/settings/fields.js';
-import { fileFault, unreadable } from '../../base/settings/named-file.js';
+import { fileFault, readNamedFile, readNamedFileAgain } from '../../base/settings/named-file.js';
 import { RIGHTS, type Right, User } from './user.js';
 
 const KEY = 'users_file';
@@ -14,48 +14,34 @@ const USER_LIST_MAX_COUNT = 64;
 /** The number that the kernel gives for users that it cannot name here, as those of other containers: it is no user's own. */
 const OVERFLOW_UID = 65_534;
 const UID_MAX = 2 ** 32 - 2;
-/** Permission bit that lets every user of the machine write. */
-const WRITABLE_BY_OTHERS = 0o002;
 const ACCOUNTS = '/etc/passwd';
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 const DIGEST = /^[0-9a-f]{64}$/;
 const FIELDS: ReadonlySet<string> = new Set(['name', 'os_users', 'token_sha256', 'tags', 'redis_tag', 'rights']);
 
-/** Reads the users in the JSON file at `path` when a node starts. Throws {@link ConfigError}, which says what is wrong. */
+/** Reads the users in the JSON file at `path` when a node starts. Throws `ConfigError`, which says what is wrong. */
 export function readUsersFile(path: string, files: Files): readonly User[] {
-  try {
-    const [status, bytes] = [files.statusSync(path), files.readFileSync(path)];
-    return usersIn(path, { status, bytes }, () => files.readFileSync(ACCOUNTS));
-  } catch (error) {
-    throw orUnreadable(path, error);
-  }
+  const bytes = readNamedFile(KEY, path, files);
+  return usersIn(path, bytes, () => accountsOf(files));
 }
 
 /** Reads the file while the node runs. Rejects as {@link readUsersFile} throws. */
 export async function readUsersFileAgain(path: string, files: Files): Promise<readonly User[]> {
+  const bytes = await readNamedFileAgain(KEY, path, files);
+  const accounts = await files.readFile(ACCOUNTS).catch(() => Buffer.alloc(0));
+  return usersIn(path, bytes, () => accounts);
+}
+
+/** What the machine says of its users; nothing in a container that has no such file. */
+function accountsOf(files: Files): Buffer {
   try {
-    const [status, bytes] = [await files.status(path), await files.readFile(path)];
-    const accounts = await files.readFile(ACCOUNTS).catch(() => Buffer.alloc(0));
-    return usersIn(path, { status, bytes }, () => accounts);
-  } catch (error) {
-    throw orUnreadable(path, error);
+    return files.readFileSync(ACCOUNTS);
+  } catch {
+    return Buffer.alloc(0);
   }
 }
 
-function orUnreadable(path: string, error: unknown): unknown {
-  return error instanceof ConfigError ? error : unreadable(KEY, path, error);
-}
-
-interface UsersFile {
-  readonly status: FileStatus;
-  readonly bytes: Buffer;
-}
-
-function usersIn(path: string, { status, bytes }: UsersFile, accounts: () => Buffer): readonly User[] {
-  if (status.isForeign)
-    throw fault(path, 'belongs to another user, who could change it; chown it to root or to this user');
-  if ((status.mode & WRITABLE_BY_OTHERS) !== 0)
-    throw fault(path, 'can be changed by every user of this machine; chmod o-w');
+function usersIn(path: string, bytes: Buffer, accounts: () => Buffer): readonly User[] {
   if (bytes.length > USERS_FILE_MAX_BYTES)
     throw fault(path, `has ${bytes.length} bytes, allowed are ${USERS_FILE_MAX_BYTES}`);
   const { users, ...rest } = objectOf(path, 'the file', parsed(path, bytes));

@@ -9,7 +9,7 @@ import type { LocationNode } from '../../directory/messages/location-columns.js'
 import { digestOf } from '../../directory/shard/removals.js';
 import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
-import { memberCredentials } from '../../net/credentials/credential-files.js';
+import { certificateTrouble, memberCredentials } from '../../net/credentials/credential-files.js';
 import { securedEnvironment } from '../../net/credentials/secured-environment.js';
 import type { Distances } from '../../net/distance.js';
 import { Users } from '../../net/users/users.js';
@@ -281,6 +281,8 @@ export class NodeRuntime {
   troubles(): string[] {
     if (this.#parts === undefined) return ['the node has not joined the cluster'];
     const troubles = discoveryTroubles(this.#parts.membership, this.config.discoveryAddr, this.versions);
+    const certificate = certificateTrouble(this.#env);
+    if (certificate !== undefined) troubles.push(certificate);
     const isServing = this.#parts.chosen.transport.isServing();
     if (!isServing) troubles.push('the serving thread has failed: other nodes cannot read from this one');
     return troubles;
