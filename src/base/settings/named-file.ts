@@ -29,9 +29,11 @@ export function readNamedFile(
   files: Pick<Files, 'readFileSync' | 'statusSync'>,
   kind: FileKind = 'file',
 ): Buffer {
-  let [status, bytes]: [FileStatus | undefined, Buffer | undefined] = [undefined, undefined];
+  let status: FileStatus;
+  let bytes: Buffer;
   try {
-    [status, bytes] = [files.statusSync(path), files.readFileSync(path)];
+    status = files.statusSync(path);
+    bytes = files.readFileSync(path);
   } catch (cause) {
     throw unreadable(key, path, cause, kind);
   }
