@@ -42,6 +42,8 @@ export function printResult<T>(
  * Waits for `work`, which ignores signals. Rejects after a signal, and the program ends while the work is in progress.
  */
 export async function untilInterrupted<T>(work: Promise<T>, { signal }: CommandContext): Promise<T> {
+  // Nobody waits for the work after a signal, which may have come before it began.
+  work.catch(() => {});
   signal.throwIfAborted();
   const interrupted = new Promise<never>((_, reject) => {
     signal.addEventListener('abort', () => reject(signal.reason), { once: true });
