@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -53,6 +54,8 @@ void drop_pages(uint8_t* begin, size_t bytes) {
 void close_file(int fd) {
   // Only files in memory have seals, and those never keep anybody waiting for their status.
   if (fcntl(fd, F_GET_SEALS) < 0) {
+    // Later, the number could be that of another file.
+    if (errno == EBADF) return;
     static WorkerPool* const threads = make_threads(kFileThreads);
     return run_on(threads, [fd] { close(fd); });
   }

@@ -139,6 +139,20 @@ for (const [what, flags] of [
   });
 }
 
+serialWithAddon(
+  `memory: a descriptor that is closed already is not closed once more when its number is another file’s${suffix}`,
+  async (t) => {
+    // Cause: what had no status was closed on another thread, some time later.
+    const first = openSync('/dev/null', 'r');
+    closeSync(first);
+    addon.closeReceived(first);
+    const next = openSync('/dev/null', 'r');
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    t.notThrows(() => fstatSync(next));
+    closeSync(next);
+  },
+);
+
 serialWithAddon(`memory: the last descriptor of a large file is closed on another thread${suffix}`, async (t) => {
   const { addr, fd } = addon.memoryAllocate(512 * MIB, MEMORY_SHARED);
   await addon.memoryPrefault(addr, 512 * MIB, 2);
