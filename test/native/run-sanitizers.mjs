@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const CYCLES = 20_000;
+const CYCLES = 100_000;
 // ThreadSanitizer of GCC 12 cannot place its shadow when addresses are more random than this.
 const THREAD_SANITIZER_RANDOM_BITS_MAX = 28;
 
