@@ -238,8 +238,9 @@ export class DirectoryClient {
   /**
    * Like {@link put}, with one `Taken` code for each key. The columns belong to the client from now on, which fills in
    * what they leave open. `outdated` is the result when any owner says so. With `unlessHeld`, `held` is the result when
-   * the first owner says so and for no owner it has replaced another content, and then no owner keeps the statement; the first owner decides alone, so that of several
-   * nodes that announce the same page at the same time exactly one is taken. With `byOthers`, nodes that were owners
+   * the first owner says so, and then no owner keeps the statement; the first owner decides alone, so that of several
+   * nodes that announce the same page at the same time exactly one is taken. A page for which another owner has given
+   * up another content is taken whatever the first one says. With `byOthers`, nodes that were owners
    * before others joined are told as well; a page is then taken only if a node other than this one takes it and all of
    * these owners have answered.
    */
@@ -280,6 +281,7 @@ export class DirectoryClient {
         if (code === Taken.held) addTo(leftOut, ownerId, i);
       });
     });
+    // Without it, neither it nor what it has replaced would be left.
     for (const i of replaced) held.delete(i);
     for (const i of unanswered) codes[i] = Taken.refused;
     for (const i of outdated) codes[i] = Taken.outdated;

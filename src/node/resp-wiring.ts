@@ -3,7 +3,7 @@ import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
-import { fileFault, isReadableByOthers, readNamedFile } from '../base/settings/named-file.js';
+import { fileFault, readNamedFile, warnIfReadable } from '../base/settings/named-file.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DoorTls } from '../net/credentials/door-tls.js';
 import { isLoopbackHost } from '../net/loopback.js';
@@ -80,8 +80,7 @@ function passwordOf({ respPassword, respPasswordFile: path }: MeshCacheConfig, e
   if (path === undefined) return respPassword;
   const key = 'resp_password_file';
   const password = readNamedFile(key, path, env.files).toString().trim();
-  if (isReadableByOthers(path, env.files))
-    env.log.log('warn', 'resp_password_file is readable by every user of this machine; chmod 600', { path });
+  warnIfReadable(key, path, env);
   if (password.length <= RESP_PASSWORD_MAX_CHARACTERS && /^[\x21-\x7e]+$/.test(password)) return password;
   const allowed = `one line of 1 to ${RESP_PASSWORD_MAX_CHARACTERS} visible characters without spaces`;
   throw fileFault(key, path, `has no password; allowed is ${allowed}`);

@@ -52,6 +52,11 @@ export interface FileStatus {
   readonly identity: string;
 }
 
+/** Whether every user of the machine may write there. */
+export function isWritableByAll({ mode }: Pick<FileStatus, 'mode'>): boolean {
+  return (mode & 0o002) !== 0;
+}
+
 /**
  * Makes calls to the system on threads of its own. Each resolves with the number of bytes, fewer in a read only where the file ends, or with
  * the negative errno; as soon as the system has answered, it sets `state` to 0. The memory of a view must be shared, and is in use until then.

@@ -1,9 +1,9 @@
-import type { FileStatus, Files } from '../environment/files.js';
+import type { Environment } from '../environment/environment.js';
+import { type FileStatus, type Files, isWritableByAll } from '../environment/files.js';
 import { ConfigError } from '../errors.js';
 
-/** Permission bits that let users outside the owner's group read and write the file. */
+/** Permission bit that lets users outside the owner's group read the file. */
 const READABLE_BY_OTHERS = 0o004;
-const WRITABLE_BY_OTHERS = 0o002;
 
 /** What is in a file, as far as errors say it. */
 type FileKind = 'file' | 'PEM file';
@@ -60,9 +60,14 @@ export function isReadableByOthers(path: string, files: Pick<Files, 'statusSync'
   return (files.statusSync(path).mode & READABLE_BY_OTHERS) !== 0;
 }
 
-function checkOwner(key: string, path: string, { isForeign, mode }: FileStatus): void {
-  if (isForeign)
+/** Warns that every user of the machine may read a file that has a secret, the value of configuration key `key`. */
+export function warnIfReadable(key: string, path: string, { files, log }: Pick<Environment, 'files' | 'log'>): void {
+  if (isReadableByOthers(path, files))
+    log.log('warn', `${key} is readable by every user of this machine; chmod 600`, { path });
+}
+
+function checkOwner(key: string, path: string, status: FileStatus): void {
+  if (status.isForeign)
     throw fileFault(key, path, 'belongs to another user, who could change it; chown it to root or to this user');
-  if ((mode & WRITABLE_BY_OTHERS) !== 0)
-    throw fileFault(key, path, 'can be changed by every user of this machine; chmod o-w');
+  if (isWritableByAll(status)) throw fileFault(key, path, 'can be changed by every user of this machine; chmod o-w');
 }

@@ -355,7 +355,7 @@ export class DirectoryShard {
 
   /**
    * Compares a location with those of other nodes and drops locations of older contents. `outdated`: a newer content
-   * exists. With `unlessHeld`, `replaced`: older ones were dropped; `held`: another live node has an equally good page that does not expire earlier.
+   * exists. With `unlessHeld`, `replaced`: older ones were dropped; `held`: another live node has an equally good page that does not expire earlier, and this node none.
    */
   #compare(key: string, locations: LocationColumns, i: number, { record: own, unlessHeld }: Asked): number {
     const { nodeId } = this.#lists.recordAt(own);

@@ -3,7 +3,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import { ConfigError } from '../../base/errors.js';
 import { SECRET_ADVISED_CHARACTERS } from '../../base/limits.js';
-import { isReadableByOthers } from '../../base/settings/named-file.js';
+import { warnIfReadable } from '../../base/settings/named-file.js';
 import { AuthFailures } from '../auth-failures.js';
 import { readSecretsFile } from './secrets-file.js';
 import { readTlsIdentity, type TlsFiles } from './tls-files.js';
@@ -55,11 +55,7 @@ function secretsOf(
   let secrets = parsedSecrets(clusterSecret);
   if (clusterSecretFile !== undefined) {
     secrets = readSecretsFile(clusterSecretFile, files);
-    if (isReadableByOthers(clusterSecretFile, files)) {
-      log.log('warn', 'cluster_secret_file is readable by every user of this machine; chmod 600', {
-        path: clusterSecretFile,
-      });
-    }
+    warnIfReadable('cluster_secret_file', clusterSecretFile, { files, log });
   }
   if (secrets !== undefined && secrets.shortestCharacters < SECRET_ADVISED_CHARACTERS) {
     log.log('warn', 'cluster_secret is too short and might be guessed; use random text', {

@@ -1,11 +1,10 @@
 import { dirname } from 'node:path';
-import type { Files, OpenFile } from '../../base/environment/files.js';
+import { type Files, isWritableByAll, type OpenFile } from '../../base/environment/files.js';
 import { ConfigError } from '../../base/errors.js';
 import { distrustOfFolder } from '../../disk/folder/own-folder.js';
 
 /** Nobody but the user of this process, and root, reads who has done what. */
 const FILE_MODE = 0o600;
-const WRITABLE_BY_ALL = 0o002;
 const LINE_FEED = 10;
 
 interface Opened {
@@ -85,9 +84,10 @@ async function opened(path: string, files: Files): Promise<Opened> {
   if (distrust !== undefined) throw refusal(`${distrust.why}; choose a path in a folder of this user`);
   const file = await files.open(path, { write: true, create: true, append: true, mode: FILE_MODE });
   try {
-    const { isFile, isForeign, mode, identity, sizeBytes } = await file.status();
+    const status = await file.status();
+    const { isFile, isForeign, identity, sizeBytes } = status;
     if (!isFile) throw refusal(`${path} is no file; choose another path`);
-    if (isForeign || (mode & WRITABLE_BY_ALL) !== 0) {
+    if (isForeign || isWritableByAll(status)) {
       throw refusal(`${path} belongs to another user, or others may write to it; remove it, or choose another path`);
     }
     const last = Buffer.of(LINE_FEED);
