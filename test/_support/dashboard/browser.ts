@@ -1,6 +1,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { type Browser, chromium, type Page } from 'playwright-core';
+import { setTimeout } from 'node:timers/promises';
+import { type Browser, chromium, type Page, type Request } from 'playwright-core';
 import { CHROMIUM, CHROMIUM_FLAGS } from '../browser/chromium.js';
 
 const SCREENSHOTS = new URL('../screenshots/', import.meta.url);
@@ -17,6 +18,11 @@ export const LOOKS = [
 ] as const;
 
 export type Look = (typeof LOOKS)[number];
+
+/** Path of what a page asks for again and again. */
+const POLLED = '/api/cluster';
+/** What each page has asked for of {@link POLLED} and has no answer to yet. */
+const UNANSWERED = new WeakMap<Page, Set<Request>>();
 
 /** A page with all complaints and foreign requests. */
 export interface Watched {
@@ -46,8 +52,13 @@ export async function openPage(
     if (['error', 'warning'].includes(message.type())) complaints.push(message.text());
   });
   page.on('pageerror', (error) => complaints.push(String(error)));
+  const unanswered = new Set<Request>();
+  UNANSWERED.set(page, unanswered);
+  page.on('requestfinished', (request) => unanswered.delete(request));
+  page.on('requestfailed', (request) => unanswered.delete(request));
   page.on('request', (request) => {
     const address = request.url();
+    if (address.endsWith(POLLED)) unanswered.add(request);
     if (!address.startsWith('data:') && new URL(address).origin !== new URL(url).origin) outside.push(address);
   });
   await page.clock.install();
@@ -56,11 +67,14 @@ export async function openPage(
   return { page, complaints, outside };
 }
 
-/** Lets the page poll until it has `count` answers. On a busy machine some polls may run into their deadline. */
+/**
+ * Lets the page poll until it has `count` answers or more, and none is under way: one that it asked for as it was loaded may
+ * arrive in the first second. On a busy machine some polls may run into their deadline.
+ */
 export async function poll(page: Page, count: number): Promise<void> {
   let lateLeft = 5;
   for (let answers = 0; answers < count; ) {
-    const answered = page.waitForResponse('**/api/cluster', { timeout: 5_000 }).then((response) => response.finished());
+    const answered = page.waitForResponse(`**${POLLED}`, { timeout: 5_000 }).then((response) => response.finished());
     const isAnswered = answered.then(
       () => true,
       () => false,
@@ -69,6 +83,7 @@ export async function poll(page: Page, count: number): Promise<void> {
     if (await isAnswered) answers++;
     else if (lateLeft-- === 0) throw new Error('the page does not poll, or is not answered');
   }
+  while ((UNANSWERED.get(page)?.size ?? 0) > 0) await setTimeout(5);
   // Time for the page to show the answer.
   await page.clock.runFor(50);
 }
