@@ -20,9 +20,11 @@ export const CLIENTS_TURN_MS = 2;
  * Keys of a request, and their bytes, that are decoded and worked on at a time, also for Redis clients; between two steps the requests of others have
  * their turn. Steps of a read may wait for other nodes at once.
  */
-export const CLIENT_STEP_KEYS = 512;
+export const CLIENT_STEP_KEYS = 256;
 export const CLIENT_STEP_KEY_BYTES = 256 * KIB;
 export const CLIENT_READ_STEPS_MAX_COUNT = 4;
+/** Pages that are set at a time. Setting one is much more work than looking one up. */
+export const CLIENT_SET_STEP_KEYS = 128;
 /** Bytes of a request that are checked, or of an answer that are put together, at a time. */
 export const CLIENT_STEP_BYTES = 1 * MIB;
 /** The longest path of a client socket. The kernel has 108 bytes for a path, its terminating zero and the suffix of the temporary name included. */
@@ -51,8 +53,8 @@ export const CLIENT_RUNNING_MAX_COUNT = 16;
 export const CLIENT_BYTES_RUNNING_MAX_COUNT = 4;
 /** While a client has not taken more bytes of answers than this, the node reads no further requests of it. */
 export const CLIENT_OUTPUT_MAX_BYTES = 16 * MIB;
-/** While all clients together have not taken more bytes of answers than this, no more pages are sent on the socket. */
-export const CLIENTS_OUTPUT_MAX_BYTES = 1 * GIB;
+/** Bytes of all clients' answers that are being made or not taken: beyond this, no more pages are sent on the socket. */
+export const CLIENTS_OUTPUT_MAX_BYTES = 512 * MIB;
 export const CLIENT_REQUEST_MAX_KEYS = 65_536;
 /** Pieces of the pages of a GET or SET. */
 export const CLIENT_REQUEST_MAX_PIECES = 65_536;

@@ -14,7 +14,7 @@ export const RESP_ARGUMENTS_MAX_BYTES = 64 * MIB;
 export const RESP_STRANGER_ARGUMENTS_MAX_COUNT = 10;
 export const RESP_STRANGER_ARGUMENT_MAX_BYTES = 16 * KIB;
 /** Bytes that an argument takes beside its own. */
-export const RESP_ARGUMENT_COST_BYTES = 64;
+export const RESP_ARGUMENT_COST_BYTES = 128;
 /** What a command with one large argument takes while it is received, at most. */
 export const RESP_COMMAND_MAX_BYTES =
   RESP_ARGUMENT_MAX_BYTES + RESP_ARGUMENTS_MAX_BYTES + RESP_ARGUMENTS_MAX_COUNT * RESP_ARGUMENT_COST_BYTES;
@@ -32,9 +32,9 @@ export const RESP_VALUES_BUDGET_BYTES = 1 * GIB;
 export const RESP_FREE_MEMORY_MAX_BYTES = 64 * MIB;
 /** Commands, and their bytes, of one connection that wait to be carried out; nothing more is read from it then. */
 export const RESP_WAITING_MAX_COUNT = 16_384;
-export const RESP_WAITING_MAX_BYTES = 8 * MIB;
+export const RESP_WAITING_MAX_BYTES = 4 * MIB;
 /** Bytes of commands that wait on all connections. Above it a connection is read only when none of its commands waits. */
-export const RESP_ALL_WAITING_MAX_BYTES = 256 * MIB;
+export const RESP_ALL_WAITING_MAX_BYTES = 64 * MIB;
 /** Commands of one kind that lie next to each other and are carried out at once: their number, keys and bytes. */
 export const RESP_BATCH_MAX_COUNT = 256;
 export const RESP_BATCH_MAX_KEYS = 1024;
@@ -65,6 +65,8 @@ export const RESP_PASSWORD_MAX_CHARACTERS = 1024;
 
 /** Part of a pool that may be held while it is sent to clients. Beyond it values are copied. */
 export const SERVED_POOL_FRACTION = 1 / 32;
+/** Part of a pool that may be held while other threads copy it to clients and pages are set beside them. Beyond it sets wait for the copies. */
+export const COPIED_POOL_FRACTION = 1 / 32;
 /** Longest time that setting a page waits for those who send the page that it replaces. */
 export const POOL_SERVED_WAIT_MS = 1_000;
 /** After this time a client that still holds a page which is to be replaced is disconnected. */

@@ -25,6 +25,7 @@ import { BodyReader } from './wire/body.js';
 import { decodeFingerprint, encodeFingerprintNotice, type FingerprintRequest } from './wire/fingerprint-messages.js';
 import { decodeLookups } from './wire/lookup-messages.js';
 import {
+  type AnswerBody,
   decodeFile,
   decodeHello,
   decodeNumber,
@@ -61,8 +62,8 @@ export interface ClientConnectionParts {
   /** Opens a file of the client as a region. Throws {@link RequestError}. */
   readonly openFile: (request: FileRequest, connection: ClientConnection) => Promise<void>;
   readonly statsOf: (connection: ClientConnection) => unknown;
-  /** Whether the client may have more answers that are not read yet. */
-  readonly mayAnswer: (connection: ClientConnection) => boolean;
+  /** Whether the client may have so much more in answers. */
+  readonly mayHaveAnswers: (connection: ClientConnection, moreBytes: number) => boolean;
   readonly bootToken: Buffer;
   /** Tells the attached clients of a name, whose namespaces the asking one may use, their fingerprint. Returns their number. */
   readonly tellFingerprint: (request: FingerprintRequest, asking: ClientConnection) => number;
@@ -110,7 +111,9 @@ export class ClientConnection {
       onSlow: () => this.#tooSlow(),
     });
     const onStalled = (): void => this.close('the client does not take its answers');
-    this.#output = new ClientOutput({ socket, clock, stallTimeoutMs: limits.stallTimeoutMs, onStalled });
+    const mayHave = (moreBytes: number) => parts.mayHaveAnswers(this, moreBytes);
+    const { stallTimeoutMs, outputMaxBytes: maxBytes } = limits;
+    this.#output = new ClientOutput({ socket, clock, maxBytes, mayHave, stallTimeoutMs, onStalled });
     this.#cancelHelloTimer = clock.after(limits.handshakeTimeoutMs, () => this.close('no HELLO in time'));
     socket.on('data', (chunk: Buffer) => this.#reception.receive(chunk));
     socket.on('drain', () => {
@@ -155,9 +158,9 @@ export class ClientConnection {
     return this.#inFlight.count;
   }
 
-  /** Bytes of answers that the client has not read yet. */
-  get waitingBytes(): number {
-    return this.#output.waitingBytes;
+  /** Bytes of answers that the client has not read yet, or that are being made. */
+  get answerBytes(): number {
+    return this.#output.bytes;
   }
 
   get isClosed(): boolean {
@@ -263,8 +266,8 @@ export class ClientConnection {
   /** Stops reading while there is no memory for the client's requests, others have their turn, or the client does not read its answers. */
   #updateReading(): void {
     if (this.isClosed) return;
-    const { socket, limits } = this.#parts;
-    const isToWait = this.#reception.isWaiting || this.#output.waitingBytes > limits.outputMaxBytes;
+    const { socket } = this.#parts;
+    const isToWait = this.#reception.isWaiting || this.#output.isFull;
     this.#reception.hold(isToWait);
     if (isToWait) socket.pause();
     else if (socket.isPaused()) socket.resume();
@@ -350,9 +353,8 @@ export class ClientConnection {
   }
 
   #runQueue(): void {
-    const { limits } = this.#parts;
     while (this.#requests !== undefined && !this.isClosed) {
-      if (this.#output.waitingBytes > limits.outputMaxBytes) return;
+      if (this.#output.isFull) return;
       const next = this.#inFlight.runNext();
       if (next === undefined) return;
       this.#parts.turns.run(this.sharer, () => void this.#run(next));
@@ -370,9 +372,10 @@ export class ClientConnection {
     const { header, body, abort, time } = request;
     if (time.isOver() || this.isClosed) abort.abort(CANCELLED);
     let status: Status = Status.ok;
-    let answer: Buffer = NOTHING;
+    let answer: AnswerBody = NOTHING;
+    const pages = this.#output.begin();
     try {
-      answer = await this.#execute(header, body, { signal: abort.signal, time });
+      answer = await this.#execute(header, body, { signal: abort.signal, time, pages });
     } catch (error) {
       let message: string;
       [status, message] = statusOf(error);
@@ -381,6 +384,7 @@ export class ClientConnection {
         this.#parts.lines.log('error', 'request of a client failed', { client: this.#name, error: String(error) });
       }
     }
+    pages.end();
     this.#inFlight.ended(request);
     if (this.isClosed) {
       this.#endWhenIdle();
@@ -393,8 +397,8 @@ export class ClientConnection {
     this.#closeWhenAnswered();
   }
 
-  #execute(header: FrameHeader, body: Buffer, wait: RequestWait): Promise<Buffer> | Buffer {
-    const { statsOf, mayAnswer } = this.#parts;
+  #execute(header: FrameHeader, body: Buffer, wait: RequestWait): Promise<AnswerBody> | Buffer {
+    const { statsOf } = this.#parts;
     if (wait.time.isOver() && !mayBeginLate(header.type)) {
       throw new RequestError(Status.tooLate, 'the time of the request was over before it began; nothing was done');
     }
@@ -412,9 +416,6 @@ export class ClientConnection {
       }
       case RequestType.file:
         return this.#parts.openFile(decodeFile(body), this).then(() => NOTHING);
-      case RequestType.getBytes:
-        if (mayAnswer(this)) break;
-        throw new RequestError(Status.tooMuch, 'too many unread answers of this client, its process or its user');
     }
     return (this.#requests as ClientRequests).run(header.type as RequestType, body, wait);
   }
@@ -461,7 +462,7 @@ export class ClientConnection {
     this.#answer(header, status, Buffer.from(message));
   }
 
-  #answer(header: FrameHeader, status: Status, body: Buffer): void {
+  #answer(header: FrameHeader, status: Status, body: AnswerBody): void {
     if (this.isClosed) return;
     this.#output.write(header, status, body);
     this.#updateReading();

@@ -256,7 +256,7 @@ export class ClientServer {
       openFile: (request, client) => this.#memory.openFile(request, client),
       tellFingerprint: (request, client) => this.#tellFingerprint(request, client),
       statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
-      mayAnswer: (client) => this.#mayAnswer(client),
+      mayHaveAnswers: (client, moreBytes) => this.#mayHaveAnswers(client, moreBytes),
       onClosed: (client) => this.#closed(client),
       onEnded: (client, reason) => this.#ended(client, reason),
     });
@@ -289,14 +289,14 @@ export class ClientServer {
     return new RequestError(status, text);
   }
 
-  /** Whether answers that a client has not read yet are within its share, so that others can be answered. */
-  #mayAnswer(client: ClientConnection): boolean {
-    const waiting = [...this.#connections].map(({ sharer, waitingBytes }) => ({ sharer, waitingBytes }));
-    const bytes = waiting.reduce((sum, { waitingBytes }) => sum + waitingBytes, 0);
-    if (bytes >= this.#limits.allOutputMaxBytes) return false;
+  /** Whether a client's answers with so much more are within its share, so that others can be answered. */
+  #mayHaveAnswers(client: ClientConnection, moreBytes: number): boolean {
     const shares = new Shares(this.#limits.allOutputMaxBytes);
-    for (const { sharer, waitingBytes } of waiting) if (waitingBytes > 0) shares.take(sharer, waitingBytes);
-    return shares.allows(client.sharer, 1);
+    for (const { sharer, answerBytes } of this.#connections) {
+      if (answerBytes > shares.left) return false;
+      if (answerBytes > 0) shares.take(sharer, answerBytes);
+    }
+    return shares.allows(client.sharer, moreBytes);
   }
 
   async #attach(hello: HelloRequest, connection: ClientConnection): Promise<AttachedClient> {

@@ -29,9 +29,23 @@ export function addressOf(addon: NativeAddon, view: Uint8Array): number {
   return addr;
 }
 
+/** Buffers that are nobody else's yet, or are lent for a while by somebody who leaves them alone. */
+const heldInPlace = new WeakSet<ArrayBufferLike>();
+
 /**
- * Whether the memory stays for as long as the view is held: it cannot be transferred to another owner that may free it.
+ * States that nobody transfers the memory of these views until the returned function is called: other threads may work on it until then. The caller
+ * must have made the memory itself, and hand it out only afterwards.
+ */
+export function holdInPlace(views: readonly Uint8Array[]): () => void {
+  for (const { buffer } of views) heldInPlace.add(buffer);
+  return () => {
+    for (const { buffer } of views) heldInPlace.delete(buffer);
+  };
+}
+
+/**
+ * Whether the memory stays for as long as the view is held: it cannot be transferred to another owner that may free it, or is not for now.
  */
 export function staysInPlace(view: Uint8Array): boolean {
-  return view.buffer instanceof SharedArrayBuffer;
+  return view.buffer instanceof SharedArrayBuffer || heldInPlace.has(view.buffer);
 }

@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { constants, gzip } from 'node:zlib';
 import type { Context } from 'koa';
+import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import {
@@ -47,6 +48,8 @@ export interface MetricsServerOptions {
   readonly users?: Users | undefined;
   /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
   readonly node?: NodeView;
+  /** @internal Divides the time of the main loop between readers and others. Default: between readers. */
+  readonly turns?: WorkTurns | undefined;
   /** Ports that must not be used, as other services of this host need them. */
   readonly avoidPorts?: readonly number[];
   readonly env: Environment;

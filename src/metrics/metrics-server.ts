@@ -55,7 +55,7 @@ export class MetricsServer {
     this.#port = port;
     this.#avoidPorts = new Set(options.avoidPorts);
     this.#isTokenNeeded = options.token !== undefined || options.users?.hasTokens === true;
-    this.#turns = new WorkTurns(options.env.clock);
+    this.#turns = options.turns ?? new WorkTurns(options.env.clock);
     this.#tls = options.tls;
     this.#env = options.env;
     this.#answers = new HttpAnswers(metrics, options);
@@ -159,7 +159,7 @@ export class MetricsServer {
   #listenerFor(server: HttpServer): Server {
     const options = { plane: 'metrics', allowHalfOpen: true, noDelay: true };
     return (this.#tls ?? this.#env.network).createServer(options, (socket) => {
-      const sharer = { one: String(++this.#lastConnection), group: socket.remoteAddress ?? '' };
+      const sharer = { one: String(++this.#lastConnection), group: `reader ${socket.remoteAddress}` };
       const parts = { turns: this.#turns, sharer, pieceBytes: PIECE_BYTES };
       server.emit('connection', new PacedStream(socket as Socket, parts));
     });

@@ -3,6 +3,7 @@ import { PageCopies } from '../memory/page-copies.js';
 import type { CopyThreads } from './copy-threads.js';
 import { isWhole, type PageBytes } from './page-batch.js';
 import type { PageIndex, PublishedPage } from './page-index.js';
+import type { PageServing } from './page-serving.js';
 import type { UnconfirmedPages } from './unconfirmed-pages.js';
 
 /** Result of copying a page out of the pool. */
@@ -63,6 +64,7 @@ export interface LocalReadsParts {
   readonly index: PageIndex;
   readonly unconfirmed: UnconfirmedPages;
   readonly copyThreads: CopyThreads;
+  readonly serving: PageServing;
   /** The bytes of a page of the index. */
   readonly viewsOf: (page: PublishedPage) => readonly Uint8Array[];
   /** Removes a damaged page. */
@@ -89,22 +91,61 @@ export class LocalReads {
     return reading.outcomes;
   }
 
-  /** Copies pages on other threads; they are held meanwhile. */
-  async offThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
-    const { index, unconfirmed, copyThreads, viewsOf, remove } = this.#parts;
+  /**
+   * Copies pages that were looked up just before on other threads, beside whatever else the pool does; undefined: that is not possible, see
+   * {@link PageServing.holdCopied}.
+   */
+  beside(
+    keys: Keys,
+    targets: readonly PageBytes[],
+    { found, isVerified }: { readonly found: readonly (PublishedPage | null)[]; readonly isVerified: boolean },
+  ): Promise<LocalRead[]> | undefined {
+    const strings = stringsOf(keys);
+    const hits = indicesOfHits(found, targets);
+    const release = this.#parts.serving.holdCopied(
+      hits.map((i) => strings[i] as string),
+      hits.map((i) => (found[i] as PublishedPage).length),
+    );
+    return release === null ? undefined : this.#copyHeld(strings, targets, { found, isVerified, release });
+  }
+
+  /** Copies pages on other threads, in a turn in which nothing is set; they are held meanwhile. */
+  inTurn(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
+    const { index, unconfirmed } = this.#parts;
     // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
     const found = unconfirmed.without(keys, index.peekBatch(keys));
-    const reading = new Reading(found, isVerified).addAll(targets, viewsOf);
-    const strings = stringsOf(keys);
-    const hitKeys = pickKeys(keys, reading.hits);
-    index.hold(hitKeys);
+    const held = pickKeys(keys, indicesOfHits(found, targets));
+    index.hold(held);
+    const release = (): void => {
+      if (!index.isFreed) index.release(held);
+    };
+    return this.#copyHeld(stringsOf(keys), targets, { found, isVerified, release });
+  }
+
+  async #copyHeld(
+    keys: readonly string[],
+    targets: readonly PageBytes[],
+    held: {
+      readonly found: readonly (PublishedPage | null)[];
+      readonly isVerified: boolean;
+      readonly release: () => void;
+    },
+  ): Promise<LocalRead[]> {
+    const { index, copyThreads, viewsOf, remove } = this.#parts;
     try {
+      const reading = new Reading(held.found, held.isVerified).addAll(targets, viewsOf);
       const sums = await copyThreads.copy(reading.copies);
       if (index.isFreed) return targets.map(() => 'absent');
-      for (const i of reading.finish(sums)) remove(strings[i] as string);
+      for (const i of reading.finish(sums)) remove(keys[i] as string);
       return reading.outcomes;
     } finally {
-      if (!index.isFreed) index.release(hitKeys);
+      held.release();
     }
   }
+}
+
+function indicesOfHits(found: readonly (PublishedPage | null)[], targets: readonly PageBytes[]): number[] {
+  const hits: number[] = [];
+  for (const [i, { length }] of targets.entries()) if (found[i]?.length === length) hits.push(i);
+  return hits;
 }

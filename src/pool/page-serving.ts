@@ -1,6 +1,6 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { type Clock, within } from '../base/environment/clock.js';
-import { POOL_SERVED_WAIT_MS, SERVED_POOL_FRACTION } from '../base/limits.js';
+import { COPIED_POOL_FRACTION, POOL_SERVED_WAIT_MS, SERVED_POOL_FRACTION } from '../base/limits.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
@@ -30,6 +30,9 @@ export interface PageServingParts {
   readonly remove: (key: string) => void;
 }
 
+/** What a page is held for: to be sent from where it lies, at the pace of whoever receives it, or to be copied by other threads. */
+type Use = 'send' | 'copy';
+
 class Served implements ServedPage {
   onWanted: () => void = () => {};
   isWanted = false;
@@ -37,6 +40,7 @@ class Served implements ServedPage {
 
   constructor(
     readonly key: string,
+    readonly use: Use,
     readonly length: number,
     readonly views: readonly Uint8Array[],
     readonly onRelease: (served: Served) => void,
@@ -50,23 +54,27 @@ class Served implements ServedPage {
 }
 
 /**
- * Pages of one pool that are being sent to somebody. Each is held: it is not evicted, and if it is removed its range stays untouched, but
- * no other page can be placed under its key. A set of the key therefore claims it and waits: running sends are told to hurry, and no new one begins.
+ * Pages of one pool that are being sent to somebody, or copied out by other threads. Each is held: it is not evicted, and if it is removed its range
+ * stays untouched, but no other page can be placed under its key. A set of the key therefore claims it and waits: running sends are told to hurry, and
+ * no new use begins.
  *
- * Accounting: each page that is served is one hold of its key in the index; `#heldBytes` is the sum of their lengths.
+ * Accounting: each page that is served is one hold of its key in the index; `#heldBytes` has the sums of their lengths.
  */
 export class PageServing {
   readonly #parts: PageServingParts;
-  readonly #maxBytes: number;
+  readonly #maxBytes: Readonly<Record<Use, number>>;
   readonly #byKey = new Map<string, Set<Served>>();
   /** Keys that are being set -> the number of those who set them. */
   readonly #claims = new Map<string, number>();
   readonly #waiting = new Map<string, (() => void)[]>();
-  #heldBytes = 0;
+  readonly #heldBytes: Record<Use, number> = { send: 0, copy: 0 };
 
   constructor(parts: PageServingParts) {
     this.#parts = parts;
-    this.#maxBytes = Math.floor(parts.capacityBytes * SERVED_POOL_FRACTION);
+    this.#maxBytes = {
+      send: parts.capacityBytes * SERVED_POOL_FRACTION,
+      copy: parts.capacityBytes * COPIED_POOL_FRACTION,
+    };
   }
 
   get isIdle(): boolean {
@@ -80,7 +88,7 @@ export class PageServing {
     if (page === null) return null;
     // The tail is copied: it lies where the tail of another page will be when this one has been removed.
     const views = viewsOf(page).map((view) => (view.length <= STAMP_BYTES ? Uint8Array.from(view) : view));
-    const served = this.#take(key, page, views);
+    const served = this.#take(key, 'send', page.length, views);
     if (served === null || !isVerified) return served;
     const copies = new PageCopies();
     copies.add(views, null);
@@ -90,6 +98,26 @@ export class PageServing {
     if (!isIntact && !index.isFreed) remove(key);
     served.release();
     return isIntact ? null : 'damaged';
+  }
+
+  /**
+   * Holds pages that were found just now while other threads copy them, until the returned function is called; null: too much of the pool is held, or
+   * one of the keys is being set.
+   */
+  holdCopied(keys: readonly string[], lengths: readonly number[]): (() => void) | null {
+    const held: ServedPage[] = [];
+    const release = (): void => {
+      for (const page of held) page.release();
+    };
+    for (const [i, key] of keys.entries()) {
+      const page = this.#take(key, 'copy', lengths[i] as number, []);
+      if (page === null) {
+        release();
+        return null;
+      }
+      held.push(page);
+    }
+    return release;
   }
 
   /** From now on no page of these keys is served, until the returned function is called. Those that are served go on. */
@@ -116,13 +144,13 @@ export class PageServing {
   }
 
   /** Holds the page that is found under the key now; null: too much of the pool is held, or the key is being set. */
-  #take(key: string, { length }: PublishedPage, views: readonly Uint8Array[]): ServedPage | null {
-    if (this.#heldBytes + length > this.#maxBytes || this.#claims.has(key)) return null;
-    const served = new Served(key, length, views, (ended) => this.#released(ended));
+  #take(key: string, use: Use, length: number, views: readonly Uint8Array[]): ServedPage | null {
+    if (this.#heldBytes[use] + length > this.#maxBytes[use] || this.#claims.has(key)) return null;
+    const served = new Served(key, use, length, views, (ended) => this.#released(ended));
     const others = this.#byKey.get(key);
     if (others === undefined) this.#byKey.set(key, new Set([served]));
     else others.add(served);
-    this.#heldBytes += length;
+    this.#heldBytes[use] += length;
     this.#parts.index.hold([key]);
     return served;
   }
@@ -141,10 +169,10 @@ export class PageServing {
   }
 
   #released(served: Served): void {
-    const { key, length } = served;
+    const { key, use, length } = served;
     const others = this.#byKey.get(key);
     others?.delete(served);
-    this.#heldBytes -= length;
+    this.#heldBytes[use] -= length;
     if (!this.#parts.index.isFreed) this.#parts.index.release([key]);
     if (others === undefined || others.size > 0) return;
     this.#byKey.delete(key);
@@ -155,13 +183,14 @@ export class PageServing {
 
   /** Throws `InvariantError` unless the accounting of this class holds, and nobody waits for a page that is not served. */
   verify(): void {
-    let bytes = 0;
+    const bytes: Record<Use, number> = { send: 0, copy: 0 };
     for (const [key, all] of this.#byKey) {
       assert(all.size > 0, () => `page serving: none of ${JSON.stringify(key)}, which is kept`);
       assertAtMost(`page serving: of ${JSON.stringify(key)}, and its holds`, all.size, this.#parts.index.holdsOf(key));
-      for (const { length } of all) bytes += length;
+      for (const { use, length } of all) bytes[use] += length;
     }
-    assertEqual('page serving: bytes held', this.#heldBytes, bytes);
+    assertEqual('page serving: bytes that are sent', this.#heldBytes.send, bytes.send);
+    assertEqual('page serving: bytes that are copied', this.#heldBytes.copy, bytes.copy);
     for (const key of this.#waiting.keys()) {
       assert(this.#byKey.has(key), () => `page serving: ${JSON.stringify(key)} is waited for and not served`);
     }

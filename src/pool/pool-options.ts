@@ -30,6 +30,8 @@ export interface PublishedPoolOptions {
   readonly stamps?: RandomSource;
   /** @internal The records of the pages, if the pool's memory outlives the process. Needs `stamps`. */
   readonly records?: PageRecords | undefined;
+  /** Whether copies of other nodes' pages have records, too. Default: none has. */
+  readonly keepsCopies?: boolean | undefined;
   /** @internal Threads that copy large pages. */
   readonly copyThreads: CopyThreads;
 }

@@ -321,6 +321,69 @@ test('client connection: nothing more is taken from a client that does not take 
   await other.ok(RequestType.ping);
 });
 
+test('client connection: pages of answers that are being made count, so that all clients together make no more than the node has for them', async (t) => {
+  // Cause: only what waited in a socket counted, and that was looked at before the pages were read.
+  const page = 2 ** 20;
+  const { client, path, store } = await start(t, { allOutputMaxBytes: 8 * page });
+  let takenBytes = 0;
+  store.answer = ({ method, mayTake }) => {
+    if (method !== 'getCopyWithin') return undefined;
+    if (mayTake?.(page) !== true) return 'too-large';
+    takenBytes += page;
+    return undefined;
+  };
+  const others: TestClient[] = [];
+  for (let pid = 2; pid < 6; pid++) others.push(await TestClient.attach(t, path, { pid }));
+  const all = [client, ...others];
+  const keys = encodeKeyRequest('', ['a', 'b', 'c'], { hasFlags: true });
+  for (const each of all) for (let n = 0; n < 4; n++) each.send(RequestType.getBytes, keys);
+  const isRefused = (): boolean => all.some(({ answers }) => answers.some(({ header }) => header.status === 4));
+  await until(isRefused);
+  await client.ok(RequestType.ping);
+  t.true(
+    takenBytes > 0 && takenBytes <= 6 * page,
+    `${takenBytes}: a process may have half of what is there, a user three quarters`,
+  );
+  for (const call of store.calls) call.end(Buffer.alloc(page));
+  const refused = all.flatMap(({ answers }) => answers).find(({ header }) => header.status === 4);
+  t.is(refused?.body.toString(), 'too many unread answers of this client, its process or its user');
+  store.answer = ({ method, mayTake }) =>
+    method === 'getCopyWithin' ? (mayTake?.(page) ? Buffer.alloc(page) : 'too-large') : undefined;
+  await until(async () => {
+    const id = client.send(RequestType.getBytes, getBytes('k'));
+    return (await client.answerTo(id)).header.status === 0;
+  });
+});
+
+test('client connection: answers of any kind that are not read count for all clients together', async (t) => {
+  // Cause: each of hundreds of connections could leave 16 MiB of small answers.
+  const total = 2 ** 20;
+  const { path, server, store } = await start(t, { allOutputMaxBytes: total });
+  store.answer = ({ method, keys }) => (method === 'exists' ? keys.map(() => true) : undefined);
+  const many = Array.from({ length: 8192 }, (_, i) => `key-${i}`);
+  const body = encodeExists({ pool: '', wantsFlags: true, suffixes: [], keys: many });
+  const silent: TestClient[] = [];
+  for (let pid = 2; pid < 20; pid++) silent.push(await TestClient.attach(t, path, { pid }));
+  for (const client of silent) {
+    client.socket.pause();
+    for (let n = 0; n < 200; n++) client.send(RequestType.exists, body);
+  }
+  const other = await TestClient.attach(t, path, { pid: 100 });
+  let before = -1;
+  await until(async () => {
+    for (let i = 0; i < 20; i++) await other.ok(RequestType.ping);
+    const calls = store.calls.length;
+    const isStill = calls === before;
+    before = calls;
+    return isStill;
+  });
+  const wholeCount = (silent.length * 200 * many.length) / CLIENT_STEP_KEYS;
+  t.true(before < wholeCount / 2, `${before} of ${wholeCount} steps were taken`);
+  for (const client of silent) client.socket.resume();
+  await until(() => silent.every(({ answers }) => answers.length === 201));
+  t.is(server.clients().length, silent.length + 2);
+});
+
 test('client connection: what needs no turn is not answered without end to a client that takes nothing', async (t) => {
   // Cause: answers to FENCE, and those with status 4, were written however many of them waited.
   const { client, path, server, clock } = await start(t, { outputMaxBytes: 50_000, stallTimeoutMs: 1_000 });

@@ -41,13 +41,13 @@ import {
   RequestType,
   type Status,
 } from '../../src/clients/wire/messages.js';
-import { decodePin, encodePin } from '../../src/clients/wire/pin-messages.js';
 import {
   decodeGetStaged,
   decodeStagedAnswer,
   encodeGetStaged,
   encodeStagedAnswer,
-} from '../../src/clients/wire/staged-messages.js';
+} from '../../src/clients/wire/page-messages.js';
+import { decodePin, encodePin } from '../../src/clients/wire/pin-messages.js';
 import type { Tier } from '../../src/types.js';
 import { ended, whole } from '../_support/clients/received.js';
 import { numberBody } from '../_support/clients/test-client.js';
@@ -243,7 +243,11 @@ function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
     const expected = f.pages.map(
       (page: string): BytesResult => (page === 'miss' ? LENGTH_MISS : page === 'again' ? LENGTH_NO_ROOM : hex(page)),
     );
-    return { encoded: ended(encodeBytesAnswer(expected)), decoded: decodeBytesAnswer(body, f.request.keys), expected };
+    return {
+      encoded: Buffer.concat(ended(encodeBytesAnswer(expected))),
+      decoded: decodeBytesAnswer(body, f.request.keys),
+      expected,
+    };
   }
   if (type === 'GET_STAGED') {
     const expected = f.pages.map((page: 'miss' | readonly [number | 'again', number]) => {

@@ -331,7 +331,7 @@ test('client requests: a SET of very many bytes ends between two steps when it i
   );
   const abort = new AbortController();
   const time = { askedMs: 0, isOver: () => false };
-  const answer = requests.run(RequestType.set, body, { signal: abort.signal, time });
+  const answer = requests.run(RequestType.set, body, { signal: abort.signal, time, pages: { take: () => true } });
   await until(() => store.calls.length === 1);
   t.is(store.calls[0]?.keys.length, 4);
   store.calls[0]?.end([true, true, true, true]);

@@ -17,8 +17,8 @@ import {
   RequestType,
   Status,
 } from '../../src/clients/wire/messages.js';
+import { encodeGetStaged } from '../../src/clients/wire/page-messages.js';
 import { encodePin } from '../../src/clients/wire/pin-messages.js';
-import { encodeGetStaged } from '../../src/clients/wire/staged-messages.js';
 import type { KeyNamespace } from '../../src/core/index.js';
 import { loadNative } from '../../src/native/addon/loader.js';
 import { regionBody, setBytesBody, startNode } from '../_support/clients/client-fixture.js';

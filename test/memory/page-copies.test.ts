@@ -2,6 +2,7 @@ import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { holdInPlace, staysInPlace } from '../../src/memory/native-memory.js';
 import { PageCopies } from '../../src/memory/page-copies.js';
 import { content } from '../_support/support.js';
 
@@ -85,4 +86,13 @@ test('page copies: memory that is freed while other threads copy stays until the
 
 test('page copies: targets that are too short are a mistake of ours', (t) => {
   t.throws(() => new PageCopies().add([new Uint8Array(10)], [new Uint8Array(9)]));
+});
+
+test('page copies: plain memory stays in place while whoever has made it says so', (t) => {
+  const [own, other] = [new Uint8Array(100), new Uint8Array(100)];
+  const release = holdInPlace([own.subarray(10, 20), own.subarray(50)]);
+  t.deepEqual([staysInPlace(own), staysInPlace(other)], [true, false]);
+  release();
+  t.false(staysInPlace(own));
+  t.true(staysInPlace(new Uint8Array(new SharedArrayBuffer(8))));
 });

@@ -1,10 +1,13 @@
 import test, { type ExecutionContext } from 'ava';
+import type { Clock } from '../../src/base/environment/clock.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { canCopyOffThread, PageCopies } from '../../src/memory/page-copies.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine/machine-node.js';
 import { copyThreadsOf } from '../../src/pool/copy-threads.js';
+import { NO_ORIGIN } from '../../src/pool/published-pool.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { systemThreads } from '../../src/system/system-threads.js';
 import { HeldCopies, settled } from '../_support/pool/held-copies.js';
 import { pageBytes } from '../_support/pool/page-bytes.js';
@@ -98,6 +101,83 @@ test('pool off thread: a page that is being read keeps its bytes until it has be
   t.deepEqual(target.views[0], content(1, PAGE));
   pool.publishBatch(['y'], [page(20)]);
   t.is(pool.size, 2);
+});
+
+test('pool off thread: pages are set beside a read of others; a set of what is being read waits for it', async (t) => {
+  const { pool, threads } = setUp(t, 64);
+  pool.publishBatch(['a', 'b'], [page(1), page(2)]);
+  const [targetA, targetB] = [emptyPage(), emptyPage()];
+  const readings = [
+    pool.readPages(['a'], [targetA], VERIFIED),
+    pool.readPages(['b'], [targetB], { isVerified: false }),
+  ];
+  t.is(threads.count, 2, 'reads do not wait for each other either');
+  const other = pool.publishPages(['c'], [page(3)]);
+  await settled();
+  t.is(threads.count, 3, 'the set of another page has begun');
+  const same = pool.publishPages(['a'], [page(4)], { ...NO_ORIGIN, kind: 'named', version: 1 });
+  await settled();
+  t.is(threads.count, 3);
+  const late = emptyPage();
+  const reading = pool.readPages(['a'], [late], VERIFIED);
+  await settled();
+  pool.verify();
+  await threads.finishAll();
+  t.deepEqual(await Promise.all(readings), [['read'], ['read']]);
+  t.deepEqual([targetA.views[0], targetB.views[0]], [content(1, PAGE), content(2, PAGE)]);
+  t.truthy((await other)[0]);
+  t.truthy((await same)[0]);
+  t.deepEqual(await reading, ['read']);
+  t.deepEqual(
+    late.views[0],
+    content(1, PAGE),
+    'a read that begins while the key is being set takes its turn before it',
+  );
+  const after = emptyPage();
+  const last = pool.readPages(['a'], [after], VERIFIED);
+  await threads.finishAll();
+  t.deepEqual([await last, after.views[0]], [['read'], content(4, PAGE)]);
+  pool.verify();
+});
+
+test('pool off thread: a read of more than may be held beside sets takes a turn, and what it has held is free again', async (t) => {
+  const { pool, threads } = setUp(t, 64);
+  pool.publishBatch(['a', 'b', 'c'], [page(1), page(2), page(3)]);
+  const targets = [emptyPage(), emptyPage(), emptyPage()];
+  const reading = pool.readPages(['a', 'b', 'c'], targets, VERIFIED);
+  const other = pool.publishPages(['d'], [page(4)]);
+  await settled();
+  t.is(threads.count, 1, 'two pages of 64 may be held');
+  await threads.finishAll();
+  t.deepEqual(await reading, ['read', 'read', 'read']);
+  t.truthy((await other)[0]);
+  const again = pool.readPages(['a', 'b'], targets.slice(1), VERIFIED);
+  const beside = pool.publishPages(['e'], [page(5)]);
+  await settled();
+  t.is(threads.count, 2);
+  await threads.finishAll();
+  t.deepEqual(await again, ['read', 'read']);
+  t.truthy((await beside)[0]);
+  pool.verify();
+});
+
+test('pool off thread: a page that is read beside sets keeps its bytes when it is removed, and is absent when the pool ends', async (t) => {
+  const { pool, threads } = setUp(t, 64, { stamps: systemRandom });
+  pool.publishBatch(['a', 'b'], [page(1), page(2)]);
+  const target = emptyPage();
+  const reading = pool.readPages(['a'], [target], VERIFIED);
+  pool.remove('a');
+  t.deepEqual(pool.publishBatch(['a'], [page(7)]), [null], 'its key is taken until it has been read');
+  for (let i = 0; i < 300; i++) pool.publishBatch([`x${i}`], [page(10 + i)]);
+  await threads.finishAll();
+  t.deepEqual(await reading, ['read']);
+  t.deepEqual(target.views[0], content(1, PAGE));
+  const last = pool.readPages(['x299'], [emptyPage()], VERIFIED);
+  const ended = pool.end();
+  t.deepEqual(await pool.readPages(['x299'], [emptyPage()], VERIFIED), ['absent']);
+  await threads.finishAll();
+  t.deepEqual(await last, ['read']);
+  await ended;
 });
 
 test('pool off thread: calls have their turn one after the other, and none fails because of another', async (t) => {
@@ -229,8 +309,9 @@ for (const policy of ['lru', 's3fifo'] as const) {
     const random = seededRandom(seed);
     const upTo = (limit: number): number => random.u32() % limit;
     let nowMs = 0;
-    const clock = { nowMs: () => nowMs } as PublishedPoolOptions['clock'];
-    const { pool, threads } = setUp(t, 12, { policy, quarantineMs: upTo(2) * 20, ...(clock ? { clock } : {}) });
+    // Nobody gives up waiting: every copy ends.
+    const clock = { nowMs: () => nowMs, after: () => () => {} } as unknown as Clock;
+    const { pool, threads } = setUp(t, 12, { policy, quarantineMs: upTo(2) * 20, clock });
     /** Bytes of a key follow from it and from which of four contents it has, so that no page passes for another. */
     const bytesOf = (key: number, version: number) =>
       content(key * 4 + version, 1 + ((key * 1237 + version * 800) % (2 * PAGE)));

@@ -10,56 +10,97 @@ interface Work {
   readonly isStep: boolean;
 }
 
+/** A group whose time is remembered. */
+interface Group {
+  readonly ones: FairOrder;
+  /** What waits, by sharer. */
+  readonly work: Map<string, Work[]>;
+}
+
+/** Beyond so many that have worked, those are forgotten who are as good as any that come. */
+const REMEMBERED_MIN_COUNT = 64;
+
 /**
  * Divides the time of the main loop between those that cause work there. In one turn of the loop their work is done at once, until it has taken
- * CLIENTS_TURN_MS; what comes then waits for the next turn. Of what waits, one piece of each group is done after the other, and within a group one of
- * each sharer, however much one has waiting: so everybody waits for one piece of work of each other one at most.
+ * CLIENTS_TURN_MS; what comes then waits for the next turn. Of those that wait, whoever has used the least time is next: first among the groups, then
+ * among the sharers of a group. So somebody with little work waits for the piece of work that is being done, however many there are to come.
  *
- * A piece of work must be short by itself. Longer work is cut into steps, which ask {@link goOn} in between.
+ * A piece of work must be short by itself. Longer work is cut into steps, which ask {@link goOn} in between; a step has used the time until others
+ * begin, or the turn ends.
  *
- * Accounting: every group in `#waiting` has a sharer, and every sharer at least one piece of work.
+ * Accounting: every sharer in the order of its group has work, and every group in the order of groups has such a sharer; nobody else has any.
  */
 export class WorkTurns {
   readonly #clock: Clock;
-  /** What waits, by group and sharer; whoever is next is first. */
-  readonly #waiting = new Map<string, Map<string, Work[]>>();
+  readonly #order = new FairOrder();
+  readonly #groups = new Map<string, Group>();
   /** When the first work of this turn of the loop began; undefined: there was none yet. */
   #sinceMs: number | undefined;
+  /** The sharer that is using the loop, and from when on its time has not been counted. */
+  #current: { readonly sharer: Sharer; readonly fromMs: number } | undefined;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Does a piece of work now, or later if others are to be served first. */
-  run(sharer: Sharer, work: () => void): void {
-    if (this.#hasTime()) work();
-    else this.#wait(sharer, { run: work, isStep: false });
+  /** Does a piece of work now, or later if others are to be served first. With `goesOn` it goes on when `work` has returned, as a step does. */
+  run(sharer: Sharer, work: () => void, { goesOn = false }: { readonly goesOn?: boolean } = {}): void {
+    if (!this.#begins(sharer)) this.#wait(sharer, { run: work, isStep: goesOn });
+    else if (goesOn) work();
+    else this.#do(work);
   }
 
   /** Whether longer work may go on at once: undefined, or a promise that resolves when it may. */
   goOn(sharer: Sharer): Promise<void> | undefined {
-    if (this.#hasTime()) return undefined;
+    if (this.#begins(sharer)) return undefined;
     return new Promise((resolve) => this.#wait(sharer, { run: resolve, isStep: true }));
   }
 
-  #hasTime(): boolean {
+  /** Does a piece of work of the one whose the loop is. */
+  #do(work: () => void): void {
+    try {
+      work();
+    } finally {
+      this.#count(this.#clock.nowMs());
+    }
+  }
+
+  /** Whether there is time in this turn, and nobody is to be served before. If so, the loop is the sharer's from now on. */
+  #begins(sharer: Sharer): boolean {
     const nowMs = this.#clock.nowMs();
+    this.#count(nowMs);
     if (this.#sinceMs === undefined) {
       this.#sinceMs = nowMs;
       this.#awaitTurn();
     }
-    return this.#waiting.size === 0 && nowMs - this.#sinceMs < CLIENTS_TURN_MS;
+    if (nowMs - this.#sinceMs >= CLIENTS_TURN_MS || !this.#isNext(sharer)) return false;
+    this.#current = { sharer, fromMs: nowMs };
+    return true;
+  }
+
+  /** Whether nobody who waits is to be served before. */
+  #isNext({ one, group }: Sharer): boolean {
+    const ones = this.#groups.get(group)?.ones;
+    if (ones?.next !== undefined && (ones.has(one) || !ones.isBefore(one))) return false;
+    return this.#order.next === undefined || this.#order.next === group || this.#order.isBefore(group);
   }
 
   #wait({ one, group }: Sharer, work: Work): void {
-    let ones = this.#waiting.get(group);
-    if (ones === undefined) {
-      ones = new Map();
-      this.#waiting.set(group, ones);
-    }
-    const own = ones.get(one);
-    if (own === undefined) ones.set(one, [work]);
+    const { ones, work: waiting } = this.#groupOf(group);
+    const own = waiting.get(one);
+    if (own === undefined) waiting.set(one, [work]);
     else own.push(work);
+    ones.wait(one);
+    this.#order.wait(group);
+  }
+
+  #groupOf(name: string): Group {
+    let group = this.#groups.get(name);
+    if (group === undefined) {
+      group = { ones: new FairOrder(), work: new Map() };
+      this.#groups.set(name, group);
+    }
+    return group;
   }
 
   #awaitTurn(): void {
@@ -68,43 +109,142 @@ export class WorkTurns {
 
   /** Does what waits, as far as there is time. A step is the last of its turn: it goes on when this returns. */
   #turn(): void {
-    this.#sinceMs = undefined;
-    if (this.#waiting.size === 0) return;
     const startMs = this.#clock.nowMs();
+    this.#count(startMs);
+    this.#sinceMs = undefined;
+    if (this.#order.next === undefined) return;
     this.#sinceMs = startMs;
     this.#awaitTurn();
-    for (let next = this.#next(); next !== undefined; next = this.#next()) {
-      next.run();
-      if (next.isStep || this.#clock.nowMs() - startMs >= CLIENTS_TURN_MS) return;
+    for (let nowMs = startMs; nowMs - startMs < CLIENTS_TURN_MS; nowMs = this.#clock.nowMs()) {
+      const next = this.#take(nowMs);
+      if (next === undefined) return;
+      if (next.isStep) {
+        next.run();
+        return;
+      }
+      this.#do(next.run);
     }
   }
 
-  /** Takes the next piece of work; its sharer and its group are the last from then on. */
-  #next(): Work | undefined {
-    for (const [group, ones] of this.#waiting) {
-      const work = nextOf(ones);
-      this.#waiting.delete(group);
-      if (ones.size > 0) this.#waiting.set(group, ones);
-      return work;
-    }
-    return undefined;
+  /** Takes the next piece of work, with which the loop is its sharer's. What else that one has waiting is in no order until its time is counted. */
+  #take(nowMs: number): Work | undefined {
+    const group = this.#order.take();
+    if (group === undefined) return undefined;
+    const { ones, work } = this.#groupOf(group);
+    const one = ones.take() as string;
+    const own = work.get(one) as Work[];
+    const next = own.shift();
+    if (own.length === 0) work.delete(one);
+    this.#current = { sharer: { one, group }, fromMs: nowMs };
+    return next;
+  }
+
+  /** Counts the time that has been used by whoever uses the loop, and is used by nobody from now on. */
+  #count(nowMs: number): void {
+    if (this.#current === undefined) return;
+    const { sharer, fromMs } = this.#current;
+    this.#current = undefined;
+    const { ones, work } = this.#groupOf(sharer.group);
+    ones.used(sharer.one, nowMs - fromMs);
+    const forgotten = this.#order.used(sharer.group, nowMs - fromMs);
+    if (work.has(sharer.one)) ones.wait(sharer.one);
+    if (work.size > 0) this.#order.wait(sharer.group);
+    for (const group of forgotten) if (this.#groups.get(group)?.work.size === 0) this.#groups.delete(group);
   }
 
   /** Throws `InvariantError` unless the accounting of this class holds. */
   verify(): void {
-    for (const [group, ones] of this.#waiting) {
-      const isAny = ones.size > 0 && [...ones.values()].every((own) => own.length > 0);
-      assert(isAny, () => `work turns: ${group} waits without work`);
+    // Whoever uses the loop is in no order until its time is counted.
+    const { one: current, group: currentGroup } = this.#current?.sharer ?? {};
+    for (const [name, { ones, work }] of this.#groups) {
+      const isCurrent = name === currentGroup;
+      const waiting = [...work.keys()].filter((one) => !isCurrent || one !== current);
+      const isAny = [...work.values()].every((own) => own.length > 0) && waiting.every((one) => ones.has(one));
+      assert(isAny, () => `work turns: ${name} waits without work`);
+      assert(isCurrent || this.#order.has(name) === work.size > 0, () => `work turns: ${name} is never served`);
+      ones.verify(name, waiting.length);
     }
   }
 }
 
-function nextOf(ones: Map<string, Work[]>): Work | undefined {
-  for (const [one, own] of ones) {
-    const work = own.shift();
-    ones.delete(one);
-    if (own.length > 0) ones.set(one, own);
-    return work;
+/**
+ * Those that wait, in the order of the time that they have used: start-time fair queueing (Goyal et al., 1996). Somebody who comes after a pause counts
+ * as if it had used as much as the one that was served last had before; of two that have used the same the first to wait comes first.
+ */
+class FairOrder {
+  readonly #usedMs = new Map<string, number>();
+  /** The time that whoever was served last had used before. */
+  #servedMs = 0;
+  /** Those that wait, the next one last. */
+  readonly #waiting: { readonly name: string; readonly usedMs: number }[] = [];
+  readonly #names = new Set<string>();
+  #lookAtCount = REMEMBERED_MIN_COUNT;
+
+  get next(): string | undefined {
+    return this.#waiting.at(-1)?.name;
   }
-  return undefined;
+
+  has(name: string): boolean {
+    return this.#names.has(name);
+  }
+
+  /** Whether somebody has used less than anybody who waits. */
+  isBefore(name: string): boolean {
+    const next = this.#waiting.at(-1);
+    return next === undefined || this.#of(name) < next.usedMs;
+  }
+
+  /** Waits from now on, if it does not wait yet. */
+  wait(name: string): void {
+    if (this.#names.has(name)) return;
+    this.#names.add(name);
+    const usedMs = this.#of(name);
+    let [from, to] = [0, this.#waiting.length];
+    while (from < to) {
+      const middle = (from + to) >>> 1;
+      if ((this.#waiting[middle]?.usedMs as number) > usedMs) from = middle + 1;
+      else to = middle;
+    }
+    this.#waiting.splice(from, 0, { name, usedMs });
+  }
+
+  /** Takes the next one out; undefined: nobody waits. */
+  take(): string | undefined {
+    const next = this.#waiting.pop();
+    if (next === undefined) return undefined;
+    this.#names.delete(next.name);
+    return next.name;
+  }
+
+  /** Counts time that somebody has used. Returns those that are not remembered any more, as they count as anybody who comes. */
+  used(name: string, ms: number): readonly string[] {
+    const before = this.#of(name);
+    this.#usedMs.set(name, before + ms);
+    // Where all who come are new, nobody's time would ever count as that of others.
+    const share = ms / (2 * Math.min(this.#usedMs.size, REMEMBERED_MIN_COUNT));
+    this.#servedMs = Math.max(this.#servedMs + share, before);
+    return this.#usedMs.size > this.#lookAtCount ? this.#forget() : [];
+  }
+
+  #of(name: string): number {
+    return Math.max(this.#usedMs.get(name) ?? 0, this.#servedMs);
+  }
+
+  #forget(): string[] {
+    const forgotten: string[] = [];
+    for (const [name, usedMs] of this.#usedMs) if (usedMs <= this.#servedMs) forgotten.push(name);
+    for (const name of forgotten) this.#usedMs.delete(name);
+    this.#lookAtCount = 2 * Math.max(this.#usedMs.size, REMEMBERED_MIN_COUNT);
+    return forgotten;
+  }
+
+  /** Throws `InvariantError` unless so many wait, each once and in order. */
+  verify(group: string, count: number): void {
+    const isInOrder = this.#waiting.every(
+      ({ usedMs }, i) => i === 0 || usedMs <= (this.#waiting[i - 1]?.usedMs as number),
+    );
+    assert(isInOrder, () => `work turns: ${group}: out of order`);
+    const isRight = this.#waiting.length === count && this.#names.size === count;
+    assert(isRight, () => `work turns: ${group}: ${this.#waiting.length} of ${count} wait`);
+  }
 }

@@ -56,7 +56,7 @@ export async function isolationBench(options: BenchOptions): Promise<BenchReport
       notes: [
         `Medians of ${options.rounds} rounds, in each of which the clients are measured alone and beside the hostile client; worst: of all rounds. ratio: the median over the rounds of p99 beside to p99 alone.`,
         `${CONTROL} is the control, a process that computes and leaves the node alone: what a kind costs beyond it is the node's doing.`,
-        'node_busy_ms: the longest time for which the main loop of the node computed without taking another event; node_mib: its own memory, without the pool and what it shares with clients, at most.',
+        'node_late_ms: the longest time in which the main loop of the node took no other event; node_busy_ms: the same as far as it computed, the rest is waiting for a processor; node_mib: its own memory, without the pool and what it shares with clients, at most.',
         ...kinds.map((kind) => `${kind}: ${HOSTILE_KINDS[kind]?.what}.`),
       ],
       ...(failures === 0 ? {} : { failure: `${failures} calls of well-behaved clients have failed` }),
@@ -168,6 +168,7 @@ function rowsOf(
       worst_alone_ms: round3(Math.max(...own.map(({ worstMs }) => worstMs))),
       worst_ms: round3(Math.max(...theirs.map(({ worstMs }) => worstMs))),
       failures: theirs.reduce((sum, { failures }) => sum + failures, 0),
+      node_late_ms: round3(Math.max(...beside.map(({ figures }) => figures.worstMs))),
       node_busy_ms: round3(Math.max(...beside.map(({ figures }) => figures.worstBusyMs))),
       node_mib: Math.round(Math.max(...beside.map(({ figures }) => figures.residentBytes)) / 2 ** 20),
     };

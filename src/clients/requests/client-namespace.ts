@@ -2,6 +2,7 @@ import { ArgumentError } from '../../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
 import type { KeyNamespace, RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
+import type { MayTake } from '../../store/copied-reads.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
 import type {
   PageOptions,
@@ -61,7 +62,7 @@ export class ClientNamespace {
   /** Reads a copy of a page that belongs to the caller; null: a miss. */
   getCopy(
     key: string,
-    options: RequestOptions & { readonly pool: string; readonly maxBytes: number; readonly signal: AbortSignal },
+    options: RequestOptions & { readonly pool: string; readonly mayTake: MayTake; readonly signal: AbortSignal },
   ): Promise<Uint8Array | 'too-large' | null> {
     return this.#in(options.pool, () => this.#pages.getCopyWithin(key, options));
   }

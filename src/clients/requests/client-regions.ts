@@ -116,7 +116,7 @@ export class ClientRegions {
    * Holds the regions of a request until `release`, and checks all of its pieces. Throws {@link RequestError}, and then holds nothing.
    */
   hold({ pieces }: Pick<RegionRequest, 'pieces'>, use: 'read' | 'write'): HeldRegions {
-    const ids = new Set(pieces.regionIds);
+    const ids = distinct(pieces.regionIds);
     const regions = new Map<number, ClientRegion>();
     for (const id of ids) {
       const region = this.#regions.get(id);
@@ -352,6 +352,12 @@ function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPie
     }
   }
   return { ranges, views, length: lengthOf(page, pieces) };
+}
+
+function distinct(ids: ArrayLike<number>): Set<number> {
+  const found = new Set<number>();
+  for (let row = 0; row < ids.length; row++) if (row === 0 || ids[row] !== ids[row - 1]) found.add(ids[row] as number);
+  return found;
 }
 
 function lengthOf(page: number, { pieceCount, lengths }: PieceColumns): number {

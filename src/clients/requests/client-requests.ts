@@ -5,10 +5,12 @@ import {
   CLIENT_REQUEST_MAX_KEYS,
   CLIENT_REQUEST_MAX_PIECES,
   CLIENT_SET_STEP_BYTES,
+  CLIENT_SET_STEP_KEYS,
   CLIENT_STAT_MAX_KEYS,
 } from '../../base/limits.js';
 import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
+import { holdInPlace } from '../../memory/native-memory.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import { inKeySteps, inTurns, type StepKeys } from '../../store/call/key-steps.js';
@@ -17,6 +19,7 @@ import { RequestParts } from '../../store/call/request-calls.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
 import type { PlacedPage } from '../../store/placed-reads.js';
 import {
+  type AnswerBody,
   type BytesResult,
   decodeExists,
   decodeKeyRequest,
@@ -34,10 +37,10 @@ import {
   Status,
   type ToldFlags,
 } from '../wire/messages.js';
+import { decodeGetStaged, encodeStagedAnswer } from '../wire/page-messages.js';
 import { decodePin } from '../wire/pin-messages.js';
 import { RequestError } from '../wire/request-error.js';
 import { isOfSet } from '../wire/request-flags.js';
-import { decodeGetStaged, encodeStagedAnswer } from '../wire/staged-messages.js';
 import type { AttachedClient } from './attached-client.js';
 import { ClientEvents } from './client-events.js';
 import type { ClientRegions, HeldRegions } from './client-regions.js';
@@ -60,6 +63,8 @@ export interface RequestWait {
   /** Ends the request soon: pages that have not begun by then are misses, or not set. */
   readonly signal: AbortSignal;
   readonly time: CallTime;
+  /** Memory for the pages of the answer: `take` returns false where there is none. */
+  readonly pages: { take(bytes: number): boolean };
 }
 
 /** Why a request ends that its client has cancelled: the reason of its signal. */
@@ -90,7 +95,7 @@ export class ClientRequests {
    * Executes a request and resolves with the body of its answer, when nothing of this node touches the request's memory
    * any more. Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
-  async run(type: RequestType, body: Buffer, wait: RequestWait): Promise<Buffer> {
+  async run(type: RequestType, body: Buffer, wait: RequestWait): Promise<AnswerBody> {
     const { signal } = wait;
     switch (type) {
       case RequestType.exists:
@@ -102,7 +107,7 @@ export class ClientRequests {
       case RequestType.getStaged:
         return this.#getStaged(body, signal);
       case RequestType.getBytes:
-        return this.#getBytes(body, signal);
+        return this.#getBytes(body, wait);
       case RequestType.setBytes:
         return this.#setBytes(body, wait);
       case RequestType.delete:
@@ -136,7 +141,7 @@ export class ClientRequests {
       );
     }
     const asked = suffixes.count === 0 ? keys : new SuffixedKeys(keys, suffixes);
-    checkKeyBytes(asked.totalBytes);
+    checkKeyBytes(asked.bytesBetween(0, asked.count));
     const found = await this.#inSteps(
       asked,
       signal,
@@ -252,7 +257,7 @@ export class ClientRequests {
   ): Promise<boolean[]> {
     const { namespace, caller, goOn } = this.#parts;
     const parts = new RequestParts({ ...toldOptions(told), caller });
-    return inKeySteps(keys, { goOn }, async (ofStep, ofKeys) => {
+    return inKeySteps(keys, { goOn, maxCount: CLIENT_SET_STEP_KEYS }, async (ofStep, ofKeys) => {
       const sizes = ofStep.map((_, i) => ({ length: lengthOf(ofKeys.start + i) }));
       const results: boolean[] = [];
       for (const { start, end } of slicesOf(sizes, { maxBytes: CLIENT_SET_STEP_BYTES })) {
@@ -281,33 +286,43 @@ export class ClientRequests {
     return inKeySteps(keys, { goOn: this.#parts.goOn, atOnce }, unlessAborted);
   }
 
-  async #getBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
-    const { counts, caller, goOn } = this.#parts;
+  async #getBytes(body: Buffer, { signal, pages }: RequestWait): Promise<readonly Uint8Array[]> {
+    const { counts, caller, goOn, namespace } = this.#parts;
     const request = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: true });
     const { pool, keys } = request;
     const parts = new RequestParts({ ...toldOptions(request), caller });
     let leftBytes = CLIENT_BODY_MAX_BYTES - 4 * keys.count;
+    let isRefused = false;
+    const mayTake = (bytes: number): boolean => {
+      if (bytes > leftBytes || isRefused) return false;
+      isRefused = !pages.take(bytes);
+      if (!isRefused) leftBytes -= bytes;
+      return !isRefused;
+    };
     let atOnce = 1;
     const results = await inKeySteps(keys, { goOn }, async (ofStep): Promise<BytesResult[]> => {
       const read: BytesResult[] = [];
       while (read.length < ofStep.length) {
         if (read.length > 0) await goOn();
         const some = ofStep.slice(read.length, read.length + atOnce);
+        const copyOf = (key: string) => namespace.getCopy(key, { ...parts.next(), pool, mayTake, signal });
+        const copies = signal.aborted ? some.map(() => null) : await Promise.all(some.map(copyOf));
         let largestBytes = 1;
-        for (const page of await this.#copies(some, leftBytes, { pool, parts, signal })) {
-          const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
-          if (fits) leftBytes -= page.length;
+        for (const copy of copies) {
           // A page that does not fit into an answer of its own never will.
-          const isMiss = page === null || (keys.count === 1 && !fits);
-          read.push(isMiss ? LENGTH_MISS : fits ? page : LENGTH_NO_ROOM);
-          if (fits) largestBytes = Math.max(largestBytes, page.length);
+          const isMiss = copy === null || (copy === 'too-large' && keys.count === 1 && !isRefused);
+          read.push(isMiss ? LENGTH_MISS : copy === 'too-large' ? LENGTH_NO_ROOM : copy);
+          if (copy instanceof Uint8Array) largestBytes = Math.max(largestBytes, copy.length);
         }
-        // Large pages are read a few at once: those that do not fit would be read in vain.
+        // Large pages are read a few at once: those that do not fit would be looked up in vain.
         const roomBytes = Math.min(leftBytes, BYTES_READ_AT_ONCE_MAX_BYTES);
         atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(roomBytes / largestBytes)));
       }
       return read;
     });
+    if (isRefused && results.every((result) => typeof result === 'number')) {
+      throw new RequestError(Status.tooMuch, 'too many unread answers of this client, its process or its user');
+    }
     counts.read(
       'bytes',
       results.map((result) => ({ length: typeof result === 'number' ? 0 : result.length })),
@@ -316,38 +331,12 @@ export class ClientRequests {
     return inTurns(encodeBytesAnswer(results), goOn);
   }
 
-  /**
-   * Reads copies of pages, with at most `maxBytes` in all or one page. A page that is larger than its share is read
-   * alone.
-   */
-  async #copies(
-    keys: readonly string[],
-    maxBytes: number,
-    { pool, parts, signal }: { readonly pool: string; readonly parts: RequestParts; readonly signal: AbortSignal },
-  ): Promise<(Uint8Array | 'too-large' | null)[]> {
-    if (signal.aborted) return keys.map(() => null);
-    const { namespace } = this.#parts;
-    const share = Math.floor(maxBytes / keys.length);
-    const copies = await Promise.all(
-      keys.map((key) => namespace.getCopy(key, { ...parts.next(), pool, maxBytes: share, signal })),
-    );
-    if (keys.length === 1) return copies;
-    let leftBytes = maxBytes;
-    for (const copy of copies) if (copy instanceof Uint8Array) leftBytes -= copy.length;
-    for (const [i, copy] of copies.entries()) {
-      if (copy !== 'too-large') continue;
-      const alone = await namespace.getCopy(keys[i] as string, { ...parts.next(), pool, maxBytes: leftBytes, signal });
-      copies[i] = alone;
-      if (alone instanceof Uint8Array) leftBytes -= alone.length;
-    }
-    return copies;
-  }
-
   async #setBytes(body: Buffer, wait: RequestWait): Promise<Buffer> {
     const { counts } = this.#parts;
     const request = decodeSetBytes(body, CLIENT_REQUEST_MAX_KEYS);
     if (request.keys.count === 0) return Buffer.alloc(0);
     const memory = HostRegion.wrap(body);
+    const release = holdInPlace([body]);
     try {
       const pageOf = (page: Uint8Array): CallerPage => {
         const addr = memory.addr + BigInt(page.byteOffset - body.byteOffset);
@@ -363,6 +352,7 @@ export class ClientRequests {
       });
       return flagsOf(results);
     } finally {
+      release();
       memory.free();
     }
   }
@@ -434,5 +424,7 @@ function wayOf({ pieces: { regionIds } }: Pick<RegionRequest, 'pieces'>): Client
 }
 
 function flagsOf(results: readonly boolean[]): Buffer {
-  return Buffer.from(results.map((flag) => (flag ? 1 : 0)));
+  const flags = Buffer.alloc(results.length);
+  for (let i = 0; i < flags.length; i++) flags[i] = results[i] === true ? 1 : 0;
+  return flags;
 }

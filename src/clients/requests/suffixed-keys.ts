@@ -16,14 +16,8 @@ export class SuffixedKeys implements StepKeys {
     return this.#keys.count * this.#suffixes.count;
   }
 
-  /** Bytes of all keys, each with each suffix. */
-  get totalBytes(): number {
-    return this.#suffixes.count * this.#keys.totalBytes + this.#keys.count * this.#suffixes.totalBytes;
-  }
-
-  bytesOf(index: number): number {
-    const { count } = this.#suffixes;
-    return this.#keys.bytesOf(Math.floor(index / count)) + this.#suffixes.bytesOf(index % count);
+  bytesBetween(start: number, end: number): number {
+    return this.#bytesBefore(end) - this.#bytesBefore(start);
   }
 
   check(start: number, end: number): void {
@@ -43,6 +37,15 @@ export class SuffixedKeys implements StepKeys {
       const index = start + i;
       return `${keys[Math.floor(index / count) - firstKey]}${suffixes[index % count]}`;
     });
+  }
+
+  /** Bytes of the first `index` keys. */
+  #bytesBefore(index: number): number {
+    const { count } = this.#suffixes;
+    const [whole, rest] = [Math.floor(index / count), index % count];
+    const ofWhole = count * this.#keys.bytesBetween(0, whole) + whole * this.#suffixes.bytesBetween(0, count);
+    if (rest === 0) return ofWhole;
+    return ofWhole + rest * this.#keys.bytesBetween(whole, whole + 1) + this.#suffixes.bytesBetween(0, rest);
   }
 
   /** The suffixes of these keys, as at most two runs. */

@@ -26,13 +26,9 @@ export class BodyTexts implements StepKeys {
     return this.#starts.length - 1;
   }
 
-  /** Bytes of all texts. */
-  get totalBytes(): number {
-    return this.#startOf(this.count) - this.#startOf(0) - this.#gapBytes * this.count;
-  }
-
-  bytesOf(index: number): number {
-    return this.#endOf(index) - this.#startOf(index);
+  /** Bytes of the texts from `start` to before `end`. */
+  bytesBetween(start: number, end: number): number {
+    return this.#startOf(end) - this.#startOf(start) - this.#gapBytes * (end - start);
   }
 
   /** Throws {@link ProtocolError} if one of the texts from `start` to before `end` is not UTF-8. */

@@ -32,7 +32,7 @@ export class BodyReader {
 
   /** Reads a number; throws if it is above 2^53. */
   u64(): number {
-    return u64At(this.#bytes, this.#take(8));
+    return u64At(viewOf(this.#bytes), this.#take(8));
   }
 
   text16(): string {
@@ -79,9 +79,10 @@ export class BodyReader {
   pages(count: number): BodyPages {
     const lengthsAt = this.#take(4 * count);
     const starts = new Uint32Array(count + 1);
+    const view = viewOf(this.#bytes);
     let at = this.#at;
     for (let i = 0; i < count; i++) {
-      const length = this.#bytes.readUInt32LE(lengthsAt + 4 * i);
+      const length = view.getUint32(lengthsAt + 4 * i, true);
       if (length === 0) throw new ProtocolError('a page of 0 bytes; 1 or more are allowed');
       starts[i] = this.#take(length);
       at += length;
@@ -117,10 +118,15 @@ export class BodyReader {
 }
 
 /** Reads a number of 8 bytes. Throws {@link ProtocolError} if it is above 2^53. */
-export function u64At(bytes: Buffer, at: number): number {
-  const value = bytes.readUInt32LE(at + 4) * 2 ** 32 + bytes.readUInt32LE(at);
+export function u64At(bytes: DataView, at: number): number {
+  const value = bytes.getUint32(at + 4, true) * 2 ** 32 + bytes.getUint32(at, true);
   if (value <= Number.MAX_SAFE_INTEGER) return value;
-  throw new ProtocolError(`a number of ${bytes.readBigUInt64LE(at)}, above 2^53`);
+  throw new ProtocolError(`a number of ${bytes.getBigUint64(at, true)}, above 2^53`);
+}
+
+/** The bytes for reading many numbers, which a view does faster than a buffer. */
+export function viewOf(bytes: Buffer): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 }
 
 /** Writes the body of a frame, which grows as needed. */

@@ -1,12 +1,20 @@
 import { ProtocolError } from '../../base/errors.js';
-import { CLIENT_POOLS_MAX_COUNT, CLIENT_STEP_BYTES } from '../../base/limits.js';
+import { CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
 import type { KeyNamespace } from '../../core/index.js';
-import { BodyReader, BodyWriter, u64At } from './body.js';
+import { BodyReader, BodyWriter, u64At, viewOf } from './body.js';
 import type { BodyPages } from './body-pages.js';
 import type { BodyTexts } from './body-texts.js';
 import { isOfSet, NO_FLAGS, type RequestFlags, readFlags, type ToldFlags, writeFlags } from './request-flags.js';
 
 export { decodeExists, type ExistsRequest, encodeExists } from './lookup-messages.js';
+export {
+  type AnswerBody,
+  type BytesResult,
+  decodeBytesAnswer,
+  encodeBytesAnswer,
+  LENGTH_MISS,
+  LENGTH_NO_ROOM,
+} from './page-messages.js';
 export type { RequestFlags, ToldFlags } from './request-flags.js';
 
 /*
@@ -23,8 +31,6 @@ export const DESCRIPTOR_RECORD_BYTES = 48;
 export const DESCRIPTOR_ANSWER_BYTES = 16;
 export const TOKEN_BYTES = 16;
 /** Values of a length in the answer to GET_BYTES that mean there is no page. */
-export const LENGTH_MISS = 0xffffffff;
-export const LENGTH_NO_ROOM = 0xfffffffe;
 /** Suffix that turns the path of the client socket into that of the socket of descriptors. */
 export const DESCRIPTOR_SOCKET_SUFFIX = '.fds';
 /** The region id of staging memory. */
@@ -251,13 +257,11 @@ export type Received<T> = Omit<T, 'keys'> & { readonly keys: BodyTexts };
 /** Pieces of pages in regions, as columns: piece p of page i is row i * pieceCount + p. */
 export interface PieceColumns {
   readonly pieceCount: number;
-  readonly offsets: readonly number[];
-  readonly lengths: readonly number[];
-  readonly regionIds: readonly number[];
+  readonly offsets: ArrayLike<number>;
+  readonly lengths: ArrayLike<number>;
+  readonly regionIds: ArrayLike<number>;
 }
 
-/** Bytes that can be copied in the time that a page of an answer takes beside its bytes. */
-const ANSWER_PAGE_BYTES = 256;
 /** Bytes of one piece of a page in a message. */
 const PIECE_BYTES = 16;
 
@@ -293,13 +297,14 @@ export function decodeRegionRequest(
   const rows = keys.count * pieceCount;
   if (rows > maxPieces) throw new ProtocolError(`${rows} pieces, allowed are ${maxPieces} a request`);
   if (reader.restBytes < rows * PIECE_BYTES) throw new ProtocolError(`${rows} pieces in ${reader.restBytes} bytes`);
-  const [offsets, lengths, regionIds] = [new Array<number>(rows), new Array<number>(rows), new Array<number>(rows)];
+  const [offsets, lengths, regionIds] = [new Float64Array(rows), new Uint32Array(rows), new Uint32Array(rows)];
   const bytes = reader.bytes(rows * PIECE_BYTES);
   reader.end();
+  const view = viewOf(bytes);
   for (let row = 0, at = 0; row < rows; row++, at += PIECE_BYTES) {
-    offsets[row] = u64At(bytes, at);
-    lengths[row] = bytes.readUInt32LE(at + 8);
-    regionIds[row] = bytes.readUInt32LE(at + 12);
+    offsets[row] = u64At(view, at);
+    lengths[row] = view.getUint32(at + 8, true);
+    regionIds[row] = view.getUint32(at + 12, true);
   }
   return { pool, ...flags, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
 }
@@ -357,36 +362,6 @@ export function decodeSetBytes(body: Buffer, maxKeys: number): ReceivedPages {
   const pages = reader.pages(keys.count);
   reader.end();
   return { pool, ...flags, keys, pages };
-}
-
-/** One element for each key of a GET_BYTES: the page, or the reason why there is none. */
-export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROOM;
-
-/** Encodes the answer to GET_BYTES step by step. */
-export function* encodeBytesAnswer(results: readonly BytesResult[]): Generator<void, Buffer> {
-  const pageBytes = results.reduce<number>((sum, result) => sum + (typeof result === 'number' ? 0 : result.length), 0);
-  const writer = new BodyWriter(4 * results.length + pageBytes);
-  for (const result of results) writer.u32(typeof result === 'number' ? result : result.length);
-  let leftBytes = CLIENT_STEP_BYTES;
-  for (const page of results) {
-    if (typeof page === 'number') continue;
-    const isFull = leftBytes < CLIENT_STEP_BYTES && page.length > leftBytes;
-    if (isFull) yield;
-    leftBytes = (isFull ? CLIENT_STEP_BYTES : leftBytes) - page.length - ANSWER_PAGE_BYTES;
-    writer.bytes(page);
-  }
-  return writer.done();
-}
-
-/** Decodes the answer to GET_BYTES; the pages are views of the body. */
-export function decodeBytesAnswer(body: Buffer, keyCount: number): BytesResult[] {
-  const reader = new BodyReader(body);
-  const lengths = Array.from({ length: keyCount }, () => reader.u32());
-  const results = lengths.map(
-    (length): BytesResult => (length === LENGTH_MISS || length === LENGTH_NO_ROOM ? length : reader.bytes(length)),
-  );
-  reader.end();
-  return results;
 }
 
 /** Body of FILE. */

@@ -104,11 +104,12 @@ export class PacedStream extends Duplex {
       return;
     }
     this.#isWaiting = true;
-    this.#parts.turns.run(this.#parts.sharer, () => {
+    const takePiece = (): void => {
       this.#isWaiting = false;
       this.#takePiece();
       this.#takeNext();
-    });
+    };
+    this.#parts.turns.run(this.#parts.sharer, takePiece, { goesOn: true });
     if (this.#isWaiting || this.#isFull) this.#socket.pause();
   }
 

@@ -92,9 +92,8 @@ function planWrites({ spec, args }: RespCommand, writes: ValueWrite[], dateMs: n
       writes.push({ key: keyOf(args[0]), value: args[2] ?? null, expiresInMs });
     } else {
       if (args.length % 2 !== 0) throw new CommandError("ERR wrong number of arguments for 'mset' command");
-      const own: ValueWrite[] = [];
-      for (let i = 0; i < args.length; i += 2) own.push({ key: keyOf(args[i]), value: args[i + 1] ?? null });
-      for (const write of own) writes.push(write);
+      for (let i = 0; i < args.length; i += 2) keyOf(args[i]);
+      for (let i = 0; i < args.length; i += 2) writes.push({ key: keyOf(args[i]), value: args[i + 1] ?? null });
     }
     return { start, end: writes.length };
   } catch (error) {
@@ -109,7 +108,8 @@ function counting(
 ): Batch {
   return {
     async run(commands, session) {
-      const keys = commands.flatMap(({ args }) => args.map(keyOf));
+      const keys: Buffer[] = [];
+      for (const { args } of commands) for (const argument of args) keys.push(keyOf(argument));
       const counts = await count(keys, session, session.timeOf(commands[0] as RespCommand));
       let at = 0;
       for (const { spec, args } of commands) {

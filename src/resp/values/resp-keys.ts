@@ -27,21 +27,25 @@ export function storeKeyOf(key: Buffer): string {
 /** The keys of a command, of which those in the store are made step by step. */
 export class ArgumentKeys implements StepKeys {
   readonly #args: readonly Buffer[];
+  /** Where each argument would begin if they lay one behind the other, and where the last one would end. */
+  readonly #starts: Float64Array;
 
   constructor(args: readonly Buffer[]) {
     this.#args = args;
+    this.#starts = new Float64Array(args.length + 1);
+    let at = 0;
+    for (let i = 0; i < args.length; i++) {
+      at += (args[i] as Buffer).length;
+      this.#starts[i + 1] = at;
+    }
   }
 
   get count(): number {
     return this.#args.length;
   }
 
-  get totalBytes(): number {
-    return this.#args.reduce((sum, { length }) => sum + length, 0);
-  }
-
-  bytesOf(index: number): number {
-    return (this.#args[index] as Buffer).length;
+  bytesBetween(start: number, end: number): number {
+    return (this.#starts[end] as number) - (this.#starts[start] as number);
   }
 
   /** Any bytes are a key. */

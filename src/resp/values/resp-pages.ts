@@ -2,17 +2,19 @@ import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
 import type { Sharer } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
+  CLIENT_SET_STEP_KEYS,
   RESP_DEADLINE_MS,
   RESP_READ_TARGET_BYTES,
   RESP_SERVED_MIN_BYTES,
   RESP_SLICE_BYTES,
 } from '../../base/limits.js';
+import { holdInPlace } from '../../memory/native-memory.js';
 import type { CallTime } from '../../store/call/call-time.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
-import { inKeySteps } from '../../store/call/key-steps.js';
+import { inKeySteps, KeyStepSize } from '../../store/call/key-steps.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { bulkHead, CRLF } from '../wire/resp-answers.js';
-import { ArgumentKeys, EMPTY_VALUE, isEmptyValue } from './resp-keys.js';
+import { ArgumentKeys, EMPTY_VALUE, isEmptyValue, storeKeyOf } from './resp-keys.js';
 import type { RespOutput, ServedPart } from './resp-output.js';
 
 /** One value that is to be sent. */
@@ -92,34 +94,35 @@ export class RespPages {
 
   /** Sets values; one result for each. Of two values for one key the later one stays. */
   async set(writes: readonly ValueWrite[], options: ChangeOptions): Promise<boolean[]> {
-    const kept = writes.flatMap(({ value }, i) => (value === null || isEmptyValue(value) ? [] : [i]));
     const results = new Array<boolean>(writes.length).fill(false);
-    for (const run of runsOf(kept, (i) => (writes[i] as ValueWrite).expiresInMs)) {
-      const keys = new ArgumentKeys(run.map((i) => (writes[i] as ValueWrite).key));
-      const areSet = await inKeySteps(keys, options, (some, { start, end }) =>
-        this.#setRun(
-          some,
-          run.slice(start, end).map((i) => writes[i] as ValueWrite),
-          options,
-        ),
+    for (let start = 0; start < writes.length; ) {
+      if (writes.length > CLIENT_SET_STEP_KEYS) await options.goOn();
+      const end = endOfWrites(writes, start);
+      const kept: number[] = [];
+      for (let i = start; i < end; i++) if (isKept((writes[i] as ValueWrite).value)) kept.push(i);
+      const areSet = await this.#setStep(
+        kept.map((i) => writes[i] as ValueWrite),
+        options,
       );
-      run.forEach((i, j) => {
-        results[i] = areSet[j] === true;
-      });
+      for (const [j, i] of kept.entries()) results[i] = areSet[j] === true;
+      start = end;
     }
     return results;
   }
 
   /** Sets values that all have the same expiry. */
-  #setRun(
-    keys: readonly string[],
-    writes: readonly ValueWrite[],
-    { goOn: _, ...change }: ChangeOptions,
-  ): Promise<boolean[]> {
-    const pages = writes.map(({ value }) => pageOf(value as Uint8Array));
+  async #setStep(writes: readonly ValueWrite[], { goOn: _, ...change }: ChangeOptions): Promise<readonly boolean[]> {
+    if (writes.length === 0) return [];
+    const values = writes.map(({ value }) => value as Uint8Array);
+    const keys = writes.map(({ key }) => storeKeyOf(key));
     const expiresInMs = writes[0]?.expiresInMs;
     const options = { pool: POOL, isNamed: true, expiresInMs, ...change, timeoutMs: RESP_DEADLINE_MS };
-    return this.#pages.set(keys, pages, options);
+    const release = holdInPlace(values);
+    try {
+      return await this.#pages.set(keys, values.map(pageOf), options);
+    } finally {
+      release();
+    }
   }
 
   /** Milliseconds until a value expires; Infinity: it does not; null: it is not there. */
@@ -348,15 +351,21 @@ export class RespPages {
   }
 }
 
-/** Runs of neighbours for which `kindOf` is the same. */
-function runsOf<T>(indices: readonly number[], kindOf: (index: number) => T): number[][] {
-  const runs: number[][] = [];
-  for (const [j, index] of indices.entries()) {
-    const isSame = j > 0 && kindOf(indices[j - 1] as number) === kindOf(index);
-    if (isSame) runs.at(-1)?.push(index);
-    else runs.push([index]);
+/** Whether a value is stored: there was memory for it, and it does not stand for another one. */
+function isKept(value: Uint8Array | null): boolean {
+  return value !== null && !isEmptyValue(value);
+}
+
+/** The end of the values from `start` on that are set at a time: few, with short keys, all with the same expiry. */
+function endOfWrites(writes: readonly ValueWrite[], start: number): number {
+  const { expiresInMs } = writes[start] as ValueWrite;
+  const size = new KeyStepSize({ maxCount: CLIENT_SET_STEP_KEYS });
+  let end = start;
+  for (; end < writes.length; end++) {
+    const next = writes[end] as ValueWrite;
+    if (next.expiresInMs !== expiresInMs || size.add(next.key.length)) break;
   }
-  return runs;
+  return end;
 }
 
 /** The end of the values from `start` on that are small and in the pool, or that are all not in the pool. */

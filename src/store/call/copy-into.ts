@@ -1,6 +1,7 @@
 import { PageCopies } from '../../memory/page-copies.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageBytes } from '../../pool/published-pool.js';
+import { indicesWhere } from './indices.js';
 
 /** Copies each source to its target, if it has one; one checksum for each source, null where there is no target. */
 export async function copyInto(
@@ -9,7 +10,7 @@ export async function copyInto(
   sources: readonly PageBytes[],
 ): Promise<(number | null)[]> {
   const copies = new PageCopies();
-  const vacant = targets.flatMap((target, i) => (target === null ? [] : [i]));
+  const vacant = indicesWhere(targets, (target) => target !== null);
   let bytes = 0;
   for (const i of vacant) {
     const source = sources[i] as PageBytes;

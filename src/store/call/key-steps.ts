@@ -4,10 +4,8 @@ import type { Slice } from './page-slices.js';
 /** The keys of a request as they were received. A request may have many MiB of them, so they are made for one step after the other. */
 export interface StepKeys {
   readonly count: number;
-  /** Bytes of which all keys are made. */
-  readonly totalBytes: number;
-  /** Bytes of which a key is made. */
-  bytesOf(index: number): number;
+  /** Bytes of which the keys from `start` to before `end` are made. */
+  bytesBetween(start: number, end: number): number;
   /** Throws if one of the keys from `start` to before `end` is malformed. It must take much less time than making them. */
   check(start: number, end: number): void;
   /** Makes the keys from `start` to before `end`; throws if one of them is malformed. */
@@ -44,15 +42,31 @@ export class KeyStepSize {
 }
 
 /** Splits the keys of a request into runs that are short to work on. */
-export function* keySteps(keys: Pick<StepKeys, 'count' | 'bytesOf'>, limits?: KeyStepLimits): Generator<Slice> {
-  const size = new KeyStepSize(limits);
-  let start = 0;
-  for (let end = 0; end < keys.count; end++) {
-    if (!size.add(keys.bytesOf(end))) continue;
+export function* keySteps(
+  keys: Pick<StepKeys, 'count' | 'bytesBetween'>,
+  { maxBytes = CLIENT_STEP_KEY_BYTES, maxCount = CLIENT_STEP_KEYS }: KeyStepLimits = {},
+): Generator<Slice> {
+  for (let start = 0; start < keys.count; ) {
+    const end = endOfStep(keys, start, { maxBytes, maxCount });
     yield { start, end };
     start = end;
   }
-  if (start < keys.count) yield { start, end: keys.count };
+}
+
+function endOfStep(
+  keys: Pick<StepKeys, 'count' | 'bytesBetween'>,
+  start: number,
+  { maxBytes, maxCount }: Required<KeyStepLimits>,
+): number {
+  let tooFar = Math.min(keys.count, start + maxCount);
+  if (keys.bytesBetween(start, tooFar) <= maxBytes) return tooFar;
+  let end = start + 1;
+  while (end + 1 < tooFar) {
+    const middle = (end + tooFar) >>> 1;
+    if (keys.bytesBetween(start, middle) <= maxBytes) end = middle;
+    else tooFar = middle;
+  }
+  return end;
 }
 
 /** The keys in parts that are short to work on. */
@@ -65,6 +79,8 @@ export interface KeyStepsOptions {
   readonly goOn: () => Promise<void> | undefined;
   /** Steps that may be under way at once, as far as they wait for something. Default: 1. */
   readonly atOnce?: number;
+  /** Keys of a step at most. Default: CLIENT_STEP_KEYS. */
+  readonly maxCount?: number;
 }
 
 /**
@@ -73,26 +89,30 @@ export interface KeyStepsOptions {
  */
 export async function inKeySteps<T>(
   keys: StepKeys,
-  { goOn, atOnce = 1 }: KeyStepsOptions,
+  { goOn, atOnce = 1, maxCount = CLIENT_STEP_KEYS }: KeyStepsOptions,
   step: (keys: readonly string[], slice: Slice) => Promise<readonly T[]>,
 ): Promise<T[]> {
   if (keys.count === 0) return [];
   // A single step makes its keys before it has an effect.
-  if (keys.count <= CLIENT_STEP_KEYS && keys.totalBytes <= CLIENT_STEP_KEY_BYTES) {
+  if (keys.count <= maxCount && keys.bytesBetween(0, keys.count) <= CLIENT_STEP_KEY_BYTES) {
     return (await step(keys.slice(0, keys.count), { start: 0, end: keys.count })).slice();
   }
   await checked(keys, goOn);
-  const steps: Promise<readonly T[]>[] = [];
+  const results = new Array<T>(keys.count);
+  const steps: Promise<void>[] = [];
   try {
-    for (const slice of keySteps(keys)) {
-      if (slice.start > 0) await goOn();
+    for (const slice of keySteps(keys, { maxCount })) {
+      await goOn();
       if (steps.length >= atOnce) await steps[steps.length - atOnce];
-      const begun = step(keys.slice(slice.start, slice.end), slice);
+      const begun = step(keys.slice(slice.start, slice.end), slice).then((ofStep) => {
+        for (let i = 0; i < ofStep.length; i++) results[slice.start + i] = ofStep[i] as T;
+      });
       // A failure is passed on below.
       begun.catch(() => {});
       steps.push(begun);
     }
-    return (await Promise.all(steps)).flat() as T[];
+    await Promise.all(steps);
+    return results;
   } finally {
     await Promise.allSettled(steps);
   }

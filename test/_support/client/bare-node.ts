@@ -57,7 +57,7 @@ export async function bareNode(t: ExecutionContext, capabilities: number) {
         } else if (type === RequestType.getBytes) {
           const { keys, hint, continues } = decodeKeyRequest(body, 2, { hasFlags: true });
           told.push({ type, hint, continues });
-          answer = ended(encodeBytesAnswer(keys.all().map(() => content(1, 10))));
+          answer = Buffer.concat(ended(encodeBytesAnswer(keys.all().map(() => content(1, 10)))));
         }
         socket.write(frame(type, requestId, answer));
       },

@@ -14,6 +14,7 @@ import { Users } from '../../../src/net/users/users.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import type { CallTime } from '../../../src/store/call/call-time.js';
 import type { CallerPage } from '../../../src/store/call/caller-page.js';
+import type { MayTake } from '../../../src/store/copied-reads.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { createStore } from '../node/store-fixture.js';
@@ -88,6 +89,8 @@ export interface StoreCall {
   readonly pages: readonly CallerPage[];
   readonly signal: AbortSignal | undefined;
   readonly time: CallTime | undefined;
+  /** Takes memory for the page of `getCopyWithin`. */
+  readonly mayTake: MayTake | undefined;
   end(result: unknown): void;
   fail(error: unknown): void;
 }
@@ -104,11 +107,12 @@ export class HeldStore {
       (method: StoreCall['method']) =>
       (first: Keys | string, second?: unknown, third?: unknown): Promise<unknown> => {
         const keys = typeof first === 'string' ? [first] : stringsOf(first);
-        const options = (third ?? second) as { signal?: AbortSignal; time?: CallTime } | undefined;
+        const options = (third ?? second) as { signal?: AbortSignal; time?: CallTime; mayTake?: MayTake } | undefined;
         const pages = Array.isArray(second) ? (second as CallerPage[]) : [];
         return new Promise((resolve, reject) => {
           const signal = options?.signal;
-          const call: StoreCall = { method, keys, pages, signal, time: options?.time, end: resolve, fail: reject };
+          const { time, mayTake } = options ?? {};
+          const call: StoreCall = { method, keys, pages, signal, time, mayTake, end: resolve, fail: reject };
           const onAbort = (): void => resolve(method === 'getCopyWithin' ? null : keys.map(() => false));
           this.calls.push(call);
           const result = this.answer?.(call);

@@ -27,5 +27,20 @@ export function ended<T>(steps: Generator<void, T>): T {
 }
 
 function taken(value: unknown): unknown {
+  if (isColumns(value)) {
+    const { pieceCount, offsets, lengths, regionIds } = value;
+    return { pieceCount, offsets: [...offsets], lengths: [...lengths], regionIds: [...regionIds] };
+  }
   return value instanceof BodyTexts || value instanceof BodyPages ? value.slice(0, value.count) : value;
+}
+
+interface Columns {
+  readonly pieceCount: number;
+  readonly offsets: Float64Array;
+  readonly lengths: Uint32Array;
+  readonly regionIds: Uint32Array;
+}
+
+function isColumns(value: unknown): value is Columns {
+  return typeof value === 'object' && value !== null && 'pieceCount' in value;
 }

@@ -44,14 +44,14 @@ import {
   RequestType,
   Status,
 } from '../../../src/clients/wire/messages.js';
-import { decodePin, encodePin } from '../../../src/clients/wire/pin-messages.js';
-import { RequestError } from '../../../src/clients/wire/request-error.js';
 import {
   decodeGetStaged,
   decodeStagedAnswer,
   encodeGetStaged,
   encodeStagedAnswer,
-} from '../../../src/clients/wire/staged-messages.js';
+} from '../../../src/clients/wire/page-messages.js';
+import { decodePin, encodePin } from '../../../src/clients/wire/pin-messages.js';
+import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import { type Identity, Users } from '../../../src/net/users/users.js';
@@ -80,7 +80,7 @@ const BODIES: readonly Buffer[] = [
   encodeSetBytes({ pool: '', isNamed: true, keys: ['a', 'b'], pages: [Buffer.from('x'), Buffer.from('yz')] }),
   encodePools(['kv', 'mamba']),
   encodeFile({ regionId: 1, isWritable: true, length: 4096, pid: 2, fd: 3 }),
-  ended(encodeBytesAnswer([Buffer.from('abc'), 0xffffffff])),
+  Buffer.concat(ended(encodeBytesAnswer([Buffer.from('abc'), 0xffffffff]))),
   encodeDescriptorRequest({
     kind: 'region',
     attachToken: Buffer.alloc(16, 1),
@@ -122,7 +122,7 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice(decodeFile, encodeFile),
   twice(
     (body) => decodeBytesAnswer(body, 2),
-    (results) => ended(encodeBytesAnswer(results)),
+    (results) => Buffer.concat(ended(encodeBytesAnswer(results))),
   ),
   twice(decodeHelloAnswer, encodeHelloAnswer),
   twice(decodeDescriptorRequest, encodeDescriptorRequest),
@@ -209,7 +209,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     },
     tellFingerprint: () => 1,
     statsOf: () => ({}),
-    mayAnswer: () => true,
+    mayHaveAnswers: () => true,
     bootToken,
     onClosed: () => {},
     onEnded,

@@ -1,8 +1,62 @@
 import { ProtocolError } from '../../base/errors.js';
+import { CLIENT_SMALL_BODY_BYTES, CLIENT_STEP_BYTES } from '../../base/limits.js';
 import type { PlacedPage } from '../../store/placed-reads.js';
 import { BodyReader, BodyWriter } from './body.js';
 import type { Received } from './messages.js';
 import { readFlags, type ToldFlags, writeFlags } from './request-flags.js';
+
+/** In place of the length of a page: it is a miss, or has no room in the answer. */
+export const LENGTH_MISS = 0xffffffff;
+export const LENGTH_NO_ROOM = 0xfffffffe;
+
+/** Bytes that can be copied in the time that a page of an answer takes beside its bytes. */
+const ANSWER_PAGE_BYTES = 256;
+
+/** One element for each key of a GET_BYTES: the page, or the reason why there is none. */
+export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROOM;
+
+/** The body of an answer, in one piece or several. */
+export type AnswerBody = Buffer | readonly Uint8Array[];
+
+/** Encodes the answer to GET_BYTES step by step: in pieces, of which large pages are some as they are, and small ones are put together. */
+export function* encodeBytesAnswer(results: readonly BytesResult[]): Generator<void, readonly Uint8Array[]> {
+  const head = new BodyWriter(4 * results.length);
+  for (const result of results) head.u32(typeof result === 'number' ? result : result.length);
+  const pieces: Uint8Array[] = [head.done()];
+  let small: Uint8Array[] = [];
+  let smallBytes = 0;
+  const endSmall = (): void => {
+    if (small.length > 0) pieces.push(Buffer.concat(small));
+    small = [];
+    smallBytes = 0;
+  };
+  for (const page of results) {
+    if (typeof page === 'number') continue;
+    if (page.length > CLIENT_SMALL_BODY_BYTES) {
+      endSmall();
+      pieces.push(page);
+      continue;
+    }
+    small.push(page);
+    smallBytes += page.length + ANSWER_PAGE_BYTES;
+    if (smallBytes < CLIENT_STEP_BYTES) continue;
+    endSmall();
+    yield;
+  }
+  endSmall();
+  return pieces;
+}
+
+/** Decodes the answer to GET_BYTES; the pages are views of the body. */
+export function decodeBytesAnswer(body: Buffer, keyCount: number): BytesResult[] {
+  const reader = new BodyReader(body);
+  const lengths = Array.from({ length: keyCount }, () => reader.u32());
+  const results = lengths.map(
+    (length): BytesResult => (length === LENGTH_MISS || length === LENGTH_NO_ROOM ? length : reader.bytes(length)),
+  );
+  reader.end();
+  return results;
+}
 
 /** Values of an offset in the answer to GET_STAGED that mean there is no page at it. */
 const OFFSET_MISS = 0xffffffff;
