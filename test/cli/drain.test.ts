@@ -44,6 +44,20 @@ test.serial('drain: a node that is drained leaves its cluster and ends with stat
   t.regex(dead.stderr, /cannot be drained: 127\.0\.0\.1:\d+/);
 });
 
+test.serial(
+  'drain: a master that does not answer for a while, as on a machine that is too busy, is asked once more',
+  async (t) => {
+    const addr = `127.0.0.1:${await freePort()}`;
+    const node = await startNode(t, addr);
+    node.child.kill('SIGSTOP');
+    // Longer than one call takes to time out, and shorter than two.
+    setTimeout(() => node.child.kill('SIGCONT'), 3_000);
+    const run = await runCli(['drain', node.node_id, '--discovery-addr', addr]);
+    t.is(run.status, 0, run.stderr);
+    t.is((await node.ended).status, 0);
+  },
+);
+
 test.serial('drain: by its control endpoint, the last one of a cluster; the text says what became of it', async (t) => {
   const addr = `127.0.0.1:${await freePort()}`;
   const node = await startNode(t, addr);

@@ -1,6 +1,7 @@
+import type { Environment } from '../../base/environment/environment.js';
 import { silentLogger } from '../../base/environment/log.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
-import { AuthError } from '../../base/errors.js';
+import { AuthError, MeshCacheError } from '../../base/errors.js';
 import { CommandFailure } from '../../command/failure.js';
 import { isNodeId, isWholeNumber } from '../../directory/messages/location-columns.js';
 import { DiscoveryMethod, decodeAnswer, type Roster } from '../../discovery/messages/wire.js';
@@ -46,53 +47,93 @@ export class NoMasterFailure extends CommandFailure {
   }
 }
 
+/** The answer of a master, and the date of this machine when it came. */
+interface MasterAnswer {
+  readonly roster: Roster;
+  readonly clusterMs: number | undefined;
+  readonly nowMs: number;
+}
+
+/** Why a master has not answered. */
+class NoAnswer {
+  readonly isSilent: boolean;
+  readonly isAuthentication: boolean;
+
+  constructor(
+    readonly reason: string,
+    error?: Error,
+  ) {
+    this.isSilent = error instanceof MeshCacheError && error.code === 'ERR_TIMEOUT';
+    this.isAuthentication = error instanceof AuthError || (error !== undefined && SECURITY_WORDS.test(error.message));
+  }
+}
+
+function isAnswer(answer: MasterAnswer | NoAnswer): answer is MasterAnswer {
+  return !(answer instanceof NoAnswer);
+}
+
 /** Asks masters and nodes from outside of the cluster, without joining it. */
 export class ClusterQuery {
   /** Milliseconds that the clock of this machine is ahead of the date of the cluster, by the last call of {@link members}; undefined: not known. */
   offsetMs: number | undefined;
   readonly #codec = new MessageCodec();
+  readonly #env: Environment;
   /** Asks nodes. */
   readonly #rpc: RpcClient;
-  /** Asks masters. */
-  readonly #discovery: RpcClient;
 
   /** Uses the cluster's secret and certificates. Throws `ConfigError` if one of their files cannot be used. */
   constructor(security: SecurityConfig = {}) {
     const env = securedEnvironment(security, systemEnvironment({ log: silentLogger }));
+    this.#env = env;
     this.#rpc = new RpcClient({ env });
-    this.#discovery = new RpcClient({ service: 'discovery', env });
   }
 
   /**
-   * The members according to all masters that answer, because one of them may be cut off from the others. Throws {@link NoMasterFailure} if none
-   * answers.
+   * The members according to all masters that answer, because one of them may be cut off from the others. Where none does, as on a machine that is
+   * too busy, those that were silent are asked once more. Throws {@link NoMasterFailure} if none answers.
    */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
     this.offsetMs = undefined;
+    let answers = await this.#askAll(masters);
+    if (!answers.some(isAnswer) && answers.some((answer) => !isAnswer(answer) && answer.isSilent))
+      answers = await this.#askAll(masters);
+    const rosters = answers.filter(isAnswer);
+    const silent = answers.flatMap((answer) => (answer instanceof NoAnswer ? [answer] : []));
     let largest = 0;
-    let isAuthentication = false;
-    const asked = masters.map(async (master) => {
-      try {
-        const answer = decodeAnswer(this.#codec, await this.#discovery.call(master, DiscoveryMethod.members, {}));
-        const size = answer.roster?.members.size ?? 0;
-        // Masters may be cut off from each other: the one with the most members knows the date.
-        if (answer.clusterMs !== undefined && size > largest) {
-          largest = size;
-          this.offsetMs = Date.now() - answer.clusterMs;
-        }
-        return answer.roster ?? `${formatEndpoint(master)}: answers without a list of members`;
-      } catch (error) {
-        const { message } = error as Error;
-        const where = formatEndpoint(master);
-        isAuthentication ||= error instanceof AuthError || SECURITY_WORDS.test(message);
-        return message.startsWith(where) ? message : `${where}: ${message}`;
-      }
-    });
-    const answers = await Promise.all(asked);
-    const rosters = answers.filter((answer) => typeof answer !== 'string');
-    const reasons = answers.filter((answer) => typeof answer === 'string');
-    if (rosters.length === 0) throw new NoMasterFailure(reasons, isAuthentication);
-    return allMembers(rosters);
+    for (const { roster, clusterMs, nowMs } of rosters) {
+      // Masters may be cut off from each other: the one with the most members knows the date.
+      if (clusterMs === undefined || roster.members.size <= largest) continue;
+      largest = roster.members.size;
+      this.offsetMs = nowMs - clusterMs;
+    }
+    if (rosters.length > 0) return allMembers(rosters.map(({ roster }) => roster));
+    throw new NoMasterFailure(
+      silent.map(({ reason }) => reason),
+      silent.some(({ isAuthentication }) => isAuthentication),
+    );
+  }
+
+  /** Asks over new connections: one that was silent is not tried again at once. */
+  async #askAll(masters: readonly Endpoint[]): Promise<(MasterAnswer | NoAnswer)[]> {
+    const discovery = new RpcClient({ service: 'discovery', env: this.#env });
+    try {
+      return await Promise.all(masters.map((master) => this.#ask(discovery, master)));
+    } finally {
+      await discovery.close();
+    }
+  }
+
+  async #ask(discovery: RpcClient, master: Endpoint): Promise<MasterAnswer | NoAnswer> {
+    const where = formatEndpoint(master);
+    try {
+      const answer = decodeAnswer(this.#codec, await discovery.call(master, DiscoveryMethod.members, {}));
+      const { roster, clusterMs } = answer;
+      if (roster === undefined) return new NoAnswer(`${where}: answers without a list of members`);
+      return { roster, clusterMs, nowMs: Date.now() };
+    } catch (error) {
+      const { message } = error as Error;
+      return new NoAnswer(message.startsWith(where) ? message : `${where}: ${message}`, error as Error);
+    }
   }
 
   /** A node's answer, or the reason why there is none. */
@@ -116,7 +157,7 @@ export class ClusterQuery {
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#rpc.close(), this.#discovery.close()]);
+    await this.#rpc.close();
   }
 }
 
