@@ -43,8 +43,8 @@ export interface DataLocationInit {
   /** When the content was set, by the hybrid clock of the cluster; 0: not known, and not compared. */
   readonly version?: number;
   readonly kind?: EntryKind;
-  /** The node has copied the page from another one: it was not set there. */
-  readonly isCopy?: boolean;
+  /** A copy: the origin of the node that has set the content, a number below 2^32 (see `originOf`); 0: the node of the location has set it. */
+  readonly setBy?: number;
   /** Time of the cluster's hybrid clock from which on the page is expired; 0: never. */
   readonly expires?: number;
 }
@@ -64,7 +64,7 @@ export class DataLocation {
   readonly tail: number;
   readonly version: number;
   readonly kind: EntryKind;
-  readonly isCopy: boolean;
+  readonly setBy: number;
   readonly expires: number;
 
   constructor(init: DataLocationInit) {
@@ -81,7 +81,7 @@ export class DataLocation {
     this.tail = init.tail ?? 0;
     this.version = init.version ?? 0;
     this.kind = init.kind ?? 'computed';
-    this.isCopy = init.isCopy ?? false;
+    this.setBy = init.setBy ?? 0;
     this.expires = init.expires ?? 0;
   }
 
@@ -101,7 +101,7 @@ export class DataLocation {
       tail: this.tail,
       version: this.version,
       kind: this.kind,
-      is_copy: this.isCopy,
+      set_by: this.setBy,
       expires: this.expires,
     };
   }
@@ -123,7 +123,7 @@ export class DataLocation {
       tail: read.integer('tail', 0, STAMP_MAX, 0),
       version: read.integer('version', 0, Number.MAX_SAFE_INTEGER, 0),
       kind: dict.kind === 'named' ? 'named' : 'computed',
-      isCopy: dict.is_copy === true,
+      setBy: read.integer('set_by', 0, 0xffffffff, 0),
       expires: read.integer('expires', 0, Number.MAX_SAFE_INTEGER, 0),
     });
   }

@@ -24,7 +24,7 @@ export const DISK_QUEUE_POOL_FRACTION = 1 / 8;
  * With `disk_write: wait`, the part of a pool that may wait for the disk or be written to it, and is not evicted. A single larger page
  * is allowed, too.
  */
-export const DISK_HELD_POOL_FRACTION = 3 / 8;
+export const DISK_HELD_POOL_FRACTION = 11 / 32;
 /** Part of DISK_HELD_POOL_FRACTION that one call adds at a time, so that the disk has work while the call waits for room and the directory gets whole batches. */
 export const DISK_WRITE_SLICE_FRACTION = 1 / 4;
 /** Longest time that one call waits for the disk, or for room in the pool; the rest of its pages is then set without waiting. */

@@ -51,6 +51,7 @@ import {
   READ_STALL_TIMEOUT_MS,
 } from './peer-limits.js';
 import {
+  COPIED_POOL_FRACTION,
   POOL_SERVED_GRACE_MS,
   POOL_SERVED_WAIT_MS,
   RESP_ARGUMENT_MAX_BYTES,
@@ -180,6 +181,8 @@ export const RDMA_LOG_INTERVAL_MS = 10_000;
 
 /** Keys of one directory request; a larger batch is several requests. */
 export const DIRECTORY_REQUEST_MAX_KEYS = 1024;
+/** Notes of void keys that one message hands over, 18 bytes each. */
+export const DIRECTORY_NOTES_MAX_COUNT = 16_384;
 /** UTF-8 bytes of keys in one directory request. */
 export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
 /** UTF-8 bytes of one object key: a program's key and its namespace. */
@@ -451,7 +454,6 @@ relation(
 );
 relation(DIRECTORY_REQUEST_MAX_KEYS <= DROPS_MAX_KEYS, 'what is deleted at a time can be remembered');
 relation(DROP_WAIT_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a put is answered before its deadline');
-relation(2 * DROPPED_KEYS_MAX_COUNT <= DROPS_MAX_KEYS, 'a node that returns is told of all drops that are remembered');
 relation(RPC_RETRY_AFTER_MS <= ANNOUNCE_RETRY_MAX_MS, 'the pause before announcing again may grow');
 relation(READ_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'serving ends before it is made to');
 relation(
@@ -466,9 +468,10 @@ relation(
     PROMOTE_POOL_FRACTION +
     QUARANTINE_POOL_FRACTION +
     SERVED_POOL_FRACTION +
+    COPIED_POOL_FRACTION +
     PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION <
     1,
-  'pages that wait for the disk, promoted pages, pages that are sent and pages that are placed leave room in a pool',
+  'pages that wait for the disk, promoted pages, pages that are sent or copied and pages that are placed leave room in a pool',
 );
 relation(PIN_SHARE_MAX <= PROMOTE_POOL_FRACTION, 'pinned pages take the room of promoted ones');
 relation(RESP_ARGUMENT_MAX_BYTES <= PAGE_MAX_BYTES, 'the value of a Redis client fits in a page');

@@ -34,10 +34,15 @@ export const PLACEMENT_UNREAD_RETRY_MS = 10_000;
 export const PLACEMENT_REQUESTS_AT_ONCE_COUNT = 4;
 /** Requests that a storage node works on or has waiting; it refuses further ones. */
 export const PLACEMENT_REQUESTS_MAX_COUNT = 64;
-/** Prefixes of keys in one request to clear; for more, all keys of the node are cleared. */
-export const PLACEMENT_CLEAR_MAX_PREFIXES = 1024;
-/** Calls of `clear()` that a node remembers, to tell storage nodes that were away; beyond it, the oldest ones become one for all keys. */
-export const PLACEMENT_CLEARS_MAX_COUNT = 64;
+/**
+ * Prefixes of keys in one clear, in one request that tells of clears, and that a node remembers of all nodes. With more in a clear, copies of all pages
+ * of the clearing node go; beyond that many remembered, the earliest become clears of all keys of their nodes.
+ */
+export const CLEAR_MAX_PREFIXES = 1024;
+/** Clears in one request, and for one node that has yet to hear of them; beyond it, the node is told of all that are known. */
+export const CLEARS_REQUEST_MAX_COUNT = 256;
+/** Nodes whose clears a node remembers; beyond it, the earliest are joined to one for the copies of all nodes. */
+export const CLEARED_ORIGINS_MAX_COUNT = 4096;
 
 /** Operations and payload of one TCP read request; a larger batch is several requests. */
 export const READ_REQUEST_MAX_OPS = 1024;

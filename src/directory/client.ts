@@ -3,6 +3,7 @@ import { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
+import { DIRECTORY_NOTES_MAX_COUNT } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { Distances } from '../net/distance.js';
 import type { RpcClient } from '../rpc/client.js';
@@ -10,6 +11,7 @@ import type { DataLocation } from '../types.js';
 import { Lookups } from './lookups.js';
 import type { LocatedPages } from './messages/located-pages.js';
 import { LocationColumns } from './messages/location-columns.js';
+import type { NoteColumns } from './messages/note-columns.js';
 import { Taken } from './messages/taken.js';
 import { reportShard } from './owners/directory-metrics.js';
 import { checkKeys, eachSlice, pick } from './owners/key-lists.js';
@@ -54,9 +56,9 @@ export interface DirectoryClientOptions {
   readonly displacedTold?: (keys: readonly string[]) => Promise<void>;
   /**
    * Called with keys whose statement an owner has not acknowledged; the caller must tell that owner again what holds by
-   * then. `withCopies`: see {@link DirectoryClient.delete}.
+   * then.
    */
-  readonly onOwed?: (ownerId: string, keys: readonly string[], withCopies: boolean) => void;
+  readonly onOwed?: (ownerId: string, keys: readonly string[]) => void;
   /** Called with keys of pages for which an owner had no room; the caller must state them to it again after a while. */
   readonly onRefused?: (ownerId: string, keys: readonly string[]) => void;
   /**
@@ -268,7 +270,7 @@ export class DirectoryClient {
     await eachRequest(stringsOf(keys), groupByOwner(ring, owners, width), async (ownerId, request) => {
       const picked = pickKeys(keys, request);
       const answer = await this.#put(ownerId, picked, columns.pick(request), unlessHeld);
-      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked), false);
+      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked));
       request.forEach((i, j) => {
         const code = answer?.taken[j];
         if (byOthers && code === undefined) unanswered.add(i);
@@ -299,7 +301,7 @@ export class DirectoryClient {
       if (missing.length === 0) continue;
       const picked = pickKeys(keys, missing);
       const answer = await this.#put(ownerId, picked, columns.pick(missing), false);
-      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked), false);
+      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked));
       missing.forEach((i, j) => {
         if (answer?.taken[j] === Taken.taken) codes[i] = Taken.taken;
       });
@@ -326,10 +328,9 @@ export class DirectoryClient {
 
   /**
    * Drops what this client's node has announced about the keys up to now, or up to `generation`; later statements stay.
-   * An owner that does not answer keeps the location; readers then detect the stale page by its stamp. `withCopies`:
-   * copies that other nodes have made of these pages are dropped too, unless another node has set the page itself.
+   * An owner that does not answer keeps the location; readers then detect the stale page by its stamp.
    */
-  async delete(keys: Keys, generation = this.#generation, { withCopies = false } = {}): Promise<void> {
+  async delete(keys: Keys, generation = this.#generation): Promise<void> {
     checkKeys(stringsOf(keys));
     const identities = [...this.#identities];
     await eachSlice(keys, this.#clock, async (asked) => {
@@ -338,9 +339,9 @@ export class DirectoryClient {
       await eachRequest(stringsOf(slice), groups, async (ownerId, request) => {
         const picked = pickKeys(slice, request);
         const channel = this.#channels.to(ownerId);
-        const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation, withCopies }));
+        const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation }));
         const done = await Promise.all(of.map((dropped) => channel.delete(picked, dropped)));
-        if (done.includes(false)) this.#onOwed(ownerId, stringsOf(picked), withCopies);
+        if (done.includes(false)) this.#onOwed(ownerId, stringsOf(picked));
       });
     });
   }
@@ -349,14 +350,9 @@ export class DirectoryClient {
    * Like {@link delete}, but for one owner only, and for everything that this node has announced up to now. False: the
    * owner has not accepted it.
    */
-  async retract(ownerId: string, keys: readonly string[], withCopies: boolean): Promise<boolean> {
+  async retract(ownerId: string, keys: readonly string[]): Promise<boolean> {
     checkKeys(keys);
-    const dropped = {
-      nodeId: this.#nodeId,
-      incarnation: this.#incarnation,
-      generation: this.#generation,
-      withCopies,
-    };
+    const dropped = { nodeId: this.#nodeId, incarnation: this.#incarnation, generation: this.#generation };
     const channel = this.#channels.to(ownerId);
     const done = await Promise.all(
       requestsOf(
@@ -404,6 +400,15 @@ export class DirectoryClient {
       if (outdated.length === 0) continue;
       const versions = outdated.map((j) => found[j]?.version ?? 0);
       this.#onOutdated(pick(asked, outdated), versions);
+    }
+    return true;
+  }
+
+  /** @internal Hands over to an owner which pages are void. False: it has not answered. */
+  async handOver(ownerId: string, notes: NoteColumns): Promise<boolean> {
+    const channel = this.#channels.to(ownerId);
+    for (let start = 0; start < notes.count; start += DIRECTORY_NOTES_MAX_COUNT) {
+      if (!(await channel.note(notes.part(start, DIRECTORY_NOTES_MAX_COUNT)))) return false;
     }
     return true;
   }

@@ -1,3 +1,4 @@
+import { PartitionSet } from '../core/ring/partition-set.js';
 import { NO_OWNER, type OwnerRing } from './owners/owners.js';
 
 /** Node id -> incarnation of that node. */
@@ -18,20 +19,20 @@ export interface RingView {
 /**
  * For each owner the partitions that it owns after a change of members and did not own before; undefined: that nobody owned any. A node that has
  * started anew in between has an empty shard, so it gains every partition that it owns. `width`: so many nodes from a partition on gain it, owners
- * or not, unless they were among as many before. It takes a millisecond or two, and ten where all is gained.
+ * or not, unless they were among as many before. It takes a millisecond or two.
  */
 export function gainedPartitions(
   before: RingView | undefined,
   after: RingView,
   replicas: number,
   width = replicas,
-): Map<string, Set<number>> {
+): Map<string, PartitionSet> {
   const { nodes } = after.ring;
   const owners = after.ring.ownersOfPartitions(width);
   const former = before?.ring.ownersOfPartitions(width);
   const indexBefore = Int32Array.from(nodes, () => -1);
   if (before !== undefined) noteSameStarts(indexBefore, before, after);
-  const gained: (Set<number> | undefined)[] = [];
+  const gained: (PartitionSet | undefined)[] = [];
   for (let row = 0; row < owners.length; row += width) {
     for (let at = row; at < row + width; at++) {
       const owner = owners[at] as number;
@@ -45,9 +46,12 @@ export function gainedPartitions(
         while (place < end && former[place] !== index) place++;
         if (place < end) continue;
       }
-      const partitions = gained[owner];
-      if (partitions === undefined) gained[owner] = new Set([row / width]);
-      else partitions.add(row / width);
+      let partitions = gained[owner];
+      if (partitions === undefined) {
+        partitions = new PartitionSet();
+        gained[owner] = partitions;
+      }
+      partitions.add(row / width);
     }
   }
   return new Map(gained.flatMap((partitions, owner) => (partitions ? [[nodes[owner] as string, partitions]] : [])));

@@ -2,7 +2,7 @@ import type { Clock } from '../base/environment/clock.js';
 import { type OwnerRing, ownersOf } from './owners/owners.js';
 import type { DirectoryShard } from './shard/shard.js';
 
-const SLICE_KEYS = 4096;
+const SLICE_KEYS = 512;
 
 export interface Owned {
   readonly nodeId: string;

@@ -2,6 +2,7 @@ import { ProtocolError } from '../base/errors.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import type { RpcServer } from '../rpc/server.js';
 import { isNodeId, isWholeNumber } from './messages/location-columns.js';
+import { NoteColumns } from './messages/note-columns.js';
 import {
   asFields,
   DirectoryMethod,
@@ -34,7 +35,7 @@ export class DirectoryServer {
     this.#displacedTold = displacedTold;
   }
 
-  /** Registers `directory.put`, `.get`, `.exists`, `.delete`, `.renounce` and `.discard`. */
+  /** Registers `directory.put`, `.get`, `.exists`, `.delete`, `.renounce`, `.discard` and `.note`. */
   attach(rpc: RpcServer): void {
     rpc.handle(DirectoryMethod.put, (params) => this.#put(asFields(params)));
     rpc.handle(DirectoryMethod.get, (params) => this.#get(asFields(params)));
@@ -42,6 +43,7 @@ export class DirectoryServer {
     rpc.handle(DirectoryMethod.delete, (params) => this.#delete(asFields(params)));
     rpc.handle(DirectoryMethod.renounce, (params) => this.#renounce(asFields(params)));
     rpc.handle(DirectoryMethod.discard, (params) => this.#discard(asFields(params)));
+    rpc.handle(DirectoryMethod.note, (params) => this.#note(asFields(params)));
   }
 
   async #put(fields: Fields): Promise<unknown> {
@@ -62,18 +64,20 @@ export class DirectoryServer {
     return { found: this.#shard.exists(readKeys(fields, false)) };
   }
 
-  async #delete(fields: Fields): Promise<unknown> {
+  #delete(fields: Fields): unknown {
     const said = readStatements(fields);
-    const withCopies = fields.with_copies === true;
-    const keys = readKeys(fields, withCopies);
-    this.#shard.delete(keys, said, { withCopies });
-    if (withCopies) await this.#displacedTold(keys);
+    this.#shard.delete(readKeys(fields, false), said);
     return {};
   }
 
   #discard(fields: Fields): unknown {
     const keys = readKeys(fields, false);
     this.#shard.discard(keys, readLocations(fields, keys.length));
+    return {};
+  }
+
+  #note(fields: Fields): unknown {
+    this.#shard.takeNotes(NoteColumns.decode(fields));
     return {};
   }
 

@@ -14,7 +14,7 @@ import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolTenantStats, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import type { PageBytes } from '../pool/page-batch.js';
-import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
+import { isOf, NO_ORIGIN, PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import type { DiskInfo } from './disk-info.js';
 import type { DiskReadOptions, DiskStoreOptions } from './disk-store-options.js';
@@ -260,6 +260,11 @@ export class DiskStore {
     return this.#index.keys();
   }
 
+  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  hasCopiesOf(origin: number): boolean {
+    return !this.#queue.isEmpty || this.#index.hasCopiesOf(origin);
+  }
+
   /** Keys of the pages that wait to be written. */
   queuedKeys(): string[] {
     return [...this.#queue.keys()];
@@ -328,16 +333,16 @@ export class DiskStore {
   }
 
   /**
-   * Removes written and waiting pages that are older than the version given for their key; with `isCopy` only those that other nodes have
-   * placed here. Returns true if any was written.
+   * Removes written and waiting pages that are older than the version given for their key; only those that `of` means.
+   * Returns true if any was written.
    */
-  removeOlder(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): boolean {
+  removeOlder(keys: readonly string[], voidBelow: readonly number[], of: PagesOf = 'all'): boolean {
     this.#checkOpen();
     const written = this.#index.peekStored(keys);
     let wasWritten = false;
     keys.forEach((key, i) => {
       const origin = this.#queue.get(key)?.origin ?? written[i] ?? undefined;
-      if (origin === undefined || origin.version >= (voidBelow[i] as number) || (isCopy && !origin.isCopy)) return;
+      if (origin === undefined || origin.version >= (voidBelow[i] as number) || !isOf(origin, of)) return;
       if (this.#remove(key)) wasWritten = true;
     });
     return wasWritten;
@@ -346,10 +351,10 @@ export class DiskStore {
   /**
    * Gives the stored page with these bytes the version and the expiry of a later set, so that it does not count as older after a restart.
    */
-  renew(key: string, { length, checksum, version, kind, expires, takenFor = 0 }: RenewedPage): void {
+  renew(key: string, { length, checksum, version, kind, expires, setBy }: RenewedPage): void {
     this.#checkOpen();
     if (this.#writer.isAhead({ version, expires })) return void this.#remove(key);
-    const set: PageOrigin = { version, kind, isCopy: takenFor !== 0, expires, takenFor };
+    const set: PageOrigin = { version, kind, expires, setBy };
     const waiting = this.#queue.get(key);
     if (waiting?.page.length === length && waiting.checksum === checksum) {
       waiting.origin = renewed(waiting.origin, set) ?? waiting.origin;

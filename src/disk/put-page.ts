@@ -7,7 +7,7 @@ import type { PageOrigin, PublishedPage } from '../pool/page-index.js';
 export type PageSum = Pick<PublishedPage, 'length' | 'checksum'>;
 
 /** A page with a new version or expiry. */
-export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind' | 'expires' | 'takenFor'>;
+export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind' | 'expires' | 'setBy'>;
 
 /** Origin of a page that is to be written, the request that set it, and what the caller has just found. */
 export type PutOptions = PageOrigin & {

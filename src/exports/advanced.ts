@@ -104,6 +104,7 @@ export {
   PublishedPool,
   type PublishedPoolOptions,
 } from '../node/machine/machine-node.js';
+export type { PagesOf } from '../pool/slots/page-origin.js';
 export type { RpcCallOptions } from '../rpc/client.js';
 export type { RpcContext, RpcHandler, RpcServerStats } from '../rpc/server.js';
 export type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';

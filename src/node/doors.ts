@@ -1,5 +1,4 @@
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
-import { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { ClientServer } from '../clients/client-server.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { RespServer } from '../resp/resp-server.js';
@@ -17,7 +16,7 @@ export interface Doors {
 }
 
 /** What the doors of a node are made of. */
-export type DoorParts = Omit<ClientWiringParts & RespWiringParts, 'pauses' | 'turns'>;
+export type DoorParts = Omit<ClientWiringParts & RespWiringParts, 'pauses'>;
 
 /** Opens the doors that are configured. If one cannot be opened, none is. Throws `ConfigError`. */
 export async function openDoors(config: MeshCacheConfig, given: DoorParts): Promise<Doors> {
@@ -26,7 +25,7 @@ export async function openDoors(config: MeshCacheConfig, given: DoorParts): Prom
     return { clients: undefined, resp: undefined, pauses: undefined };
   }
   const pauses = new PauseWatch(given.env.clock);
-  const parts = { ...given, pauses, turns: new WorkTurns(given.env.clock) };
+  const parts = { ...given, pauses };
   let clients: ClientServer | undefined;
   try {
     clients = await openClientSocket(config, parts);

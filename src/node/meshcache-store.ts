@@ -166,7 +166,7 @@ export class MeshCacheStore extends NodeNamespace {
       await runtime.join(storePartOf(made, reporting));
       made.earlier.start((keys) => made.pages.statements.confirm(keys));
       made.gate?.start();
-      doors = await openDoors(config, doorParts(made, { keyEncoders, users, env }));
+      doors = await openDoors(config, doorParts(made, { keyEncoders, users, turns: reporting.turns, env }));
       reporting.running(
         runtime,
         storeReporter({ ...made, ...doors, config, tenants, events: eventSource(made, keyEncoders) }),
@@ -345,7 +345,7 @@ async function auditedEnvironment({ auditLogPath: path }: MeshCacheConfig, nodeI
   return { audit, env: { ...env, audit: env.audit ?? audit } };
 }
 
-function doorParts(parts: StoreParts, given: Pick<DoorParts, 'keyEncoders' | 'users' | 'env'>): DoorParts {
+function doorParts(parts: StoreParts, given: Pick<DoorParts, 'keyEncoders' | 'users' | 'turns' | 'env'>): DoorParts {
   const { pages, runtime, pinning, events } = parts;
   const { nodeId, directory, versions } = runtime;
   const follow = (options: FollowOptions) => events.follow(options);

@@ -26,7 +26,7 @@ import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
 import { objectPartsOf } from './object-wiring.js';
-import { type PlacingNode, placementClearsOf, placingOf, type StorePlacing } from './placing/store-placing.js';
+import { type PlacingNode, placingOf, type StorePlacing } from './placing/store-placing.js';
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
@@ -93,7 +93,6 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env.clock);
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
   const placingNode = placingNodeOf(ground);
-  const clears = placementClearsOf(placingNode, env);
   const pages = new PageStore({
     ...storeParts,
     objectStore: gate && ground.objectStore && objectPartsOf(ground.objectStore, { config, copyThreads, gate }),
@@ -101,7 +100,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
     isPinned,
     onSet: set.tell,
     ...(policies.placesAny ? { onStated: stated.tell } : {}),
-    onCleared: (prefixes) => clears.clear(prefixes),
+    onCleared: (voidBelow, prefixes) => runtime.clears.clear(voidBelow, prefixes),
     onGone: gone.tell,
     onChanged: changed.tell,
   });
@@ -114,7 +113,7 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const copies = new RemoteCopies({ ...copying, isPinned });
   set.listen((keys) => copies.set(keys));
   gone.listen((keys) => copies.gone(keys));
-  const placing = placingOf({ node: placingNode, pool, policies, clears, taking: copying, env });
+  const placing = placingOf({ node: placingNode, pool, policies, taking: copying, env });
   stated.listen((keys) => placing.placements?.set(keys));
   gone.listen((keys) => placing.placements?.gone(keys));
   const leaving = leavingOf({ node: leavingNodeOf(ground), pages, copies, wanted, disk, placing, env });
@@ -181,7 +180,6 @@ function placingNodeOf({ config, runtime }: StoreGround): PlacingNode {
     nodeId: runtime.nodeId,
     role: config.role,
     calls: runtime.placementCalls,
-    nextVersion: () => runtime.versions.next(),
     storageNodes: () => runtime.storageNodes(),
     onMembersChanged: (listener) => runtime.onMembersChanged(listener),
   };
@@ -226,6 +224,7 @@ function publishedPoolOf(
     present: () => runtime.versions.now(),
     stamps: env.random,
     records: kept?.records,
+    keepsCopies: config.role === 'storage',
     copyThreads,
     onEvict: evicted.tell,
   });
@@ -257,6 +256,7 @@ function pageStoreParts(
     // The directory names this node for the pages of its disk, also while that does not answer.
     unreachableNodes: () => [...runtime.unreachableNodes(), ...(tier?.isHung ? [runtime.nodeId] : [])],
     versions: runtime.versions,
+    clears: runtime.clears.known,
     deleteEverywhere: (...call) => runtime.drops.deleteEverywhere(...call),
     isSettled: () => earlier.isSettled,
     keepsDuplicates: config.keepDuplicates,
@@ -308,6 +308,7 @@ export function storePartOf(
   };
   return {
     pages: statements,
+    dropCleared: (clears) => pages.dropCleared(clears),
     notices: { touch, restate: (keys) => statements.restate(keys) },
     promoter,
     copy: leaving.takeOver,

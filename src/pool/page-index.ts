@@ -10,7 +10,7 @@ import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
 import { TenantAllocator } from './tenants/tenant-allocator.js';
 
-export { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
+export { isOf, NO_ORIGIN, type PageOrigin, type PagesOf } from './slots/page-origin.js';
 export type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 
 export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> {
@@ -257,8 +257,8 @@ export class PageIndex {
     this.#slots.set(slot, checksum, origin);
     if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
     else this.#shortLengths.delete(slot);
-    const { version, kind, isCopy, expires, takenFor = 0 } = origin;
-    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, isCopy, expires, takenFor };
+    const { version, kind, expires, setBy } = origin;
+    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, expires, setBy };
   }
 
   /** Updates the origin of an existing page that was set again. */
@@ -316,6 +316,11 @@ export class PageIndex {
     const wasFilled = !this.#unfilled.has(key);
     this.#freeing(this.#allocator.peekBatch([key]).slots);
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
+  }
+
+  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  hasCopiesOf(origin: number): boolean {
+    return this.#unfilled.size > 0 || this.#slots.hasCopiesOf(origin);
   }
 
   /** Origins of the pages, even of unfilled and expired ones; null: the page is not here. */
@@ -393,9 +398,8 @@ export class PageIndex {
         alreadyPresent: true,
         version: this.#slots.versionOf(slot),
         kind: this.#slots.kindOf(slot),
-        isCopy: this.#slots.isCopyAt(slot),
         expires,
-        takenFor: this.#slots.takenForAt(slot),
+        setBy: this.#slots.setByAt(slot),
       });
     }
     return pages;
@@ -410,7 +414,7 @@ export class PageIndex {
     for (let i = 0; i < slots.length; i++) {
       const slot = slots[i] as number;
       if (slot < 0) continue;
-      this.#slots.expiring.set(slot, 0);
+      this.#slots.freed(slot);
       this.#onFreed(slot);
     }
   }

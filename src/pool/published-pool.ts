@@ -8,7 +8,7 @@ import { KeptPages } from './kept/kept-pages.js';
 import { keysInSlices } from './keys-in-slices.js';
 import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, pageAt, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
-import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from './page-index.js';
+import { isOf, NO_ORIGIN, PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type Placing, placeBatch } from './page-placing.js';
 import { type LocalRead, LocalReads } from './page-reading.js';
@@ -19,7 +19,7 @@ import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
 import { UnconfirmedPages } from './unconfirmed-pages.js';
 
 export type { PageBytes } from './page-batch.js';
-export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
+export { NO_ORIGIN, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
 export type { PageLease } from './page-leases.js';
 export type { LocalRead } from './page-reading.js';
 export type { ServedPage } from './page-serving.js';
@@ -33,9 +33,9 @@ export type { PublishedPoolOptions } from './pool-options.js';
  * other threads have copied it. Ranges that other threads write or read are held: no removal, eviction or new page
  * touches them.
  *
- * Work on other threads is done in turns, call by call, and new pages of asynchronous calls wait for their turn as
- * well, so that one held page does not block another. Two kinds of hold last longer than a turn: leases, and pages that
- * are filled from elsewhere, which may take long. The caller that asks for them limits how much of the pool they take.
+ * Work on other threads is done in turns, call by call, and new pages of asynchronous calls wait for their turn as well, so that one held page does
+ * not block another. Some holds are outside of turns: leases and pages that are filled from elsewhere, which may take long and which the caller that
+ * asks for them limits; and pages that are sent or copied to readers, see {@link PageServing}.
  */
 export class PublishedPool {
   readonly baseAddr: bigint;
@@ -79,11 +79,9 @@ export class PublishedPool {
     };
     const index = new PageIndex({ ...settings, ...(stamps && { spaceMinBytes: STAMP_BYTES, onFreed }) });
     this.#index = index;
-    const [{ unconfirmed }, { records }] = [this, options];
-    this.kept =
-      records &&
-      stamps &&
-      new KeptPages({ records, index, stamps, earlier: unconfirmed.earlier, capacityBytes: capacity });
+    const [{ unconfirmed }, { records, keepsCopies }] = [this, options];
+    const kept = { keepsCopies, index, earlier: unconfirmed.earlier, capacityBytes: capacity };
+    this.kept = records && stamps && new KeptPages({ ...kept, records, stamps });
     options.tenants?.addTier(
       () => this.keysInSlices(),
       (...learned) => this.#tellGone(new Set(index.tenants.give(...learned))),
@@ -101,7 +99,7 @@ export class PublishedPool {
     const remove = (key: string) => this.remove(key);
     const reading = { index, copyThreads: options.copyThreads, viewsOf, remove };
     this.#serving = new PageServing({ ...reading, capacityBytes: capacity, clock: options.clock });
-    this.#reads = new LocalReads({ ...reading, unconfirmed });
+    this.#reads = new LocalReads({ ...reading, unconfirmed, serving: this.#serving });
   }
 
   /** Number of pages that can be found. */
@@ -220,9 +218,10 @@ export class PublishedPool {
   ): Promise<LocalRead[]> {
     const hits = targets.filter(({ length }, i) => found[i]?.length === length);
     if (hits.length === 0 || !this.#isForThreads(hits)) return this.#reads.here(keys, targets, { found, isVerified });
-    return this.#mutex.run(() =>
-      this.#isEnding ? targets.map((): LocalRead => 'absent') : this.#reads.offThread(keys, targets, isVerified),
-    );
+    const absent = targets.map((): LocalRead => 'absent');
+    if (this.#isEnding) return absent;
+    const beside = this.#reads.beside(keys, targets, { found, isVerified });
+    return beside ?? this.#mutex.run(() => (this.#isEnding ? absent : this.#reads.inTurn(keys, targets, isVerified)));
   }
 
   /**
@@ -327,13 +326,13 @@ export class PublishedPool {
 
   /**
    * Removes pages that are older than the version given for their key, even those whose bytes are still to be written;
-   * `isCopy`: only copies. Returns the removed keys; does not call `onEvict`.
+   * only those that `of` means. Returns the removed keys; does not call `onEvict`.
    */
-  removeOlder(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): string[] {
+  removeOlder(keys: readonly string[], voidBelow: readonly number[], of: PagesOf = 'all'): string[] {
     const origins = this.#index.originsOf(keys);
     const older = keys.filter((_, i) => {
       const origin = origins[i] ?? null;
-      return origin !== null && origin.version < (voidBelow[i] as number) && (!isCopy || origin.isCopy);
+      return origin !== null && origin.version < (voidBelow[i] as number) && isOf(origin, of);
     });
     for (const key of older) this.remove(key);
     return older;
@@ -352,13 +351,13 @@ export class PublishedPool {
   /** The earliest expiry of a page; 0: none expires. */
   readonly firstExpiry = (): number => this.#index.firstExpiry;
 
-  /** Gives pages that still have version `from` the version `to`, and the expiry if one is given; returns their keys. */
-  renew(keys: readonly string[], from: number, to: number, expires?: number): string[] {
+  /** Gives pages that still have version `from` the version `to`, and what else is given; returns their keys. */
+  renew(keys: readonly string[], from: number, to: number, given: Partial<PageOrigin> = {}): string[] {
     const pages = this.peekBatch(keys);
     return keys.filter((key, i) => {
       const page = pages[i] ?? null;
       if (page === null || page.version !== from) return false;
-      this.#setOrigin(key, page, { ...page, version: to, expires: expires ?? page.expires });
+      this.#setOrigin(key, page, { ...page, version: to, ...given });
       return true;
     });
   }
@@ -372,6 +371,9 @@ export class PublishedPool {
   keysInSlices(): Generator<string[], void> {
     return keysInSlices(this.#index);
   }
+
+  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  readonly hasCopiesOf = (origin: number): boolean => this.#index.hasCopiesOf(origin);
 
   /** Keys of the pages whose bytes are still to be written: no reader finds them yet. */
   unfilledKeys(): string[] {

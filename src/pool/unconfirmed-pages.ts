@@ -70,7 +70,7 @@ export class UnconfirmedPages {
     return pages.map((page, i) => (page !== null && this.#isHidden(strings[i] as string, page) ? null : page));
   }
 
-  #isHidden(key: string, { slot, isCopy }: PublishedPage): boolean {
-    return this.earlier.has(slot) || (isCopy && this.#copies.has(key));
+  #isHidden(key: string, { slot, setBy }: PublishedPage): boolean {
+    return this.earlier.has(slot) || (setBy !== 0 && this.#copies.has(key));
   }
 }

@@ -1,6 +1,6 @@
 import type { Clock } from '../base/environment/clock.js';
 import { ClosedError } from '../base/errors.js';
-import { CLIENT_STEP_KEYS } from '../base/limits.js';
+import type { Clear } from '../directory/shard/known-clears.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import type { Cleared } from './call/cleared.js';
 import { fewAtOnce } from './call/key-steps.js';
@@ -12,7 +12,7 @@ export interface ClearingParts {
   readonly disk?:
     | Pick<DiskTier, 'cleared' | 'hasBatch' | 'keysInSlices' | 'queuedKeys' | 'removalsWritten' | 'removeOlder'>
     | undefined;
-  readonly statements: Pick<PageStatements, 'evictedKeys' | 'retract'>;
+  readonly statements: Pick<PageStatements, 'retract'>;
   readonly clock: Clock;
   /** Called with pages that have left the pool. */
   readonly onGone?: ((keys: readonly string[]) => void) | undefined;
@@ -23,9 +23,8 @@ export interface ClearingParts {
 const WITHDRAWALS_MAX_COUNT = 16;
 
 /**
- * Removes pages of this node from pool, disk and directory, and copies of them on other nodes, also of pages that had been evicted here before, as
- * far as they are remembered. Other work has its turn between steps of CLIENT_STEP_KEYS keys. Resolves when nobody can read any of them, nor can a
- * crash bring them back. Rejects, when all are removed, with `DiskError` if the disk does not record that; with `ClosedError` when the store is closed
+ * Removes pages from pool, disk and directory. Other work has its turn between steps of CLIENT_STEP_KEYS keys. Resolves when nobody can read any of
+ * them here, nor can a crash bring them back. Rejects, when all are removed, with `DiskError` if the disk does not record that; with `ClosedError` when the store is closed
  * meanwhile: some may be left on the disk.
  */
 export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<void> {
@@ -56,11 +55,55 @@ export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<
   await disk?.removalsWritten();
 }
 
+export interface DroppingParts {
+  readonly pool: Pick<PublishedPool, 'hasBatch' | 'hasCopiesOf' | 'keysInSlices' | 'removeOlder' | 'unfilledKeys'>;
+  readonly disk?:
+    | Pick<DiskTier, 'hasBatch' | 'hasCopiesOf' | 'keysInSlices' | 'queuedKeys' | 'removalsWritten' | 'removeOlder'>
+    | undefined;
+  readonly clock: Clock;
+  /** Called with keys of some pages, of which those that have left the pool are in `gone`, and those that are nowhere here in `absent`. */
+  readonly onDropped: (keys: readonly string[], gone: readonly string[], absent: readonly string[]) => void;
+  readonly isClosed: () => boolean;
+}
+
+/**
+ * Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here, nor can a crash bring them back; rejects with
+ * `DiskError` if the disk does not record that.
+ */
+export async function dropClearedCopies(parts: DroppingParts, all: readonly Clear[]): Promise<void> {
+  const { pool, disk, clock, onDropped, isClosed } = parts;
+  const clears = all.filter(({ origin }) => pool.hasCopiesOf(origin) || disk?.hasCopiesOf(origin) === true);
+  if (clears.length === 0) return;
+  for (const keys of steps(parts)) {
+    if (isClosed()) return;
+    for (const { origin, voidBelow, prefixes } of clears) {
+      const asked = prefixes === undefined ? keys : keys.filter((key) => prefixes.some((some) => key.startsWith(some)));
+      const versions = asked.map(() => voidBelow);
+      const of = origin === 0 ? 'copies' : origin;
+      const gone = pool.removeOlder(asked, versions, of);
+      // What counts is whether all of them are recorded in the end.
+      disk?.removeOlder(asked, versions, of).catch(() => {});
+      const isInPool = pool.hasBatch(asked);
+      const isOnDisk = disk?.hasBatch(asked);
+      const absent = asked.filter((_, i) => isInPool[i] === 0 && isOnDisk?.[i] !== 1);
+      if (gone.length > 0 || absent.length > 0) onDropped(asked, gone, absent);
+    }
+    await clock.yield();
+  }
+  await disk?.removalsWritten();
+}
+
+/** The tiers whose pages are looked through. */
+interface SteppedTiers {
+  readonly pool: Pick<PublishedPool, 'keysInSlices' | 'unfilledKeys'>;
+  readonly disk?: Pick<DiskTier, 'keysInSlices' | 'queuedKeys'> | undefined;
+}
+
 /**
  * Keys of all pages, some at a time. Pages may move from the pool to the disk meanwhile, which comes second, and back: so the pool comes a second
  * time, when no page is left that could.
  */
-function* steps({ pool, disk, statements }: ClearingParts): Generator<readonly string[]> {
+function* steps({ pool, disk }: SteppedTiers): Generator<readonly string[]> {
   yield* fewAtOnce(pool.unfilledKeys());
   for (const keys of pool.keysInSlices()) yield* fewAtOnce(keys);
   if (disk !== undefined) {
@@ -69,11 +112,4 @@ function* steps({ pool, disk, statements }: ClearingParts): Generator<readonly s
     yield* fewAtOnce(pool.unfilledKeys());
     for (const keys of pool.keysInSlices()) yield* fewAtOnce(keys);
   }
-  let some: string[] = [];
-  for (const key of statements.evictedKeys()) {
-    if (some.push(key) < CLIENT_STEP_KEYS) continue;
-    yield some;
-    some = [];
-  }
-  yield some;
 }

@@ -1,9 +1,11 @@
 import type { Clock } from '../base/environment/clock.js';
-import { COPY_ATTEMPTS_MAX_COUNT, PAGE_MAX_BYTES, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
+import { COPY_ATTEMPTS_MAX_COUNT, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
+import { holdInPlace } from '../memory/native-memory.js';
 import type { DataLocation } from '../types.js';
 import { type MissReason, Reasons } from './call/call-options.js';
 import { type CallerPage, RegionPage } from './call/caller-page.js';
+import { indicesWhere } from './call/indices.js';
 import type { CallOptions } from './call/request-calls.js';
 
 export interface CopiedReadsParts {
@@ -19,6 +21,9 @@ export interface CopiedReadsParts {
   readonly isClosed: () => boolean;
   readonly clock: Clock;
 }
+
+/** Whether memory for a page of so many bytes may be taken; it is taken then, and asked for again when another attempt finds the page. */
+export type MayTake = (bytes: number) => boolean;
 
 /** Copies of the first pages of a call. */
 export interface FirstCopies {
@@ -39,7 +44,7 @@ export class CopiedReads {
   /** Reads a copy of a page; see `PageStore.getCopyWithin`. */
   async get(
     key: string,
-    { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
+    { mayTake, ...options }: CallOptions & { readonly mayTake: MayTake },
   ): Promise<Uint8Array | 'too-large' | null> {
     const { locate, isClosed, clock } = this.#parts;
     const { signal } = options;
@@ -48,7 +53,7 @@ export class CopiedReads {
     for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX_COUNT && clock.nowMs() <= untilMs; attempt++) {
       const [location = null] = await locate([key], options);
       if (location === null || isClosed() || (before && isSameStatement(location, before))) return null;
-      if (location.length > maxBytes) return 'too-large';
+      if (!mayTake(location.length)) return 'too-large';
       const [copy = null] = await this.#readCopies([key], [location], options);
       if (copy !== null) return copy;
       if (isClosed() || signal?.aborted) return null;
@@ -88,7 +93,7 @@ export class CopiedReads {
     const { isClosed } = this.#parts;
     const { reasons, signal } = options;
     const copies = new Array<Uint8Array | null>(keys.length).fill(null);
-    const found = keys.flatMap((_, i) => (locations[i] ? [i] : []));
+    const found = indicesWhere(locations, (location) => location !== null);
     if (found.length === 0 || isClosed()) return copies;
     const wanted = found.map((i) => keys[i] as string);
     // The reasons of this attempt have other indices, and a later attempt finds them again.
@@ -102,7 +107,7 @@ export class CopiedReads {
       if (copies[i] !== null || isClosed() || signal?.aborted) continue;
       // The page was set anew meanwhile, and may have another length, or is not where the directory said.
       const why = reasons && new Reasons<MissReason>();
-      const again = await this.get(keys[i] as string, { ...options, reasons: why, maxBytes: PAGE_MAX_BYTES });
+      const again = await this.get(keys[i] as string, { ...options, reasons: why, mayTake: () => true });
       copies[i] = again === 'too-large' ? null : again;
       const reason = why?.of(0);
       if (reason !== undefined) reasons?.note(i, reason);
@@ -117,12 +122,14 @@ export class CopiedReads {
     options: CallOptions,
   ): Promise<(Uint8Array | null)[]> {
     const copies = locations.map(({ length }) => new Uint8Array(length));
+    const release = holdInPlace(copies);
     const regions = copies.map((copy) => HostRegion.wrap(copy));
     const pages = regions.map((region) => new RegionPage(region, region.start, region.length));
     try {
       const isRead = await this.#parts.read(keys, pages, options, (index) => locations[index]);
       return copies.map((copy, i) => (isRead[i] === true ? copy : null));
     } finally {
+      release();
       for (const region of regions) region.free();
     }
   }

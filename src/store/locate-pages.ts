@@ -1,6 +1,7 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { DataLocation } from '../types.js';
+import { indicesWhere } from './call/indices.js';
 import type { PageStatements } from './page-statements.js';
 
 export interface LocatingParts {
@@ -15,7 +16,7 @@ export async function locatePages(
   signal: AbortSignal | undefined,
 ): Promise<(DataLocation | null)[]> {
   const locations = statements.locationsOf(keys);
-  const unknown = keys.flatMap((_, i) => (locations[i] === null ? [i] : []));
+  const unknown = indicesWhere(locations, (location) => location === null);
   if (unknown.length === 0 || signal?.aborted) return locations;
   const found = await unlessAborted(directory.get(unknown.map((i) => keys[i] as string)), signal);
   unknown.forEach((i, j) => {

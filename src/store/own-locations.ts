@@ -1,5 +1,5 @@
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
-import { COPY, LocationColumns, NAMED, ON_DISK } from '../directory/messages/location-columns.js';
+import { LocationColumns, NAMED, ON_DISK } from '../directory/messages/location-columns.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { DiskTier } from './disk/disk-tier.js';
 
@@ -37,7 +37,8 @@ export class OwnLocations {
       const page = onDisk[i] ?? null;
       if (page === null || columns.has(i)) continue;
       describe(columns, i, page, page);
-      columns.flags[i] = (columns.flags[i] as number) | ON_DISK | (page.isCopy ? COPY : 0);
+      columns.flags[i] = (columns.flags[i] as number) | ON_DISK;
+      columns.setBy[i] = page.setBy;
     }
     return columns;
   }
@@ -50,7 +51,7 @@ export class OwnLocations {
       const page = pages[i] ?? null;
       if (page === null) continue;
       this.#place(columns, i, page, page);
-      if (page.isCopy) columns.flags[i] = (columns.flags[i] as number) | COPY;
+      columns.setBy[i] = page.setBy;
     }
     return columns;
   }

@@ -15,7 +15,7 @@ import type { CallerPage } from './call/caller-page.js';
 import { slicesOf } from './call/page-slices.js';
 import type { ReasonLog } from './call/reason-log.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
-import { CopiedReads, type CopiedReadsParts, type FirstCopies } from './copied-reads.js';
+import { CopiedReads, type CopiedReadsParts, type FirstCopies, type MayTake } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
 import { locatePages } from './locate-pages.js';
@@ -87,7 +87,7 @@ export class PageReads {
     this.#remote = new RemoteReads({
       ...parts,
       knownLocations: this.#knownLocations,
-      voidBelow: (key, version) => statements.voidBelow(key, version),
+      voidBelow: (key, version, setBy) => statements.voidBelow(key, version, setBy),
     });
     const reading: Omit<CopiedReadsParts, 'clock'> = {
       locate: (keys, options) => this.#locate(keys, options),
@@ -96,7 +96,7 @@ export class PageReads {
     };
     const copied = new CopiedReads({ ...reading, clock });
     this.#copied = copied;
-    const readAgain = (key: string, options: CallOptions) => copied.get(key, { ...options, maxBytes: PAGE_MAX_BYTES });
+    const readAgain = (key: string, options: CallOptions) => copied.get(key, { ...options, mayTake: () => true });
     this.#placed = new PlacedReads({ ...reading, readAgain });
     const firstOwners = (keys: readonly string[]) => directory.firstOwners(keys);
     this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock });
@@ -152,7 +152,7 @@ export class PageReads {
   /** Reads a copy of a page; see `PageStore.getCopyWithin`. */
   getCopyWithin(
     key: string,
-    options: CallOptions & { readonly maxBytes: number },
+    options: CallOptions & { readonly mayTake: MayTake },
   ): Promise<Uint8Array | 'too-large' | null> {
     return this.#copied.get(key, options);
   }

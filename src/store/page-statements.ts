@@ -6,12 +6,13 @@ import { laterExpiry } from '../base/expiry.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { COPY } from '../directory/messages/location-columns.js';
 import { Taken } from '../directory/messages/taken.js';
 import { batchOf } from '../directory/owners/owners.js';
-import { Removals } from '../directory/shard/removals.js';
-import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import { KnownClears } from '../directory/shard/known-clears.js';
+import { type NoteVisitor, Removals } from '../directory/shard/removals.js';
+import type { PageOrigin, PagesOf, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { DataLocation, Tier } from '../types.js';
+import type { Announced, RefusedKeys, StatementRefusal } from './announced.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { absentOf, type KeyedLocations, OwnLocations, presentOf } from './own-locations.js';
 
@@ -23,6 +24,8 @@ export interface PageStatementsParts {
   readonly disk?: DiskTier | undefined;
   readonly directory: Pick<DirectoryClient, 'state' | 'delete'>;
   readonly versions: HybridClock;
+  /** The clears that this node knows of; default: none. */
+  readonly clears?: KnownClears | undefined;
   /** Whether pages from before this start count as good: all other nodes have reported what they know of them. */
   readonly isSettled: () => boolean;
   /** Whether computed pages are kept here although another node has them. */
@@ -41,22 +44,6 @@ export interface PageStatementsParts {
   readonly droppedMaxKeys?: number | undefined;
 }
 
-/** Why a page that this node has published is not set: no owner has accepted its location, or another writer's content has won. */
-export type StatementRefusal = 'directory' | 'superseded';
-
-/** Keys of pages that are not set, with the reason. */
-export type RefusedKeys = ReadonlyMap<string, StatementRefusal>;
-
-/** Positions of pages by the outcome of their announcement; all other pages are in the directory. */
-interface Announced {
-  /** Pages that no owner has accepted. */
-  readonly refused: number[];
-  /** Pages for which an owner knows a newer content. */
-  readonly outdated: number[];
-  /** Pages that another node has. */
-  readonly held: number[];
-}
-
 /**
  * Announces the pages of this node to the directory, and acts on the answers: pages that are older than the cluster's
  * are dropped, and so are computed pages that another node has.
@@ -71,15 +58,13 @@ export class PageStatements {
   readonly #unannounced = new Set<string>();
   /** Number of announcements under way: their keys are in `#unannounced`, in the pool or not. */
   #announcing = 0;
-  /** Copies that this node was told to drop; a copy that was being made must not come back. */
-  readonly #droppedCopies: Removals;
   /**
    * Pages that this node was told to drop, and pages that it has set itself. Nothing older is read or copied from other
    * nodes, even when the page has left the pool and a node that was cut off tells a shard of an older one.
    */
   readonly #voids: Removals;
-  /** Keys of pages that this node has lately lost for want of room; other nodes may still have copies of them. */
-  readonly #evicted: Removals;
+  /** The clears that this node knows of. */
+  readonly #clears: KnownClears;
   /** Version of this start; pages that this node has set since have a later one. */
   readonly #startVersion: number;
   #closed = false;
@@ -88,9 +73,8 @@ export class PageStatements {
     this.#parts = parts;
     this.#own = new OwnLocations(parts);
     const { droppedMaxKeys = DROPPED_KEYS_MAX_COUNT } = parts;
-    this.#droppedCopies = new Removals(droppedMaxKeys);
-    this.#voids = new Removals(droppedMaxKeys, { keepsKeys: true });
-    this.#evicted = new Removals(droppedMaxKeys, { keepsKeys: true });
+    this.#voids = new Removals(droppedMaxKeys, { keepsPartitions: true });
+    this.#clears = parts.clears ?? new KnownClears();
     this.#startVersion = parts.versions.afterEarlier();
   }
 
@@ -107,7 +91,7 @@ export class PageStatements {
     const strings = stringsOf(keys);
     const contentOf = (page: PublishedPage): PageOrigin => {
       // A copy that came first stands for the page.
-      const isHere = page.alreadyPresent || page.isCopy;
+      const isHere = page.alreadyPresent || page.setBy !== 0;
       if (!isHere || origin.kind === 'named') return origin;
       return { ...page, expires: laterExpiry(page.expires, origin.expires) };
     };
@@ -116,7 +100,7 @@ export class PageStatements {
     published.forEach((page, i) => {
       const key = strings[i] as string;
       if (page === null || told.has(key)) return;
-      const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
+      const isStated = page.alreadyPresent && !this.#unannounced.has(key) && page.setBy === 0;
       const { kind, expires } = contentOf(page);
       // A named entry becomes the newest even if its bytes are unchanged: another node may have set other bytes
       // meanwhile.
@@ -133,61 +117,79 @@ export class PageStatements {
     return refused;
   }
 
-  /** Withdraws the announcements of pages that have just been cleared here, and drops copies of them on other nodes. */
+  /** Withdraws the announcements of pages that have just been cleared here. */
   async retract(keys: readonly string[]): Promise<void> {
     for (const key of keys) this.#unannounced.delete(key);
     this.#parts.onChanged?.(keys);
-    await this.#parts.directory.delete(keys, undefined, { withCopies: true });
-  }
-
-  /** Keys of pages that this node has lately lost for want of room, as far as they are remembered. */
-  *evictedKeys(): Generator<string> {
-    for (const [key] of this.#evicted.entries()) yield key;
+    await this.#parts.directory.delete(keys);
   }
 
   /**
-   * Drops pages that are older than the version given for their key; with `isCopy` only copies of other nodes' pages.
-   * With `isTie` another node may have set a content of the version before at the same time, which can be read. Resolves when a
+   * Drops pages that are older than the version given for their key. With `isTie` another node may have set a content of the version before at the same time, which can be read. Resolves when a
    * crash cannot bring them back. `isDeleted`: a program has asked for it.
    */
   async drop(
     keys: readonly string[],
     voidBelow: readonly number[],
-    { isCopy = false, isTie = false, isDeleted = false } = {},
+    { isTie = false, isDeleted = false } = {},
   ): Promise<void> {
     if (this.#closed) return;
-    const { pool, disk, versions } = this.#parts;
+    const { versions } = this.#parts;
     keys.forEach((key, i) => {
       versions.see(voidBelow[i] as number);
-      (isCopy ? this.#droppedCopies : this.#voids).note(key, (voidBelow[i] as number) - (isTie ? 1 : 0));
+      const noted = (voidBelow[i] as number) - (isTie ? 1 : 0);
+      // A page that is too far ahead is refused by its version alone; a note of it would be in the way when that is no more so.
+      if (!versions.isAhead(noted)) this.#voids.note(key, noted);
     });
-    const gone = pool.removeOlder(keys, voidBelow, { isCopy });
-    for (const key of gone) this.#unannounced.delete(key);
-    this.#parts.onGone?.(gone);
-    this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
-    const removed = disk?.removeOlder(keys, voidBelow, { isCopy });
-    this.#parts.onChanged?.(keys);
-    this.#restateFromDisk(gone);
+    const removed = this.#remove(keys, voidBelow, 'all');
     if (isDeleted) this.#parts.onDeleted?.(keys);
     await removed;
   }
 
+  /** Drops copies of other nodes' pages that are older than the version given for their key. */
+  async dropCopies(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
+    if (!this.#closed) await this.#remove(keys, voidBelow, 'copies');
+  }
+
+  async #remove(keys: readonly string[], voidBelow: readonly number[], of: PagesOf): Promise<void> {
+    const { pool, disk } = this.#parts;
+    const gone = pool.removeOlder(keys, voidBelow, of);
+    const removed = disk?.removeOlder(keys, voidBelow, of);
+    this.dropped(keys, gone);
+    await removed;
+  }
+
+  /** Pages have been dropped; `gone`: those that have left the pool; `absent`: those that this node has not any more, and that their owners may still list. */
+  dropped(keys: readonly string[], gone: readonly string[], absent: readonly string[] = []): void {
+    for (const key of gone) this.#unannounced.delete(key);
+    this.#parts.onGone?.(gone);
+    this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
+    this.#parts.onChanged?.(keys);
+    this.#restateFromDisk(gone);
+    if (absent.length > 0) this.#parts.directory.delete(absent).catch(() => {});
+  }
+
   /**
    * Version below which pages of the key are void, by everything that this node was told or has set, if a page of
-   * `version` is among them; else 0.
+   * `version`, with the origin `setBy` of a copy, is among them; else 0.
    */
-  voidBelow(key: string, version: number): number {
-    return this.#voids.laterThan(key, version);
+  voidBelow(key: string, version: number, setBy: number): number {
+    return this.#voids.laterThan(key, version) || (this.isCleared(key, version, setBy) ? version + 1 : 0);
   }
 
-  /** Every key with a known version below which pages are void, the latest last. */
-  voids(): Iterable<readonly [key: string, voidBelow: number]> {
-    return this.#voids.entries();
+  /** Visits below which versions pages are void: this node has set newer ones, or was told to drop them. See `Removals.eachNote`. */
+  eachNote(visit: NoteVisitor): Generator<void, void> {
+    return this.#voids.eachNote(visit);
   }
 
-  /** Whether a copy of a page of this version is void. */
-  isVoid(key: string, version: number): boolean {
-    return this.#voids.isVoid(key, version) || this.#droppedCopies.isVoid(key, version);
+  /** Whether a copy of a page of this version is void; `setBy`: its origin. */
+  isVoid(key: string, version: number, setBy = 0): boolean {
+    return this.#voids.isVoid(key, version) || this.isCleared(key, version, setBy);
+  }
+
+  /** Whether what the node with this origin has set with this version is cleared. */
+  isCleared(key: string, version: number, setBy: number): boolean {
+    return this.#clears.isVoid(key, version, setBy);
   }
 
   /**
@@ -201,10 +203,7 @@ export class PageStatements {
     const keys = batchOf(hidden.size > 0 ? asked.filter((key) => !hidden.has(key)) : asked);
     const located = { keys, columns: this.#own.find(keys) };
     const gone = absentOf(located);
-    for (const key of stringsOf(gone)) {
-      this.#unannounced.delete(key);
-      this.#evicted.note(key, 1);
-    }
+    for (const key of stringsOf(gone)) this.#unannounced.delete(key);
     this.#parts.onChanged?.(asked);
     await Promise.all([confirmed, this.#parts.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
@@ -284,7 +283,7 @@ export class PageStatements {
       // What the disk cannot record is dropped at the next start.
       this.drop(stringsOf(ahead.keys), voidBelow).catch(() => {});
     }
-    for (const noted of [this.#voids, this.#droppedCopies, this.#evicted]) noted.clear();
+    this.#voids.clear();
   }
 
   /** A number that tells this start of the node from its other ones. */
@@ -292,9 +291,10 @@ export class PageStatements {
     return this.#parts.identity.incarnation;
   }
 
+  /** Whether there are neither pages nor notes. */
   get isEmpty(): boolean {
     const { pool, disk } = this.#parts;
-    return pool.size === 0 && (disk === undefined || disk.info().entries === 0);
+    return this.#voids.newest === 0 && pool.size === 0 && (disk === undefined || disk.info().entries === 0);
   }
 
   /** Keys of all pages of this node, slice by slice; pages that come or go meanwhile may be left out. */
@@ -344,11 +344,10 @@ export class PageStatements {
       // A later call has set this page meanwhile, so the earlier result does not matter.
       const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
       for (const key of lost) refused.set(key, 'superseded');
-      // They have lost whether or not the disk can record that; it reports its own failures.
       await this.#dropLost(
         lost,
         lost.map(() => version),
-      ).catch(unlessOfDisk);
+      );
       const others = outdated.filter((key) => !isRenewed.has(key));
       this.#restateNewer(others, version);
       version = next;
@@ -369,8 +368,7 @@ export class PageStatements {
     const present = this.#own.findInPool(keys);
     const isNewer = (i: number): boolean =>
       present.has(i) && (present.version[i] as number) > (columns.version[i] as number);
-    const isForOthers = (i: number): boolean =>
-      kind === 'computed' && isNewer(i) && ((present.flags[i] as number) & COPY) !== 0;
+    const isForOthers = (i: number): boolean => kind === 'computed' && isNewer(i) && present.setBy[i] !== 0;
     for (let i = 0; i < columns.count; i++) if (isNewer(i) && !isForOthers(i)) columns.copy(i, present, i);
     return presentOf(entries, (i) => !isForOthers(i));
   }
@@ -401,14 +399,14 @@ export class PageStatements {
     await this.#announceAgain({ keys: pickKeys(entries.keys, kept), columns: entries.columns.pick(kept) });
   }
 
-  /** Drops pages of the version given for their key, and older ones: they have lost to a newer content, or to one of that version by another node. */
+  /**
+   * Drops pages of the version given for their key, and older ones: they have lost to a newer content, or to one of that version by another node, whether or
+   * not the disk can record that; it reports its own failures.
+   */
   async #dropLost(keys: readonly string[], versions: readonly number[]): Promise<void> {
     if (keys.length === 0) return;
-    await this.drop(
-      keys,
-      versions.map((version) => version + 1),
-      { isTie: true },
-    );
+    const voidBelow = versions.map((version) => version + 1);
+    await this.drop(keys, voidBelow, { isTie: true }).catch(unlessOfDisk);
   }
 
   /**
@@ -483,8 +481,6 @@ export class PageStatements {
    */
   verify(): void {
     this.#voids.verify();
-    this.#droppedCopies.verify();
-    this.#evicted.verify();
     if (this.#closed || this.#announcing > 0) return;
     const inPool = new Set(this.#parts.pool.keys());
     for (const key of this.#unannounced) {
@@ -493,6 +489,7 @@ export class PageStatements {
   }
 }
 
-function unlessOfDisk(error: unknown): void {
+/** Passes on what is no error of the disk tier, which reports its own. */
+export function unlessOfDisk(error: unknown): void {
   if (!(error instanceof DiskError)) throw error;
 }

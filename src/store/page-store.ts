@@ -3,12 +3,12 @@ import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import { ClosedError } from '../base/errors.js';
-import { PAGE_MAX_BYTES } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { RequestHint } from '../core/index.js';
 import { REPORTS_CALLER } from '../core/pool/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { LocationNode } from '../directory/messages/location-columns.js';
+import type { Clear, KnownClears } from '../directory/shard/known-clears.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PublishedPool, ServedPage } from '../pool/published-pool.js';
@@ -24,10 +24,11 @@ import {
   type WaitOptions,
 } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
+import { indicesWhere } from './call/indices.js';
 import { ReasonLog } from './call/reason-log.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
-import { clearPages } from './clearing.js';
-import type { FirstCopies } from './copied-reads.js';
+import { clearPages, dropClearedCopies } from './clearing.js';
+import type { FirstCopies, MayTake } from './copied-reads.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { ExpiredPages } from './expired-pages.js';
 import { locatePages } from './locate-pages.js';
@@ -52,6 +53,8 @@ export interface PageStoreParts {
   /** Asks other nodes for pages on their disks. */
   readonly promotions: Promotions;
   readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard' | 'firstOwners'>;
+  /** The clears that this node knows of; default: none. */
+  readonly clears?: KnownClears | undefined;
   /** Clock that gives versions to pages that are set. */
   readonly versions: HybridClock;
   /**
@@ -85,10 +88,10 @@ export interface PageStoreParts {
   /** Called with keys of pages that have been set here and that the directory has. */
   readonly onStated?: (keys: readonly string[]) => void;
   /**
-   * Called when this node's pages are cleared, with the prefixes of their keys, or undefined for all, before anything else is set; resolves when
-   * what was placed on storage nodes has gone.
+   * Called when this node's pages are cleared that are older than a version, with the prefixes of their keys, or undefined for all; resolves when the
+   * copies on other nodes have gone.
    */
-  readonly onCleared?: (prefixes: readonly string[] | undefined) => Promise<void>;
+  readonly onCleared?: (voidBelow: number, prefixes: readonly string[] | undefined) => Promise<void>;
   /** Whether a client has pinned the page here; default: none has. */
   readonly isPinned?: (key: string) => boolean;
   /** Called with pages that may have left the pool. */
@@ -214,14 +217,14 @@ export class PageStore {
    * another length, is looked up again, for READ_AGAIN_WITHIN_MS at most.
    */
   async getCopy(key: string, options: CallOptions = {}): Promise<Uint8Array | null> {
-    const copy = await this.getCopyWithin(key, { ...options, maxBytes: PAGE_MAX_BYTES });
+    const copy = await this.getCopyWithin(key, { ...options, mayTake: () => true });
     return copy === 'too-large' ? null : copy;
   }
 
-  /** {@link getCopy} of a page of at most `maxBytes` bytes. */
+  /** {@link getCopy} of a page for which memory may be taken. */
   async getCopyWithin(
     key: string,
-    options: CallOptions & { readonly maxBytes: number },
+    options: CallOptions & { readonly mayTake: MayTake },
   ): Promise<Uint8Array | 'too-large' | null> {
     this.#checkOpen();
     return inTime(this.#parts.clock, options, (call) => this.#reads.getCopyWithin(key, call));
@@ -340,11 +343,19 @@ export class PageStore {
     const isCleared = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
     const parts = { ...this.#parts, statements: this.#statements, isClosed: () => this.#closed };
     // Pages that are set from here on stay.
-    const removed = clearPages(parts, { voidBelow: versions.next(), isCleared });
+    const voidBelow = versions.next();
+    const told = onCleared?.(voidBelow, prefixes);
+    const removed = clearPages(parts, { voidBelow, isCleared });
     const cleared = this.#objects?.clear(prefixes, removed);
     cleared?.catch(() => {});
-    await Promise.all([removed, onCleared?.(prefixes)]);
+    await Promise.all([removed, told]);
     await cleared;
+  }
+
+  /** Drops the copies that these clears of other nodes make void. Resolves when nobody can read them here, nor can a crash bring them back. */
+  dropCleared(clears: readonly Clear[]): Promise<void> {
+    const onDropped = (...dropped: Parameters<PageStatements['dropped']>) => this.#statements.dropped(...dropped);
+    return dropClearedCopies({ ...this.#parts, onDropped, isClosed: () => this.#closed }, clears);
   }
 
   /** Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false. */
@@ -454,12 +465,4 @@ export class PageStore {
     this.#reads.verify();
     this.#objects?.verify();
   }
-}
-
-function indicesWhere<T>(values: readonly T[], test: (value: T) => boolean): number[] {
-  const indices: number[] = [];
-  values.forEach((value, i) => {
-    if (test(value)) indices.push(i);
-  });
-  return indices;
 }

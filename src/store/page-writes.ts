@@ -7,13 +7,14 @@ import type { Metrics } from '../metrics/metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import { PageLimits } from '../pool/tenants/page-limits.js';
 import type { EntryKind } from '../types.js';
+import type { RefusedKeys } from './announced.js';
 import { endedBy, type Reasons, type RefusalReason } from './call/call-options.js';
 import type { CallTime } from './call/call-time.js';
 import type { CallerPage } from './call/caller-page.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import type { DiskTier } from './disk/disk-tier.js';
 import { type Publishing, publishSlices } from './disk/publishing.js';
-import type { PageStatements, RefusedKeys } from './page-statements.js';
+import type { PageStatements } from './page-statements.js';
 import { SkippedWrites } from './skipped-writes.js';
 
 export interface PageWritesParts {
@@ -65,7 +66,7 @@ export class PageWrites {
     const { versions } = this.#parts;
     const ageMs = time === undefined ? 0 : startMs - time.askedMs;
     const expires = expiresInMs === undefined ? 0 : versions.in(expiresInMs - ageMs);
-    const origin: PageOrigin = { version: versions.next(), kind, isCopy: false, expires };
+    const origin: PageOrigin = { version: versions.next(), kind, expires, setBy: 0 };
     // A version that was taken before the clock turned out to be ahead, and began anew, is not stated any more.
     const isOver = (): boolean =>
       signal?.aborted === true || time?.isOver() === true || versions.isAhead(origin.version, expires);

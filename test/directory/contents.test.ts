@@ -5,7 +5,6 @@ import { Taken } from '../../src/directory/messages/taken.js';
 import type { PutWish } from '../../src/directory/messages/wire.js';
 import type { Displaced } from '../../src/directory/shard/displaced.js';
 import { digestOfStart } from '../../src/directory/shard/node-starts.js';
-import { digestOf, Removals } from '../../src/directory/shard/removals.js';
 import { DirectoryShard, type DirectoryShardOptions } from '../../src/directory/shard/shard.js';
 import type { DataLocationInit, EntryKind } from '../../src/types.js';
 import { columnsOf, getOne, locationOf } from '../_support/directory/locations.js';
@@ -80,8 +79,8 @@ test('contents: an older content is outdated, and the holders of the replaced on
   t.is(put(named('c', 11, 2)), Taken.outdated);
   t.is(put(named('c', 13, 2)), Taken.taken);
   t.deepEqual(displaced, [
-    { nodeId: 'a', key: 'k', voidBelow: 13, isCopy: false, isTie: false },
-    { nodeId: 'b', key: 'k', voidBelow: 13, isCopy: false, isTie: false },
+    { nodeId: 'a', key: 'k', voidBelow: 13, isTie: false },
+    { nodeId: 'b', key: 'k', voidBelow: 13, isTie: false },
   ]);
   t.is(shard.newestVersion, 13);
   t.is(getOne(shard, 'k')?.nodeId, 'c');
@@ -157,21 +156,6 @@ test('contents: a start that comes back as it was has been away, too, until it h
   t.is(put(page), Taken.taken);
 });
 
-test('contents: copies that were cleared while their node was away do not come back either', (t) => {
-  const { shard, put, time } = forgetfulShard();
-  shard.startJoined('b', 1);
-  time.ms = REMOVALS_MARGIN_MS + 1;
-  put(computed('a', 10, 1));
-  shard.dropNode('b', 1);
-  shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
-  for (let i = 0; i < 2 * (REMOVALS_GENERATIONS_COUNT + 1); i++) {
-    shard.delete([`other ${i}`], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
-  }
-  const formerStart = digestOfStart('b', 1);
-  t.is(put({ ...computed('b', 10, 1, { incarnation: 2 }), isCopy: true }, { formerStart }), Taken.outdated);
-  t.is(put(computed('b', 10, 1, { incarnation: 2 }), { formerStart }), Taken.taken, 'its own page');
-});
-
 test('contents: what was deleted everywhere does not come back, what is set later does', (t) => {
   const { shard, put, displaced } = shardOf();
   put(computed('a', 10, 1));
@@ -237,44 +221,6 @@ test('contents: locations without versions, as of other programs, are left alone
   t.deepEqual(displaced, []);
 });
 
-test('contents: copies go with the page that they were made of, unless another node has set it, too', (t) => {
-  const { shard, put, displaced } = shardOf();
-  put(named('a', 10, 1));
-  put(named('b', 10, 1, { isCopy: true }));
-  shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
-  t.is(getOne(shard, 'k'), null);
-  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 11, isCopy: true }]);
-  put(named('a', 20, 1), {}, 'l');
-  put(named('b', 20, 1, { isCopy: true }), {}, 'l');
-  put(named('c', 21, 1), {}, 'l');
-  shard.delete(['l'], { nodeId: 'a', incarnation: 1, generation: 20 }, { withCopies: true });
-  t.is(shard.stats().locations, 2);
-});
-
-test('contents: a copy that is stated after its page was cleared is outdated, one of what was set since is not', (t) => {
-  const { shard, put } = shardOf();
-  put(named('a', 10, 1));
-  put(named('b', 10, 1, { isCopy: true }));
-  shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
-  t.is(put(named('c', 10, 1, { isCopy: true })), Taken.outdated);
-  t.is(put(named('d', 10, 1)), Taken.taken, 'who has set it itself');
-  t.is(put(named('a', 20, 1)), Taken.taken);
-  t.is(put(named('c', 20, 1, { isCopy: true })), Taken.taken);
-});
-
-test('contents: a copy of what had been evicted before it was cleared is outdated, too', (t) => {
-  // Cause: nothing was known of the page any more, so a node that had been cut off could state its copy.
-  for (const page of [named, computed]) {
-    const { shard, put } = shardOf();
-    put(page('a', 10, 1));
-    shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 });
-    shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 11 }, { withCopies: true });
-    t.is(put(page('b', 10, 1, { isCopy: true })), Taken.outdated);
-    t.is(put(page('c', 10, 1)), Taken.taken, 'who has set it itself');
-    shard.verify();
-  }
-});
-
 test('contents: a stale location is dropped, not what its node has stated since', (t) => {
   const { shard, put } = shardOf();
   put(named('a', 10, 1));
@@ -321,7 +267,7 @@ test('contents: computed pages from before a named one that is gone are dropped 
   put(named('a', 10, 1));
   t.deepEqual(displaced, [], 'they go together as long as one is named');
   shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 });
-  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 10, isCopy: false }]);
+  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 10 }]);
   t.is(getOne(shard, 'k'), null);
   shard.verify();
 });
@@ -333,87 +279,4 @@ test('contents: what a node has had before its last named page is outdated, also
   t.is(put(computed('a', 5, 1, { incarnation: 2, generation: 2 })), Taken.outdated);
   t.is(put(named('a', 5, 1, { incarnation: 2, generation: 3 })), Taken.taken, 'the same content');
   shard.verify();
-});
-
-test('removals: are bounded, the oldest are forgotten first', (t) => {
-  const removals = new Removals(100);
-  for (let i = 0; i < 1000; i++) removals.note(`k${i}`, 5);
-  t.is(removals.versionOf('k999'), 5);
-  t.is(removals.versionOf('k900'), 5);
-  t.is(removals.versionOf('k0'), 0);
-  removals.note('k999', 3);
-  t.is(removals.versionOf('k999'), 5, 'never lower');
-  removals.clear();
-  t.is(removals.versionOf('k999'), 0);
-});
-
-test('removals: entries are the keys that are kept, each once with its newest version', (t) => {
-  const removals = new Removals(3, { keepsKeys: true });
-  removals.note('a', 1);
-  removals.note('b', 2);
-  removals.turn();
-  removals.note('a', 3);
-  removals.note('c', 4);
-  removals.note('c', 2);
-  t.deepEqual(
-    [...removals.entries()],
-    [
-      ['b', 2],
-      ['a', 3],
-      ['c', 4],
-    ],
-  );
-  removals.turn();
-  t.deepEqual(
-    [...removals.entries()].map(([key]) => key),
-    ['a', 'c'],
-  );
-});
-
-test('removals: only what is older than what was noted is void', (t) => {
-  const removals = new Removals(10);
-  t.false(removals.isVoid('a', 1));
-  removals.note('a', 5);
-  removals.note('b', 9);
-  t.deepEqual(
-    [4, 5, 6].map((version) => removals.isVoid('a', version)),
-    [true, false, false],
-  );
-  t.deepEqual(
-    [4, 5, 6].map((version) => removals.laterThan('a', version)),
-    [5, 0, 0],
-  );
-  t.false(removals.isVoid('c', 1));
-});
-
-// A digest that two keys share makes a miss of one of them: keys that are much alike must not.
-test('removals: the digests of a million keys that are much alike differ', (t) => {
-  const digests = new Float64Array(1_000_000);
-  for (let i = 0; i < digests.length; i++) {
-    const number = Math.floor(i / 4);
-    const key = [`${number}`, `page-${number}`.padEnd(64, 'x'), `${number}`.padStart(64, '0'), `\u{1f600}${number}_k`][
-      i % 4
-    ];
-    digests[i] = digestOf(key as string);
-  }
-  t.is(new Set(digests).size, digests.length);
-  t.true(digests.every((digest) => Number.isSafeInteger(digest) && digest >= 0));
-  const low = new Uint32Array(256);
-  for (const digest of digests) low[digest % 256] = (low[digest % 256] as number) + 1;
-  const expected = digests.length / 256;
-  t.true(
-    low.every((count) => Math.abs(count - expected) < 0.1 * expected),
-    'spread over the slots',
-  );
-});
-
-test('removals: long keys, also such that are not ASCII, are kept whole as long as there is room, and forgotten the oldest first', (t) => {
-  const removals = new Removals(100, { keepsKeys: true });
-  const keys = Array.from({ length: 40 }, (_, i) => `${i}-${'\u{1f600}é'.repeat(1_000)}`);
-  for (const key of keys) removals.note(key, 7);
-  const kept = [...removals.entries()].map(([key]) => key);
-  t.deepEqual(kept, keys.slice(-kept.length));
-  t.true(kept.length >= 7 && kept.length < 40, `${kept.length}`);
-  t.is(removals.versionOf(keys[39] as string), 7);
-  t.is(removals.versionOf(keys[0] as string), 0);
 });

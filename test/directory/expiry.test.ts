@@ -77,10 +77,10 @@ test('directory expiry: a newer named content wins over one that differs in its 
   const { shard, put, displaced } = setUp();
   t.is(put({ ...named, nodeId: 'a', version: 5 }), Taken.taken);
   t.is(put({ ...named, nodeId: 'b', version: 6, expires: 50 }), Taken.taken);
-  t.deepEqual(displaced, [{ nodeId: 'a', key: 'k', voidBelow: 6, isCopy: false, isTie: false }]);
+  t.deepEqual(displaced, [{ nodeId: 'a', key: 'k', voidBelow: 6, isTie: false }]);
   t.is(put({ ...named, nodeId: 'a', version: 5, generation: 2 }), Taken.outdated);
   t.is(
-    put({ ...named, nodeId: 'c', version: 6, expires: 50, isCopy: true }),
+    put({ ...named, nodeId: 'c', version: 6, expires: 50, setBy: 7 }),
     Taken.taken,
     'a copy of it is the same content',
   );

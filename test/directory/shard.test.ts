@@ -165,19 +165,15 @@ test('shard: a new start that is no member here yet is not replaced by what its 
 });
 
 test('shard: every node that holds a page is listed, and told of what becomes of it', (t) => {
-  // Cause: of more than four holders one was forgotten, and read what had been set anew or cleared for as long as it had it.
+  // Cause: of more than four holders one was forgotten, and read what had been set anew for as long as it had it.
   const displaced: Displaced[] = [];
   const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
   const others = Array.from({ length: 3 * DIRECTORY_CHOICE_MAX_COUNT }, (_, i) => `n${i}`);
   const told = (): string[] => displaced.splice(0).map(({ nodeId }) => nodeId);
   putOne(shard, 'named', { nodeId: 'own', version: 5, checksum: 1 });
-  for (const nodeId of others) putOne(shard, 'named', { nodeId, version: 5, checksum: 1, isCopy: true });
+  for (const nodeId of others) putOne(shard, 'named', { nodeId, version: 5, checksum: 1, setBy: 7 });
   putOne(shard, 'named', { nodeId: 'new', version: 6, checksum: 2, kind: 'named' });
   t.deepEqual(told(), ['own', ...others]);
-  putOne(shard, 'cleared', { nodeId: 'own', version: 5 });
-  for (const nodeId of others) putOne(shard, 'cleared', { nodeId, version: 5, isCopy: true });
-  shard.delete(['cleared'], { nodeId: 'own', incarnation: 1, generation: 1 }, { withCopies: true });
-  t.deepEqual(told(), others);
   t.is(shard.stats().locations, 1);
   shard.verify();
 });
@@ -310,7 +306,7 @@ test('shard: what a node has renounced goes, what it has said since and what oth
   putOne(shard, 'restarted', { incarnation: 2, generation: 1 });
   for (const key of ['both', 'new']) putOne(shard, key, { generation: 7 });
   shard.renounce('n1', 1, 5);
-  for (const _ of shard.dropVoid(2));
+  for (const _ of shard.voidLocations.dropRenounced(2));
   t.is(getOne(shard, 'old')?.nodeId, 'other');
   t.is(getOne(shard, 'both')?.generation, 7);
   t.is(getOne(shard, 'restarted')?.incarnation, 2);
@@ -318,7 +314,7 @@ test('shard: what a node has renounced goes, what it has said since and what oth
   // A late and older word counts until the node renounces it again.
   t.true(putOne(shard, 'late', { generation: 3 }));
   shard.renounce('n1', 1, 7);
-  for (const _ of shard.dropVoid(2));
+  for (const _ of shard.voidLocations.dropRenounced(2));
   t.is(getOne(shard, 'late'), null);
   t.is(getOne(shard, 'new'), null);
 });
@@ -344,9 +340,9 @@ test('shard: the holder of an older content is told to drop what is older than t
   const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
   putOne(shard, 'k', { nodeId: 'a', kind: 'named', version: 10, checksum: 1 });
   putOne(shard, 'k', { nodeId: 'b', kind: 'named', version: 20, checksum: 2 });
-  t.deepEqual(displaced.splice(0), [{ nodeId: 'a', key: 'k', voidBelow: 20, isCopy: false, isTie: false }]);
+  t.deepEqual(displaced.splice(0), [{ nodeId: 'a', key: 'k', voidBelow: 20, isTie: false }]);
   // Two of one version: one of them goes, the same one everywhere.
   putOne(shard, 'k', { nodeId: 'c', kind: 'named', version: 20, checksum: 3 });
-  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 21, isCopy: false, isTie: true }]);
+  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 21, isTie: true }]);
   t.is(getOne(shard, 'k')?.nodeId, 'c');
 });

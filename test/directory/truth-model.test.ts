@@ -49,6 +49,7 @@ const STORIES: Record<Mistake, Story> = {
   'compared by no owner': seed(COMPUTED, 240_841_818),
   'copies count without an original': steps(LATE_COPY),
   'cleared not carried over': seed(MIXED, 93),
+  'cleared not remembered': seed(MIXED, 93),
   'drops told to nobody': seed(COMPUTED, 1),
   'delete without holders': seed(PARTITIONS, 2653),
   'new owner keeps its sessions': steps(SMALLER_RING),

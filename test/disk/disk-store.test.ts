@@ -415,7 +415,7 @@ test('disk store: a page that is set again with the same bytes has the later ver
   const bytes = content(1, PAGE);
   const put = (key: string, version: number): string => {
     const page = { views: [bytes], length: bytes.length };
-    return first.putPage(key, page, crc32(bytes), () => {}, { version, kind: 'named', isCopy: false, expires: 0 });
+    return first.putPage(key, page, crc32(bytes), () => {}, { version, kind: 'named', setBy: 0, expires: 0 });
   };
   put('written', 1);
   await first.flush();
@@ -427,8 +427,8 @@ test('disk store: a page that is set again with the same bytes has the later ver
   const versions = (store: DiskStore) => store.peekBatch(['written', 'waits']).map((page) => page?.version);
   t.deepEqual(versions(first), [2, 2]);
   const { length } = bytes;
-  first.renew('waits', { length, checksum: crc32(bytes), version: 3, kind: 'named', expires: 0 });
-  first.renew('written', { length, checksum: 0, version: 3, kind: 'named', expires: 0 });
+  first.renew('waits', { length, checksum: crc32(bytes), version: 3, kind: 'named', expires: 0, setBy: 0 });
+  first.renew('written', { length, checksum: 0, version: 3, kind: 'named', expires: 0, setBy: 0 });
   await first.close();
   t.deepEqual(versions(await open(t, path)), [2, 3]);
 });

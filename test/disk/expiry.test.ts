@@ -36,7 +36,7 @@ async function setUp(t: ExecutionContext) {
     },
     put(key: string, expires: number, { seed = 1, kind = 'named' }: { seed?: number; kind?: EntryKind } = {}) {
       const bytes = content(seed, PAGE);
-      const origin = { version: ++version, kind, isCopy: false, expires };
+      const origin = { version: ++version, kind, setBy: 0, expires };
       return store.putPage(key, { views: [bytes], length: PAGE }, crc32(bytes), () => {}, origin);
     },
     async again() {

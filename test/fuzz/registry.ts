@@ -1,5 +1,6 @@
 import type { Fuzzer } from './fuzzer.js';
 import { authentication } from './targets/auth.js';
+import { clearCalls } from './targets/clears.js';
 import { configFiles, traceFiles } from './targets/cli-files.js';
 import { clientConnection, clientMessages } from './targets/client-socket.js';
 import { commandLine, environmentVariables } from './targets/command-line.js';
@@ -52,6 +53,7 @@ export const FUZZERS: readonly Fuzzer[] = [
   directoryServer,
   directoryAnswers,
   nodeCalls,
+  clearCalls,
   promoteAnswers,
   leavingCalls,
   copyAnswers,

@@ -193,6 +193,31 @@ simulated('away: owners that join while the node is away, after the deletion', a
   t.is(await everReadable(world, [...now, returned], PAGES), 0);
 });
 
+simulated('away: members that own, in the end, what was deleted before they joined', async (t, world) => {
+  // Cause: nodes that joined were told what was void of the keys that they owned then, and members that came to own more later were told nothing.
+  const config = { directory_replicas: 1 };
+  const stores = await startNodes(world, 3, config);
+  const before = await startNode(world, { ...config, ...DISK_AND_POOL }, AWAY);
+  await areAll(world, [...stores, before]);
+  // More keys than a node remembers to have been told of.
+  const deleted = Array.from({ length: 400 }, (_, i) => `deleted ${i}`);
+  await setAll(before, deleted);
+  await world.sleep(1_000);
+  before.process.kill();
+  await areAll(world, stores);
+  await deleteAll(stores[1] as SimStore, deleted);
+  const now = [...stores];
+  for (let i = 0; i < 8; i++) now.push(await startNode(world, config));
+  await areAll(world, now);
+  await world.sleep(10_000);
+  for (const left of now.splice(1, 2)) await left.close();
+  await areAll(world, now);
+  await world.sleep(10_000);
+  const returned = await startNode(world, { ...config, ...DISK_AND_POOL }, AWAY);
+  await areAll(world, [...now, returned]);
+  t.is(await everReadable(world, [...now, returned], deleted), 0);
+});
+
 simulated('away: a rolling restart of a cluster of disks, that forgets, loses nothing', async (t, world) => {
   const stores: SimStore[] = [];
   for (let i = 1; i <= 4; i++) stores.push(await startNode(world, DISK, `10.0.0.${i}`));

@@ -20,7 +20,7 @@ const PAGES_OF_A: Publications = {
   keysInSlices: () => [KEYS],
   isEmpty: false,
   drop: async () => {},
-  voids: () => [],
+  *eachNote() {},
   locationsOf: (some) => some.map(() => locationOf({ nodeId: 'a', incarnation: 1, generation: 0 })),
 };
 

@@ -23,11 +23,9 @@ function bench(t: ExecutionContext) {
   const owed = new OwedStatements({
     directory: {
       announce: async (_ownerId: string, keys: readonly string[], _source: LocationSource) => take(keys, 'has'),
-      retract: async (_ownerId: string, keys: readonly string[], withCopies: boolean) =>
-        take(keys, withCopies ? 'has no, nor copies of' : 'has no'),
+      retract: async (_ownerId: string, keys: readonly string[]) => take(keys, 'has no'),
     },
     locationsOf,
-    ownersOf: (keys) => new Map([['p', keys.map((_, i) => i)]]),
     isMember: (nodeId) => members.has(nodeId),
     restateAll: async (ownerId) => {
       if (!owner.isDeaf) told.push(`everything to ${ownerId}`);
@@ -52,28 +50,17 @@ function bench(t: ExecutionContext) {
 test('owed statements: an owner is told what holds when it answers, not what held', async (t) => {
   const { here, told, owner, owed, pass } = bench(t);
   here.add('a');
-  owed.owe('o', ['a', 'b'], false);
-  owed.owe('o', ['c'], true);
+  owed.owe('o', ['a', 'b']);
+  owed.owe('o', ['c']);
   await pass(60_000);
   t.deepEqual(told, []);
   here.delete('a');
   here.add('b');
   owner.isDeaf = false;
   await pass(2 * STATEMENT_RETRY_MAX_MS);
-  t.deepEqual(told.sort(), ['has b', 'has no a', 'has no, nor copies of c']);
+  t.deepEqual(told.sort(), ['has b', 'has no a', 'has no c']);
   await pass(60_000);
   t.is(told.length, 3, 'once');
-});
-
-test('owed statements: copies of a cleared page go, although another page was set since', async (t) => {
-  const { here, told, owner, owed, pass } = bench(t);
-  owed.owe('o', ['a'], true);
-  await pass(1_000);
-  here.add('a');
-  owed.owe('o', ['a'], false);
-  owner.isDeaf = false;
-  await pass(2 * STATEMENT_RETRY_MAX_MS);
-  t.deepEqual(told, ['has no, nor copies of a', 'has a']);
 });
 
 test('owed statements: an owner that is owed too much is told of everything', async (t) => {
@@ -82,7 +69,6 @@ test('owed statements: an owner that is owed too much is told of everything', as
     owed.owe(
       'o',
       Array.from({ length: 1000 }, (_, j) => `${i + j}`),
-      false,
     );
   await pass(10_000);
   owner.isDeaf = false;
@@ -92,33 +78,16 @@ test('owed statements: an owner that is owed too much is told of everything', as
 
 test('owed statements: an owner that has left is owed nothing, and nothing is left when they are stopped', async (t) => {
   const { clock, told, owner, owed, leave, pass } = bench(t);
-  owed.owe('o', ['a'], false);
-  owed.owe('p', ['a'], false);
+  owed.owe('o', ['a']);
+  owed.owe('p', ['a']);
   leave('o');
   owner.isDeaf = false;
   await pass(2 * STATEMENT_RETRY_MAX_MS);
   t.deepEqual(told, ['has no a']);
-  owed.owe('p', ['b'], false);
+  owed.owe('p', ['b']);
   owed.stop();
   t.is(clock.pendingCount, 0);
 });
-
-for (const isUnderWay of [false, true]) {
-  test(`owed statements: when an owner leaves, the next ones are told which copies go${isUnderWay ? ', also of what was on its way' : ''}`, async (t) => {
-    const { told, owner, owed, leave, pass } = bench(t);
-    owed.owe('o', ['a'], false);
-    owed.owe('o', ['b', 'c'], true);
-    if (isUnderWay) {
-      owner.onAsked = () => leave('o');
-      await pass(1_000);
-    } else {
-      leave('o');
-    }
-    owner.isDeaf = false;
-    await pass(2 * STATEMENT_RETRY_MAX_MS);
-    t.deepEqual(told, ['has no, nor copies of b', 'has no, nor copies of c']);
-  });
-}
 
 test('owed statements: what could not be told comes back to what is owed, and together it is not more than may be', async (t) => {
   // Cause: the keys of a failed message were added whatever else was owed by then.
@@ -127,7 +96,6 @@ test('owed statements: what could not be told comes back to what is owed, and to
     owed.owe(
       'o',
       Array.from({ length: count }, (_, i) => `${name} ${i}`),
-      false,
     );
   owe('first', OWED_STATEMENTS_MAX_KEYS);
   owner.onAsked = () => owe('later', DIRECTORY_REQUEST_MAX_KEYS);

@@ -45,7 +45,7 @@ function newLists(t: ExecutionContext, initial: RingView, keys: string[] = [...K
   const clock = new ManualClock();
   const env = testEnvironment({ clock });
   const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
-  const lists = new OwnerLists({ directory, initial, env });
+  const lists = new OwnerLists({ directory, shard: new DirectoryShard(), initial, env });
   let [walks, slices] = [0, 0];
   lists.start({
     *keysInSlices() {
@@ -60,7 +60,7 @@ function newLists(t: ExecutionContext, initial: RingView, keys: string[] = [...K
     },
     locationsOf: (some) => some.map(() => locationOf()),
     drop: async () => {},
-    voids: () => [],
+    *eachNote() {},
   });
   t.teardown(() => {
     lists.verify();
@@ -127,7 +127,7 @@ test('owner lists: before a node has said which pages it has, no owner has been 
   // Cause: a node that had joined, and was about to list the pages of its disk, said that it had none.
   const [initial, env] = [viewOf('a', 'b'), testEnvironment({ clock: new ManualClock() })];
   const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
-  const lists = new OwnerLists({ directory, initial, env });
+  const lists = new OwnerLists({ directory, shard: new DirectoryShard(), initial, env });
   t.teardown(() => lists.stop());
   t.false(lists.hasListed('b', 1));
   lists.start({
@@ -135,7 +135,7 @@ test('owner lists: before a node has said which pages it has, no owner has been 
     isEmpty: true,
     locationsOf: (some) => some.map(() => null),
     drop: async () => {},
-    voids: () => [],
+    *eachNote() {},
   });
   t.true(lists.hasListed('b', 1));
 });

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
+import { CLIENT_STEP_KEYS, DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
 import { type DropHandler, type DropReason, PageDrops } from '../../src/node/upkeep/page-drops.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../_support/clock.js';
@@ -53,13 +53,13 @@ async function newPair(t: ExecutionContext, clock = new ManualClock()) {
 }
 
 test('page drops: what is owed for one reason stays owed when the key is to be dropped for another', async (t) => {
-  // Cause: the latest took the place of what was owed; of a deleted page only the copy was dropped, and the delete taken for done.
+  // Cause: the latest took the place of what was owed; a deleted page was only dropped, and the delete taken for done.
   const { drops, told, holder, clock } = await newPair(t);
   holder.isReachable = false;
   drops.tell('b', [{ key: 'k', voidBelow: 20, reason: 'deleted' }]);
   await drops.told([]);
   drops.tell('b', [{ key: 'k', voidBelow: 10, reason: 'deleted' }]);
-  drops.tell('b', [{ key: 'k', voidBelow: 15, reason: 'copy' }]);
+  drops.tell('b', [{ key: 'k', voidBelow: 15, reason: 'superseded' }]);
   t.deepEqual(drops.isOwedBy('b', ['k', 'other']), [true, false]);
   t.deepEqual([drops.owes('b'), drops.owes('c')], [true, false]);
   holder.isReachable = true;
@@ -67,7 +67,7 @@ test('page drops: what is owed for one reason stays owed when the key is to be d
   await until(() => !drops.owes('b'));
   t.deepEqual(drops.isOwedBy('b', ['k']), [false]);
   t.deepEqual(told, [
-    { keys: ['k'], voidBelow: [15], reason: 'copy' },
+    { keys: ['k'], voidBelow: [15], reason: 'superseded' },
     { keys: ['k'], voidBelow: [20], reason: 'deleted' },
   ]);
 });
@@ -187,4 +187,34 @@ simulated('page drops: of a call that deletes more keys than a node may owe all 
   t.true(await store.set('k0', content(1, 100)));
   t.true((await store.delete(keys)).every((isGone) => isGone));
   t.is(await store.get('k0'), null);
+});
+
+test('page drops: orders of a node to itself leave the thread to others between two requests', async (t) => {
+  // Cause: 65,536 deleted keys were dropped in one turn of the event loop.
+  const counts: number[] = [];
+  let turns = 0;
+  const clock = Object.assign(new ManualClock(), {
+    yield: async (): Promise<void> => void turns++,
+  });
+  const { drops } = await newPair(t, clock);
+  const server = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  drops.handle(
+    server,
+    async (keys) => {
+      t.is(turns, counts.push(keys.length) - 1);
+      return 0;
+    },
+    () => {},
+  );
+  const keys = Array.from({ length: 5_000 }, (_, i) => `key ${i}`);
+  drops.tell(
+    'a',
+    keys.map((key) => ({ key, voidBelow: 1, reason: 'deleted' })),
+  );
+  await drops.told(keys);
+  t.true(counts.every((count) => count <= CLIENT_STEP_KEYS));
+  t.is(
+    counts.reduce((sum, count) => sum + count),
+    keys.length,
+  );
 });

@@ -11,6 +11,7 @@ import { DiscoveryClient } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { NodeRuntime } from '../../src/node/runtime/node-runtime.js';
+import { Clears } from '../../src/node/upkeep/clears.js';
 import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
 import type { MemberChange } from '../../src/node/upkeep/member-log.js';
 import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
@@ -68,7 +69,7 @@ test.serial('verify: owner lists', (t) => {
   const env = testEnvironment({ clock: new ManualClock() });
   const initial = { ring: new OwnerRings(16).make(['a']), incarnations: new Map([['a', 1]]) };
   const directory = new DirectoryClient(initial.ring, () => undefined, 1, { rpc: FAILING, env });
-  const lists = new OwnerLists({ directory, initial, env });
+  const lists = new OwnerLists({ directory, shard: new DirectoryShard(), initial, env });
   assertAsks(t, lists, [PeerQueue]);
   lists.stop();
 });
@@ -77,14 +78,13 @@ test.serial('verify: owed statements', async (t) => {
   const owed = new OwedStatements({
     directory: { announce: async () => false, retract: async () => false },
     locationsOf: (keys) => keys.map(() => null),
-    ownersOf: () => new Map(),
     isMember: () => true,
     restateAll: async () => true,
     env: testEnvironment({ clock: new ManualClock() }),
   });
   const keys = Array.from({ length: OWED_STATEMENTS_MAX_KEYS + 1 }, (_, i) => `${i}`);
   await assertFound(t, owed, /owed statements: of o: 65537, allowed are 65536/, () =>
-    losing(Map.prototype, 'delete', () => owed.owe('o', keys, false)),
+    losing(Map.prototype, 'delete', () => owed.owe('o', keys)),
   );
   owed.stop();
 });
@@ -115,7 +115,7 @@ test.serial('verify: page drops', async (t) => {
   });
   await assertFound(t, drops, /page drops: b is never told again/, async () => {
     clock.isLosing = true;
-    drops.tell('b', [{ key: 'k', voidBelow: 1, reason: 'copy' }]);
+    drops.tell('b', [{ key: 'k', voidBelow: 1, reason: 'superseded' }]);
     await settled(clock);
   });
   drops.stop();
@@ -156,9 +156,9 @@ test.serial('verify: node directory', async (t) => {
     isEmpty: true,
     locationsOf: (keys) => keys.map(() => null),
     drop: async () => {},
-    voids: () => [],
+    *eachNote() {},
   };
-  const upkeep = new PageUpkeep({ replicas: 1, directory, pages, env });
+  const upkeep = new PageUpkeep({ directory, pages, env });
   upkeep.start();
   assertAsks(t, directory, [
     DirectoryShard,
@@ -166,6 +166,7 @@ test.serial('verify: node directory', async (t) => {
     OwnerLists,
     ShardUpkeep,
     PageDrops,
+    Clears,
     LostStatements,
     OwnerRings,
   ]);

@@ -221,7 +221,7 @@ simulated('wrong clocks: messages with the largest version change nothing', asyn
     const keys = keyFields(['crafted']);
     const location = locationOf({ nodeId: info.nodeId, incarnation: info.incarnation, version, kind: 'named' });
     await control.call({ host, port }, 'directory.put', { ...keys, ...locationFields(columnsOf(location)) });
-    const order = { ...keys, void_below: Buffer.from(new Float64Array([version]).buffer), reason: 2 };
+    const order = { ...keys, void_below: Buffer.from(new Float64Array([version]).buffer), reason: 1 };
     await t.throwsAsync(control.call({ host, port }, 'pages.drop', order), { message: /too far ahead/ });
   }
   await Promise.all([discovery.close(), control.close()]);

@@ -24,7 +24,7 @@ function setUp(t: ExecutionContext) {
   });
   let version = 0;
   const origin = (expires: number, kind: PageOrigin['kind'] = 'named'): PageOrigin => {
-    return { version: ++version, kind, isCopy: false, expires };
+    return { version: ++version, kind, setBy: 0, expires };
   };
   const bytes = (seed: number, length = PAGE): PageBytes => ({ views: [content(seed, length)], length });
   const set = (key: string, expires: number, seed = 1, kind?: PageOrigin['kind']) =>
@@ -97,7 +97,7 @@ test('pool expiry: a page that is filled from elsewhere replaces an expired one,
   await set('k', 10);
   time.present = 10;
   const fill = async (targets: readonly (PageBytes | null)[]) => targets.map((target) => (target === null ? null : 7));
-  const leases = await pool.fillPages(['k'], [PAGE], fill, [{ ...origin(20), isCopy: true }]);
+  const leases = await pool.fillPages(['k'], [PAGE], fill, [{ ...origin(20), setBy: 7 }]);
   t.is(leases[0]?.page.expires, 20);
   pool.unlease(leases.filter((lease) => lease !== null));
   t.is(pool.peekBatch(['k'])[0]?.checksum, 7);

@@ -25,7 +25,7 @@ function pageAt(number: number, key = `k${number}`): RestoredPage {
   };
 }
 
-function foundAt(number: number): Omit<PublishedPage, 'slot' | 'version' | 'kind' | 'isCopy' | 'expires'> {
+function foundAt(number: number): Omit<PublishedPage, 'slot' | 'version' | 'kind' | 'setBy' | 'expires'> {
   const { offset, length, checksum } = pageAt(number);
   return { offset, length, checksum, alreadyPresent: true };
 }
@@ -52,6 +52,17 @@ test('page index: a page that is held is not evicted next', (t) => {
   t.is(index.evictNext(), null);
   index.release(['k0']);
   t.is(index.evictNext(), 'k0');
+});
+
+test('page index: it knows of which nodes there may be copies, and no more of one when the last has gone', (t) => {
+  // Cause: each clear of any node looked through all pages wherever there had ever been a copy.
+  const index = indexOf(4);
+  index.restore([pageAt(0), { ...pageAt(1), setBy: 7 }, { ...pageAt(2), setBy: 8 }]);
+  const known = () => [7, 8, 9, 0].map((origin) => index.hasCopiesOf(origin));
+  t.deepEqual(known(), [true, true, false, true]);
+  t.true(index.remove('k1'));
+  t.deepEqual(known(), [false, true, false, true]);
+  t.is(index.peekBatch(['k2'])[0]?.setBy, 8);
 });
 
 test('page index: a million pages are restored, however many a call of the core takes', (t) => {

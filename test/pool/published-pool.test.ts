@@ -112,7 +112,7 @@ for (const policy of ['s3fifo', 'yield'] as const) {
     const old = numbers(40, 0).map((i) => `old ${i}`);
     pool.publishBatch(old, numbers(40, 0).map(page));
     for (let i = 0; i < 200; i++) pool.lookupBatch(old);
-    const origin = { version: 7, kind: 'named', isCopy: false, expires: 0 } as const;
+    const origin = { version: 7, kind: 'named', setBy: 0, expires: 0 } as const;
     for (const [publish, from] of [
       [pool.publishBatch.bind(pool), 1000],
       [pool.publishPages.bind(pool), 2000],

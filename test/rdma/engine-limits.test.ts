@@ -9,7 +9,7 @@ import { devices, rdmaTest, suffix } from '../_support/rdma/soft-devices.js';
 
 const MIB = 2 ** 20;
 const READ_BYTES = 4096;
-const CYCLES = Number(process.env.MESHCACHE_RDMA_CYCLES ?? 1_000);
+const CYCLES = Number(process.env.MESHCACHE_RDMA_CYCLES ?? 600);
 /** The first cycles fill caches of the process and of the allocator. */
 const FIRST_CYCLES = 300;
 const RSS_SLACK_BYTES = 16 * MIB;

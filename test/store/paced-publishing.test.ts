@@ -87,8 +87,8 @@ test('paced publishing: a page behind one that has found no room is new to those
 });
 
 for (const [what, here, expires] of [
-  ['a copy that becomes a page of this node', { isCopy: true }, 0],
-  ['a later expiry', { expires: 2 ** 50 }, 2 ** 51],
+  ['a copy that becomes a page of this node', { setBy: 7, expires: 0 }, 0],
+  ['a later expiry', { setBy: 0, expires: 2 ** 50 }, 2 ** 51],
 ] as const) {
   test(`paced publishing: ${what}, behind a page that has found no room, is to be announced`, async (t) => {
     // Cause: the second attempt found the page as the first had left it. The directory went on to list a copy, and a clear of the node that had
@@ -98,13 +98,18 @@ for (const [what, here, expires] of [
     t.deepEqual(told, []);
     await ended(done, clock);
     const [, behind] = told;
-    t.deepEqual([behind?.alreadyPresent, behind?.isCopy, behind?.expires], [true, true, expires]);
-    t.deepEqual([left, pool.peekBatch(['behind'])[0]?.isCopy], [[], false]);
+    t.deepEqual(
+      [behind?.alreadyPresent, behind?.setBy, behind?.expires],
+      [true, here.setBy, here.expires],
+      'as it was',
+    );
+    const [now] = pool.peekBatch(['behind']);
+    t.deepEqual([left, now?.setBy, now?.expires], [[], 0, expires]);
   });
 }
 
 test('paced publishing: pages that were here before stay, and are announced, when the call ends early', async (t) => {
-  const { pool, paced, told, takenBack, left, done } = newCall(t, { here: { isCopy: true } });
+  const { pool, paced, told, takenBack, left, done } = newCall(t, { here: { setBy: 7 } });
   await settled();
   paced.cleared({ voidBelow: 3, isCleared: (key) => key === 'large' });
   await done;

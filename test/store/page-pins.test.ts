@@ -113,7 +113,7 @@ test('page pins: removing, overwriting and clearing end a pin at once', (t) => {
   const client = pins.holder();
   t.deepEqual(pins.pin(client, ['k0', 'k1', 'k2', 'k3'], 60_000), ['pinned', 'pinned', 'pinned', 'pinned']);
   t.true(pool.remove('k0'));
-  const named = { version: 2, kind: 'named' as const, isCopy: false, expires: 0 };
+  const named = { version: 2, kind: 'named' as const, setBy: 0, expires: 0 };
   t.not(pool.publishBatch(['k1'], [{ views: [content(77, PAGE)], length: PAGE }], named)[0] ?? null, null);
   t.true(publish(pool, 'k2', 2), 'the same bytes again');
   t.deepEqual([pins.has('k0'), pins.has('k1'), pins.has('k2'), pins.bytes], [false, false, true, 2 * PAGE]);

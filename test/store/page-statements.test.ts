@@ -39,7 +39,7 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
     metrics: noMetrics,
   });
   const set = async (key: string, bytes: Uint8Array) => {
-    const origin = { version: versions.next(), kind: 'named' as const, isCopy: false, expires: 0 };
+    const origin = { version: versions.next(), kind: 'named' as const, setBy: 0, expires: 0 };
     const published = pool.publishBatch([key], [{ views: [bytes], length: bytes.length }], origin);
     return [...(await statements.stateSet([key], published, origin))];
   };
@@ -67,7 +67,7 @@ for (const [name, answer, isGood] of [
   test(`page statements: a page of an earlier start, ${name}, is ${isGood ? 'good' : 'uncertain'}`, async (t) => {
     const { pool, statements, stated } = newStatements(t, answer);
     const page = { views: [content(1, 100)], length: 100 };
-    pool.publishBatch(['before'], [page], { version: 7, kind: 'named', isCopy: false, expires: 0 });
+    pool.publishBatch(['before'], [page], { version: 7, kind: 'named', setBy: 0, expires: 0 });
     t.deepEqual(await statements.confirm(['before', 'absent']), [isGood, true]);
     t.deepEqual(stated, [7]);
     t.deepEqual(pool.keys(), answer === Taken.outdated ? [] : ['before']);
@@ -79,7 +79,7 @@ test('page statements: when all others have said what they know, no page is unce
   pool.publishBatch(['before'], [{ views: [content(1, 100)], length: 100 }], {
     version: 7,
     kind: 'named',
-    isCopy: false,
+    setBy: 0,
     expires: 0,
   });
   t.deepEqual(await statements.confirm(['before']), [true]);
@@ -96,7 +96,7 @@ test('page statements: what was set since the start is not asked for again', asy
 test('page statements: a key that comes twice in a call is announced once', async (t) => {
   const { pool, statements, stated } = newStatements(t, Taken.taken);
   const pages = [1, 2].map((i) => ({ views: [content(i, 100)], length: 100 }));
-  const origin = { version: 5, kind: 'named' as const, isCopy: false, expires: 0 };
+  const origin = { version: 5, kind: 'named' as const, setBy: 0, expires: 0 };
   const published = pool.publishBatch(['k', 'k'], pages, origin);
   t.deepEqual([...(await statements.stateSet(['k', 'k'], published, origin))], []);
   t.deepEqual(stated, [5]);
@@ -107,13 +107,13 @@ test('page statements: a key that comes twice in a call is announced once', asyn
 test('page statements: a page is announced where the pool has it, and one that it does not have is nowhere', (t) => {
   const { pool, statements } = newStatements(t, Taken.taken);
   const page = { views: [content(1, 100)], length: 100 };
-  pool.publishBatch(['named'], [page], { version: 7, kind: 'named', isCopy: false, expires: 0 });
-  pool.publishBatch(['copy'], [page], { version: 8, kind: 'computed', isCopy: true, expires: 0 });
+  pool.publishBatch(['named'], [page], { version: 7, kind: 'named', setBy: 0, expires: 0 });
+  pool.publishBatch(['copy'], [page], { version: 8, kind: 'computed', setBy: 7, expires: 0 });
   const [named, none, copy] = statements.locationsOf(['named', 'none', 'copy']);
   t.is(none, null);
   for (const [key, location, rest] of [
-    ['named', named, { version: 7, kind: 'named', isCopy: false, expires: 0 }],
-    ['copy', copy, { version: 8, kind: 'computed', isCopy: true, expires: 0 }],
+    ['named', named, { version: 7, kind: 'named', setBy: 0, expires: 0 }],
+    ['copy', copy, { version: 8, kind: 'computed', setBy: 7, expires: 0 }],
   ] as const) {
     const [found] = pool.peekBatch([key]);
     if (!location || !found) return t.fail();
@@ -147,17 +147,4 @@ test('page statements: once closed, no page has a location, though the pool and 
   t.deepEqual(statements.locationsOf(['k']), [null]);
   t.deepEqual(await statements.confirm(['k']), [false]);
   t.deepEqual(pool.keys(), ['k']);
-});
-
-test('page statements: the keys of evicted pages are remembered, and what is withdrawn is', async (t) => {
-  const { pool, statements, set, deleted } = newStatements(t, Taken.taken);
-  for (const key of ['a/here', 'a/evicted', 'b/evicted']) await set(key, content(1, 100));
-  for (const key of ['a/evicted', 'b/evicted']) {
-    pool.remove(key);
-    await statements.restate([key]);
-  }
-  deleted.length = 0;
-  pool.remove('a/here');
-  await statements.retract(['a/here']);
-  t.deepEqual([deleted, [...statements.evictedKeys()]], [['a/here'], ['a/evicted', 'b/evicted']]);
 });

@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
+import { DiskError } from '../../src/base/errors.js';
 import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { resolve } from '../../src/memory/address-space.js';
@@ -57,7 +58,7 @@ function newCopies(
     });
   };
   /** What happens between a read, or an announcement, and its end. */
-  const hooks = { onRead() {}, onAnnounce: async () => {} };
+  const hooks = { onRead() {}, onAnnounce: async () => {}, onRemoveOlder: async () => {} };
   const transport = {
     async batchRead(ops: readonly ReadOp[]) {
       const results = ops.map(({ localAddr, remoteAddr, length, checksum }) => {
@@ -93,7 +94,7 @@ function newCopies(
     },
     disk: {
       peekBatch: (some) => stringsOf(some).map((key) => onDisk.get(key) ?? null),
-      removeOlder: async () => {},
+      removeOlder: () => hooks.onRemoveOlder(),
     },
     pages: {
       forget: (some) => void forgotten.push(...some),
@@ -144,6 +145,18 @@ test('copies: a copy that no directory owner has taken is dropped again, what th
   t.deepEqual(bytesAt('k1'), content(99, PAGE));
   t.deepEqual(forgotten, ['k0']);
   t.is(copies.copiedBytes, PAGE);
+});
+
+// Cause: what was in the pool by then could be read, though no owner knew of it: a newer content, or a delete, did not reach it.
+test('copies: one whose older content the disk cannot remove is dropped again', async (t) => {
+  const { copies, pool, hooks, announced } = newCopies(t, { keys: ['k0', 'k1'], kindOf: () => 'named' });
+  hooks.onRemoveOlder = () => Promise.reject(new DiskError('removed pages cannot be recorded'));
+  await copies.copy(['k0', 'k1'], 'handover').catch(() => {});
+  t.deepEqual([announced, pool.size], [[], 0]);
+  hooks.onRemoveOlder = async () => {};
+  hooks.onAnnounce = () => Promise.reject(new Error('broken'));
+  await copies.copy(['k0', 'k1'], 'handover').catch(() => {});
+  t.is(pool.size, 0, 'nor one that was not announced');
 });
 
 // Cause: a copy was published like a page that is set, and took the place of what had been set while it was read.
@@ -219,7 +232,7 @@ test('copies: an older content than the own disk has is not copied', async (t) =
       alreadyPresent: true,
       version,
       kind,
-      isCopy: false,
+      setBy: 0,
       expires: 0,
     };
   };
@@ -248,7 +261,7 @@ test('copies: until the owners have answered, nobody reads a copy here, and a re
     const own = { views: [content(9, PAGE)], length: PAGE };
     pool.publishBatch(['k1'], [own]);
     t.deepEqual((await read('k1')).slice(0, 2), [true, 'read'], 'what the program has set');
-    t.deepEqual(pool.removeOlder(['k2'], [VERSION + 1], { isCopy: true }), ['k2']);
+    t.deepEqual(pool.removeOlder(['k2'], [VERSION + 1], 'copies'), ['k2']);
   };
   t.deepEqual([...(await copies.copy(['k0', 'k1', 'k2'], 'hot'))], [1, 1, 0]);
   t.deepEqual(await read('k0'), [true, 'read', true]);

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { orderOf, type StorageNode, takenForOf } from '../../src/store/placement/storage-nodes.js';
+import { orderOf, type StorageNode } from '../../src/store/placement/storage-nodes.js';
 
 const GIB = 2 ** 30;
 const NODES: readonly StorageNode[] = [
@@ -35,10 +35,4 @@ test('storage nodes: one that goes moves only its own keys, and each of them to 
     const order = orderOf(key, NODES).map(({ nodeId }) => nodeId);
     t.is(firstOf(key, left), (order[0] === 'large' ? order[1] : order[0]) as string, key);
   }
-});
-
-test('storage nodes: a page names its node by a number that is never 0', (t) => {
-  const digests = KEYS.map(takenForOf);
-  t.true(digests.every((digest) => digest > 0 && digest < 2 ** 32 && Number.isInteger(digest)));
-  t.is(takenForOf('node-1'), takenForOf('node-1'));
 });

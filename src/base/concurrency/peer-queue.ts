@@ -22,8 +22,6 @@ export interface PeerQueueParts<Item extends object> {
   readonly tell: (peer: string, waiting: readonly Waiting<Item>[]) => Promise<readonly Waiting<Item>[]>;
   /** Tells the peer all that forgotten items may have said. Resolves with whether it has heard. Default: nothing makes up for them. */
   readonly tellAll?: (peer: string) => Promise<boolean>;
-  /** Takes what a peer has not heard, when it is told nothing more. */
-  readonly onGone?: (waiting: readonly Waiting<Item>[]) => void;
 }
 
 /** What one peer has not heard. */
@@ -186,7 +184,6 @@ export class PeerQueue<Item extends object> {
   #end(peer: string, queue: Queue<Item>): void {
     this.#queues.delete(peer);
     endWaiting(queue);
-    this.#parts.onGone?.([...queue.items]);
   }
 
   /** Throws `InvariantError` unless what waits for each peer is within its limit, and is being told or will be. */

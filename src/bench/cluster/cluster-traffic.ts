@@ -22,6 +22,7 @@ export interface NodeTraffic {
 const KIND_OF: Readonly<Record<string, TrafficKind>> = {
   'directory.put': 'announcing',
   'directory.delete': 'announcing',
+  'directory.note': 'announcing',
   'directory.renounce': 'announcing',
   'directory.get': 'lookups',
   'directory.exists': 'lookups',

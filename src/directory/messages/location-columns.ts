@@ -22,14 +22,13 @@ export interface LocationStamp extends Pick<LocationNode, 'nodeId' | 'incarnatio
 
 /** Node index that marks a position without a location. */
 export const NO_LOCATION = 0xffffffff;
-const BYTES_PER_LOCATION = 69;
+const BYTES_PER_LOCATION = 73;
 const U64_MAX = (1n << 64n) - 1n;
 
 /** Bits of a location's `flags`. */
 export const ON_DISK = 1;
 export const NAMED = 2;
-export const COPY = 4;
-const FLAGS_MAX = ON_DISK | NAMED | COPY;
+const FLAGS_MAX = ON_DISK | NAMED;
 
 /**
  * Locations of a batch of keys, column by column, and the table of the nodes that they name. The layout in memory is
@@ -45,7 +44,8 @@ const FLAGS_MAX = ON_DISK | NAMED | COPY;
  *              56n  rkey        u32
  *              60n  checksum    u32
  *              64n  node        u32, index into the node table; 0xffffffff: no location
- *              68n  flags       u8: ON_DISK, NAMED, COPY
+ *              68n  set by      u32, origin of the node that has set the content of a copy (see `originOf`); 0: no copy
+ *              72n  flags       u8: ON_DISK, NAMED
  */
 export class LocationColumns {
   readonly count: number;
@@ -62,6 +62,7 @@ export class LocationColumns {
   readonly rkey: Uint32Array;
   readonly checksum: Uint32Array;
   readonly node: Uint32Array;
+  readonly setBy: Uint32Array;
   readonly flags: Uint8Array;
   /** All columns as they travel. */
   readonly bytes: Uint8Array;
@@ -86,7 +87,8 @@ export class LocationColumns {
     this.rkey = new Uint32Array(memory, count * 56, count);
     this.checksum = new Uint32Array(memory, count * 60, count);
     this.node = new Uint32Array(memory, count * 64, count);
-    this.flags = new Uint8Array(memory, count * 68, count);
+    this.setBy = new Uint32Array(memory, count * 68, count);
+    this.flags = new Uint8Array(memory, count * 72, count);
     if (buffer === undefined) this.node.fill(NO_LOCATION);
   }
 
@@ -120,6 +122,7 @@ export class LocationColumns {
         part.node.map((node) => indices[node] ?? NO_LOCATION),
         at,
       );
+      all.setBy.set(part.setBy, at);
       all.flags.set(part.flags, at);
       at += part.count;
     }
@@ -178,6 +181,7 @@ export class LocationColumns {
     this.expires[to] = from.expires[i] as number;
     this.rkey[to] = from.rkey[i] as number;
     this.checksum[to] = from.checksum[i] as number;
+    this.setBy[to] = from.setBy[i] as number;
     this.flags[to] = from.flags[i] as number;
   }
 
@@ -222,7 +226,7 @@ export class LocationColumns {
       expires: this.expires[i] as number,
       tier: flags & ON_DISK ? 'disk' : 'memory',
       kind: flags & NAMED ? 'named' : 'computed',
-      isCopy: (flags & COPY) !== 0,
+      setBy: this.setBy[i] as number,
     });
   }
 
@@ -231,6 +235,7 @@ export class LocationColumns {
     if (typeof remoteAddr !== 'bigint' || remoteAddr < 0n || remoteAddr > U64_MAX) refuse('remoteAddr', remoteAddr);
     if (!isU32(rkey)) refuse('rkey', rkey);
     if (!isU32(checksum)) refuse('checksum', checksum);
+    if (!isU32(location.setBy)) refuse('setBy', location.setBy);
     if (!isWholeNumber(length)) refuse('length', length);
     if (!isWholeNumber(location.generation)) refuse('generation', location.generation);
     if (!isVersion(location.version)) refuse('version', location.version);
@@ -247,10 +252,8 @@ export class LocationColumns {
     this.stamp[i] = location.stamp;
     this.tail[i] = location.tail;
     this.expires[i] = location.expires;
-    this.flags[i] =
-      (location.tier === 'disk' ? ON_DISK : 0) |
-      (location.kind === 'named' ? NAMED : 0) |
-      (location.isCopy === true ? COPY : 0);
+    this.setBy[i] = location.setBy;
+    this.flags[i] = (location.tier === 'disk' ? ON_DISK : 0) | (location.kind === 'named' ? NAMED : 0);
   }
 
   /**

@@ -17,6 +17,7 @@ export const DirectoryMethod = {
   delete: 'directory.delete',
   renounce: 'directory.renounce',
   discard: 'directory.discard',
+  note: 'directory.note',
 } as const;
 
 /** The fields of a request that carry its keys. */

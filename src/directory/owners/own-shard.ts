@@ -1,6 +1,7 @@
 import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import { columnOf, decodeKeys } from '../messages/key-column.js';
 import type { LocationColumns } from '../messages/location-columns.js';
+import type { NoteColumns } from '../messages/note-columns.js';
 import type { PutAnswer, PutWish } from '../messages/wire.js';
 import type { DirectoryShard } from '../shard/shard.js';
 import type { DirectoryOwner, Dropped, FoundLocations, Search } from './owner-channel.js';
@@ -39,14 +40,17 @@ export class OwnShard implements DirectoryOwner {
   }
 
   async delete(keys: Keys, dropped: Dropped): Promise<boolean> {
-    const { shard, displacedTold } = this.#parts;
-    shard.delete(stringsOf(keys), dropped, dropped);
-    if (dropped.withCopies) await displacedTold(stringsOf(keys));
+    this.#parts.shard.delete(stringsOf(keys), dropped);
     return true;
   }
 
-  async renounce({ nodeId, incarnation, generation }: Omit<Dropped, 'withCopies'>): Promise<boolean> {
+  async renounce({ nodeId, incarnation, generation }: Dropped): Promise<boolean> {
     this.#parts.shard.renounce(nodeId, incarnation, generation);
+    return true;
+  }
+
+  async note(notes: NoteColumns): Promise<boolean> {
+    this.#parts.shard.takeNotes(notes);
     return true;
   }
 

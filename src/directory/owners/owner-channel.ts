@@ -5,6 +5,7 @@ import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
 import { KeyBatch, type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RpcClient } from '../../rpc/client.js';
 import { LocationColumns } from '../messages/location-columns.js';
+import type { NoteColumns } from '../messages/note-columns.js';
 import {
   asFields,
   DirectoryMethod,
@@ -21,12 +22,11 @@ import { countFailure } from './directory-metrics.js';
 import { Patience } from './patience.js';
 import { type KeyedRequest, type RequestKind, RequestQueue } from './request-queue.js';
 
-/** A node's statements up to a generation that are to be dropped; with `withCopies` also copies of its pages. */
+/** A node's statements up to a generation that are to be dropped. */
 export interface Dropped {
   readonly nodeId: string;
   readonly incarnation: number;
   readonly generation: number;
-  readonly withCopies: boolean;
 }
 
 /** Keys to be found, and the nodes by which they could not be read. */
@@ -50,7 +50,9 @@ export interface DirectoryOwner {
   exists(keys: Keys): Promise<Uint8Array | undefined>;
   put(keys: Keys, columns: LocationColumns, wish?: PutWish): Promise<PutAnswer | undefined>;
   delete(keys: Keys, dropped: Dropped): Promise<boolean>;
-  renounce(of: Omit<Dropped, 'withCopies'>): Promise<boolean>;
+  renounce(of: Dropped): Promise<boolean>;
+  /** Hands over what this node has noted, at most DIRECTORY_NOTES_MAX_COUNT notes. */
+  note(notes: NoteColumns): Promise<boolean>;
   discard(keys: Keys, columns: LocationColumns): Promise<void>;
   isReachable(): boolean;
 }
@@ -119,9 +121,13 @@ export class OwnerChannel implements DirectoryOwner {
     return (await this.#statements.ask({ keys, dropped })) !== undefined;
   }
 
-  async renounce({ nodeId, incarnation, generation }: Omit<Dropped, 'withCopies'>): Promise<boolean> {
+  async renounce({ nodeId, incarnation, generation }: Dropped): Promise<boolean> {
     const params = { node_id: nodeId, incarnation, generation };
     return (await this.#call('renounce', params, () => true)) ?? false;
+  }
+
+  async note(notes: NoteColumns): Promise<boolean> {
+    return (await this.#call('note', notes.fields(), () => true)) ?? false;
   }
 
   async discard(keys: Keys, columns: LocationColumns): Promise<void> {
@@ -180,9 +186,8 @@ export class OwnerChannel implements DirectoryOwner {
       const request = { ...keyFields(keys), ...locationFields(columns), ...wishFields(wish) };
       return this.#call('put', request, (answer) => readPutAnswer(answer, stringsOf(keys).length));
     }
-    const { nodeId, incarnation, generation, withCopies } = dropped as Dropped;
-    const copies = withCopies ? { with_copies: true } : {};
-    const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation, ...copies };
+    const { nodeId, incarnation, generation } = dropped as Dropped;
+    const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation };
     return this.#call('delete', request, () => NOTHING_TAKEN);
   }
 
@@ -240,8 +245,7 @@ function joinedKeys(requests: readonly KeyedRequest[]): Keys {
 /** Whether two messages drop the same statements of their keys; two puts drop none. */
 function isSame(a: Dropped | undefined, b: Dropped | undefined): boolean {
   if (a === undefined || b === undefined) return a === b;
-  if (a.nodeId !== b.nodeId || a.incarnation !== b.incarnation) return false;
-  return a.generation === b.generation && a.withCopies === b.withCopies;
+  return a.nodeId === b.nodeId && a.incarnation === b.incarnation && a.generation === b.generation;
 }
 
 function isSameWish(a: PutWish = {}, b: PutWish = {}): boolean {

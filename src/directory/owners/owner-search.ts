@@ -102,7 +102,9 @@ function namesOf(
   count: number,
   nodes: readonly string[],
 ): readonly (string | undefined)[] {
-  return Array.from(owners.subarray(row * count, (row + 1) * count), (owner) => nodes[owner]);
+  const names = new Array<string | undefined>(count);
+  for (let rank = 0; rank < count; rank++) names[rank] = nodes[owners[row * count + rank] as number];
+  return names;
 }
 
 /** Asks about each key the owner that `ownerOf` names, if any; returns the keys that were not found. */
@@ -149,7 +151,9 @@ function furtherOwners(
     if (known.length > 0) further.set(i, known);
   };
   const { current, former, seniority } = rings;
-  if (seniority !== undefined) {
+  // Where all nodes are owners, all have been asked.
+  const isAskedWhole = current === ring && ring.nodes.length <= replicas;
+  if (seniority !== undefined && !isAskedWhole) {
     const count = Math.min(NEXT_NODES_COUNT, current.nodes.length);
     const next = nextNodesOf(current, leftKeys, count);
     for (const [row, i] of left.entries()) {

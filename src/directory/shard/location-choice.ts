@@ -1,9 +1,11 @@
 import { isExpired } from '../../base/expiry.js';
 import { DIRECTORY_CHOICE_MAX_COUNT, DIRECTORY_NEAREST_MAX_COUNT } from '../../base/limits.js';
 import { DISTANCES, type Distances } from '../../net/distance.js';
+import type { KnownClears } from './known-clears.js';
 import type { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
+import type { VoidVersions } from './void-versions.js';
 
 /** A reader and the nodes to avoid: their locations are used only as a last resort. */
 interface Wishes {
@@ -33,6 +35,16 @@ export interface LocationChoiceOptions {
   readonly versions?: ShardClock;
   /** How far nodes are from an asking one, which gets the nearest location. Default: all are equally far. */
   readonly distancesFrom?: (asker: string) => Distances;
+  /**
+   * The clears that the node of the shard knows of: it hands out, and takes, no copies that they make void. Default: none.
+   * @internal
+   */
+  readonly clears?: KnownClears;
+  /**
+   * The notes of the shard. What is void by those of other nodes may be listed for a while, and is not handed out. Default: none.
+   * @internal
+   */
+  readonly voids?: Pick<VoidVersions, 'isTaking' | 'isVoid'>;
   /** Whether the disk of a node does not answer; default: all answer. */
   readonly isDiskHung?: (nodeId: string) => boolean;
 }
@@ -69,7 +81,7 @@ export class LocationChoice {
     const distances = this.#options.distancesFrom?.(asker);
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.isReadable(slot)) continue;
+      if (!this.isReadable(key, slot)) continue;
       if (record.nodeId === asker) {
         own = slot;
         continue;
@@ -90,14 +102,17 @@ export class LocationChoice {
       if (isBest || isEnough) break;
     }
     if (count === 0) return last === NO_SLOT ? own : last;
-    return count === 1 ? only : this.#inTurn(head, count, { asker, avoided, rank, distances });
+    return count === 1 ? only : this.#inTurn(key, count, { asker, avoided, rank, distances });
   }
 
-  /** Whether the node of a location is live and can read the page, which is not expired. */
-  isReadable(slot: number): boolean {
+  /** Whether the node of a location is live and can read the page, which is not expired, void, or a copy of what was cleared. */
+  isReadable(key: string, slot: number): boolean {
     const { slab } = this.#lists;
+    const { voids } = this.#options;
     const record = this.#lists.recordAt(slab.nodeOf(slot));
     if (!this.#isLive(record) || this.#isExpired(slot)) return false;
+    if (voids?.isTaking === true && voids.isVoid(key, slab.versionOf(slot)) && slab.versionOf(slot) > 0) return false;
+    if (this.#options.clears?.isVoid(key, slab.versionOf(slot), slab.setByOf(slot)) === true) return false;
     return slab.tierOf(slot) === 0 || this.#options.isDiskHung?.(record.nodeId) !== true;
   }
 
@@ -113,12 +128,12 @@ export class LocationChoice {
     return expires !== 0 && isExpired(expires, this.#options.versions?.now() ?? 0);
   }
 
-  #inTurn(head: number, count: number, { asker, avoided, rank, distances }: Preferred): number {
+  #inTurn(key: string, count: number, { asker, avoided, rank, distances }: Preferred): number {
     this.#turn = (this.#turn + 1) >>> 0;
     let left = this.#turn % count;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.isReadable(slot)) continue;
+      if (!this.isReadable(key, slot)) continue;
       if (record.nodeId === asker || avoided.includes(record.nodeId) || this.#rankOf(slot, distances) !== rank)
         continue;
       if (left-- === 0) return slot;

@@ -4,9 +4,9 @@
  * fill it. A slot is an index over all chunks; the slots of one key form a list through `next`.
  *
  *       record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
- *                               8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 3 | flags   15 next
+ *                               8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 2 | flags   15 next
  *
- * Expiries lie beside the records, chunk by chunk, where a location has one: most have none.
+ * Expiries, and the origins of copies, lie beside the records, chunk by chunk, where a location has one: most have none.
  */
 import { assert, assertEqual } from '../../base/assert.js';
 import { type LocationColumns, ON_DISK } from '../messages/location-columns.js';
@@ -19,7 +19,7 @@ const FIRST_SLOTS = 128;
 const RECORD_WORDS = 16;
 const RECORD_DOUBLES = RECORD_WORDS / 2;
 const BYTES_PER_WORD = 4;
-const NODE_SHIFT = 3;
+const NODE_SHIFT = 2;
 const FLAGS_MASK = (1 << NODE_SHIFT) - 1;
 
 /** Slot number that ends a list. */
@@ -31,6 +31,8 @@ interface Chunk {
   readonly doubles: Float64Array;
   /** The expiry of each slot; undefined: none of them has one. */
   expires: Float64Array | undefined;
+  /** The origin of each slot's copy; undefined: none of them is one. */
+  setBy: Uint32Array | undefined;
 }
 
 export class LocationSlab {
@@ -83,6 +85,11 @@ export class LocationSlab {
     return (this.#chunks[slot >>> CHUNK_BITS] as Chunk).expires?.[slot & CHUNK_MASK] ?? 0;
   }
 
+  /** The origin of the copy in a slot; 0: the page is none. */
+  setByOf(slot: number): number {
+    return (this.#chunks[slot >>> CHUNK_BITS] as Chunk).setBy?.[slot & CHUNK_MASK] ?? 0;
+  }
+
   /**
    * Writes position `i` of `locations` into the record, as a location of `node` (an index below 2^29). `next` stays as
    * it is.
@@ -95,6 +102,9 @@ export class LocationSlab {
     const expires = locations.expires[i] as number;
     if (expires !== 0) chunk.expires ??= new Float64Array(words.length / RECORD_WORDS);
     if (chunk.expires !== undefined) chunk.expires[slot & CHUNK_MASK] = expires;
+    const setBy = locations.setBy[i] as number;
+    if (setBy !== 0) chunk.setBy ??= new Uint32Array(words.length / RECORD_WORDS);
+    if (chunk.setBy !== undefined) chunk.setBy[slot & CHUNK_MASK] = setBy;
     words[word] = locations.addrWords[i * 2] as number;
     words[word + 1] = locations.addrWords[i * 2 + 1] as number;
     doubles[double + 1] = locations.length[i] as number;
@@ -123,6 +133,7 @@ export class LocationSlab {
     locations.checksum[i] = words[word + 13] as number;
     locations.flags[i] = (words[word + 14] as number) & FLAGS_MASK;
     locations.expires[i] = this.expiresOf(slot);
+    locations.setBy[i] = this.setByOf(slot);
   }
 
   /** Takes a free slot and sets its `next` to {@link NO_SLOT}; the rest of its record is undefined. */
@@ -143,7 +154,7 @@ export class LocationSlab {
 
   /** Makes room for `slot`, the next one of the first chunk. */
   #growFirst(slot: number): void {
-    const { words, expires } = this.#chunks[0] as Chunk;
+    const { words, expires, setBy } = this.#chunks[0] as Chunk;
     const slots = words.length / RECORD_WORDS;
     if (slot < slots) return;
     const larger = newChunk(2 * slots);
@@ -151,6 +162,10 @@ export class LocationSlab {
     if (expires !== undefined) {
       larger.expires = new Float64Array(2 * slots);
       larger.expires.set(expires);
+    }
+    if (setBy !== undefined) {
+      larger.setBy = new Uint32Array(2 * slots);
+      larger.setBy.set(setBy);
     }
     this.#chunks[0] = larger;
   }
@@ -198,5 +213,5 @@ export class LocationSlab {
 
 function newChunk(slots: number): Chunk {
   const memory = new ArrayBuffer(slots * RECORD_WORDS * BYTES_PER_WORD);
-  return { words: new Uint32Array(memory), doubles: new Float64Array(memory), expires: undefined };
+  return { words: new Uint32Array(memory), doubles: new Float64Array(memory), expires: undefined, setBy: undefined };
 }

@@ -1,20 +1,21 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
-
-/** Bytes of key text for each kept key: with longer keys the text fills up sooner. */
-const KEY_TEXT_BYTES = 128;
-const KEY_TEXT_MIN_BYTES = 64 * 1024;
-/** Largest UTF-8 length of one UTF-16 unit. */
-const UNIT_MAX_BYTES = 3;
+import { partitionsOf } from '../../core/ring/partitions.js';
+import type { NoteColumns } from '../messages/note-columns.js';
 
 /** Slots of a table at first; it doubles when half of them are taken. */
 const FIRST_SLOTS_COUNT = 1024;
+/** Slots that are visited between two steps of other work. */
+const VISITED_SLOTS_COUNT = 65_536;
 /** Generations that {@link Removals} keeps unless it is told otherwise. */
 const GENERATIONS_COUNT = 2;
 
+/** Called with the digest of a key, the version below which its contents are void, and its partition. */
+export type NoteVisitor = (digest: number, version: number, partition: number) => void;
+
 /** Options of {@link Removals}. */
 export interface RemovalsOptions {
-  /** Keeps the text of keys for {@link Removals.entries}. */
-  readonly keepsKeys?: boolean;
+  /** Keeps the partitions of keys, for {@link Removals.eachNote}. */
+  readonly keepsPartitions?: boolean;
   /** Generations that are kept, 2 or more; default 2. */
   readonly generations?: number;
   /** Monotonic clock for {@link Removals.forgottenAfter}; default: time stands still. */
@@ -26,8 +27,7 @@ export interface RemovalsOptions {
  * not come back when a node that was away announces it late.
  *
  * The memory is bounded: a few generations of at most `maxKeys` keys. The oldest one is forgotten when the youngest is
- * full. A generation takes 32 to 64 bytes for each of its keys, and from its first key on 132 for each of `maxKeys` if
- * keys are kept; the garbage collector does not scan it.
+ * full. A generation takes 32 to 72 bytes for each of its keys; the garbage collector does not scan it.
  *
  * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version. A page that is wrongly
  * taken for void is only a miss, and this happens to one in 10^10 lookups.
@@ -36,7 +36,6 @@ export class Removals {
   /** The youngest first. */
   readonly #generations: Generation[];
   readonly #nowMs: () => number;
-  /** No noted version is above this one. */
   #newest = 0;
   /** No forgotten version is above this one. */
   #newestForgotten = 0;
@@ -44,27 +43,22 @@ export class Removals {
   #forgottenUpToMs = Number.NEGATIVE_INFINITY;
 
   constructor(maxKeys: number, options: RemovalsOptions = {}) {
-    const { keepsKeys = false, generations: length = GENERATIONS_COUNT, nowMs = () => 0 } = options;
-    this.#generations = Array.from({ length }, () => new Generation(maxKeys, keepsKeys));
+    const { keepsPartitions = false, generations: length = GENERATIONS_COUNT, nowMs = () => 0 } = options;
+    this.#generations = Array.from({ length }, () => new Generation(maxKeys, keepsPartitions));
     this.#nowMs = nowMs;
   }
 
   /** Notes that contents older than this version, which must be above 0, are void. */
   note(key: string, version: number): void {
-    let young = this.#generations[0] as Generation;
-    young.allocate();
-    const digest = digestOf(key);
-    let slot = young.slotOf(digest);
-    const known = young.versionAt(slot);
-    if (version <= (known || this.#versionOf(digest))) return;
-    if (known === 0 && !young.hasRoomFor(key)) {
-      this.turn();
-      young = this.#generations[0] as Generation;
-      young.allocate();
-      slot = young.slotOf(digest);
-    }
-    if (version > this.#newest) this.#newest = version;
-    young.put(slot, digest, key, version);
+    this.#put(digestOf(key), version, () => partitionsOf([key])[0] as number);
+  }
+
+  /** {@link note} for all that another node has noted. Returns how many of these were not known. */
+  take({ count, digests, versions, partitions }: NoteColumns): number {
+    let unknown = 0;
+    for (let i = 0; i < count; i++)
+      if (this.#put(digests[i] as number, versions[i] as number, () => partitions[i] as number)) unknown++;
+    return unknown;
   }
 
   /** The noted version of a key; 0: nothing is known of it. */
@@ -100,17 +94,17 @@ export class Removals {
     return this.#forgottenUpToMs > ms ? this.#newestForgotten : 0;
   }
 
-  /** Every kept key with its version; what was noted in the oldest generation comes first. */
-  *entries(): Generator<readonly [key: string, version: number], void> {
-    const [young, ...older] = this.#generations as [Generation, ...Generation[]];
-    for (let i = older.length - 1; i >= 0; i--) {
-      const younger = [young, ...older.slice(0, i)];
-      for (const key of (older[i] as Generation).keys()) {
-        const digest = digestOf(key);
-        if (younger.every((each) => each.versionOf(digest) === 0)) yield [key, this.#versionOf(digest)];
-      }
-    }
-    for (const key of young.keys()) yield [key, this.versionOf(key)];
+  /**
+   * Visits what is noted, step by step, so that other work may go on in between; the partitions must be kept. A key may come more than once, its newest
+   * version among them; what is noted meanwhile may be left out.
+   */
+  *eachNote(visit: NoteVisitor): Generator<void, void> {
+    for (const generation of this.#generations) yield* generation.each(visit);
+  }
+
+  /** No noted version is above this one, also of those that are forgotten; 0: nothing was noted. */
+  get newest(): number {
+    return this.#newest;
   }
 
   /** Begins a new generation, and forgets the oldest one. */
@@ -129,8 +123,18 @@ export class Removals {
   /** Forgets everything, as if nothing had been noted. */
   clear(): void {
     for (const generation of this.#generations) generation.clear();
+    this.#newest = 0;
     this.#newestForgotten = 0;
     this.#forgottenUpToMs = Number.NEGATIVE_INFINITY;
+  }
+
+  #put(digest: number, version: number, partitionOf: () => number): boolean {
+    if (version <= this.#versionOf(digest)) return false;
+    const [young] = this.#generations as [Generation];
+    if (young.isFull && young.versionOf(digest) === 0) this.turn();
+    if (version > this.#newest) this.#newest = version;
+    (this.#generations[0] as Generation).put(digest, version, partitionOf);
+    return true;
   }
 
   #versionOf(digest: number): number {
@@ -147,10 +151,7 @@ export class Removals {
   }
 }
 
-/**
- * Table digest -> version: a hash table with linear probing, at most half full, and the text of its keys in order of
- * insertion.
- */
+/** Table digest -> version, and perhaps partition: a hash table with linear probing, at most half full. */
 class Generation {
   size = 0;
   /** The latest of its versions. */
@@ -158,64 +159,46 @@ class Generation {
   /** When the next generation began. */
   endedMs = 0;
   readonly #maxKeys: number;
-  readonly #keepsKeys: boolean;
+  readonly #keepsPartitions: boolean;
   /** Digest and version of each slot; version 0 marks an empty slot. */
   #cells = new Float64Array(0);
-  #text = Buffer.alloc(0);
-  /** End of each key in the text. */
-  #ends = new Uint32Array(0);
+  /** The partition of each slot, if partitions are kept. */
+  #partitions = new Uint16Array(0);
 
-  constructor(maxKeys: number, keepsKeys: boolean) {
+  constructor(maxKeys: number, keepsPartitions: boolean) {
     this.#maxKeys = maxKeys;
-    this.#keepsKeys = keepsKeys;
+    this.#keepsPartitions = keepsPartitions;
   }
 
-  allocate(): void {
-    if (this.#cells.length > 0) return;
-    this.#cells = new Float64Array(2 * FIRST_SLOTS_COUNT);
-    if (!this.#keepsKeys) return;
-    this.#text = Buffer.from(new ArrayBuffer(Math.max(KEY_TEXT_MIN_BYTES, KEY_TEXT_BYTES * this.#maxKeys)));
-    this.#ends = new Uint32Array(this.#maxKeys);
-  }
-
-  hasRoomFor(key: string): boolean {
-    if (this.size >= this.#maxKeys) return false;
-    return !this.#keepsKeys || this.#textEnd + UNIT_MAX_BYTES * key.length <= this.#text.length;
+  get isFull(): boolean {
+    return this.size >= this.#maxKeys;
   }
 
   versionOf(digest: number): number {
-    return this.size === 0 ? 0 : this.versionAt(this.slotOf(digest));
+    return this.size === 0 ? 0 : this.#versionAt(this.#slotOf(digest));
   }
 
-  versionAt(slot: number): number {
-    return this.#cells[2 * slot + 1] as number;
-  }
-
-  /** The slot of the digest, or the empty slot where it belongs. */
-  slotOf(digest: number): number {
-    const cells = this.#cells;
-    const mask = cells.length / 2 - 1;
-    let slot = (digest >>> 0) & mask;
-    while (cells[2 * slot + 1] !== 0 && cells[2 * slot] !== digest) slot = (slot + 1) & mask;
-    return slot;
-  }
-
-  /** Stores a version; `slot` must be the digest's slot. */
-  put(slot: number, digest: number, key: string, version: number): void {
-    const isNew = this.versionAt(slot) === 0;
+  /** Stores a version. `partitionOf` is called for a digest that is new, if partitions are kept. */
+  put(digest: number, version: number, partitionOf: () => number): void {
+    if (this.#cells.length === 0) this.#allocate(FIRST_SLOTS_COUNT);
+    const slot = this.#slotOf(digest);
+    const isNew = this.#versionAt(slot) === 0;
     this.#cells[2 * slot] = digest;
     this.#cells[2 * slot + 1] = version;
     if (version > this.newest) this.newest = version;
     if (!isNew) return;
-    if (this.#keepsKeys) this.#ends[this.size] = this.#textEnd + this.#text.write(key, this.#textEnd);
+    if (this.#keepsPartitions) this.#partitions[slot] = partitionOf();
     this.size++;
     if (4 * this.size > this.#cells.length) this.#grow();
   }
 
-  *keys(): Generator<string, void> {
-    for (let i = 0; this.#keepsKeys && i < this.size; i++) {
-      const start = i === 0 ? 0 : (this.#ends[i - 1] as number);
-      yield this.#text.toString('utf8', start, this.#ends[i]);
+  *each(visit: NoteVisitor): Generator<void, void> {
+    // Growing leaves these as they are.
+    const [cells, partitions] = [this.#cells, this.#partitions];
+    for (let slot = 0; slot < partitions.length; slot++) {
+      const version = cells[2 * slot + 1] as number;
+      if (version > 0) visit(cells[2 * slot] as number, version, partitions[slot] as number);
+      if ((slot + 1) % VISITED_SLOTS_COUNT === 0) yield;
     }
   }
 
@@ -225,40 +208,55 @@ class Generation {
     this.newest = 0;
   }
 
+  #digestAt(slot: number): number {
+    return this.#cells[2 * slot] as number;
+  }
+
+  #versionAt(slot: number): number {
+    return this.#cells[2 * slot + 1] as number;
+  }
+
+  /** The slot of the digest, or the empty slot where it belongs. */
+  #slotOf(digest: number): number {
+    const cells = this.#cells;
+    const mask = cells.length / 2 - 1;
+    let slot = (digest >>> 0) & mask;
+    while (cells[2 * slot + 1] !== 0 && cells[2 * slot] !== digest) slot = (slot + 1) & mask;
+    return slot;
+  }
+
+  #allocate(slots: number): void {
+    this.#cells = new Float64Array(2 * slots);
+    if (this.#keepsPartitions) this.#partitions = new Uint16Array(slots);
+  }
+
   #grow(): void {
-    const before = this.#cells;
-    this.#cells = new Float64Array(2 * before.length);
-    for (let at = 0; at < before.length; at += 2) {
-      const [digest, version] = [before[at] as number, before[at + 1] as number];
+    const [cells, partitions] = [this.#cells, this.#partitions];
+    this.#allocate(cells.length);
+    for (let before = 0; 2 * before < cells.length; before++) {
+      const version = cells[2 * before + 1] as number;
       if (version === 0) continue;
-      const slot = this.slotOf(digest);
+      const digest = cells[2 * before] as number;
+      const slot = this.#slotOf(digest);
       this.#cells[2 * slot] = digest;
       this.#cells[2 * slot + 1] = version;
+      if (this.#keepsPartitions) this.#partitions[slot] = partitions[before] as number;
     }
   }
 
-  get #textEnd(): number {
-    return this.size === 0 ? 0 : (this.#ends[this.size - 1] as number);
-  }
-
   verify(newest: number): void {
-    const cells = this.#cells;
-    const slots = cells.length / 2;
+    const slots = this.#cells.length / 2;
     let size = 0;
     for (let slot = 0; slot < slots; slot++) {
-      const version = cells[2 * slot + 1] as number;
+      const version = this.#versionAt(slot);
       if (version === 0) continue;
       size++;
-      const digest = cells[2 * slot] as number;
-      assert(this.slotOf(digest) === slot, () => `removals: the digest ${digest} in slot ${slot} is not found there`);
+      const digest = this.#digestAt(slot);
+      assert(this.#slotOf(digest) === slot, () => `removals: the digest ${digest} in slot ${slot} is not found there`);
       assertAtMost('removals: a version beside the newest', version, newest);
     }
     assertEqual('removals: keys', this.size, size);
     assertAtMost('removals: keys', size, this.#maxKeys);
-    if (this.#keepsKeys) assertAtMost('removals: bytes of text', this.#textEnd, this.#text.length);
-    for (const key of this.keys()) {
-      assert(this.versionOf(digestOf(key)) > 0, () => `removals: no version of ${JSON.stringify(key)}, which is kept`);
-    }
   }
 }
 
@@ -278,6 +276,11 @@ export function digestOf(key: string): number {
   }
   const mixed = finalized(high);
   return (mixed >>> 11) * 2 ** 32 + (finalized(low ^ mixed) >>> 0);
+}
+
+/** The digest by which a copy names the node that has set its content: 32 bits, never 0. Two nodes with one digest clear each other's copies, which are misses then. */
+export function originOf(nodeId: string): number {
+  return digestOf(nodeId) >>> 0 || 1;
 }
 
 function finalized(lane: number): number {

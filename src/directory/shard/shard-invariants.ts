@@ -1,5 +1,5 @@
 import { assert } from '../../base/assert.js';
-import { COPY, NAMED } from '../messages/location-columns.js';
+import { NAMED } from '../messages/location-columns.js';
 import type { LocationLists } from './location-lists.js';
 import { type LocationSlab, NO_SLOT } from './location-slab.js';
 import type { VoidVersions } from './void-versions.js';
@@ -11,8 +11,7 @@ export function verifyLocations(key: string, lists: LocationLists, voids: VoidVe
   for (let slot = lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) slots.push(slot);
   for (const [i, slot] of slots.entries()) {
     const version = slab.versionOf(slot);
-    const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
-    const isVoid = voids.isVoid(key, version, isCopy);
+    const isVoid = !voids.isTaking && voids.isVoid(key, version);
     assert(version === 0 || !isVoid, () => `shard: ${JSON.stringify(key)} has the void version ${version}`);
     for (const other of slots.slice(0, i)) verifyPair(key, lists, slot, other);
   }

@@ -1,23 +1,26 @@
 import { assertAtMost } from '../../base/assert.js';
 import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS } from '../../base/limits.js';
 import {
-  COPY,
   LocationColumns,
   type LocationNode,
   type LocationStamp,
   NAMED,
   NO_LOCATION,
 } from '../messages/location-columns.js';
+import type { NoteColumns } from '../messages/note-columns.js';
 import { Taken } from '../messages/taken.js';
 import type { PutWish } from '../messages/wire.js';
 import { conflicts, isAsGood, isEitherNamed, isOutlived, replacedBelow } from './contents.js';
 import type { Displaced } from './displaced.js';
+import { KnownClears, UNDATED_VERSION } from './known-clears.js';
 import { LocationChoice, type LocationChoiceOptions } from './location-choice.js';
 import { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
+import type { NoteVisitor } from './removals.js';
 import { verifyLocations } from './shard-invariants.js';
 import { StartOrder } from './start-order.js';
+import { VoidLocations } from './void-locations.js';
 import { VoidVersions, type VoidVersionsOptions } from './void-versions.js';
 
 /** Whether this start of a node is a member now; called once for each node in a call. */
@@ -25,7 +28,7 @@ export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
 /** Options of a {@link DirectoryShard}. */
 export interface DirectoryShardOptions extends LocationChoiceOptions, VoidVersionsOptions {
-  /** Called, within methods, with pages whose locations were dropped for a newer content or with their original. */
+  /** Called, within methods, with pages whose locations were dropped for a newer content. */
   readonly onDisplaced?: (displaced: Displaced) => void;
   /** Called with a computed key that two nodes have announced with different lengths. */
   readonly onLengthConflict?: (key: string) => void;
@@ -33,6 +36,11 @@ export interface DirectoryShardOptions extends LocationChoiceOptions, VoidVersio
   readonly onAhead?: (nodeId: string) => void;
   /** Called for each call about pages of a node that was away: it asks nodes that do not own them, too. */
   readonly onFormer?: () => void;
+  /**
+   * Called when locations may be listed that are void by notes of another node.
+   * @internal
+   */
+  readonly onNoted?: () => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
@@ -58,19 +66,15 @@ const SWEEP_KEYS_PER_PUT = 64;
 /**
  * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
  *
- * Each node that holds a page has one location; an unlisted node would not learn of a newer content, a deletion or a clear. A node's statements about
- * a key are ordered by (start, generation), see `StartOrder`: newer replaces older, never the other way round. The shard is synchronous, without I/O,
- * and its only clock is the one by which locations expire.
+ * Each node that holds a page has one location; an unlisted node would not learn of a newer content. A node's statements about a key are ordered by
+ * (start, generation), see `StartOrder`: newer replaces older. The shard is synchronous, without I/O; its only clock is the one by which locations expire.
  *
  * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by (version, node id) stays, whatever
  * their order of arrival, so that all replicas agree. A version outlives its location, see `VoidVersions`.
  */
 export class DirectoryShard {
+  readonly #options: DirectoryShardOptions;
   readonly #isLive: Liveness;
-  readonly #onDisplaced: (displaced: Displaced) => void;
-  readonly #onLengthConflict: (key: string) => void;
-  readonly #onFormer: () => void;
-  readonly #onAhead: (nodeId: string) => void;
   readonly #maxKeys: number;
   readonly #lists = new LocationLists();
   readonly #versions: DirectoryShardOptions['versions'];
@@ -79,26 +83,34 @@ export class DirectoryShard {
   #refusedKeys = 0;
   #lengthConflicts = 0;
   readonly #voids: VoidVersions;
+  readonly #clears: KnownClears;
   #newestVersion = 0;
   #newestLost = 0;
   /** Number of the current call; records use it to remember facts of that call. */
   #call = 0;
   #sweep: Generator<string, void> | undefined;
-  /** Whether locations below their record's floor may exist. */
-  #hasVoid = false;
+  /**
+   * What is listed and not handed out any more.
+   * @internal
+   */
+  readonly voidLocations: VoidLocations;
 
   constructor(options: DirectoryShardOptions = {}) {
+    this.#options = options;
     this.#isLive = options.isLive ?? (() => true);
-    this.#onDisplaced = options.onDisplaced ?? (() => {});
-    this.#onLengthConflict = options.onLengthConflict ?? (() => {});
-    this.#onFormer = options.onFormer ?? (() => {});
-    this.#onAhead = options.onAhead ?? (() => {});
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
     this.#versions = options.versions;
     this.#voids = new VoidVersions(options);
+    this.#clears = options.clears ?? new KnownClears();
     this.#starts = new StartOrder(isLive);
-    this.#choice = new LocationChoice(this.#lists, isLive, options);
+    this.#choice = new LocationChoice(this.#lists, isLive, { ...options, voids: this.#voids });
+    this.voidLocations = new VoidLocations({
+      lists: this.#lists,
+      voids: this.#voids,
+      displace: (key, record, voidBelow) => this.#displace(key, record, { voidBelow }),
+      unlinkAndNote: (key, test) => this.#unlinkAndNote(key, test),
+    });
   }
 
   /** Computed pages announced with a different length than another node's: a namespace is wrongly shared. */
@@ -124,7 +136,7 @@ export class DirectoryShard {
   put(keys: readonly string[], locations: LocationColumns, wish: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
     this.#call++;
-    if (wish.formerStart !== undefined) this.#onFormer();
+    if (wish.formerStart !== undefined) this.#options.onFormer?.();
     const records = locations.nodes.map((node) => this.#lists.records.hold(node));
     for (let i = 0; i < keys.length; i++) {
       const node = locations.node[i] as number;
@@ -161,17 +173,14 @@ export class DirectoryShard {
     return found;
   }
 
-  /** Drops what this start of this node has announced about the keys up to `generation`. `withCopies`: also copies, unless a live node has set the page itself. */
-  delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
+  /** Drops what this start of this node has announced about the keys up to `generation`. */
+  delete(keys: readonly string[], said: LocationStamp): void {
     this.#call++;
     const isVoid = (record: NodeRecord, slot: number): boolean => {
       if (record.nodeId !== said.nodeId || record.incarnation !== said.incarnation) return false;
       return this.#lists.slab.generationOf(slot) <= said.generation;
     };
-    for (const key of keys) {
-      this.#unlinkAndNote(key, isVoid);
-      if (withCopies) this.#dropCopies(key);
-    }
+    for (const key of keys) this.#unlinkAndNote(key, isVoid);
   }
 
   /** Drops every location that is older than `version`, and accepts none that is. */
@@ -181,7 +190,7 @@ export class DirectoryShard {
     for (const key of keys) {
       this.#lists.unlinkWhere(key, (record, slot) => {
         if (this.#lists.slab.versionOf(slot) >= version) return false;
-        this.#displace(key, record, { voidBelow: version, isCopy: false });
+        this.#displace(key, record, { voidBelow: version });
         return true;
       });
       this.#voids.note(key, version);
@@ -239,29 +248,30 @@ export class DirectoryShard {
   }
 
   /**
-   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. Void locations are handed out until
-   * {@link dropVoid} reaches them.
+   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. Void locations are handed out until a
+   * walk over all keys frees them.
    */
   renounce(nodeId: string, incarnation: number, generation: number): void {
     this.#voids.startRestated(nodeId, incarnation);
-    for (const record of this.#lists.records) {
-      if (record.nodeId !== nodeId || record.incarnation !== incarnation || record.floor >= generation) continue;
-      record.floor = generation;
-      this.#hasVoid = true;
-    }
+    this.voidLocations.renounced(nodeId, incarnation, generation);
   }
 
-  /** Frees void locations, key by key, if there are any. An abandoned walk starts again from the beginning. */
-  *dropVoid(sliceKeys: number): Generator<void, void> {
-    if (!this.#hasVoid) return;
-    this.#hasVoid = false;
-    let left = sliceKeys;
-    for (const key of this.#lists.keys.keys()) {
-      this.#unlinkAndNote(key, (record, slot) => this.#lists.slab.generationOf(slot) <= record.floor);
-      if (--left > 0) continue;
-      yield;
-      left = sliceKeys;
-    }
+  /** @internal Visits what this shard has noted: contents of keys before some version are void. See `Removals.eachNote`. */
+  eachNote(visit: NoteVisitor): Generator<void, void> {
+    return this.#voids.eachNote(visit);
+  }
+
+  /** @internal Whether anything was noted. */
+  get hasNotes(): boolean {
+    return this.#voids.newest > 0;
+  }
+
+  /** @internal Takes notes of another node; what is void by them is handed out no more. */
+  takeNotes(notes: NoteColumns): void {
+    const good = notes.where((version) => this.#versions?.isAhead(version, 0) !== true);
+    this.#newestVersion = Math.max(this.#newestVersion, good.newest);
+    this.#voids.take(good);
+    if (this.#voids.isTaking) this.#options.onNoted?.();
   }
 
   /** {@link dropNode} for every start of a node that was not live at the previous call either: its last statements arrived after it had left. */
@@ -300,22 +310,6 @@ export class DirectoryShard {
     return { keys: keys.size, locations, droppedLocations, refusedKeys: this.#refusedKeys };
   }
 
-  /** Drops the copies under a key, and accepts none that is as old as anything that this shard has been told of. */
-  #dropCopies(key: string): void {
-    const { slab } = this.#lists;
-    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
-      const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
-      if (!isCopy && this.#isLiveRecord(this.#lists.recordAt(slab.nodeOf(slot)))) return;
-    }
-    // The version of the page itself may be unknown: its node may have evicted it, and a node that was cut off may have a copy.
-    if (this.#newestVersion > 0) this.#voids.noteCopies(key, this.#newestVersion + 1);
-    this.#unlinkAndNote(key, (record, slot) => {
-      if ((slab.flagsOf(slot) & COPY) === 0) return false;
-      this.#displace(key, record, { voidBelow: slab.versionOf(slot) + 1, isCopy: true });
-      return true;
-    });
-  }
-
   #putOne(
     key: string,
     locations: LocationColumns,
@@ -325,15 +319,15 @@ export class DirectoryShard {
     const version = locations.version[i] as number;
     let taken: number = Taken.taken;
     if (this.#versions?.isAhead(version, locations.expires[i] as number)) {
-      this.#onAhead(this.#lists.recordAt(record).nodeId);
+      this.#options.onAhead?.(this.#lists.recordAt(record).nodeId);
       return Taken.refused;
     }
+    if (version <= UNDATED_VERSION && locations.setBy[i] !== 0) this.voidLocations.undatedTaken();
     if (version > 0) {
       this.#newestVersion = Math.max(this.#newestVersion, version);
-      const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
-      const node = this.#lists.recordAt(record);
-      const isForgotten = this.#voids.isForgotten(version, isCopy, node, formerStart);
-      const isVoid = isForgotten || this.#voids.isVoid(key, version, isCopy);
+      const isForgotten = this.#voids.isForgotten(version, this.#lists.recordAt(record), formerStart);
+      const isCleared = this.#clears.isVoid(key, version, locations.setBy[i] as number);
+      const isVoid = isForgotten || isCleared || this.#voids.isVoid(key, version);
       taken = isVoid ? Taken.outdated : this.#compare(key, locations, i, { record, unlessHeld });
       if (taken === Taken.outdated) this.#dropOwn(key, locations, i, record);
       if (taken === Taken.outdated || taken === Taken.held) return taken;
@@ -372,12 +366,12 @@ export class DirectoryShard {
         const otherVersion = this.#lists.slab.versionOf(slot);
         if (!isEitherNamed(this.#lists.slab, slot, locations, i)) {
           this.#lengthConflicts++;
-          this.#onLengthConflict(key);
+          this.#options.onLengthConflict?.(key);
         }
         if (otherVersion > version || (otherVersion === version && other.nodeId > nodeId)) return Taken.outdated;
         hasOlder = true;
       } else {
-        isHeld ||= isAsGood(this.#lists.slab, slot, locations, i) && this.#choice.isReadable(slot);
+        isHeld ||= isAsGood(this.#lists.slab, slot, locations, i) && this.#choice.isReadable(key, slot);
       }
     }
     if (hasOlder) {
@@ -385,7 +379,7 @@ export class DirectoryShard {
         if (record.nodeId === nodeId || !conflicts(this.#lists.slab, slot, locations, i)) return false;
         const isTie = this.#lists.slab.versionOf(slot) === version;
         const voidBelow = replacedBelow(this.#lists.slab, slot, locations, i);
-        this.#displace(key, record, { voidBelow, isCopy: false, isTie });
+        this.#displace(key, record, { voidBelow, isTie });
         return true;
       });
     }
@@ -406,7 +400,7 @@ export class DirectoryShard {
   #displace(key: string, record: NodeRecord, how: Omit<Displaced, 'nodeId' | 'key'>): void {
     // Liveness does not count here: a node that has just joined announces its pages before all others know of it, and
     // would never hear.
-    if (!record.dropped) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
+    if (!record.dropped) this.#options.onDisplaced?.({ nodeId: record.nodeId, key, ...how });
   }
 
   /** Puts this node's location into the key's list, which is ordered by the nodes' first statements. */
@@ -478,7 +472,7 @@ export class DirectoryShard {
     this.#voids.note(key, version);
     this.#lists.unlinkWhere(key, (record, slot) => {
       if (slab.versionOf(slot) === 0 || slab.versionOf(slot) >= version) return false;
-      this.#displace(key, record, { voidBelow: version, isCopy: false });
+      this.#displace(key, record, { voidBelow: version });
       return true;
     });
   }

@@ -1,7 +1,8 @@
 import { REMOVALS_GENERATIONS_COUNT, REMOVALS_MARGIN_MS, REMOVALS_MAX_KEYS } from '../../base/limits.js';
 import type { LocationNode } from '../messages/location-columns.js';
+import type { NoteColumns } from '../messages/note-columns.js';
 import { digestOfStart, NodeStarts } from './node-starts.js';
-import { Removals } from './removals.js';
+import { type NoteVisitor, Removals } from './removals.js';
 
 /** A node states its pages to one that it meets within this time. */
 const MET_LATELY_MS = 600_000;
@@ -16,22 +17,19 @@ export interface VoidVersionsOptions {
   readonly nowMs?: (() => number) | undefined;
 }
 
-/**
- * Which contents a shard does not accept: versions below which the pages of keys are void, and those below which only
- * copies of them are, for it may learn of a copy after its original was cleared. It also knows what it has forgotten.
- */
+/** Which contents a shard does not accept: versions below which the pages of keys are void. It also knows what it has forgotten. */
 export class VoidVersions {
   readonly #all: Removals;
-  readonly #copies: Removals;
   readonly #starts = new NodeStarts();
   readonly #nowMs: () => number;
   readonly #unnoticedMs: number;
+  #takenCount = 0;
+  #appliedCount = 0;
 
   constructor(given: VoidVersionsOptions = {}) {
     const { removalsMaxKeys = REMOVALS_MAX_KEYS, unnoticedMs = REMOVALS_MARGIN_MS, nowMs = () => 0 } = given;
-    const options = { generations: REMOVALS_GENERATIONS_COUNT, nowMs };
+    const options = { keepsPartitions: true, generations: REMOVALS_GENERATIONS_COUNT, nowMs };
     this.#all = new Removals(removalsMaxKeys, options);
-    this.#copies = new Removals(removalsMaxKeys, options);
     this.#nowMs = nowMs;
     this.#unnoticedMs = unnoticedMs;
   }
@@ -41,22 +39,52 @@ export class VoidVersions {
     this.#all.note(key, version);
   }
 
-  /** Notes that copies of the key's page older than this version are void. */
-  noteCopies(key: string, version: number): void {
-    this.#copies.note(key, version);
+  /** Visits what is noted; see {@link Removals.eachNote}. */
+  eachNote(visit: NoteVisitor): Generator<void, void> {
+    return this.#all.eachNote(visit);
+  }
+
+  /** No noted version is above this one, also of those that are forgotten; 0: nothing was noted. */
+  get newest(): number {
+    return this.#all.newest;
+  }
+
+  /** Takes what another node has noted. Locations that are void by that may be listed still, see {@link isTaking}. */
+  take(notes: NoteColumns): void {
+    this.#takenCount += this.#all.take(notes);
+  }
+
+  /** Notes that were taken so far, and were not known. */
+  get takenCount(): number {
+    return this.#takenCount;
+  }
+
+  /** Whether locations may be listed that are void by notes of other nodes. */
+  get isTaking(): boolean {
+    return this.#takenCount > this.#appliedCount;
+  }
+
+  /** None of the notes that were taken when there were so many makes a listed location void any more. */
+  applied(takenCount: number): void {
+    this.#appliedCount = takenCount;
+  }
+
+  /** Version below which pages of the key are void, if one of this version is among them; else 0. */
+  laterThan(key: string, version: number): number {
+    return this.#all.laterThan(key, version);
   }
 
   /** Whether a page of this version is void, as far as is remembered. */
-  isVoid(key: string, version: number, isCopy: boolean): boolean {
-    return this.#all.isVoid(key, version) || (isCopy && this.#copies.isVoid(key, version));
+  isVoid(key: string, version: number): boolean {
+    return this.#all.isVoid(key, version);
   }
 
   /**
    * Whether a page of this version may have become void while its node was away, without this shard remembering it: since that former start of it was
    * lost, see `digestOfStart`; or else since this start of it was, which has come back.
    */
-  isForgotten(version: number, isCopy: boolean, { nodeId, incarnation }: LocationNode, formerStart?: number): boolean {
-    if (!this.#all.hasForgotten && !(isCopy && this.#copies.hasForgotten)) return false;
+  isForgotten(version: number, { nodeId, incarnation }: LocationNode, formerStart?: number): boolean {
+    if (!this.#all.hasForgotten) return false;
     const nowMs = this.#nowMs();
     const start = digestOfStart(nodeId, incarnation);
     const known = this.#starts.get(formerStart ?? start);
@@ -67,7 +95,7 @@ export class VoidVersions {
     // A start that was never lost here has been told of every removal.
     if ((formerStart ?? start) === start && lostMs === Number.POSITIVE_INFINITY) return false;
     const sinceMs = Math.min(lostMs, nowMs) - this.#unnoticedMs;
-    return version < this.#all.forgottenAfter(sinceMs) || (isCopy && version < this.#copies.forgottenAfter(sinceMs));
+    return version < this.#all.forgottenAfter(sinceMs);
   }
 
   /** Notes that a start of a node is a member. */
@@ -88,12 +116,10 @@ export class VoidVersions {
   /** Forgets all versions. */
   clear(): void {
     this.#all.clear();
-    this.#copies.clear();
   }
 
   verify(): void {
     this.#all.verify();
-    this.#copies.verify();
     this.#starts.verify();
   }
 }

@@ -18,9 +18,8 @@ export interface IndexEntry {
   readonly kind?: EntryKind;
   /** Version from which on the page is expired (see `PageOrigin`); 0, the default: never. */
   readonly expires?: number;
-  /** Digest of the node that has placed the page here, which makes it a copy (see `PageOrigin`); 0, the default: none has. */
-  readonly takenFor?: number;
-  readonly isCopy?: boolean;
+  /** Origin of a copy (see `PageOrigin`); 0, the default: it is none. */
+  readonly setBy?: number;
 }
 
 /** An existing journal cannot be used: its header, store or version does not match, or it is damaged before its end. */
@@ -43,13 +42,13 @@ const USE = 3;
 const PUT_FIXED_BYTES = 28;
 /** Bytes that a PUT has between its flags and its key if the page expires. */
 const EXPIRY_BYTES = 8;
-/** Bytes that a PUT has before its key if another node has placed the page. */
-const TAKEN_BYTES = 4;
-/** Bits in the flags of a PUT: the page is a named entry; it expires; another node has placed it. */
+/** Bytes that a PUT has before its key if the page is a copy. */
+const SET_BY_BYTES = 4;
+/** Bits in the flags of a PUT: the page is a named entry; it expires; it is a copy. */
 const NAMED = 1;
 const EXPIRES = 2;
-const TAKEN = 4;
-const FLAGS_MAX = NAMED | EXPIRES | TAKEN;
+const COPIED = 4;
+const FLAGS_MAX = NAMED | EXPIRES | COPIED;
 const REMOVE_FIXED_BYTES = 5;
 const USE_BYTES = 7;
 const RECORD_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
@@ -57,12 +56,12 @@ const FIRST_BLOCK_BYTES = 4096;
 
 /** Most bytes of the journal for a page with this key. */
 export function putRecordBytes(key: string): number {
-  return PUT_FIXED_BYTES + EXPIRY_BYTES + TAKEN_BYTES + Buffer.byteLength(key);
+  return PUT_FIXED_BYTES + EXPIRY_BYTES + SET_BY_BYTES + Buffer.byteLength(key);
 }
 
 /** Bytes of a PUT before its key. */
 function putFixedBytes(flags: number): number {
-  return PUT_FIXED_BYTES + ((flags & EXPIRES) === 0 ? 0 : EXPIRY_BYTES) + ((flags & TAKEN) === 0 ? 0 : TAKEN_BYTES);
+  return PUT_FIXED_BYTES + ((flags & EXPIRES) === 0 ? 0 : EXPIRY_BYTES) + ((flags & COPIED) === 0 ? 0 : SET_BY_BYTES);
 }
 
 /** Encodes a header. Throws `ArgumentError` unless `storeId` is 32 lower-case hexadecimal characters. */
@@ -123,8 +122,8 @@ export class RecordWriter {
   }
 
   /** Records a PUT. Throws `ArgumentError`, and records nothing, if the key is not well-formed Unicode or too long. */
-  put({ key, offset, length, checksum, version = 0, kind, expires = 0, takenFor = 0 }: IndexEntry): void {
-    const flags = (kind === 'named' ? NAMED : 0) | (expires === 0 ? 0 : EXPIRES) | (takenFor === 0 ? 0 : TAKEN);
+  put({ key, offset, length, checksum, version = 0, kind, expires = 0, setBy = 0 }: IndexEntry): void {
+    const flags = (kind === 'named' ? NAMED : 0) | (expires === 0 ? 0 : EXPIRES) | (setBy === 0 ? 0 : COPIED);
     const fixedBytes = putFixedBytes(flags);
     const at = this.#keyRecord(PUT, key, fixedBytes);
     this.#block.writeUIntLE(offset, at + 5, 6);
@@ -133,7 +132,7 @@ export class RecordWriter {
     this.#block.writeDoubleLE(version, at + 19);
     this.#block[at + 27] = flags;
     if (expires !== 0) this.#block.writeDoubleLE(expires, at + PUT_FIXED_BYTES);
-    if (takenFor !== 0) this.#block.writeUInt32LE(takenFor, at + fixedBytes - TAKEN_BYTES);
+    if (setBy !== 0) this.#block.writeUInt32LE(setBy, at + fixedBytes - SET_BY_BYTES);
   }
 
   /** Records a REMOVE. Throws the same errors as {@link put}. */
@@ -249,9 +248,9 @@ export class Replay {
     const version = body.readDoubleLE(at + 19);
     const expires = (flags & EXPIRES) === 0 ? 0 : body.readDoubleLE(at + PUT_FIXED_BYTES);
     const isExpiryRight = expires > 0 || (flags & EXPIRES) === 0;
-    const takenFor = (flags & TAKEN) === 0 ? 0 : body.readUInt32LE(at + fixedBytes - TAKEN_BYTES);
-    const isTakenRight = takenFor > 0 || (flags & TAKEN) === 0;
-    if (flags > FLAGS_MAX || !isExpiryRight || !isTakenRight) throw badRecord(body, at);
+    const setBy = (flags & COPIED) === 0 ? 0 : body.readUInt32LE(at + fixedBytes - SET_BY_BYTES);
+    const isSetByRight = setBy > 0 || (flags & COPIED) === 0;
+    if (flags > FLAGS_MAX || !isExpiryRight || !isSetByRight) throw badRecord(body, at);
     const kind: EntryKind = (flags & NAMED) !== 0 ? 'named' : 'computed';
     const offset = body.readUIntLE(at + 5, 6);
     const before = this.#byOffset.get(offset);
@@ -263,7 +262,7 @@ export class Replay {
     const origin = {
       ...(version > 0 || kind === 'named' ? { version, kind } : {}),
       ...(expires > 0 ? { expires } : {}),
-      ...(takenFor > 0 ? { takenFor, isCopy: true } : {}),
+      ...(setBy > 0 ? { setBy } : {}),
     };
     this.#byOffset.set(offset, { key, offset, length, checksum, ...origin });
     this.#offsets.set(key, offset);

@@ -1,15 +1,14 @@
 import { isVersion } from '../../base/concurrency/hybrid-clock.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
-import { NODE_ID_MAX_BYTES, PLACEMENT_CLEAR_MAX_PREFIXES, PLACEMENT_REQUEST_MAX_KEYS } from '../../base/limits.js';
+import { NODE_ID_MAX_BYTES, PLACEMENT_REQUEST_MAX_KEYS } from '../../base/limits.js';
 import { asFields, type Fields, keyFields, readBytes, readFlags, readKeys } from '../../directory/messages/wire.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
-import type { ClearRequest, PageToPlace, PlacementRequest } from '../../store/placement/placement-messages.js';
+import type { PageToPlace, PlacementRequest } from '../../store/placement/placement-messages.js';
 
-/** The calls that storage nodes answer; PLACEMENT.md beside this file describes their fields. */
+/** The call that storage nodes answer; PLACEMENT.md beside this file describes its fields. */
 const TAKE_METHOD = 'placement.take';
-const CLEAR_METHOD = 'placement.clear';
 
 /** Bytes of each page in `pages`: its columns are length, version, expiry (f64), checksum (u32) and flags (u8). */
 const PAGE_BYTES = 29;
@@ -19,11 +18,9 @@ const NAMED = 1;
 export interface PlacementHandler {
   /** Takes pages; one `PlacementOutcome` for each. */
   take(request: PlacementRequest): Promise<Uint8Array>;
-  /** Drops pages that a node has placed. */
-  clear(request: ClearRequest): Promise<void>;
 }
 
-/** Asks storage nodes to take and to drop pages of this node, and answers the same requests of others. */
+/** Asks storage nodes to take pages of this node, and answers the same requests of others. */
 export class PlacementCalls {
   readonly #rpc: RpcClient;
   readonly #endpointOf: (nodeId: string) => Endpoint | undefined;
@@ -35,10 +32,6 @@ export class PlacementCalls {
 
   handle(server: RpcServer, handler: PlacementHandler): void {
     server.handle(TAKE_METHOD, async (params) => ({ outcomes: await handler.take(readRequest(asFields(params))) }));
-    server.handle(CLEAR_METHOD, async (params) => {
-      await handler.clear(readClear(asFields(params)));
-      return {};
-    });
   }
 
   /** Asks a storage node to take pages: one `PlacementOutcome` for each; undefined: it cannot be reached, refuses the call, or takes longer than `timeoutMs`. */
@@ -51,19 +44,6 @@ export class PlacementCalls {
       return readFlags(asFields(answer), 'outcomes', pages.length);
     } catch {
       return undefined;
-    }
-  }
-
-  /** Has a storage node drop pages that this one has placed; false: it has not done so. */
-  async clear(nodeId: string, { placer, voidBelow, prefixes }: ClearRequest): Promise<boolean> {
-    const endpoint = this.#endpointOf(nodeId);
-    if (endpoint === undefined) return false;
-    const params = { placer, void_below: voidBelow, ...(prefixes === undefined ? {} : { prefixes }) };
-    try {
-      await this.#rpc.call(endpoint, CLEAR_METHOD, params);
-      return true;
-    } catch {
-      return false;
     }
   }
 }
@@ -99,16 +79,6 @@ function readRequest(fields: Fields): PlacementRequest {
     return { key, length, version, expires, checksum: view.getUint32(24 * n + 4 * i, true), kind };
   });
   return { placer: readPlacer(fields), pages };
-}
-
-function readClear(fields: Fields): ClearRequest {
-  const { void_below: voidBelow, prefixes } = fields;
-  if (!isVersion(voidBelow)) throw new ProtocolError('void_below: must be a version');
-  const isList = Array.isArray(prefixes) && prefixes.length <= PLACEMENT_CLEAR_MAX_PREFIXES;
-  if (prefixes === undefined) return { placer: readPlacer(fields), voidBelow, prefixes };
-  if (!isList || !prefixes.every((prefix) => typeof prefix === 'string'))
-    throw new ProtocolError(`prefixes: must be at most ${PLACEMENT_CLEAR_MAX_PREFIXES} texts`);
-  return { placer: readPlacer(fields), voidBelow, prefixes };
 }
 
 function readPlacer({ placer }: Fields): string {

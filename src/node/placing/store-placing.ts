@@ -2,7 +2,6 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { KeyPolicies } from '../../store/placement/key-policies.js';
-import { PlacementClears } from '../../store/placement/placement-clears.js';
 import type { PlacementStats } from '../../store/placement/placement-lane.js';
 import { Placements } from '../../store/placement/placements.js';
 import type { StorageNode } from '../../store/placement/storage-nodes.js';
@@ -26,26 +25,11 @@ export interface StorePlacing {
 export interface PlacingNode {
   readonly nodeId: string;
   readonly role: NodeRole;
-  readonly calls: Pick<PlacementCalls, 'take' | 'clear'>;
-  /** The next version of this node. */
-  nextVersion(): number;
+  readonly calls: Pick<PlacementCalls, 'take'>;
   /** The live storage nodes, without this one. */
   storageNodes(): readonly StorageNode[];
   /** Calls `listener` after each change of members. */
   onMembersChanged(listener: () => void): void;
-}
-
-/** Makes the part that has storage nodes drop what this node has placed there. */
-export function placementClearsOf(node: PlacingNode, env: Environment): PlacementClears {
-  const clears = new PlacementClears({
-    nodeId: node.nodeId,
-    storageNodes: () => node.storageNodes(),
-    ask: (id, request) => node.calls.clear(id, request),
-    nextVersion: () => node.nextVersion(),
-    env,
-  });
-  node.onMembersChanged(() => clears.membersChanged());
-  return clears;
 }
 
 /** Makes a store's part in placing pages. */
@@ -53,11 +37,10 @@ export function placingOf(parts: {
   readonly node: PlacingNode;
   readonly pool: PublishedPool;
   readonly policies: KeyPolicies;
-  readonly clears: PlacementClears;
   readonly taking: TakenPagesParts;
   readonly env: Environment;
 }): StorePlacing {
-  const { node, pool, policies, clears, taking, env } = parts;
+  const { node, pool, policies, taking, env } = parts;
   const { nodeId, calls } = node;
   const placements = policies.placesAny
     ? new Placements({
@@ -78,12 +61,10 @@ export function placingOf(parts: {
     taken,
     async close() {
       placements?.close();
-      clears.close();
       await taken?.close();
     },
     verify() {
       placements?.verify();
-      clears.verify();
       taken?.verify();
     },
   };

@@ -1,3 +1,4 @@
+import { WorkTurns } from '../../base/concurrency/work-turns.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import type { MeshCacheConfig } from '../../config.js';
@@ -42,6 +43,8 @@ export interface StoreReporter {
 
 /** Shows a node to its operators: the metrics server, the health, and the report to other nodes. Lives as long as the node's store. */
 export class NodeReporting implements NodeView {
+  /** Divides the time of the main loop between the readers of the metrics server and the clients of the doors. */
+  readonly turns: WorkTurns;
   readonly #parts: NodeReportingParts;
   readonly #server: MetricsServer | undefined;
   #endpoint: Endpoint | undefined;
@@ -52,12 +55,14 @@ export class NodeReporting implements NodeView {
   constructor(parts: NodeReportingParts) {
     this.#parts = parts;
     const { config, metrics, users, env } = parts;
+    this.turns = new WorkTurns(env.clock);
     if (!config.metricsEnabled) return;
     this.#server = new MetricsServer(metrics, config.metricsHost, config.metricsPort, {
       dashboard: config.metricsDashboard,
       ...(config.metricsToken === undefined ? {} : { token: config.metricsToken }),
       tls: DoorTls.of('metrics', config, env),
       users,
+      turns: this.turns,
       node: this,
       avoidPorts: portsOf(config),
       env,

@@ -25,6 +25,7 @@ import type { Promotions } from '../remote-pages/promotions.js';
 import { ClusterReporter } from '../reporting/cluster-reporter.js';
 import { discoveryTroubles } from '../reporting/discovery-troubles.js';
 import { ownReport } from '../reporting/own-report.js';
+import type { ClearedDrop, Clears } from '../upkeep/clears.js';
 import type { NodeDirectory } from '../upkeep/node-directory.js';
 import type { Publications } from '../upkeep/owner-lists.js';
 import { PageUpkeep } from '../upkeep/page-upkeep.js';
@@ -49,6 +50,8 @@ export interface NodeRuntimeOptions {
 export interface StorePart {
   /** The pages to announce to directory owners. */
   readonly pages: Publications;
+  /** Drops copies of pages that other nodes have cleared. */
+  readonly dropCleared: ClearedDrop;
   readonly notices: PageNoticeHandler;
   /** Brings pages from the disk into the pool for other nodes; null without a disk. */
   readonly promoter: Pick<Promoter, 'promote' | 'release'> | null;
@@ -78,7 +81,7 @@ const NO_PAGES: Publications = {
   keysInSlices: () => [],
   drop: async () => {},
   locationsOf: (keys) => keys.map(() => null),
-  voids: () => [],
+  *eachNote() {},
 };
 
 /** One node without its pool: its transport, control plane, directory shard and membership. */
@@ -161,6 +164,11 @@ export class NodeRuntime {
   /** @internal Makes other nodes drop pages, and knows whether they have told this one which of its own are outdated. */
   get drops(): Pick<NodeDirectory, 'deleteEverywhere' | 'dropFrom' | 'isAnnounced'> {
     return this.#running().directory;
+  }
+
+  /** @internal Tells nodes what is cleared, and knows what is. */
+  get clears(): Pick<Clears, 'clear' | 'known'> {
+    return this.#running().directory.clears;
   }
 
   /** @internal Asks other nodes for what is on their disks. */
@@ -350,11 +358,12 @@ export class NodeRuntime {
   #answerWith(parts: NodeParts, store: StorePart | undefined): JoinedParts {
     const { rpcServer, directory, notices, promotions, handovers, placementCalls } = parts;
     const { nodeId, config } = this;
-    const { directoryReplicas: replicas, vnodes, heartbeatInterval, memberTtl } = config;
+    const { vnodes, heartbeatInterval, memberTtl } = config;
     const env = this.#env;
     const pages = store?.pages ?? NO_PAGES;
-    new VoidPages({ nodeId, replicas, directory, pages, log: env.log }).attach(rpcServer);
-    const upkeep = new PageUpkeep({ replicas, directory, pages, env });
+    const dropCleared = store?.dropCleared ?? (async () => {});
+    new VoidPages({ directory, pages, dropCleared, log: env.log }).attach(rpcServer);
+    const upkeep = new PageUpkeep({ directory, pages, env });
     if (store !== undefined) {
       notices.handle(rpcServer, store.notices);
       if (store.promoter !== null) promotions.handle(rpcServer, store.promoter);

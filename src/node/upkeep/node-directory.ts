@@ -9,11 +9,13 @@ import type { Incarnations, PartitionRing } from '../../directory/gains.js';
 import { pick } from '../../directory/owners/key-lists.js';
 import { eachRequestOf, type OwnerRing } from '../../directory/owners/owners.js';
 import { DirectoryServer } from '../../directory/server.js';
+import { type Clear, KnownClears } from '../../directory/shard/known-clears.js';
 import { DirectoryShard } from '../../directory/shard/shard.js';
 import type { Distances } from '../../net/distance.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
+import { Clears, type ClearsOptions } from './clears.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
 import { isOfSameOwners, type MemberChange, startedIn } from './member-log.js';
@@ -22,7 +24,7 @@ import { OwnerLists, type Publications } from './owner-lists.js';
 import { OwnerRings } from './owner-rings.js';
 import { PageDrops } from './page-drops.js';
 import { ShardFilling } from './shard-filling.js';
-import { ShardUpkeep } from './shard-upkeep.js';
+import { ShardUpkeep, SWEEP_SLICE_KEYS } from './shard-upkeep.js';
 
 export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
@@ -45,8 +47,10 @@ export class NodeDirectory {
   readonly versions: HybridClock;
   /** Tells nodes, this one included, to drop pages. */
   readonly drops: PageDrops;
-  /** Keys whose statement an owner has not answered; for `withCopies` see `DirectoryClient.delete`. */
-  readonly owed = new Signal<[ownerId: string, keys: readonly string[], withCopies: boolean]>();
+  /** Tells nodes what is cleared, and hears it of them. */
+  readonly clears: Clears;
+  /** Keys whose statement an owner has not answered. */
+  readonly owed = new Signal<[ownerId: string, keys: readonly string[]]>();
   /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
   /** Other nodes have dropped this one as a member, or may have; sent before its pages are announced to them again. */
@@ -89,28 +93,25 @@ export class NodeDirectory {
     this.versions = versions;
     this.#nodeId = nodeId;
     this.#members = new Map([[nodeId, self]]);
-    this.drops = new PageDrops({
-      nodeId,
-      rpc,
-      env,
-      endpointOf,
-      isAhead: (version) => versions.isAhead(version),
-      joinMs: 2 * settleMs,
-    });
+    this.drops = dropsOf(options);
+    const clears = new KnownClears();
+    const dropUndated = (cleared: readonly Clear[]) => this.#dropUndated(cleared);
+    this.clears = clearsOf(options, { known: clears, members: () => this.#members, dropUndated });
     this.#shard = new DirectoryShard({
       isLive,
+      clears,
       versions: this.versions,
       nowMs: () => env.clock.nowMs(),
       removalsMaxKeys: env.limits?.removalsMaxKeys,
       unnoticedMs: Math.max(REMOVALS_MARGIN_MS, 4 * settleMs),
       distancesFrom: (asker) => this.#zones.distancesFrom(asker),
       isDiskHung: (id) => this.#members.get(id)?.isDiskHung === true,
-      onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy, isTie = false }) => {
-        const reason = isCopy ? 'copy' : isTie ? 'tied' : 'superseded';
-        this.drops.tell(holder, [{ key, voidBelow, reason }]);
+      onDisplaced: ({ nodeId: holder, key, voidBelow, isTie = false }) => {
+        this.drops.tell(holder, [{ key, voidBelow, reason: isTie ? 'tied' : 'superseded' }]);
       },
       onLengthConflict: (key) => this.#lengthsDiffer(key),
       onFormer: () => this.#upkeep.pruneLater(),
+      onNoted: () => this.#upkeep.noted(),
       onAhead: (holder) => this.#isAhead(holder),
     });
     this.client = new DirectoryClient(ring, endpointOf, replicas, {
@@ -129,7 +130,7 @@ export class NodeDirectory {
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
-    this.#lists = new OwnerLists({ directory: this.client, initial, env });
+    this.#lists = new OwnerLists({ directory: this.client, shard: this.#shard, initial, env });
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
     this.#upkeep.start();
     this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
@@ -201,7 +202,10 @@ export class NodeDirectory {
    */
   restartAs(incarnation: number, { begunAgain = false } = {}): void {
     this.#shard.clear(!begunAgain);
-    if (begunAgain) this.begunAgain.tell();
+    if (begunAgain) {
+      this.clears.known.clear();
+      this.begunAgain.tell();
+    }
     this.client.restartAs(incarnation);
     this.#ages.restartAs(incarnation);
     this.announceAfterAway();
@@ -244,6 +248,7 @@ export class NodeDirectory {
     }
     this.#zones.changed(after, changed);
     this.#members = after;
+    this.clears.membersChanged(change);
     if (isOfSameOwners(change)) {
       this.changed.tell(change, this.#ring);
       return;
@@ -276,7 +281,12 @@ export class NodeDirectory {
     this.#upkeep.stop();
     this.#lost.stop();
     this.drops.stop();
+    this.clears.stop();
     this.#lists.stop();
+  }
+
+  async #dropUndated(clears: readonly Clear[]): Promise<void> {
+    for (const _ of this.#shard.voidLocations.dropUndated(clears, SWEEP_SLICE_KEYS)) await this.#env.clock.yield();
   }
 
   /** Tells which nodes have become members, and whether one was up before this node, or has come while it was alone. */
@@ -291,7 +301,8 @@ export class NodeDirectory {
 
   /** Whether a start of another node has been told of all pages that this one has, and of all that are void. */
   #hasTold(nodeId: string, incarnation: number): boolean {
-    return this.#lists.hasListed(nodeId, incarnation) && !this.drops.owes(nodeId);
+    const isOwed = this.drops.owes(nodeId) || this.clears.owes(nodeId, incarnation);
+    return this.#lists.hasListed(nodeId, incarnation) && !isOwed;
   }
 
   async #deleteSlice(keys: readonly string[], version: number, isOver: () => boolean): Promise<boolean[]> {
@@ -342,9 +353,24 @@ export class NodeDirectory {
     this.#lists.verify();
     this.#upkeep.verify();
     this.drops.verify();
+    this.clears.verify();
     this.#lost.verify();
     this.#rings.verify([this.client, this.#lists, this.#upkeep]);
   }
+}
+
+function dropsOf({ self, settleMs, endpointOf, rpc, versions, env }: NodeDirectoryOptions): PageDrops {
+  const isAhead = (version: number) => versions.isAhead(version);
+  return new PageDrops({ nodeId: self.nodeId, rpc, env, endpointOf, isAhead, joinMs: 2 * settleMs });
+}
+
+function clearsOf(
+  { self, settleMs, endpointOf, rpc, versions, env }: NodeDirectoryOptions,
+  own: Pick<ClearsOptions, 'known' | 'members' | 'dropUndated'>,
+): Clears {
+  const see = (version: number) => versions.see(version);
+  const isAhead = (version: number) => versions.isAhead(version);
+  return new Clears({ ...own, nodeId: self.nodeId, rpc, env, endpointOf, see, isAhead, settleMs });
 }
 
 function incarnationsOf(members: ReadonlyMap<string, NodeInfo>): Incarnations {

@@ -14,25 +14,18 @@ export interface OwedStatementsOptions {
   readonly directory: Pick<DirectoryClient, 'announce' | 'retract'>;
   /** The location of each page that this node has now; null for pages that it does not have. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
-  /** The present owners of keys: owner -> indices of its keys. */
-  readonly ownersOf: (keys: readonly string[]) => ReadonlyMap<string, readonly number[]>;
   readonly isMember: (nodeId: string) => boolean;
   /** States all pages to an owner that is owed more keys than can be remembered; resolves with whether it has answered. */
   readonly restateAll: (ownerId: string) => Promise<boolean>;
   readonly env: Environment;
 }
 
-/** A statement that is owed; `withCopies`: copies of the page that was there are to be dropped, too. */
-interface Owed {
-  readonly withCopies: boolean;
-}
+/** What is owed under a key is what holds when it is told: the item says nothing but that it is another one. */
+type Owed = Record<never, never>;
 
 /**
  * Repeats statements that directory owners have not taken, as they hold at the time, until the owners take them or leave. At most
  * OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that, all pages are stated to it.
- *
- * When an owner leaves, the keys whose copies are to be dropped are owed to those who own them then: the owner may be cut off together with a
- * copy, and the copy's holder states it to these when it is back.
  */
 export class OwedStatements {
   readonly #options: OwedStatementsOptions;
@@ -46,42 +39,27 @@ export class OwedStatements {
       backoff: { minMs: STATEMENT_RETRY_MIN_MS, maxMs: STATEMENT_RETRY_MAX_MS },
       maxCount: OWED_STATEMENTS_MAX_KEYS,
       isMember: options.isMember,
-      join: (before, owed) => ({ withCopies: before.withCopies || owed.withCopies }),
       tell: (ownerId, waiting) => this.#tell(ownerId, waiting),
       tellAll: (ownerId) => options.restateAll(ownerId),
-      onGone: (waiting) => this.#handOver(waiting),
     });
     options.env.metrics.setGaugeProvider('meshcache_directory_owed_keys', () => this.#owed.count);
   }
 
-  owe(ownerId: string, keys: readonly string[], withCopies: boolean): void {
+  owe(ownerId: string, keys: readonly string[]): void {
     this.#owed.add(
       ownerId,
-      keys.map((key) => [key, { withCopies }]),
+      keys.map((key) => [key, {}]),
       STATEMENT_RETRY_MIN_MS,
     );
   }
 
-  /** Forgets what is owed to owners that have left, but hands over which copies are to be dropped. */
+  /** Forgets what is owed to owners that have left. */
   membersChanged(): void {
     this.#owed.membersChanged();
   }
 
   stop(): void {
     this.#owed.stop();
-  }
-
-  #handOver(waiting: readonly Waiting<Owed>[]): void {
-    const keys = waiting.flatMap(([key, { withCopies }]) => (withCopies ? [key] : []));
-    if (keys.length === 0) return;
-    const { ownersOf, isMember } = this.#options;
-    for (const [ownerId, indices] of ownersOf(keys)) {
-      if (!isMember(ownerId)) continue;
-      this.#owed.add(
-        ownerId,
-        indices.map((i) => [keys[i] as string, { withCopies: true }]),
-      );
-    }
   }
 
   async #tell(ownerId: string, waiting: readonly Waiting<Owed>[]): Promise<readonly Waiting<Owed>[]> {
@@ -104,16 +82,9 @@ export class OwedStatements {
       const keys = batch.map(([key]) => key);
       const locations = locationsOf(keys);
       const present = keys.filter((_, i) => locations[i] !== null);
-      const plain = keys.filter((_, i) => locations[i] === null && batch[i]?.[1].withCopies === false);
-      const withCopies = batch.flatMap(([key, owed]) => (owed.withCopies ? [key] : []));
-      const retracted = await Promise.all([
-        directory.retract(ownerId, plain, false),
-        directory.retract(ownerId, withCopies, true),
-      ]);
-      // A page that was set since is stated after that: the copies of what was cleared are none of it.
-      if (retracted.includes(false) || !(await directory.announce(ownerId, present, locationsOf))) {
-        return waiting.slice(0, taken);
-      }
+      const gone = keys.filter((_, i) => locations[i] === null);
+      const isRetracted = await directory.retract(ownerId, gone);
+      if (!isRetracted || !(await directory.announce(ownerId, present, locationsOf))) return waiting.slice(0, taken);
     }
     return waiting;
   }

@@ -8,18 +8,29 @@ import {
   ANNOUNCE_FULL_MS,
   ANNOUNCE_RETRY_MAX_MS,
   ANNOUNCE_SPREAD_PER_NODE_MS,
+  DIRECTORY_NOTES_MAX_COUNT,
   RPC_RETRY_AFTER_MS,
 } from '../../base/limits.js';
+import { PartitionSet } from '../../core/ring/partition-set.js';
 import { partitionsOf } from '../../core/ring/partitions.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { gainedPartitions, type RingView } from '../../directory/gains.js';
+import { NoteColumns } from '../../directory/messages/note-columns.js';
 import { addTo, type OwnerRing } from '../../directory/owners/owners.js';
+import type { NoteVisitor } from '../../directory/shard/removals.js';
 import type { DataLocation } from '../../types.js';
 
+/** Notes of which pages are void. */
+export interface Notes {
+  /** Visits them, step by step, see `Removals.eachNote`. */
+  eachNote(visit: NoteVisitor): Generator<void, void>;
+}
+
 /** The pages that this node has, and that the directory must list. */
-export interface Publications {
+export interface Publications extends Notes {
   /** Keys of all pages, a few thousand at a time, so that other work can go on in between. */
   keysInSlices(): Iterable<readonly string[]>;
+  /** Whether there are neither pages nor notes. */
   readonly isEmpty: boolean;
   /** The location of each page; null for pages that are gone. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
@@ -27,21 +38,30 @@ export interface Publications {
   drop(
     keys: readonly string[],
     voidBelow: readonly number[],
-    options?: { readonly isCopy?: boolean; readonly isTie?: boolean; readonly isDeleted?: boolean },
+    options?: { readonly isTie?: boolean; readonly isDeleted?: boolean },
   ): Promise<void>;
-  /** Keys whose pages below a version are void, as far as this node knows: it has set newer ones, or was told to drop them. */
-  voids(): Iterable<readonly [key: string, voidBelow: number]>;
+}
+
+export interface OwnerListsOptions {
+  readonly directory: DirectoryClient;
+  /** The shard of this node: what it has noted as an owner is handed over to later ones. */
+  readonly shard: Notes & { readonly hasNotes: boolean };
+  readonly initial: RingView;
+  readonly env: Environment;
 }
 
 /** What one start of an owner has yet to be told. */
 interface List {
-  readonly partitions: ReadonlySet<number>;
+  readonly partitions: PartitionSet;
 }
+
+/** Calls a function for each list that has a partition. */
+type EachWith = (partition: number, take: (list: Asked) => void) => void;
 
 /** A list for one owner, in a walk through all pages. */
 interface Asked {
   readonly ownerId: string;
-  readonly partitions: ReadonlySet<number>;
+  readonly partitions: PartitionSet;
   /** Whether the owner has answered so far. */
   isAnswered: boolean;
   resolve(isAnswered: boolean): void;
@@ -51,14 +71,16 @@ interface Asked {
 const LIST = '';
 
 /**
- * Lists this node's pages to the directory owners that gain them, partition by partition: what a start of an owner has gained, and has not been told
- * yet, waits for it in one list. An owner that does not answer is told again until it does or is no member.
+ * Lists this node's pages to the directory owners that gain them, partition by partition, and before them what it has noted of those that are void:
+ * what a start of an owner has gained, and has not been told yet, waits for it in one list. An owner that does not answer is told again until it does or
+ * is no member.
  *
  * Invariant: every page was stated to the owners of its partition of each time since it came, or its partition is in their lists. For the store states a new
  * page to the owners of its time, and a list is told after its partitions were gained.
  */
 export class OwnerLists {
   readonly #directory: DirectoryClient;
+  readonly #shard: OwnerListsOptions['shard'];
   readonly #env: Environment;
   readonly #lines: SparseLog;
   readonly #lists: PeerQueue<List>;
@@ -70,12 +92,13 @@ export class OwnerLists {
   /** Owner that asked for all pages again -> time at which they are, or were, listed to it. */
   readonly #askedMs = new Map<string, number>();
   /** Owner -> partitions of pages that it had no room for. */
-  #full = new Map<string, Set<number>>();
+  #full = new Map<string, PartitionSet>();
   #cancelFull: (() => void) | undefined;
   #isStopped = false;
 
-  constructor({ directory, initial, env }: { directory: DirectoryClient; initial: RingView; env: Environment }) {
+  constructor({ directory, shard, initial, env }: OwnerListsOptions) {
     this.#directory = directory;
+    this.#shard = shard;
     this.#env = env;
     this.#lines = new SparseLog(env);
     this.#view = initial;
@@ -85,7 +108,7 @@ export class OwnerLists {
       backoff: { minMs: RPC_RETRY_AFTER_MS, maxMs: ANNOUNCE_RETRY_MAX_MS },
       maxCount: 1,
       isMember: (start) => this.#startOf(ownerOf(start)) === start,
-      join: (before, { partitions }) => ({ partitions: new Set([...before.partitions, ...partitions]) }),
+      join: (before, { partitions }) => ({ partitions: before.partitions.with(partitions) }),
       tell: (start, waiting) => this.#tell(start, waiting),
     });
   }
@@ -96,9 +119,10 @@ export class OwnerLists {
   }
 
   ownersChanged(view: RingView): void {
-    // Without pages there is nothing to list: one that comes now is stated to its owners of now.
-    const hasPages = this.#publications?.isEmpty === false;
-    const gained = hasPages ? this.#gained(this.#view, view) : new Map<string, Set<number>>();
+    // With nothing to list: a page that comes now is stated to its owners of now.
+    const pages = this.#publications;
+    const hasAny = pages !== undefined && (!pages.isEmpty || this.#shard.hasNotes);
+    const gained = hasAny ? this.#gained(this.#view, view) : new Map<string, PartitionSet>();
     this.#view = view;
     this.#lists.membersChanged();
     for (const byOwner of [this.#askedMs, this.#full]) {
@@ -128,7 +152,7 @@ export class OwnerLists {
   /** Lists all its pages to an owner at once, and then tells it that all older statements are void. Resolves with whether it has answered. */
   async restate(ownerId: string): Promise<boolean> {
     const { generation } = this.#directory;
-    const partitions = this.#gained(undefined, this.#view).get(ownerId) ?? new Set<number>();
+    const partitions = this.#gained(undefined, this.#view).get(ownerId) ?? new PartitionSet();
     if (!(await this.#list(ownerId, partitions))) return false;
     return this.#directory.renounce(ownerId, generation);
   }
@@ -137,7 +161,7 @@ export class OwnerLists {
   refused(ownerId: string, keys: readonly string[]): void {
     if (this.#isStopped) return;
     const { clock, random } = this.#env;
-    const partitions = this.#full.get(ownerId) ?? new Set();
+    const partitions = this.#full.get(ownerId) ?? new PartitionSet();
     this.#full.set(ownerId, partitions);
     for (const partition of partitionsOf(keys)) partitions.add(partition);
     this.#cancelFull ??= clock.after(jittered(ANNOUNCE_FULL_MS, random), () => {
@@ -175,12 +199,12 @@ export class OwnerLists {
     return `${this.#view.incarnations.get(ownerId)} ${ownerId}`;
   }
 
-  #gained(before: RingView | undefined, after: RingView): Map<string, Set<number>> {
+  #gained(before: RingView | undefined, after: RingView): Map<string, PartitionSet> {
     const { ownersCount, announcedCount } = this.#directory;
     return gainedPartitions(before, after, ownersCount, announcedCount);
   }
 
-  #add(ownerId: string, partitions: ReadonlySet<number>, pauseMs = 0): void {
+  #add(ownerId: string, partitions: PartitionSet, pauseMs = 0): void {
     if (this.#view.incarnations.has(ownerId))
       this.#lists.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
   }
@@ -201,7 +225,7 @@ export class OwnerLists {
   }
 
   /** Lists the pages of these partitions to an owner, in the next walk. Resolves with whether it has answered. */
-  #list(ownerId: string, partitions: ReadonlySet<number>): Promise<boolean> {
+  #list(ownerId: string, partitions: PartitionSet): Promise<boolean> {
     return new Promise((resolve) => {
       this.#asked.push({ ownerId, partitions, isAnswered: true, resolve });
       if (!this.#isWalking) void this.#walkAll();
@@ -235,21 +259,51 @@ export class OwnerLists {
     const width = this.#directory.announcedCount;
     const owners = ring.ownersOfPartitions(width);
     const listsOf = listsByOwner(asked, ring.nodes);
+    /** Calls `take` for each list that has this partition. */
+    const eachWith = (partition: number, take: (list: Asked) => void): void => {
+      for (let at = partition * width; at < (partition + 1) * width; at++) {
+        for (const each of listsOf[owners[at] as number] ?? []) if (each.partitions.has(partition)) take(each);
+      }
+    };
+    await this.#handOver(publications, eachWith);
     for (const keys of publications.keysInSlices()) {
       const wanted = new Map<Asked, string[]>();
-      const partitions = partitionsOf(keys);
-      for (let i = 0; i < keys.length; i++) {
-        const partition = partitions[i] as number;
-        for (let at = partition * width; at < (partition + 1) * width; at++) {
-          for (const each of listsOf[owners[at] as number] ?? [])
-            if (each.partitions.has(partition)) addTo(wanted, each, keys[i] as string);
-        }
-      }
+      for (const [i, partition] of partitionsOf(keys).entries())
+        eachWith(partition, (list) => addTo(wanted, list, keys[i] as string));
       await Promise.all([...wanted].map(([each, some]) => this.#announce(each, some, publications)));
       await this.#env.clock.yield();
       // The rest would be walked through in vain.
       if (this.#isStopped || asked.every(({ isAnswered }) => !isAnswered)) return;
     }
+  }
+
+  /** Hands over what is noted of the partitions of the lists, before their pages. */
+  async #handOver(publications: Publications, eachWith: EachWith): Promise<void> {
+    const notesFor = new Map<Asked, NoteColumns>();
+    const tell = async (leastCount: number): Promise<void> => {
+      const full = [...notesFor].filter(([, { count }]) => count >= leastCount);
+      for (const [list] of full) notesFor.delete(list);
+      await Promise.all(
+        full.map(async ([list, notes]) => {
+          list.isAnswered = await this.#directory.handOver(list.ownerId, notes);
+        }),
+      );
+    };
+    const visit: NoteVisitor = (digest, version, partition) =>
+      eachWith(partition, (list) => {
+        if (!list.isAnswered) return;
+        const notes = notesFor.get(list) ?? new NoteColumns();
+        notesFor.set(list, notes);
+        notes.add(digest, version, partition);
+      });
+    for (const noted of [this.#shard, publications]) {
+      for (const _ of noted.eachNote(visit)) {
+        await tell(DIRECTORY_NOTES_MAX_COUNT);
+        await this.#env.clock.yield();
+        if (this.#isStopped) return;
+      }
+    }
+    await tell(1);
   }
 
   /** An owner that has not answered gets everything later: it must not delay the others step by step. */

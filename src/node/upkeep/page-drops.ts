@@ -3,11 +3,18 @@ import { PeerQueue, type Waiting } from '../../base/concurrency/peer-queue.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
-import { DROP_WAIT_MAX_MS, DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS, STATEMENT_RETRY_MIN_MS } from '../../base/limits.js';
+import {
+  CLIENT_STEP_KEYS,
+  DROP_WAIT_MAX_MS,
+  DROPS_MAX_KEYS,
+  STATEMENT_RETRY_MAX_MS,
+  STATEMENT_RETRY_MIN_MS,
+} from '../../base/limits.js';
 import { asFields, type Fields, keyFields, readKeys } from '../../directory/messages/wire.js';
 import { eachRequestOf } from '../../directory/owners/owners.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
+import { indicesWhere } from '../../store/call/indices.js';
 
 /** The call that tells a node to drop pages. */
 const METHOD = 'pages.drop';
@@ -20,7 +27,7 @@ export interface PageDrop {
   /** The page is void if it is older than this version. */
   readonly voidBelow: number;
   /**
-   * `copy`: drop the page only if it is a copy of another node's page. `deleted`: make the directory's shard forget the key, too. `tied`: another
+   * `deleted`: make the directory's shard forget the key, too. `tied`: another
    * node has set another content with the version before `voidBelow`, at the same time; that one is not void.
    */
   readonly reason: DropReason;
@@ -29,7 +36,7 @@ export interface PageDrop {
 }
 
 /** The reasons, in the order of their numbers on the wire. */
-const REASONS = ['superseded', 'copy', 'deleted', 'tied'] as const;
+const REASONS = ['superseded', 'deleted', 'tied'] as const;
 export type DropReason = (typeof REASONS)[number];
 /** The order in which drops are sent: those last which nodes refuse because their version is too far ahead. */
 const ORDER = [false, true].flatMap((isAhead) => REASONS.map((reason) => ({ reason, isAhead })));
@@ -57,7 +64,7 @@ export interface PageDropsOptions {
 }
 
 /**
- * Tells nodes to drop pages that are void: overwritten elsewhere, deleted, or copies of pages that were cleared. A node that does not answer is
+ * Tells nodes to drop pages that are void: overwritten elsewhere, or deleted. A node that does not answer is
  * told again until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are forgotten: once
  * the node answers, it is asked to announce all its pages again, and the directory's answers tell it which ones to drop.
  */
@@ -96,7 +103,7 @@ export class PageDrops {
       const fields = asFields(params);
       const keys = readKeys(fields, true);
       const voidBelow = readVersions(fields, keys.length);
-      const good = keys.flatMap((_, i) => (this.#isAhead(voidBelow[i] as number) ? [] : i));
+      const good = indicesWhere(voidBelow, (version) => !this.#isAhead(version));
       const newest = await handler(
         good.map((i) => keys[i] as string),
         good.map((i) => voidBelow[i] as number),
@@ -161,24 +168,38 @@ export class PageDrops {
   /** Sends the orders, in {@link ORDER}, until some have failed. Resolves with those that were taken. */
   async #send(nodeId: string, waiting: readonly Waiting<PageDrop>[]): Promise<Waiting<PageDrop>[]> {
     const taken: Waiting<PageDrop>[] = [];
-    for (const order of ORDER) {
-      const some = waiting.filter(
-        ([, { reason, voidBelow }]) => reason === order.reason && this.#isAhead(voidBelow) === order.isAhead,
-      );
-      const keys = some.map(([, { key }]) => key);
-      const outcomes = await eachRequestOf(keys, async (request) => {
+    const byOrder = ORDER.map((): Waiting<PageDrop>[] => []);
+    for (const order of waiting) byOrder[this.#rankOf(order[1])]?.push(order);
+    for (const [rank, some] of byOrder.entries()) {
+      const { reason } = ORDER[rank] as { readonly reason: DropReason };
+      const send = async (request: readonly number[]): Promise<boolean> => {
         const batch = request.map((i) => some[i] as Waiting<PageDrop>);
-        const isTaken = await this.#sendBatch(
-          nodeId,
-          batch.map(([, drop]) => drop),
-          order.reason,
-        );
+        const drops = batch.map(([, drop]) => drop);
+        const isTaken = await this.#sendBatch(nodeId, drops, reason);
         if (isTaken) taken.push(...batch);
         return isTaken;
-      });
-      if (outcomes.includes(false)) break;
+      };
+      const keys = some.map(([, { key }]) => key);
+      if ((await eachRequestOf(keys, send)).includes(false)) break;
     }
     return taken;
+  }
+
+  /** Drops pages of this node, and leaves the thread to others after each full step. */
+  async #dropHere(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
+    let newest = 0;
+    for (let start = 0; start < keys.length; start += CLIENT_STEP_KEYS) {
+      const end = start + CLIENT_STEP_KEYS;
+      const ofStep = await this.#handler?.(keys.slice(start, end), voidBelow.slice(start, end), reason);
+      newest = Math.max(newest, ofStep ?? 0);
+      if (end <= keys.length) await this.#options.env.clock.yield();
+    }
+    return newest;
+  }
+
+  /** The place of an order in {@link ORDER}. */
+  #rankOf({ reason, voidBelow }: PageDrop): number {
+    return REASONS.indexOf(reason) + (this.#isAhead(voidBelow) ? REASONS.length : 0);
   }
 
   async #sendBatch(nodeId: string, batch: readonly PageDrop[], reason: DropReason): Promise<boolean> {
@@ -189,7 +210,7 @@ export class PageDrops {
     const versions = new Uint8Array(Float64Array.from(voidBelow).buffer);
     try {
       if (nodeId === ownId) {
-        tellOfNewer(batch, (await this.#handler?.(keys, voidBelow, reason)) ?? 0);
+        tellOfNewer(batch, await this.#dropHere(keys, voidBelow, reason));
         return true;
       }
       if (endpoint === undefined) return false;

@@ -1,11 +1,9 @@
 import type { Environment } from '../../base/environment/environment.js';
-import { keysByOwner } from '../../directory/owners/owners.js';
 import type { NodeDirectory } from './node-directory.js';
 import { OwedStatements } from './owed-statements.js';
 import type { Publications } from './owner-lists.js';
 
 export interface PageUpkeepParts {
-  readonly replicas: number;
   readonly directory: NodeDirectory;
   readonly pages: Publications;
   readonly env: Environment;
@@ -17,17 +15,16 @@ export class PageUpkeep {
   readonly #owed: OwedStatements;
 
   constructor(parts: PageUpkeepParts) {
-    const { replicas, directory, pages, env } = parts;
+    const { directory, pages, env } = parts;
     this.#parts = parts;
     const owed = new OwedStatements({
       directory: directory.client,
       locationsOf: (keys) => pages.locationsOf(keys),
-      ownersOf: (keys) => keysByOwner(keys, directory.client.rings().slice(0, 1), replicas),
       isMember: (nodeId) => directory.isMember(nodeId),
       restateAll: (ownerId) => directory.restate(ownerId),
       env,
     });
-    directory.owed.listen((ownerId, keys, withCopies) => owed.owe(ownerId, keys, withCopies));
+    directory.owed.listen((ownerId, keys) => owed.owe(ownerId, keys));
     directory.changed.listen(() => owed.membersChanged());
     this.#owed = owed;
   }

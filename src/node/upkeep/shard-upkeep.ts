@@ -6,7 +6,7 @@ import { pruneShard } from '../../directory/prune.js';
 import type { DirectoryShard } from '../../directory/shard/shard.js';
 
 /** Keys that a sweep looks at before it lets other work go on. */
-const SWEEP_SLICE_KEYS = 4096;
+export const SWEEP_SLICE_KEYS = 4096;
 
 export interface ShardUpkeepOptions {
   readonly shard: DirectoryShard;
@@ -25,6 +25,8 @@ export class ShardUpkeep {
   #former: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #cancelPrune: (() => void) | undefined;
   #cancelTurn: (() => void) | undefined;
+  /** Whether a walk is on for what is void by notes of other nodes. */
+  #isDropping = false;
   #stopped = false;
 
   constructor(options: ShardUpkeepOptions) {
@@ -56,12 +58,17 @@ export class ShardUpkeep {
     this.#cancelTurn = clock.after(SHARD_UPKEEP_INTERVAL_MS, async () => {
       shard.dropStrangers();
       if (this.#ring !== undefined) void this.#sweep(this.#ring);
-      for (const _ of shard.dropVoid(SWEEP_SLICE_KEYS)) {
+      for (const _ of shard.voidLocations.dropRenounced(SWEEP_SLICE_KEYS)) {
         await clock.yield();
         if (this.#stopped) return;
       }
       this.start();
     });
+  }
+
+  /** Called when the shard has taken notes of another node. */
+  noted(): void {
+    if (!this.#isDropping) void this.#dropNoted();
   }
 
   stop(): void {
@@ -70,6 +77,18 @@ export class ShardUpkeep {
     this.#former = [];
     this.#cancelPrune?.();
     this.#cancelTurn?.();
+  }
+
+  async #dropNoted(): Promise<void> {
+    const { shard, clock } = this.#options;
+    this.#isDropping = true;
+    // What else is noted in this turn is looked for in the same walk.
+    await clock.yield();
+    for (const _ of shard.voidLocations.dropNoted(SWEEP_SLICE_KEYS)) {
+      await clock.yield();
+      if (this.#stopped) return;
+    }
+    this.#isDropping = false;
   }
 
   async #sweep(ring: OwnerRing): Promise<void> {

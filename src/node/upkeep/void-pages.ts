@@ -1,22 +1,20 @@
 import type { Logger } from '../../base/environment/log.js';
-import { keysByOwner, type OwnerRing } from '../../directory/owners/owners.js';
 import type { RpcServer } from '../../rpc/server.js';
-import { type MemberChange, startedIn } from './member-log.js';
+import { unlessOfDisk } from '../../store/page-statements.js';
+import type { ClearedDrop } from './clears.js';
 import type { NodeDirectory } from './node-directory.js';
 import type { Publications } from './owner-lists.js';
 import type { DropReason } from './page-drops.js';
 
 export interface VoidPagesParts {
-  readonly nodeId: string;
-  readonly replicas: number;
   readonly directory: NodeDirectory;
-  readonly pages: Pick<Publications, 'drop' | 'locationsOf' | 'voids'>;
+  readonly pages: Pick<Publications, 'drop' | 'locationsOf'>;
+  readonly dropCleared: ClearedDrop;
   readonly log: Logger;
 }
 
 /**
  * Drops the pages of this node that the cluster has replaced or deleted: when another node says so, and when the directory's answers show it.
- * Tells nodes that join what became void while they were away.
  */
 export class VoidPages {
   readonly #parts: VoidPagesParts;
@@ -24,12 +22,12 @@ export class VoidPages {
   constructor(parts: VoidPagesParts) {
     this.#parts = parts;
     parts.directory.outdated.listen((keys, versions) => this.#dropOutdated(keys, versions));
-    parts.directory.changed.listen((change, ring) => this.#tellJoined(change, ring));
   }
 
-  /** Answers nodes that tell this one to drop pages, or to announce all its pages again. */
+  /** Answers nodes that tell this one of clears, to drop pages, or to announce all its pages again. */
   attach(server: RpcServer): void {
-    const { directory } = this.#parts;
+    const { directory, dropCleared } = this.#parts;
+    directory.clears.handle(server, dropCleared);
     directory.drops.handle(
       server,
       (keys, voidBelow, reason) => this.#drop(keys, voidBelow, reason),
@@ -42,7 +40,6 @@ export class VoidPages {
     const { directory, pages } = this.#parts;
     if (reason === 'deleted') directory.forgetDeleted(keys, voidBelow);
     await pages.drop(keys, voidBelow, {
-      isCopy: reason === 'copy',
       isTie: reason === 'tied',
       isDeleted: reason === 'deleted',
     });
@@ -60,37 +57,15 @@ export class VoidPages {
     directory.dropping(dropped);
   }
 
-  /** Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. */
+  /**
+   * Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. Where the disk cannot record that, the
+   * tier has reported it, and nobody finds the pages there while this node runs.
+   */
   async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     const { directory, pages } = this.#parts;
     // The newer content may have the same version, by another node.
-    await pages.drop(keys, voidBelow, { isTie: true });
+    await pages.drop(keys, voidBelow, { isTie: true }).catch(unlessOfDisk);
     const left = pages.locationsOf(keys);
     await directory.client.delete(keys.filter((_, i) => (left[i] ?? null) === null));
-  }
-
-  /**
-   * Tells every start of a node that joins what this node has set and dropped, for the keys that the other one owns now. It may have been away
-   * together with others that know nothing newer than what their shards have; it passes it on to the holders of outdated pages. Nor does a
-   * location always say so: a computed page of this node hides the named content that it has replaced. A node may have joined from this one's
-   * point of view only, which has started while the other was cut off.
-   */
-  #tellJoined(change: MemberChange, ring: OwnerRing): void {
-    const { nodeId: ownId, replicas, directory, pages } = this.#parts;
-    const joined = startedIn(change, ownId);
-    if (joined.length === 0) return;
-    const voids = [...pages.voids()];
-    const keysOf = keysByOwner(
-      voids.map(([key]) => key),
-      [ring],
-      replicas,
-    );
-    for (const nodeId of joined) {
-      const drops = (keysOf.get(nodeId) ?? []).map((i) => {
-        const [key, voidBelow] = voids[i] as (typeof voids)[number];
-        return { key, voidBelow, reason: 'deleted' as const };
-      });
-      if (drops.length > 0) directory.drops.tell(nodeId, drops);
-    }
   }
 }

@@ -43,9 +43,11 @@ export interface KeptPagesParts {
   /** The pages that nobody may find yet. */
   readonly earlier: EarlierSlots;
   readonly capacityBytes: number;
+  /** Whether copies of other nodes' pages have records, as those that were placed here. Default: none has. */
+  readonly keepsCopies?: boolean | undefined;
 }
 
-/** The pages of a pool whose memory outlives the process, and their records. Of copies of other nodes' pages, only those that were placed here have one. */
+/** The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have one on storage nodes alone. */
 export class KeptPages {
   readonly #parts: KeptPagesParts;
 
@@ -93,8 +95,8 @@ export class KeptPages {
 
   /** The page is whole and has its stamp. */
   filled(key: string, page: PublishedPage): void {
-    const { records, stamps } = this.#parts;
-    if (page.isCopy && (page.takenFor ?? 0) === 0) return;
+    const { records, stamps, keepsCopies = false } = this.#parts;
+    if (page.setBy !== 0 && !keepsCopies) return;
     const { slot, length } = page;
     records.put(slot, key, page, { stamp: stamps.stampOf(slot), tail: stamps.tailOf(slot, length) });
   }

@@ -13,7 +13,7 @@ const FLAGS_AT = 4;
 const KEY_BYTES_AT = 5;
 const LENGTH_AT = 6;
 const CHECKSUM_AT = 7;
-const TAKEN_FOR_AT = 18;
+const SET_BY_AT = 18;
 /** Numbers of a head, by units of 8 bytes. */
 const OFFSET_AT = 4;
 const STAMP_AT = 5;
@@ -58,7 +58,7 @@ export interface FoundRecords {
  *
  *       head     kind | next | hash | order | flags | key bytes | length | checksum (u32 each)
  *       32       offset | stamp | tail | version | expires (f64 each)
- *       72       taken for (u32)
+ *       72       set by (u32)
  *       76       the first 52 bytes of the key
  *       further  kind | next (u32 each) | 120 bytes of the key
  *
@@ -197,7 +197,7 @@ export class PageRecords {
     words[at + KEY_BYTES_AT] = keyBytes;
     words[at + LENGTH_AT] = page.length;
     words[at + CHECKSUM_AT] = page.checksum;
-    words[at + TAKEN_FOR_AT] = page.takenFor ?? 0;
+    words[at + SET_BY_AT] = page.setBy;
     words[at + ORDER_AT] = ++this.#order;
     doubles[at / 2 + OFFSET_AT] = page.offset;
     doubles[at / 2 + STAMP_AT] = stamp;
@@ -264,8 +264,7 @@ export class PageRecords {
       checksum: word(CHECKSUM_AT),
       version: number(VERSION_AT),
       kind: (word(FLAGS_AT) & NAMED) !== 0 ? 'named' : 'computed',
-      isCopy: word(TAKEN_FOR_AT) !== 0,
-      takenFor: word(TAKEN_FOR_AT),
+      setBy: word(SET_BY_AT),
       expires: number(EXPIRES_AT),
       stamp: number(STAMP_AT),
       tail: number(TAIL_AT),
@@ -344,8 +343,10 @@ export class PageRecords {
       count++;
       const record = this.#read(head);
       const isOwn = record?.key === key && record.offset === page.offset && record.checksum === page.checksum;
-      const isSameOrigin = record?.isCopy === page.isCopy && record.takenFor === (page.takenFor ?? 0);
-      assert(isOwn && isSameOrigin, () => `page records: the record of ${JSON.stringify(key)} is another one`);
+      assert(
+        isOwn && record.setBy === page.setBy,
+        () => `page records: the record of ${JSON.stringify(key)} is another one`,
+      );
       assertEqual(`page records: version of ${JSON.stringify(key)}`, record?.version ?? -1, page.version);
       for (let cell = head; cell !== NO_CELL; cell = this.#cells.word(cell, NEXT_AT)) take(cell, JSON.stringify(key));
     }

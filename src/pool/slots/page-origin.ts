@@ -6,16 +6,22 @@ export interface PageOrigin {
   /** Time of the cluster's hybrid clock; 0: not known, and not compared. */
   readonly version: number;
   readonly kind: EntryKind;
-  /** Whether it was copied from another node instead of set on this one. */
-  readonly isCopy: boolean;
   /** Time of the hybrid clock from which on the page is expired, so that nobody finds it; 0: never. */
   readonly expires: number;
-  /** Digest of the id of the node that has placed the page here (see `takenForOf`); 0 or undefined: none has. Such a page is a copy. */
-  readonly takenFor?: number;
+  /** The origin of the node that has set the content of a copy (see `originOf`), also of a copy of a copy; 0: it was set on this node. */
+  readonly setBy: number;
+}
+
+/** Which pages are meant: all, all copies, or the copies of what the node with this origin has set. */
+export type PagesOf = 'all' | 'copies' | number;
+
+/** Whether a page is among those that are meant. */
+export function isOf({ setBy }: PageOrigin, of: PagesOf): boolean {
+  return of === 'all' || (of === 'copies' ? setBy !== 0 : setBy === of);
 }
 
 /** Origin of pages that are never compared. */
-export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', isCopy: false, expires: 0 };
+export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', expires: 0, setBy: 0 };
 
 /**
  * Whether an existing page can stand for one of the same length that is being set, whatever their bytes: both are
@@ -35,8 +41,7 @@ export function again(page: PageOrigin, origin: PageOrigin): PageOrigin {
   return {
     version: isNewer ? origin.version : page.version,
     kind: origin.kind === 'named' ? 'named' : page.kind,
-    isCopy: page.isCopy && origin.isCopy,
     expires: origin.kind === 'named' ? setExpires : laterExpiry(page.expires, origin.expires),
-    takenFor: page.isCopy && origin.isCopy ? (page.takenFor ?? 0) : 0,
+    setBy: origin.setBy === 0 ? 0 : page.setBy,
   };
 }

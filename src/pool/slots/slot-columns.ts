@@ -5,17 +5,16 @@ import type { PageOrigin } from './page-origin.js';
 
 /** Flag bits of a slot. */
 const NAMED = 1;
-const COPY = 2;
 
-/** Checksums and origins of the pages of an index by slot, column by column. A slot without a page keeps what its last page had. */
+/** Checksums and origins of the pages of an index by slot, column by column. A slot without a page keeps the checksum and version of its last page. */
 export class SlotColumns {
   /** The slots whose pages expire. */
   readonly expiring = new ExpiryHeap();
   #checksums = new Uint32Array(1024);
   #versions = new Float64Array(1024);
   #flags = new Uint8Array(1024);
-  /** Digests of the nodes that have placed pages here; no memory before the first such page. */
-  #takers = new Uint32Array(0);
+  /** Origins of copies; no memory before the first one. */
+  #setters = new Uint32Array(0);
 
   /** Checksum of the page that has, or last had, this slot. */
   checksumOf(slot: number): number | undefined {
@@ -30,32 +29,39 @@ export class SlotColumns {
     return ((this.#flags[slot] as number) & NAMED) !== 0 ? 'named' : 'computed';
   }
 
-  isCopyAt(slot: number): boolean {
-    return ((this.#flags[slot] as number) & COPY) !== 0;
+  /** Whether there may be a copy with this origin; 0: with any. */
+  hasCopiesOf(origin: number): boolean {
+    return origin === 0 ? this.#setters.length > 0 : this.#setters.includes(origin);
   }
 
-  /** Digest of the node that has placed the page in this slot; 0: none has. */
-  takenForAt(slot: number): number {
-    return this.#takers[slot] ?? 0;
+  /** Called when a slot has no page any more. */
+  freed(slot: number): void {
+    this.expiring.set(slot, 0);
+    this.#setOrigin(slot, 0);
   }
 
-  set(slot: number, checksum: number, { version, kind, isCopy, expires, takenFor = 0 }: PageOrigin): void {
+  /** The origin of the copy in this slot; 0: the page is none. */
+  setByAt(slot: number): number {
+    return this.#setters[slot] ?? 0;
+  }
+
+  set(slot: number, checksum: number, { version, kind, expires, setBy }: PageOrigin): void {
     if (slot >= this.#checksums.length) this.#grow(Math.max(slot + 1, this.#checksums.length * 2));
     this.#checksums[slot] = checksum;
     this.#versions[slot] = version;
-    this.#flags[slot] = (kind === 'named' ? NAMED : 0) | (isCopy ? COPY : 0);
+    this.#flags[slot] = kind === 'named' ? NAMED : 0;
     this.expiring.set(slot, expires);
-    this.#setTaker(slot, takenFor);
+    this.#setOrigin(slot, setBy);
   }
 
-  #setTaker(slot: number, takenFor: number): void {
-    if (slot >= this.#takers.length) {
-      if (takenFor === 0) return;
-      const takers = new Uint32Array(this.#checksums.length);
-      takers.set(this.#takers);
-      this.#takers = takers;
+  #setOrigin(slot: number, setBy: number): void {
+    if (slot >= this.#setters.length) {
+      if (setBy === 0) return;
+      const setters = new Uint32Array(this.#checksums.length);
+      setters.set(this.#setters);
+      this.#setters = setters;
     }
-    this.#takers[slot] = takenFor;
+    this.#setters[slot] = setBy;
   }
 
   #grow(slots: number): void {

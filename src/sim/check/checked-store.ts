@@ -288,8 +288,9 @@ export class CheckedStore {
   /** Whether an error is what a call says: that the store is closed, or, of a clear, that the disk fails and cannot record it. */
   #isAnswer(kind: CallKind, error: unknown): boolean {
     if (error instanceof ClosedError) return this.#isClosing;
-    const fails = (this.store.stats().disk?.failure ?? null) !== null;
-    return kind === 'clear' && error instanceof DiskError && fails;
+    if (kind !== 'clear' || !(error instanceof DiskError)) return false;
+    // With a cause it is what the disk has said, which may answer again by now.
+    return error.cause !== undefined || (this.store.stats().disk?.failure ?? null) !== null;
   }
 
   async #call<T>(kind: CallKind, otherwise: T, call: () => Promise<T>): Promise<T> {

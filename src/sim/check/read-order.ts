@@ -13,7 +13,7 @@ const CLOCKS_AGREE_MS = 250;
 
 /** Rules by which a page must not have been read, with their texts. */
 const ORDER_RULES = {
-  'same-node': 'a node reads nothing older than what it has set or deleted itself',
+  'same-node': 'a node reads nothing older than what it has set, deleted or cleared itself',
   freed: 'its only holder had freed it before the read began',
   calm: 'there had been no fault for long, so every node had dropped it before that call returned',
   bound: 'the bound has passed without faults',
@@ -120,8 +120,7 @@ export class ReadOrder {
   }
 
   #ruleBroken(set: Statement, by: Statement, read: PageRead): OrderRule | undefined {
-    // Pages that a node clears may have been copied by other nodes, which need not have heard of the clear.
-    if (by.process === read.process && by.kind !== 'clear') return 'same-node';
+    if (by.process === read.process) return 'same-node';
     if (!this.#options.hasCopies && by.process === set.process && set.kind === 'named') return 'freed';
     const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
     if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
@@ -147,8 +146,8 @@ export class ReadOrder {
 
 /**
  * Whether a page of `set` may have become another node's own before `by` was over: a node that sets a computed page
- * accepts any content of it, also one that was copied or has not been dropped yet. A clear also leaves copies alone where another node
- * has set the page, whenever that was: also later, by a node that was cut off from the clear and still has its copy.
+ * accepts any content of it, also one that was copied or has not been dropped yet. A copy becomes a page of the node that sets it, whenever
+ * that is: also later than a clear, by a node that was cut off from it and still has its copy.
  */
 function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement, read: PageRead): boolean {
   for (const other of sets.values()) {

@@ -1,8 +1,10 @@
 import type { Logger } from '../../base/environment/log.js';
+import { originOf } from '../../directory/shard/removals.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageBytes, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
 import { isAsGood } from '../../pool/slots/page-origin.js';
+import type { DataLocation } from '../../types.js';
 import { type CallerPage, RegionPage } from '../call/caller-page.js';
 import { copyInto } from '../call/copy-into.js';
 import type { DiskTier } from '../disk/disk-tier.js';
@@ -29,8 +31,6 @@ export interface WantedPage {
 
 /** How a batch is copied. */
 export interface CopyOptions {
-  /** See `PageOrigin`; default: no node has placed the pages here. */
-  readonly takenFor?: number;
   /** Called with the pages that are in the pool now, before directory owners have been told. */
   readonly onCopied?: (pages: readonly WantedPage[]) => void;
   /** Called with the keys of copies that were dropped again. */
@@ -64,20 +64,20 @@ export class PageCopier {
   async copy(batch: readonly WantedPage[], options: CopyOptions = {}): Promise<number> {
     if (batch.length === 0 || this.#isClosed) return 0;
     const { pages, pool } = this.#parts;
-    const { takenFor = 0, onCopied, onDropped } = options;
+    const { onCopied, onDropped } = options;
     const keys = batch.map(({ key }) => key);
     const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
     /** Keys of copies that are in the pool, and that no owner has confirmed yet. */
     const unconfirmed: string[] = [];
+    const origins = new Map<number, PageOrigin>();
     try {
       const targets = targetsIn(region, batch);
       const { reads } = await this.#reads.read({ keys, pages: targets, wanted: keys.map((_, i) => i) });
       if (this.#isClosed) return 0;
-      const origins = new Map<number, PageOrigin>();
       for (const { indices, rows, columns } of reads) {
         indices.forEach((index, k) => {
-          const { version = 0, kind = 'computed', expires = 0 } = columns.locationAt(rows[k] as number) ?? {};
-          origins.set(index, { version, kind, isCopy: true, expires, takenFor });
+          const location = columns.locationAt(rows[k] as number);
+          if (location !== null) origins.set(index, originOfCopy(location));
         });
       }
       const read = [...origins.keys()];
@@ -97,6 +97,10 @@ export class PageCopier {
       const untaken = new Set(await pages.statements.announcePromoted(copied.map(({ key }) => key)));
       if (untaken.size > 0) onDropped?.(this.#dropUntaken(batch, origins, untaken));
       return copied.length - untaken.size;
+    } catch (error) {
+      // No owner has taken them, so nobody may read them.
+      if (!this.#isClosed) this.#dropUntaken(batch, origins, new Set(keys));
+      throw error;
     } finally {
       pool.unconfirmed.delete(unconfirmed);
       region.free();
@@ -115,7 +119,7 @@ export class PageCopier {
     const removed = pool.removeOlder(
       keys,
       some.map(([, { version }]) => version + 1),
-      { isCopy: true },
+      'copies',
     );
     if (removed.length > 0) pages.forget(removed);
     return removed;
@@ -139,7 +143,7 @@ export class PageCopier {
       const onDisk = this.#parts.disk?.peekBatch(keys);
       const wanted = targets.map((target, i) => {
         const origin = origins[i] as PageOrigin;
-        return pages.statements.isVoid(keys[i] as string, origin.version) || isNewer(onDisk?.[i], origin)
+        return pages.statements.isVoid(keys[i] as string, origin.version, origin.setBy) || isNewer(onDisk?.[i], origin)
           ? null
           : target;
       });
@@ -166,6 +170,11 @@ export class PageCopier {
       named.map((i) => origins.get(i)?.version ?? 0),
     );
   }
+}
+
+/** Version, kind and expiry of a copy are those of the page; it was set by the node that has it, or by the one of which that has a copy. */
+function originOfCopy({ nodeId, version, kind, expires, setBy }: DataLocation): PageOrigin {
+  return { version, kind, expires, setBy: setBy || originOf(nodeId) };
 }
 
 /** Whether the own disk has a later content than the one that was copied. */

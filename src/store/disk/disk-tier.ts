@@ -11,9 +11,10 @@ import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js'
 import type { RequestOptions } from '../../core/index.js';
 import type { DiskInfo, DiskReadOptions, DiskStore } from '../../disk/disk-store.js';
 import type { PageBytes } from '../../pool/page-batch.js';
-import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import type { LocalRead, PageLease, PagesOf, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { PageLimits } from '../../pool/tenants/page-limits.js';
 import type { Cleared } from '../call/cleared.js';
+import { indicesWhere } from '../call/indices.js';
 import type { RequestParts } from '../call/request-calls.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
@@ -37,6 +38,7 @@ export type TierDisk = Pick<
   | 'readPages'
   | 'removalsWritten'
   | 'removeExpired'
+  | 'hasCopiesOf'
   | 'removeOlder'
   | 'removeOther'
   | 'renew'
@@ -181,7 +183,7 @@ export class DiskTier implements Backlog {
     const leases = this.#pool.lease(keys);
     const pages = leases.map((lease, i) => lease?.page ?? published[i] ?? null);
     // Pages that have expired are not stored, and would be in the way. Where no new page has come, they stay until their removal is told.
-    const come = pages.flatMap((page, i) => (page === null ? [] : [i]));
+    const come = indicesWhere(pages, (page) => page !== null);
     this.#disk.dropExpired(come.length === pages.length ? keys : pickKeys(keys, come));
     leases.forEach((lease, i) => {
       const page = pages[i] ?? null;
@@ -233,21 +235,21 @@ export class DiskTier implements Backlog {
     return this.#disk.keysInSlices();
   }
 
+  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  hasCopiesOf(origin: number): boolean {
+    return this.#disk.hasCopiesOf(origin);
+  }
+
   /** Keys of the pages that are on their way to the disk. */
   queuedKeys(): string[] {
     return this.#disk.queuedKeys();
   }
 
   /**
-   * Removes pages that are older than the version given for their key; with `isCopy` only those that other nodes have
-   * placed here. Once it resolves, a crash cannot bring them back; it rejects if the disk does not record that.
+   * Removes pages that are older than the version given for their key; only those that `of` means. Once it resolves, a crash cannot bring them back; it rejects if the disk does not record that.
    */
-  async removeOlder(
-    keys: readonly string[],
-    voidBelow: readonly number[],
-    options?: { readonly isCopy: boolean },
-  ): Promise<void> {
-    const wasWritten = this.#disk.removeOlder(keys, voidBelow, options);
+  async removeOlder(keys: readonly string[], voidBelow: readonly number[], of?: PagesOf): Promise<void> {
+    const wasWritten = this.#disk.removeOlder(keys, voidBelow, of);
     if (this.#waiting.size > 0) for (const key of keys) if (!this.#pool.has(key)) this.#endWait(key);
     this.#writeWaiting();
     if (wasWritten || keys.some((key) => this.#isUnrecorded(key))) await this.#recorded(keys);
@@ -354,10 +356,9 @@ export class DiskTier implements Backlog {
       if (isLate && !this.#isClosed && !this.#waiting.has(key) && this.#disk.hasBatch([key])[0] === 1)
         this.#onWrittenLate([key]);
     };
-    const { length, checksum, version, kind, expires, takenFor = 0 } = page;
+    const { length, checksum, version, kind, expires, setBy } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };
-    // A page of another node is written only where that node has placed it here.
-    const about = { version, kind, isCopy: takenFor !== 0, expires, takenFor, request, isNew };
+    const about = { version, kind, expires, setBy, request, isNew };
     if (this.#disk.putPage(key, bytes, checksum, release, about) !== 'queued') {
       this.#pool.unlease([lease]);
       return;

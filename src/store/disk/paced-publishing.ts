@@ -228,16 +228,16 @@ export class PacedPublishing {
   }
 
   /**
-   * Marks pages that were published at an earlier attempt as new for the report, which is their first. So is a copy that this call has made
-   * a page of this node, or a page that it has given a later expiry: both are reported as copies, which have to be announced.
+   * Reports pages that were published at an earlier attempt as that has found them, because it is their first report: as new, as a copy that this call
+   * has made a page of this node, or with the expiry from before it gave a later one.
    */
   #told(keys: readonly string[], published: readonly (PublishedPage | null)[], { untold }: Call) {
     return published.map((page, i) => {
       const first = untold.get(keys[i] as string);
       untold.delete(keys[i] as string);
       if (page === null || first === undefined) return page;
-      const isCopy = first.isCopy || first.expires !== page.expires;
-      return { ...page, alreadyPresent: first.alreadyPresent, isCopy };
+      const { alreadyPresent, setBy, expires } = first;
+      return { ...page, alreadyPresent, setBy, expires };
     });
   }
 

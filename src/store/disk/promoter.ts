@@ -396,6 +396,6 @@ export class Promoter {
 }
 
 function originOf(page: Partial<PageOrigin> | null): PageOrigin {
-  const { version, kind, isCopy, expires, takenFor } = { ...NO_ORIGIN, ...page };
-  return { version, kind, isCopy, expires, takenFor: takenFor ?? 0 };
+  const { version, kind, expires, setBy } = { ...NO_ORIGIN, ...page };
+  return { version, kind, expires, setBy };
 }

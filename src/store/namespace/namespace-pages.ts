@@ -2,7 +2,7 @@ import type { KeyEncoder, PublishRequest, RequestOptions } from '../../core/inde
 import type { ServedPage } from '../../pool/published-pool.js';
 import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
-import type { FirstCopies } from '../copied-reads.js';
+import type { FirstCopies, MayTake } from '../copied-reads.js';
 import type { PageStore } from '../page-store.js';
 import type { ClientPins } from '../pins/pinning.js';
 import type { PageRoom, PlacedPage } from '../placed-reads.js';
@@ -86,10 +86,10 @@ export class StoredPages implements NamespacePages {
     return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, call);
   }
 
-  /** {@link getCopy} of a page of at most `maxBytes` bytes. */
+  /** {@link getCopy} of a page for which memory may be taken. */
   getCopyWithin(
     key: string,
-    { pool, ...call }: PageReadOptions & { readonly maxBytes: number },
+    { pool, ...call }: PageReadOptions & { readonly mayTake: MayTake },
   ): Promise<Uint8Array | 'too-large' | null> {
     return this.#pages.getCopyWithin(this.objectKeys([key], pool)[0] as string, call);
   }

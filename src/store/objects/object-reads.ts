@@ -8,6 +8,7 @@ import {
   OBJECT_WINDOW_MAX_PAGES,
   OBJECT_WINDOW_POOL_FRACTION,
 } from '../../base/limits.js';
+import { originOf } from '../../directory/shard/removals.js';
 import type { ObjectStore, StoredObject } from '../../objects/object-store.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageBytes, PageLease, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
@@ -19,7 +20,7 @@ export interface ObjectReadsParts {
   readonly store: ObjectStore;
   readonly search: ObjectSearch;
   readonly pool: PublishedPool;
-  readonly statements: Pick<PageAnnouncements, 'isVoid' | 'announcePromoted'>;
+  readonly statements: Pick<PageAnnouncements, 'isCleared' | 'isVoid' | 'announcePromoted'>;
   /** Whether the other nodes have told this one what they know, so that an outdated page is recognized. */
   readonly isReadable: () => boolean;
   /** Called with keys of pages that have left the pool again. */
@@ -227,16 +228,20 @@ export class ObjectReads {
     const { pool, statements, copyThreads, metrics, search } = this.#parts;
     const keys = objects.map(({ key }) => key);
     const sources = objects.map(({ object }): PageBytes => ({ views: object.body, length: object.header.length }));
-    const origins = objects.map(({ object }): PageOrigin => {
-      return { version: OBJECT_PAGE_VERSION, kind: 'computed', isCopy: true, expires: object.header.expires };
+    const origins = objects.map(({ object: { header } }): PageOrigin => {
+      const { expires, writer } = header;
+      return { version: OBJECT_PAGE_VERSION, kind: 'computed', expires, setBy: originOf(writer) };
     });
     let isNew: boolean[] = [];
     let unconfirmed: string[] = [];
     const fill = async (targets: readonly (PageBytes | null)[]) => {
       // From here on, a request to drop these pages finds them in the pool.
       const isClearing = this.#clearing > 0 || clears !== this.#clears;
-      const isUnwanted = (key: string) => isClearing || statements.isVoid(key, OBJECT_PAGE_VERSION);
-      const wanted = targets.map((target, i) => (isUnwanted(keys[i] as string) ? null : target));
+      const isUnwanted = ({ key, object: { header } }: ReadObject) =>
+        isClearing ||
+        statements.isVoid(key, OBJECT_PAGE_VERSION) ||
+        statements.isCleared(key, header.version, originOf(header.writer));
+      const wanted = targets.map((target, i) => (isUnwanted(objects[i] as ReadObject) ? null : target));
       isNew = wanted.map((target) => target !== null);
       unconfirmed = keys.filter((_, i) => isNew[i] === true);
       pool.unconfirmed.add(unconfirmed);
@@ -269,7 +274,7 @@ export class ObjectReads {
   #drop(lease: PageLease): void {
     const { pool, onDropped, metrics } = this.#parts;
     pool.unlease([lease]);
-    const removed = pool.removeOlder([lease.key], [OBJECT_PAGE_VERSION + 1], { isCopy: true });
+    const removed = pool.removeOlder([lease.key], [OBJECT_PAGE_VERSION + 1], 'copies');
     if (removed.length > 0) onDropped(removed);
     metrics.count('meshcache_object_reads_total', 1, { result: 'outdated' });
   }

@@ -2,6 +2,7 @@ import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { isExpired } from '../../base/expiry.js';
 import { OBJECT_ABSENT_MAX_KEYS, OBJECT_ABSENT_MS } from '../../base/limits.js';
+import { UNDATED_VERSION } from '../../directory/shard/known-clears.js';
 import { type Clearings, isCleared, readClearings } from '../../objects/clear-marker.js';
 import { isStorable, type ObjectHeader } from '../../objects/object-format.js';
 import type { ObjectStore } from '../../objects/object-store.js';
@@ -11,7 +12,7 @@ import type { DataLocation } from '../../types.js';
  * Version of pages from the object store, which is older than everything that this cluster knows of a key: versions of other clusters, whose
  * clocks are their own, do not compare. So a page that was deleted, or replaced by a named one, does not come back from the store.
  */
-export const OBJECT_PAGE_VERSION = 1;
+export const OBJECT_PAGE_VERSION = UNDATED_VERSION;
 
 /** Keys of damaged objects that are remembered. */
 const DAMAGED_MAX_KEYS = 1_024;
@@ -20,6 +21,8 @@ const DAMAGED_MAX_KEYS = 1_024;
 export interface PageAnnouncements {
   /** Whether a copy of a page of this version is void, by what this node was told or has set. */
   isVoid(key: string, version: number): boolean;
+  /** Whether what the node with this origin has set with this version is cleared. */
+  isCleared(key: string, version: number, setBy: number): boolean;
   /** Announces pages of the pool that came from elsewhere; resolves with the keys that no directory owner has accepted. */
   announcePromoted(keys: readonly string[]): Promise<string[]>;
   /** The locations of those of `keys` that this node has now. */

@@ -3,6 +3,7 @@ import type { Metrics } from '../../metrics/metrics.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { DataLocation } from '../../types.js';
 import type { CallerPage } from '../call/caller-page.js';
+import { indicesWhere } from '../call/indices.js';
 import type { ReadingCall } from '../disk/own-disk-reads.js';
 import type { PageAnnouncements } from './object-search.js';
 import type { ObjectTier } from './object-tier.js';
@@ -57,7 +58,7 @@ export class ObjectTierReads {
     located: readonly (DataLocation | null)[],
     signal: AbortSignal | undefined,
   ): Promise<(DataLocation | null)[]> {
-    const missing = keys.flatMap((_, i) => ((located[i] ?? null) === null ? [i] : []));
+    const missing = indicesWhere(keys, (_, i) => (located[i] ?? null) === null);
     const locations = [...located];
     if (missing.length === 0 || signal?.aborted) return locations;
     const { objects, statements } = this.#parts;

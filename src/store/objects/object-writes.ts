@@ -253,7 +253,7 @@ export class ObjectWrites {
   #originalOf(key: string): PublishedPage | undefined {
     const { pool, disk, versions } = this.#parts;
     const page = pool.peekBatch([key])[0] ?? disk?.peekBatch([key])[0] ?? undefined;
-    if (page === undefined || page.kind !== 'computed' || page.isCopy || page.length > OBJECT_PAGE_MAX_BYTES)
+    if (page === undefined || page.kind !== 'computed' || page.setBy !== 0 || page.length > OBJECT_PAGE_MAX_BYTES)
       return undefined;
     const isOver = page.expires !== 0 && page.expires <= versions.now();
     return isOver || versions.isAhead(page.version, page.expires) || !isStorable(key) ? undefined : page;

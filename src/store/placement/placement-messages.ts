@@ -19,15 +19,6 @@ export interface PlacementRequest {
   readonly pages: readonly PageToPlace[];
 }
 
-/** A request to drop the pages that a node has placed. */
-export interface ClearRequest {
-  readonly placer: string;
-  /** Only pages older than this version. */
-  readonly voidBelow: number;
-  /** Only pages whose keys begin with one of these; undefined: all. */
-  readonly prefixes: readonly string[] | undefined;
-}
-
 /** What a storage node says of each page that it was asked to take. The numbers are those of the wire. */
 export const PlacementOutcome = {
   /** The page could not be read, or found no room. */

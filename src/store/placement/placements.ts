@@ -114,7 +114,7 @@ export class Placements {
     const again: string[] = [];
     wanted.forEach((key, i) => {
       const page = pages[i] ?? null;
-      if (page === null || page.isCopy) return;
+      if (page === null || page.setBy !== 0) return;
       if (isOf(this.#placed.get(key), page)) again.push(key);
       else this.#enqueue(key, page, []);
     });
@@ -259,7 +259,7 @@ export class Placements {
       const nodes = lane.waiting.get(key) ?? [];
       lane.waiting.delete(key);
       this.#forgetWaiting(key);
-      if (page === null || page.isCopy) continue;
+      if (page === null || page.setBy !== 0) continue;
       chosen.push(key);
       tried.push(nodes);
       bytes += length;
@@ -306,7 +306,7 @@ export class Placements {
       if (outcome === PlacementOutcome.placed && this.#confirm(lane, lease, page)) lowered.push(lease.key);
       if (outcome !== PlacementOutcome.placed) this.#retry({ key: lease.key, tried, page, outcome }, lane);
       // The page was set anew while it was on its way.
-      else if (page !== null && !page.isCopy && !this.#placed.has(lease.key)) this.#enqueue(lease.key, page, []);
+      else if (page !== null && page.setBy === 0 && !this.#placed.has(lease.key)) this.#enqueue(lease.key, page, []);
     });
     this.#lower(lowered);
     this.#pumpAll();
@@ -322,7 +322,7 @@ export class Placements {
     this.#totals.placedPages++;
     this.#totals.placedBytes += length;
     const isOn = this.#lanes.get(node.nodeId)?.node.incarnation === node.incarnation;
-    if (now === null || now.isCopy || !isOn || !isOf({ node, version, length, expires }, now)) return false;
+    if (now === null || now.setBy !== 0 || !isOn || !isOf({ node, version, length, expires }, now)) return false;
     this.#unplace(key);
     this.#placed.set(key, { node, version, length, expires });
     this.#placedBytes += length;
@@ -340,7 +340,7 @@ export class Placements {
     { node }: PlacementLane,
   ): void {
     const { key, tried, page, outcome } = failed;
-    const isGone = page === null || page.isCopy;
+    const isGone = page === null || page.setBy !== 0;
     if (isGone) this.#failed('evicted', 1);
     else if (outcome === PlacementOutcome.tooLarge) this.#failed('too_large', 1);
     else if (outcome === PlacementOutcome.outdated) this.#failed('outdated', 1);
@@ -374,7 +374,7 @@ export class Placements {
     waiting.forEach(([key, tried], i) => {
       this.#forgetWaiting(key);
       const page = pages[i] ?? null;
-      if (page !== null && !page.isCopy) this.#enqueue(key, page, tried);
+      if (page !== null && page.setBy === 0) this.#enqueue(key, page, tried);
     });
   }
 
@@ -432,7 +432,7 @@ export class Placements {
         const pages = pool.peekBatch(wanted);
         for (const [i, key] of wanted.entries()) {
           const page = pages[i] ?? null;
-          if (page === null || page.isCopy) continue;
+          if (page === null || page.setBy !== 0) continue;
           if (this.#isFull(key)) {
             this.#hasLeftOut = true;
             return;

@@ -27,11 +27,6 @@ export function orderOf(key: string, nodes: readonly StorageNode[]): StorageNode
   return drawn.map(({ node }) => node);
 }
 
-/** The digest by which a page names the node that has placed it: 32 bits, never 0. Two nodes with the same digest clear each other's pages, which are misses then. */
-export function takenForOf(nodeId: string): number {
-  return digestOf(nodeId) >>> 0 || 1;
-}
-
 function drawOf(low: number, high: number, { nodeId, poolBytes }: StorageNode): number {
   const ofNode = digestOf(nodeId);
   let hash = Math.imul(low ^ (ofNode >>> 0), 0x9e3779b1);

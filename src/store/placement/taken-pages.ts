@@ -1,5 +1,4 @@
 import { assertAtMost } from '../../base/assert.js';
-import type { Clock } from '../../base/environment/clock.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { laterExpiry } from '../../base/expiry.js';
 import {
@@ -9,40 +8,30 @@ import {
   PLACEMENT_REQUESTS_MAX_COUNT,
 } from '../../base/limits.js';
 import type { DirectoryClient } from '../../directory/client.js';
+import { originOf } from '../../directory/shard/removals.js';
 import { Semaphore } from '../../disk/page-file/semaphore.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
-import { fewAtOnce } from '../call/key-steps.js';
 import { slicesOf } from '../call/page-slices.js';
 import { PageCopier, type PageCopierParts, type WantedPage } from '../copies/page-copier.js';
 import type { DiskTier } from '../disk/disk-tier.js';
 import type { PageStatements } from '../page-statements.js';
 import type { PageStore } from '../page-store.js';
-import { type ClearRequest, type PageToPlace, PlacementOutcome, type PlacementRequest } from './placement-messages.js';
-import { takenForOf } from './storage-nodes.js';
+import { type PageToPlace, PlacementOutcome, type PlacementRequest } from './placement-messages.js';
 
 export type TakenPagesParts = Omit<PageCopierParts, 'directory' | 'pool' | 'disk' | 'pages'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
-  readonly pool: PageCopierParts['pool'] & Pick<PublishedPool, 'capacity' | 'keysInSlices' | 'peekBatch' | 'renew'>;
-  readonly disk?: Pick<DiskTier, 'keysInSlices' | 'peekBatch' | 'removeOlder' | 'renew' | 'writeThrough'> | undefined;
+  readonly pool: PageCopierParts['pool'] & Pick<PublishedPool, 'capacity' | 'peekBatch' | 'renew'>;
+  readonly disk?: Pick<DiskTier, 'peekBatch' | 'removeOlder' | 'renew' | 'writeThrough'> | undefined;
   readonly pages: Pick<PageStore, 'forget'> & {
-    readonly statements: Pick<
-      PageStatements,
-      'announcePromoted' | 'drop' | 'isVoid' | 'locationsOf' | 'restate' | 'retract'
-    >;
+    readonly statements: Pick<PageStatements, 'announcePromoted' | 'dropCopies' | 'isVoid' | 'restate'>;
   };
-  readonly clock: Clock;
 };
-
-/** Stands for the node that a page was taken for where that is not known: one that is drained. */
-const NO_PLACER = '';
 
 /**
  * The pages that other nodes place on this one, a storage node. It reads them with the read path for all pages, checks included, so no node writes
  * into the memory of another one.
  *
- * A taken page is like the node's own: it has the whole pool and the disk, and stays when the node that has placed it dies. It goes like a copy:
- * when that node clears its pages, as well as when it is overwritten, deleted or expires. So the directory knows it as a copy, and the pool
- * which node has placed it last.
+ * A taken page is a copy that is kept like the node's own pages: it has the whole pool and the disk, and stays when the node that has set it dies.
  */
 export class TakenPages {
   readonly #parts: TakenPagesParts;
@@ -52,8 +41,6 @@ export class TakenPages {
   #requests = 0;
   /** Tells that the last request has ended. */
   #onNone: () => void = () => {};
-  /** The pages on their way here, request by request, and the nodes that place them. */
-  readonly #coming = new Set<{ readonly takenFor: number; readonly keys: readonly string[] }>();
   #isStopped = false;
   #isClosed = false;
 
@@ -64,9 +51,9 @@ export class TakenPages {
   }
 
   /** Takes pages; one `PlacementOutcome` for each. Never rejects. */
-  async take({ placer, pages }: PlacementRequest): Promise<Uint8Array> {
-    const isDone = await this.#inTurn(() => this.#take(takenForOf(placer), pages));
-    return isDone ?? new Uint8Array(pages.length).fill(PlacementOutcome.busy);
+  async take(request: PlacementRequest): Promise<Uint8Array> {
+    const isDone = await this.#inTurn(() => this.#take(request));
+    return isDone ?? new Uint8Array(request.pages.length).fill(PlacementOutcome.busy);
   }
 
   /** Takes pages of a node that is drained; 1 for each key whose page is here afterwards. Never rejects. */
@@ -80,38 +67,10 @@ export class TakenPages {
         const { nodeId: owner = nodeId, length = 0 } = locations[i] ?? {};
         return owner === nodeId || length === 0 || length > this.#maxBytes ? [] : [{ key, length }];
       });
-      await this.#copy(takenForOf(NO_PLACER), wanted, 'handover');
+      await this.#copy(wanted, 'handover');
       return this.#isClosed ? new Uint8Array(keys.length) : pool.hasBatch(keys);
     });
     return taken ?? new Uint8Array(keys.length);
-  }
-
-  /** Drops the pages that a node has placed here. Resolves when they cannot be read any more, and the directory has been told. */
-  async clear({ placer, voidBelow, prefixes }: ClearRequest): Promise<void> {
-    const { clock } = this.#parts;
-    const takenFor = takenForOf(placer);
-    const isCleared = (key: string, page: PageOrigin | null): boolean =>
-      page !== null &&
-      page.takenFor === takenFor &&
-      page.version < voidBelow &&
-      prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
-    // Pages on their way are dropped whatever their version: it is not known yet. A page that was set after this is placed anew.
-    await this.#drop(
-      [...this.#coming].flatMap(({ keys, takenFor: ofNode }) => {
-        const unknown = { version: 0, kind: 'computed', isCopy: true, expires: 0, takenFor: ofNode } as const;
-        return keys.filter((key) => isCleared(key, unknown));
-      }),
-      voidBelow,
-    );
-    for (const keys of this.#keysInSlices()) {
-      if (this.#isClosed) return;
-      const pages = this.#peek(keys);
-      await this.#drop(
-        keys.filter((key, i) => isCleared(key, pages[i] ?? null)),
-        voidBelow,
-      );
-      await clock.yield();
-    }
   }
 
   /** Ends copies under way early. Resolves when nothing touches the pool any more. */
@@ -145,7 +104,7 @@ export class TakenPages {
     }
   }
 
-  async #take(takenFor: number, asked: readonly PageToPlace[]): Promise<Uint8Array> {
+  async #take({ placer, pages: asked }: PlacementRequest): Promise<Uint8Array> {
     const { pages } = this.#parts;
     const before = this.#peek(asked.map(({ key }) => key));
     const older: PageToPlace[] = [];
@@ -158,56 +117,48 @@ export class TakenPages {
     });
     // A copy of an older content would be in the way.
     if (older.length > 0) {
-      await pages.statements.drop(
-        older.map(({ key }) => key),
-        older.map(({ version }) => version),
-        { isCopy: true },
-      );
+      const keys = older.map(({ key }) => key);
+      const versions = older.map(({ version }) => version);
+      await pages.statements.dropCopies(keys, versions);
     }
-    await this.#copy(takenFor, [...wanted.values()], 'placement');
+    await this.#copy([...wanted.values()], 'placement');
     if (this.#isClosed) return new Uint8Array(asked.length).fill(PlacementOutcome.busy);
-    await this.#renewOlder(asked);
+    await this.#renewOlder(originOf(placer), asked);
     return this.#outcomes(asked);
   }
 
   /** Copies pages, and writes them to the own disk. */
-  async #copy(takenFor: number, wanted: readonly WantedPage[], reason: string): Promise<void> {
+  async #copy(wanted: readonly WantedPage[], reason: string): Promise<void> {
     const { pool, disk, metrics } = this.#parts;
-    const coming = { takenFor, keys: wanted.map(({ key }) => key) };
-    this.#coming.add(coming);
-    try {
-      for (const { start, end } of slicesOf(wanted, { maxBytes: PLACEMENT_REQUEST_TARGET_BYTES })) {
-        if (this.#isClosed) return;
-        const batch = wanted.slice(start, end);
-        const count = await this.#copier.copy(batch, { takenFor });
-        if (count > 0) metrics.count('meshcache_copied_pages_total', count, { reason });
-        if (this.#isClosed || disk === undefined) continue;
-        const keys = batch.map(({ key }) => key);
-        const pages = pool.peekBatch(keys).map((page) => (page?.takenFor === takenFor ? page : null));
-        const present = keys.filter((_, i) => pages[i] !== null);
-        const outdated = disk.writeThrough(
-          present,
-          pages.filter((page) => page !== null),
-        );
-        await outdated;
-      }
-    } finally {
-      this.#coming.delete(coming);
+    for (const { start, end } of slicesOf(wanted, { maxBytes: PLACEMENT_REQUEST_TARGET_BYTES })) {
+      if (this.#isClosed) return;
+      const batch = wanted.slice(start, end);
+      const count = await this.#copier.copy(batch);
+      if (count > 0) metrics.count('meshcache_copied_pages_total', count, { reason });
+      if (this.#isClosed || disk === undefined) continue;
+      const keys = batch.map(({ key }) => key);
+      const pages = pool.peekBatch(keys).map((page) => (page !== null && page.setBy !== 0 ? page : null));
+      const present = keys.filter((_, i) => pages[i] !== null);
+      await disk.writeThrough(
+        present,
+        pages.filter((page) => page !== null),
+      );
     }
   }
 
   /**
-   * Gives named pages that are here with the same bytes the version with which they were set again elsewhere: by an older one they would be void.
+   * Gives named pages that are here with the same bytes the version with which they were set again elsewhere, and the node that has: by an older one they
+   * would be void.
    * Computed pages that are here get the later expiry, as on a node that sets them again.
    */
-  async #renewOlder(asked: readonly PageToPlace[]): Promise<void> {
+  async #renewOlder(placer: number, asked: readonly PageToPlace[]): Promise<void> {
     const { pool, disk, pages } = this.#parts;
     const renewed = pool.peekBatch(asked.map(({ key }) => key)).flatMap((here, i) => {
       const page = asked[i] as PageToPlace;
       if (here === null) return [];
-      if (isShorter(here, page)) return pool.renew([page.key], here.version, here.version, page.expires);
+      if (isShorter(here, page)) return pool.renew([page.key], here.version, here.version, { expires: page.expires });
       if (!isSame(here, page) || here.version >= page.version || here.kind !== 'named') return [];
-      return pool.renew([page.key], here.version, page.version);
+      return pool.renew([page.key], here.version, page.version, here.setBy === 0 ? {} : { setBy: placer });
     });
     if (renewed.length === 0) return;
     disk?.renew(renewed);
@@ -227,20 +178,6 @@ export class TakenPages {
     });
   }
 
-  /** Drops copies that are older than the version, and withdraws them from the directory. */
-  async #drop(keys: readonly string[], voidBelow: number): Promise<void> {
-    if (keys.length === 0) return;
-    const { statements } = this.#parts.pages;
-    await statements.drop(
-      keys,
-      keys.map(() => voidBelow),
-      { isCopy: true },
-    );
-    const left = statements.locationsOf(keys);
-    const gone = keys.filter((_, i) => (left[i] ?? null) === null);
-    if (gone.length > 0) await statements.retract(gone);
-  }
-
   /** The pages of these keys in the pool, else on the disk. */
   #peek(keys: readonly string[]): (PublishedPage | null)[] {
     const { pool, disk } = this.#parts;
@@ -248,20 +185,9 @@ export class TakenPages {
     return pool.peekBatch(keys).map((page, i) => page ?? onDisk?.[i] ?? null);
   }
 
-  *#keysInSlices(): Generator<readonly string[], void> {
-    const { pool, disk } = this.#parts;
-    for (const keys of pool.keysInSlices()) {
-      if (this.#isClosed) return;
-      yield* fewAtOnce(keys);
-    }
-    if (this.#isClosed) return;
-    for (const keys of disk?.keysInSlices() ?? []) yield* fewAtOnce(keys);
-  }
-
-  /** Throws `InvariantError` unless the requests are within their limit, and pages are on their way for one of them. */
+  /** Throws `InvariantError` unless the requests are within their limit. */
   verify(): void {
     assertAtMost('taken pages: requests', this.#requests, PLACEMENT_REQUESTS_MAX_COUNT);
-    assertAtMost('taken pages: requests with pages on their way', this.#coming.size, this.#requests);
     this.#turns.verify();
   }
 }

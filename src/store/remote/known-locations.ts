@@ -2,7 +2,7 @@ import { assertAtMost } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { KNOWN_LOCATION_KEY_MAX_CHARACTERS, KNOWN_LOCATIONS_MAX_COUNT } from '../../base/limits.js';
 import type { LocatedPages } from '../../directory/messages/located-pages.js';
-import { COPY, LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
+import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
 import { NO_STAMP } from '../../memory/page-stamp.js';
 
 /** Locations that share memory: it is given back when all of them are forgotten, and they are noted at about the same time. */
@@ -98,5 +98,6 @@ export class KnownLocations {
 
 function isUsable({ rows, columns }: LocatedPages, k: number): boolean {
   const row = rows[k] as number;
-  return ((columns.flags[row] as number) & (ON_DISK | NAMED | COPY)) === 0 && columns.stamp[row] !== NO_STAMP;
+  const isPlain = ((columns.flags[row] as number) & (ON_DISK | NAMED)) === 0 && columns.setBy[row] === 0;
+  return isPlain && columns.stamp[row] !== NO_STAMP;
 }

@@ -24,8 +24,8 @@ export interface RemoteReadsParts extends MemoryReadsParts {
   readonly promotions: Promotions;
   /** The clock by which pages expire. Default: none expires. */
   readonly versions?: Pick<HybridClock, 'now' | 'see' | 'isAhead'>;
-  /** Version below which pages of the key are void, if a page of `version` is among them; else 0. Default: always 0. */
-  readonly voidBelow?: (key: string, version: number) => number;
+  /** Version below which pages of the key are void, if a page of `version`, with the origin `setBy` of a copy, is among them; else 0. Default: always 0. */
+  readonly voidBelow?: (key: string, version: number, setBy: number) => number;
   /** Called with the node of a void location, which still has the void page. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
   /** Ids of the nodes whose pages cannot be read now; default: none. */
@@ -267,7 +267,8 @@ export class RemoteReads {
         outdated.push({ index, nodeId, tier: isOnDisk ? 'disk' : 'memory', isVoid: true });
         continue;
       }
-      const below = version === 0 || voidBelow === undefined ? 0 : voidBelow(key, version);
+      const below =
+        version === 0 || voidBelow === undefined ? 0 : voidBelow(key, version, columns.setBy[row] as number);
       if (below === 0) {
         (isOnDisk ? onDisk : inMemory).push(k);
         continue;

@@ -71,6 +71,8 @@ export async function startDiskNode(t: ExecutionContext, place: DiskNodePlace): 
   });
   const client = await MeshCacheClient.connect({ socket: at.socket, timeoutMs: CALL_MAX_MS });
   t.teardown(() => client.close());
+  // On a busy machine the node may take longer to answer than a client waits.
+  await until(() => client.isConnected);
   const health = async () => {
     const response = await fetch(`http://127.0.0.1:${at.metrics}/healthz`);
     return { ok: response.ok, text: await response.text() };

@@ -6,6 +6,7 @@ import { pickKeys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { DirectoryClient } from '../../../src/directory/client.js';
 import { Taken } from '../../../src/directory/messages/taken.js';
 import { OwnerChannels } from '../../../src/directory/owners/owner-channels.js';
+import { KnownClears } from '../../../src/directory/shard/known-clears.js';
 import { LocationLists } from '../../../src/directory/shard/location-lists.js';
 import { DirectoryShard } from '../../../src/directory/shard/shard.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
@@ -66,6 +67,11 @@ function replace<T extends object, K extends keyof T>(prototype: T, name: K, mak
 /** Deadlines of a call and of a silent connection. */
 const DEADLINES_MS: ReadonlySet<number> = new Set([RPC_CALL_TIMEOUT_MS, RPC_SILENCE_MAX_MS, READ_STALL_TIMEOUT_MS]);
 const WITH_DISK: ScenarioInit = { shape: { diskPages: 200 } };
+/** Pages of each node that others copy, and that it clears often. */
+const CLEARED_COPIES: ScenarioInit = {
+  shape: { config: { promote_hot_reads: true, directory_replicas: 1 } },
+  workload: mixed({ ownKeys: 8, deleteOneIn: 0, clearOneIn: 20, pinEveryMs: 50, pauseMaxMs: 20 }),
+};
 const nothing = (): void => {};
 
 export const PLANTED_BUGS: readonly PlantedBug[] = [
@@ -315,6 +321,24 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
           return dropNodes.call(this, (node) => !keep(node));
         };
       }),
+  },
+  {
+    name: 'a copy names another node than the one that has set it',
+    found: ['order'],
+    scenario: CLEARED_COPIES,
+    plant: () =>
+      replace(PublishedPool.prototype, 'fillPages', (fillPages) => {
+        return function (this: PublishedPool, keys, lengths, fill, origins) {
+          const wrong = origins?.map((origin) => ({ ...origin, setBy: Number(origin.setBy !== 0) }));
+          return fillPages.call(this, keys, lengths, fill, wrong);
+        };
+      }),
+  },
+  {
+    name: 'a clear is carried out, and not remembered',
+    found: ['order'],
+    scenario: { ...CLEARED_COPIES, network: { latencyMs: 10, tailProbability: 0.3 } },
+    plant: () => replace(KnownClears.prototype, 'isVoid', () => () => false),
   },
   {
     name: 'a count of the directory is wrong',

@@ -398,11 +398,12 @@ export class Exchange {
 
   clearedUpTo(state: State, which: number, origin: number, moment: number): void {
     const node = state.nodes[which]!;
-    node.cleared[origin] = Math.max(node.cleared[origin]!, moment);
+    const below = Math.max(node.cleared[origin]!, moment);
+    if (this.#mistake !== 'cleared not remembered') node.cleared[origin] = below;
     this.see(state, which, moment);
     for (const key of state.keys) {
       const page = node.pages[key];
-      if (page && page.version <= node.cleared[page.origin]!) this.remove(state, which, key);
+      if (page?.origin === origin && page.version <= below) this.remove(state, which, key);
     }
   }
 

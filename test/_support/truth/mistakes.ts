@@ -14,6 +14,7 @@ export const MISTAKES = [
   'compared by no owner',
   'copies count without an original',
   'cleared not carried over',
+  'cleared not remembered',
   'drops told to nobody',
   'delete without holders',
   'new owner keeps its sessions',

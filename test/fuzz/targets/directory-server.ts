@@ -1,7 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../../../src/base/limits.js';
+import { partitionsOf } from '../../../src/core/ring/partitions.js';
 import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
+import { NoteColumns } from '../../../src/directory/messages/note-columns.js';
 import { Taken } from '../../../src/directory/messages/taken.js';
 import {
   DirectoryMethod,
@@ -11,6 +13,7 @@ import {
   readLocations,
 } from '../../../src/directory/messages/wire.js';
 import { DirectoryServer } from '../../../src/directory/server.js';
+import { digestOf } from '../../../src/directory/shard/removals.js';
 import { DirectoryShard } from '../../../src/directory/shard/shard.js';
 import type { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
@@ -36,7 +39,16 @@ export const directoryServer: Fuzzer = {
     const other = { ...put, nodes: (put.nodes as unknown[][]).map(([, ...rest]) => ['n5', ...rest]) };
     const dropped = { node_id: 'n0', incarnation: 1, generation: 100 };
     const wishes = { ...wireKeys, asker: 'n1', avoided: ['n0', 'n3'] };
+    const notes = new NoteColumns();
+    for (const [i, key] of keys.entries()) notes.add(digestOf(key), 1 + i, partitionsOf([key])[0] as number);
+    const noted = hexFields(notes.fields());
     const calls = [
+      [
+        ['directory.put', put],
+        ['directory.note', noted],
+        ['directory.get', wishes],
+        ['directory.put', other],
+      ],
       [
         ['directory.put', put],
         ['directory.get', { ...wireKeys, asker: 'n1' }],
@@ -67,7 +79,7 @@ export const directoryServer: Fuzzer = {
       [
         ['directory.put', put],
         ['directory.put', other],
-        ['directory.delete', { ...wireKeys, ...dropped, with_copies: true }],
+        ['directory.delete', { ...wireKeys, ...dropped }],
         ['directory.put', other],
       ],
     ];
@@ -127,8 +139,7 @@ class WatchedShard {
     if (method === DirectoryMethod.delete) {
       checkDropped(before, after, (key, location) => {
         if (!keys.includes(key)) return 'stays';
-        if (isOf(location, fields as never)) return 'goes';
-        return fields.with_copies === true && location.isCopy ? 'may go' : 'stays';
+        return isOf(location, fields as never) ? 'goes' : 'stays';
       });
     }
     if (method === DirectoryMethod.discard) {
@@ -145,7 +156,7 @@ class WatchedShard {
   }
 
   #checkRenounced(before: Content, dropped: Dropped): void {
-    for (const _ of this.#shard.dropVoid(1));
+    for (const _ of this.#shard.voidLocations.dropRenounced(1));
     const isNews = this.#renounced.every(
       ({ node_id, incarnation, generation }) =>
         node_id !== dropped.node_id || incarnation !== dropped.incarnation || generation < dropped.generation,

@@ -82,7 +82,7 @@ export function locationColumnFuzzer(name: string, decode: DecodeColumns): Fuzze
       const columns = unlessRefused([ProtocolError], () => decode(bytes, nodes))?.value;
       if (columns === undefined) return;
       check(
-        columns.count <= DIRECTORY_REQUEST_MAX_KEYS && columns.count * 69 === bytes.length,
+        columns.count <= DIRECTORY_REQUEST_MAX_KEYS && columns.count * 73 === bytes.length,
         'another number of locations',
       );
       // A location whose version is none is left out.

@@ -38,7 +38,7 @@ export const nodeCalls: Fuzzer = {
       ]),
       valueInput([
         'pages.drop',
-        { ...fields, void_below: hex(new Uint8Array(Float64Array.of(0, 7, 2 ** 52).buffer)), reason: 2 },
+        { ...fields, void_below: hex(new Uint8Array(Float64Array.of(0, 7, 2 ** 52).buffer)), reason: 1 },
       ]),
       valueInput(['pages.restate', {}]),
     ];
@@ -75,7 +75,7 @@ export const nodeCalls: Fuzzer = {
       handlers.asServer(),
       async (keys, voidBelow, reason) => {
         check(voidBelow.length === keys.length && voidBelow.every(isVersion), 'no versions');
-        check(['superseded', 'copy', 'deleted', 'tied'].includes(reason), `reason ${reason}`);
+        check(['superseded', 'deleted', 'tied'].includes(reason), `reason ${reason}`);
         told.push(keys);
         return 0;
       },

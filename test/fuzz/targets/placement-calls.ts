@@ -1,5 +1,5 @@
 import { isVersion } from '../../../src/base/concurrency/hybrid-clock.js';
-import { PLACEMENT_CLEAR_MAX_PREFIXES, PLACEMENT_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
+import { PLACEMENT_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
 import { keyFields } from '../../../src/directory/messages/wire.js';
 import { PlacementCalls } from '../../../src/node/placing/placement-calls.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
@@ -14,7 +14,7 @@ const PAGE_BYTES = 29;
 /** A call to a storage node: [method, params]. */
 export const placementCalls: Fuzzer = {
   name: 'placement-calls',
-  what: 'requests to take pages of other nodes, and to drop them',
+  what: 'requests to take pages of other nodes',
   form: 'value',
   seeds: () => {
     const take = (keys: readonly string[]) => {
@@ -28,9 +28,6 @@ export const placementCalls: Fuzzer = {
     return [
       valueInput(take(KEYS) as never),
       valueInput(take(new Array<string>(PLACEMENT_REQUEST_MAX_KEYS + 1).fill('k')) as never),
-      valueInput(['placement.clear', { placer: 'engine', void_below: 2048 }]),
-      valueInput(['placement.clear', { placer: 'engine', void_below: 2048, prefixes: ['a', 'b'] }]),
-      valueInput(['placement.clear', { placer: '', void_below: -1, prefixes: {} }]),
     ];
   },
   async run(input) {
@@ -49,15 +46,6 @@ export const placementCalls: Fuzzer = {
           check(kind === 'named' || kind === 'computed', `kind ${kind}`);
         }
         return new Uint8Array(pages.length);
-      },
-      async clear({ placer, voidBelow, prefixes = [] }) {
-        requests++;
-        check(placer !== '' && isVersion(voidBelow), 'no node or no version');
-        check(prefixes.length <= PLACEMENT_CLEAR_MAX_PREFIXES, `${prefixes.length} prefixes`);
-        check(
-          prefixes.every((prefix) => typeof prefix === 'string'),
-          'a prefix that is no text',
-        );
       },
     });
     const answer = await handlers.call(method, params);

@@ -70,7 +70,7 @@ test('kept pages: pools one after the other over the same memory have the pages 
       const before = expected.get(key);
       const bytes = before && random.u32() % 4 === 0 ? before : content(random.u32(), length);
       const page = { views: [bytes], length: bytes.length };
-      const origin = { version: life * 100 + step + 1, kind: 'named', isCopy: false, expires: 0 } as const;
+      const origin = { version: life * 100 + step + 1, kind: 'named', setBy: 0, expires: 0 } as const;
       const [published] = pool.publishBatch([key], [page], origin);
       if (published === null) return t.fail(`life ${life}: no room`);
       expected.set(key, bytes);
