@@ -164,8 +164,7 @@ export class MeshCacheStore extends NodeNamespace {
       const made = assembleStore(ground);
       parts = made;
       await runtime.join(storePartOf(made, reporting));
-      made.earlier.start((keys) => made.pages.statements.confirm(keys));
-      made.gate?.start();
+      made.settling.start((keys) => made.pages.statements.confirm(keys));
       doors = await openDoors(config, doorParts(made, { keyEncoders, users, turns: reporting.turns, env }));
       reporting.running(
         runtime,

@@ -4,7 +4,7 @@ import { reportObjectStore } from '../objects/object-metrics.js';
 import { openObjectStore } from '../objects/open-object-store.js';
 import type { CopyThreads } from '../pool/copy-threads.js';
 import type { ObjectStoreParts } from '../store/page-store.js';
-import type { ToldGate } from './upkeep/told-gate.js';
+import type { Settling } from './warm/settling.js';
 
 /** The object store of a node; undefined: none is configured. Throws `ConfigError`, also if there is no access key. */
 export async function objectStoreOf(
@@ -30,8 +30,8 @@ export function objectPartsOf(
   {
     config,
     copyThreads,
-    gate,
-  }: { readonly config: MeshCacheConfig; readonly copyThreads: CopyThreads; readonly gate: ToldGate },
+    settling,
+  }: { readonly config: MeshCacheConfig; readonly copyThreads: CopyThreads; readonly settling: Settling },
 ): ObjectStoreParts {
-  return { store, copyThreads, bytesPerS: config.objectStoreWriteRate, isReadable: () => gate.isOpen };
+  return { store, copyThreads, bytesPerS: config.objectStoreWriteRate, isReadable: () => settling.hasHeard };
 }

@@ -30,10 +30,8 @@ import { type PlacingNode, placingOf, type StorePlacing } from './placing/store-
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
-import { ToldGate } from './upkeep/told-gate.js';
-import { EarlierPages, type EarlierPagesParts } from './warm/earlier-pages.js';
 import type { KeptPool } from './warm/kept-pool.js';
-import { SettledStart } from './warm/settled-start.js';
+import { Settling } from './warm/settling.js';
 
 /** The ingredients of a store's parts. The runtime is open, and not a member of the cluster yet. */
 export interface StoreGround {
@@ -62,10 +60,7 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly leaving: StoreLeaving;
   readonly placing: StorePlacing;
   readonly hotReads: HotReads;
-  readonly earlier: EarlierPages;
-  readonly settled: SettledStart;
-  /** Undefined without an object store. */
-  readonly gate: ToldGate | undefined;
+  readonly settling: Settling;
   readonly pins: PagePins;
   readonly pinning: Pinning;
 }
@@ -85,17 +80,15 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const pins = pagePinsOf(ground, pool);
   const isPinned = (key: string) => pins.has(key);
   const wanted = new WantedPages();
-  const earlier = earlierPagesOf(ground, { pool, newestInPool });
-  const settled = settledStartOf(ground, { pool, earlier });
-  runtime.onAway(() => settled.wasAway());
-  runtime.onMet((nodeIds, isEarlier) => settled.met(nodeIds, isEarlier));
-  const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
-  const gate = ground.objectStore && new ToldGate(() => runtime.waitForDirectory(), env.clock);
+  const settling = settlingOf(ground, { pool, newestInPool });
+  runtime.onAway(() => settling.wasAway());
+  runtime.onMet((nodeIds, isEarlier) => settling.met(nodeIds, isEarlier));
+  const storeParts = pageStoreParts(ground, { pool, settling, remoteHits });
   const onTouched = (keys: readonly string[]) => wanted.read(keys);
   const placingNode = placingNodeOf(ground);
   const pages = new PageStore({
     ...storeParts,
-    objectStore: gate && ground.objectStore && objectPartsOf(ground.objectStore, { config, copyThreads, gate }),
+    objectStore: ground.objectStore && objectPartsOf(ground.objectStore, { config, copyThreads, settling }),
     onTouched,
     isPinned,
     onSet: set.tell,
@@ -126,41 +119,30 @@ export function assembleStore(ground: StoreGround): StoreParts {
   const pinning = pinningOf(ground, { pins, promoter, copies, leaving });
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
   const made = { runtime, region, disk, kept, pool, pages, events, promoter };
-  return { ...made, leaving, placing, hotReads, earlier, settled, gate, pins, pinning };
+  return { ...made, leaving, placing, hotReads, settling, pins, pinning };
 }
 
-function settledStartOf(
-  { config, env, runtime, disk, kept }: StoreGround,
-  { pool, earlier }: { readonly pool: PublishedPool; readonly earlier: EarlierPages },
-): SettledStart {
+function settlingOf(
+  { config, env, runtime, disk, kept, objectStore }: StoreGround,
+  { pool, newestInPool }: { readonly pool: PublishedPool; readonly newestInPool: number },
+): Settling {
   const inPool = kept === undefined ? [] : [kept.startNote];
   const onDisk = disk === null ? [] : [disk.startNote];
-  return new SettledStart({
+  return new Settling({
+    disk,
+    pool,
+    newestInPool,
     notes: [...inPool, ...onDisk],
     former: [...(pool.size > 0 ? inPool : []), ...((disk?.info().entries ?? 0) > 0 ? onDisk : [])],
     directory: runtime.directory,
     versions: runtime.versions,
-    current: () => digestOfStart(runtime.nodeId, runtime.incarnation),
-    // A node that is alone learns nothing: it may be cut off from the others.
-    isSettled: () =>
-      runtime.members().size > 1 && earlier.isSettled && pool.unconfirmed.earlier.isEmpty && runtime.drops.isAnnounced,
-    quietMs: 2 * 1000 * (config.heartbeatInterval + config.memberTtl),
-    clock: env.clock,
-  });
-}
-
-function earlierPagesOf(
-  { env, runtime, disk }: StoreGround,
-  made: Pick<EarlierPagesParts, 'pool' | 'newestInPool'>,
-): EarlierPages {
-  return new EarlierPages({
-    ...made,
-    disk,
-    clock: env.clock,
-    versions: runtime.versions,
+    needsOthers: objectStore !== undefined,
     waitForDirectory: () => runtime.waitForDirectory(),
     membersCount: () => runtime.members().size,
     isAnnounced: () => runtime.drops.isAnnounced,
+    current: () => digestOfStart(runtime.nodeId, runtime.incarnation),
+    quietMs: 2 * 1000 * (config.heartbeatInterval + config.memberTtl),
+    clock: env.clock,
   });
 }
 
@@ -237,12 +219,12 @@ function pageStoreParts(
   { config, env, metrics, runtime, disk, tenants, evicted }: StoreGround,
   made: {
     readonly pool: PublishedPool;
-    readonly earlier: EarlierPages;
+    readonly settling: Settling;
     /** Tells of keys of pages that were read from other nodes. */
     readonly remoteHits: Signal<[keys: readonly string[]]>;
   },
 ): PageStoreParts {
-  const { pool, earlier, remoteHits } = made;
+  const { pool, settling, remoteHits } = made;
   const limits = new PageLimits(pool, tenants);
   const tier = disk === null ? undefined : diskTierOf({ disk, pool, limits, onWrittenLate: evicted.tell }, config, env);
   return {
@@ -258,7 +240,7 @@ function pageStoreParts(
     versions: runtime.versions,
     clears: runtime.clears.known,
     deleteEverywhere: (...call) => runtime.drops.deleteEverywhere(...call),
-    isSettled: () => earlier.isSettled,
+    isSettled: () => settling.isSettled,
     keepsDuplicates: config.keepDuplicates,
     onReadFrom(owner, pages, bytes) {
       const distances = runtime.distances();
@@ -324,7 +306,7 @@ export function storePartOf(
  * misses.
  */
 export async function closeStore(
-  { runtime, region, kept, pool, pages, events, promoter, leaving, earlier, settled, gate, pinning }: StoreParts,
+  { runtime, region, kept, pool, pages, events, promoter, leaving, settling, pinning }: StoreParts,
   {
     reporting,
     doors,
@@ -337,10 +319,8 @@ export async function closeStore(
 ): Promise<void> {
   reporting.closing();
   events.close();
-  earlier.stop();
-  settled.stop();
+  settling.stop();
   pinning.close();
-  gate?.close();
   const leavingClosed = leaving.close();
   const pagesClosed = pages.close();
   const clientsClosed = closeDoors(doors);

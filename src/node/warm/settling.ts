@@ -1,0 +1,195 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { DirectoryClient } from '../../directory/client.js';
+import type { DiskStore } from '../../disk/disk-store.js';
+import type { PublishedPool } from '../../pool/published-pool.js';
+
+/** Time between two looks at whether the pages are settled, and after {@link SOON_COUNT} of them. */
+const SOON_MS = 50;
+const LATER_MS = 1000;
+const SOON_COUNT = 40;
+/** Milliseconds within which nobody can remove so many keys that owners forget one of them. */
+const FORGOTTEN_AFTER_MS = 2000;
+
+/** A note, kept beside pages that outlive their process, of the start that has last known all of them to be good. */
+export interface StartNote {
+  /** See `digestOfStart`; 0: not known. */
+  readonly start: number;
+  note(start: number): void;
+}
+
+/** Tells which pages are still good, and shows those to readers; see `PageStatements.confirm`. */
+type Confirm = (keys: readonly string[]) => Promise<boolean[]>;
+
+export interface SettlingParts {
+  readonly disk: Pick<DiskStore, 'info' | 'newestVersion'> | null;
+  readonly pool: Pick<PublishedPool, 'keysInSlices' | 'unconfirmed'>;
+  /** Version of the newest page that the pool has from before this start. */
+  readonly newestInPool: number;
+  /** The notes beside the pool and on the disk, as far as there are any. */
+  readonly notes: readonly StartNote[];
+  /** The notes beside pages from before this start. */
+  readonly former: readonly StartNote[];
+  readonly directory: Pick<DirectoryClient, 'former' | 'setFormer'>;
+  /** The source of versions. It is moved past those of the earlier pages, in case the date was set back a little since. */
+  readonly versions: Pick<HybridClock, 'afterEarlier' | 'remember'>;
+  /** Whether what the others know is needed even without pages from before this start. */
+  readonly needsOthers: boolean;
+  /** Resolves with true when the other nodes have told this one what they know; with false when that took too long. */
+  readonly waitForDirectory: () => Promise<boolean>;
+  readonly membersCount: () => number;
+  /** Whether the owners have answered the announcement of this node's own pages. */
+  readonly isAnnounced: () => boolean;
+  /** This start of the node. */
+  readonly current: () => number;
+  /** How long after an absence the pages settle at the earliest, in ms: a master that has just started learns of the other members only then. */
+  readonly quietMs: number;
+  readonly clock: Clock;
+}
+
+/**
+ * Follows the pages that this node has from before it was away, until they are settled. They may have been overwritten or deleted meanwhile: while the
+ * node was down, or while others had dropped it as a member. Other nodes know whether they were, but a node that has found no discovery master does not
+ * know the other nodes. Statements of such pages name the last start of this node in which all its pages were settled: owners that have forgotten what
+ * was removed since then refuse the pages.
+ *
+ * Pages of the pool from before this start are hidden until they are confirmed, because nobody asks this node before reading them from its memory.
+ */
+export class Settling {
+  readonly #parts: SettlingParts;
+  readonly #hasEarlier: boolean;
+  readonly #startMs: number;
+  /** When this node was away last, or has started. */
+  #awayMs: number;
+  /** The last start in which all pages were settled. */
+  #settledStart: number;
+  #hasHeard = false;
+  #confirm: Confirm | undefined;
+  /** Ends the wait for the next look; undefined: all is settled, and nothing is looked at. */
+  #endLooks: (() => void) | undefined;
+  #endAsking: () => void = () => {};
+  #stopped = false;
+
+  constructor(parts: SettlingParts) {
+    const { disk, pool, newestInPool, versions, clock } = parts;
+    this.#parts = parts;
+    const isDiskEmpty = disk === null || disk.info().entries === 0;
+    this.#hasEarlier = !(isDiskEmpty && pool.unconfirmed.earlier.isEmpty);
+    versions.remember(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
+    const [first, ...others] = parts.former.map(({ start }) => start);
+    this.#settledStart = first !== undefined && others.every((start) => start === first) ? first : 0;
+    this.#startMs = clock.nowMs();
+    this.#awayMs = this.#startMs;
+    if (first !== undefined) this.#sayFormer();
+    this.#lookSoon();
+  }
+
+  /** Begins to wait for the other nodes to say what they know, and confirms the pages of the pool by that. */
+  start(confirm: Confirm): void {
+    this.#confirm = confirm;
+    if (this.#hasEarlier || this.#parts.needsOthers) void this.#ask();
+    this.#lookSoon();
+  }
+
+  /** Whether all other nodes have said what they know since {@link start}: what comes from the object store can be told from what was replaced. */
+  get hasHeard(): boolean {
+    return this.#hasHeard;
+  }
+
+  /** Whether all other nodes have said what they know, and have answered what this one has announced: no page from before this start is uncertain. */
+  get isSettled(): boolean {
+    if (!this.#hasEarlier) return true;
+    return this.#hasHeard && (this.#parts.membersCount() === 1 || this.#parts.isAnnounced());
+  }
+
+  /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before, for all owners. */
+  wasAway(): void {
+    if (this.#stopped) return;
+    this.#sayFormer();
+    this.#lookSoon();
+  }
+
+  /**
+   * Called when this node meets others: for these, what is there already counts as from before, because they may have removed it without knowing this
+   * node. `isEarlier`: one was up before this node. Just after a start without earlier pages there is nothing yet that anybody could have removed and
+   * forgotten.
+   */
+  met(nodeIds: readonly string[], isEarlier: boolean): void {
+    const { clock, directory } = this.#parts;
+    const { former } = directory;
+    const isNew = former === undefined && clock.nowMs() - this.#startMs < FORGOTTEN_AFTER_MS;
+    if (this.#stopped || isNew) return;
+    if (isEarlier && former !== undefined && former.below > 0) {
+      this.wasAway();
+      return;
+    }
+    const below = this.#parts.versions.afterEarlier();
+    const met = new Map([...(former?.met ?? []), ...nodeIds.map((nodeId) => [nodeId, below] as const)]);
+    const isWide = isEarlier || former?.isWide === true;
+    directory.setFormer({ start: this.#settledStart, below: former?.below ?? 0, met, isWide });
+    this.#lookSoon();
+  }
+
+  /** Ends all work. */
+  stop(): void {
+    this.#stopped = true;
+    this.#endAsking();
+    this.#endLooks?.();
+  }
+
+  /** Asks the others what they know, again and again if that takes too long. */
+  async #ask(): Promise<void> {
+    this.#hasHeard = await this.#parts.waitForDirectory();
+    if (!this.#hasHeard && !this.#stopped) this.#endAsking = this.#parts.clock.after(LATER_MS, () => this.#ask());
+  }
+
+  #sayFormer(): void {
+    const { clock, directory, versions } = this.#parts;
+    this.#awayMs = clock.nowMs();
+    directory.setFormer({ start: this.#settledStart, below: versions.afterEarlier(), met: new Map(), isWide: true });
+  }
+
+  #lookSoon(): void {
+    if (this.#endLooks === undefined) this.#lookAfter(SOON_MS, 1);
+  }
+
+  #lookAfter(ms: number, look: number): void {
+    this.#endLooks = this.#parts.clock.after(ms, () => this.#look(look));
+  }
+
+  /** Looks whether the pages are settled. Pages of the pool are confirmed one by one when others take long to say what they know. */
+  async #look(look: number): Promise<void> {
+    const isDue = this.isSettled || look >= SOON_COUNT;
+    if (isDue && this.#confirm !== undefined && !this.#parts.pool.unconfirmed.earlier.isEmpty)
+      await this.#confirmAll(this.#confirm);
+    if (this.#stopped) return;
+    if (this.#areAllSettled()) {
+      this.#endLooks = undefined;
+      this.#noteSettled();
+    } else this.#lookAfter(look < SOON_COUNT ? SOON_MS : LATER_MS, look + 1);
+  }
+
+  async #confirmAll(confirm: Confirm): Promise<void> {
+    const { pool, clock } = this.#parts;
+    for (const keys of pool.keysInSlices()) {
+      const earlier = pool.unconfirmed.earlierAmong(keys);
+      // A failure leaves the pages hidden; they are asked for again.
+      if (earlier.length > 0) await confirm(earlier).catch(() => []);
+      await clock.yield();
+      if (this.#stopped) return;
+    }
+  }
+
+  /** Whether directory owners have accepted all pages of this node. A node that is alone learns nothing: it may be cut off from the others. */
+  #areAllSettled(): boolean {
+    const { pool, clock, quietMs, membersCount, isAnnounced } = this.#parts;
+    const isQuiet = clock.nowMs() - this.#awayMs >= quietMs;
+    return isQuiet && membersCount() > 1 && this.isSettled && pool.unconfirmed.earlier.isEmpty && isAnnounced();
+  }
+
+  #noteSettled(): void {
+    this.#parts.directory.setFormer(undefined);
+    this.#settledStart = this.#parts.current();
+    for (const note of this.#parts.notes) if (note.start !== this.#settledStart) note.note(this.#settledStart);
+  }
+}
