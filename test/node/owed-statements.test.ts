@@ -1,37 +1,63 @@
 import test, { type ExecutionContext } from 'ava';
-import { DIRECTORY_REQUEST_MAX_KEYS, OWED_STATEMENTS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
-import type { LocationSource } from '../../src/directory/client.js';
-import { OwedStatements } from '../../src/node/upkeep/owed-statements.js';
+import { ANNOUNCE_RETRY_MAX_MS, DIRECTORY_REQUEST_MAX_KEYS, OWED_STATEMENTS_MAX_KEYS } from '../../src/base/limits.js';
+import { PartitionedRing } from '../../src/core/ring/partitions.js';
+import { DirectoryClient, type LocationSource } from '../../src/directory/client.js';
+import { DirectoryShard } from '../../src/directory/shard/shard.js';
+import { OwnerLists } from '../../src/node/upkeep/owner-lists.js';
 import { ManualClock } from '../_support/clock.js';
 import { locationOf } from '../_support/directory/locations.js';
-import { testEnvironment } from '../_support/rpc/server.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+
+/** What owners were told by a directory client that tells nobody. An owner that is deaf answers nothing. */
+class RecordingDirectory extends DirectoryClient {
+  readonly told: string[] = [];
+  isDeaf = true;
+  onAsked = (): void => {};
+
+  override async announce(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
+    const found = typeof locations === 'function' ? locations(keys) : locations;
+    return this.#take(
+      ownerId,
+      keys.filter((_, i) => found[i] !== null),
+      'has',
+    );
+  }
+
+  override async retract(ownerId: string, keys: readonly string[]): Promise<boolean> {
+    return this.#take(ownerId, keys, 'has no');
+  }
+
+  override async renounce(ownerId: string): Promise<boolean> {
+    return this.#take(ownerId, ['else'], 'has nothing');
+  }
+
+  #take(ownerId: string, keys: readonly string[], what: string): boolean {
+    if (keys.length === 0) return true;
+    this.onAsked();
+    this.onAsked = () => {};
+    if (!this.isDeaf) this.told.push(...keys.map((key) => `${ownerId} ${what} ${key}`));
+    return !this.isDeaf;
+  }
+}
 
 function bench(t: ExecutionContext) {
   const clock = new ManualClock();
+  const env = testEnvironment({ clock });
   const here = new Set<string>();
-  const told: string[] = [];
-  const owner = { isDeaf: true, onAsked: (): void => {} };
-  const members = new Set(['o', 'p']);
-  const locationsOf = (keys: readonly string[]) => keys.map((key) => (here.has(key) ? locationOf() : null));
-  const take = async (keys: readonly string[], what: string): Promise<boolean> => {
-    if (keys.length === 0) return true;
-    owner.onAsked();
-    owner.onAsked = () => {};
-    if (!owner.isDeaf) told.push(...keys.map((key) => `${what} ${key}`));
-    return !owner.isDeaf;
+  const viewOf = (...nodeIds: string[]) => {
+    const ring = new PartitionedRing(16);
+    ring.setNodes(nodeIds);
+    return { ring, incarnations: new Map(nodeIds.map((id) => [id, 1])) };
   };
-  const owed = new OwedStatements({
-    directory: {
-      announce: async (_ownerId: string, keys: readonly string[], _source: LocationSource) => take(keys, 'has'),
-      retract: async (_ownerId: string, keys: readonly string[]) => take(keys, 'has no'),
-    },
-    locationsOf,
-    isMember: (nodeId) => members.has(nodeId),
-    restateAll: async (ownerId) => {
-      if (!owner.isDeaf) told.push(`everything to ${ownerId}`);
-      return !owner.isDeaf;
-    },
-    env: testEnvironment({ clock }),
+  const initial = viewOf('self', 'o', 'p');
+  const owner = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
+  const owed = new OwnerLists({ directory: owner, shard: new DirectoryShard(), initial, env });
+  owed.start({
+    keysInSlices: () => [[...here]],
+    isEmpty: true,
+    locationsOf: (keys) => keys.map((key) => (here.has(key) ? locationOf() : null)),
+    drop: async () => {},
+    *eachNote() {},
   });
   t.teardown(() => owed.stop());
   const pass = async (ms: number): Promise<void> => {
@@ -40,15 +66,12 @@ function bench(t: ExecutionContext) {
       for (let i = 0; i < 10; i++) await clock.yield();
     }
   };
-  const leave = (nodeId: string): void => {
-    members.delete(nodeId);
-    owed.membersChanged();
-  };
-  return { clock, here, told, owner, owed, leave, pass };
+  return { clock, here, owner, owed, viewOf, pass };
 }
 
 test('owed statements: an owner is told what holds when it answers, not what held', async (t) => {
-  const { here, told, owner, owed, pass } = bench(t);
+  const { here, owner, owed, pass } = bench(t);
+  const { told } = owner;
   here.add('a');
   owed.owe('o', ['a', 'b']);
   owed.owe('o', ['c']);
@@ -57,14 +80,14 @@ test('owed statements: an owner is told what holds when it answers, not what hel
   here.delete('a');
   here.add('b');
   owner.isDeaf = false;
-  await pass(2 * STATEMENT_RETRY_MAX_MS);
-  t.deepEqual(told.sort(), ['has b', 'has no a', 'has no c']);
+  await pass(2 * ANNOUNCE_RETRY_MAX_MS);
+  t.deepEqual(told.sort(), ['o has b', 'o has no a', 'o has no c']);
   await pass(60_000);
   t.is(told.length, 3, 'once');
 });
 
 test('owed statements: an owner that is owed too much is told of everything', async (t) => {
-  const { told, owner, owed, pass } = bench(t);
+  const { owner, owed, pass } = bench(t);
   for (let i = 0; i <= OWED_STATEMENTS_MAX_KEYS; i += 1000)
     owed.owe(
       'o',
@@ -72,18 +95,18 @@ test('owed statements: an owner that is owed too much is told of everything', as
     );
   await pass(10_000);
   owner.isDeaf = false;
-  await pass(2 * STATEMENT_RETRY_MAX_MS);
-  t.is(told.at(-1), 'everything to o');
+  await pass(2 * ANNOUNCE_RETRY_MAX_MS);
+  t.is(owner.told.at(-1), 'o has nothing else');
 });
 
 test('owed statements: an owner that has left is owed nothing, and nothing is left when they are stopped', async (t) => {
-  const { clock, told, owner, owed, leave, pass } = bench(t);
+  const { clock, owner, owed, viewOf, pass } = bench(t);
   owed.owe('o', ['a']);
   owed.owe('p', ['a']);
-  leave('o');
+  owed.ownersChanged(viewOf('self', 'p'));
   owner.isDeaf = false;
-  await pass(2 * STATEMENT_RETRY_MAX_MS);
-  t.deepEqual(told, ['has no a']);
+  await pass(2 * ANNOUNCE_RETRY_MAX_MS);
+  t.deepEqual(owner.told, ['p has no a']);
   owed.owe('p', ['b']);
   owed.stop();
   t.is(clock.pendingCount, 0);
@@ -99,7 +122,7 @@ test('owed statements: what could not be told comes back to what is owed, and to
     );
   owe('first', OWED_STATEMENTS_MAX_KEYS);
   owner.onAsked = () => owe('later', DIRECTORY_REQUEST_MAX_KEYS);
-  clock.advance(2 * STATEMENT_RETRY_MAX_MS);
+  clock.advance(2 * ANNOUNCE_RETRY_MAX_MS);
   await clock.yield();
   t.notThrows(() => owed.verify());
 });

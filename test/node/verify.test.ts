@@ -15,11 +15,9 @@ import { Clears } from '../../src/node/upkeep/clears.js';
 import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
 import type { MemberChange } from '../../src/node/upkeep/member-log.js';
 import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
-import { OwedStatements } from '../../src/node/upkeep/owed-statements.js';
 import { OwnerLists, type Publications } from '../../src/node/upkeep/owner-lists.js';
 import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
 import { PageDrops } from '../../src/node/upkeep/page-drops.js';
-import { PageUpkeep } from '../../src/node/upkeep/page-upkeep.js';
 import { ShardUpkeep } from '../../src/node/upkeep/shard-upkeep.js';
 import { PublishedPool } from '../../src/pool/published-pool.js';
 import { RpcClient } from '../../src/rpc/client.js';
@@ -65,28 +63,17 @@ async function settled(clock: Clock): Promise<void> {
   for (let i = 0; i < 20; i++) await clock.yield();
 }
 
-test.serial('verify: owner lists', (t) => {
+test.serial('verify: owner lists', async (t) => {
   const env = testEnvironment({ clock: new ManualClock() });
   const initial = { ring: new OwnerRings(16).make(['a']), incarnations: new Map([['a', 1]]) };
   const directory = new DirectoryClient(initial.ring, () => undefined, 1, { rpc: FAILING, env });
   const lists = new OwnerLists({ directory, shard: new DirectoryShard(), initial, env });
   assertAsks(t, lists, [PeerQueue]);
-  lists.stop();
-});
-
-test.serial('verify: owed statements', async (t) => {
-  const owed = new OwedStatements({
-    directory: { announce: async () => false, retract: async () => false },
-    locationsOf: (keys) => keys.map(() => null),
-    isMember: () => true,
-    restateAll: async () => true,
-    env: testEnvironment({ clock: new ManualClock() }),
-  });
   const keys = Array.from({ length: OWED_STATEMENTS_MAX_KEYS + 1 }, (_, i) => `${i}`);
-  await assertFound(t, owed, /owed statements: of o: 65537, allowed are 65536/, () =>
-    losing(Map.prototype, 'delete', () => owed.owe('o', keys)),
+  await assertFound(t, lists, /owner lists: of 1 a: 65537, allowed are 65536/, () =>
+    losing(Map.prototype, 'delete', () => lists.owe('a', keys)),
   );
-  owed.stop();
+  lists.stop();
 });
 
 test.serial('verify: lost statements', async (t) => {
@@ -158,8 +145,7 @@ test.serial('verify: node directory', async (t) => {
     drop: async () => {},
     *eachNote() {},
   };
-  const upkeep = new PageUpkeep({ directory, pages, env });
-  upkeep.start();
+  directory.startAnnouncing(pages);
   assertAsks(t, directory, [
     DirectoryShard,
     DirectoryClient,
@@ -170,8 +156,6 @@ test.serial('verify: node directory', async (t) => {
     LostStatements,
     OwnerRings,
   ]);
-  assertAsks(t, upkeep, [OwedStatements]);
-  upkeep.stop();
   await directory.stop();
 });
 
@@ -195,14 +179,6 @@ test.serial('verify: store', async (t) => {
     ClientServer,
   ]);
   // Those of the runtime and of the pages.
-  assertAsks(t, store, [
-    NodeDirectory,
-    PageUpkeep,
-    RpcServer,
-    RpcClient,
-    TcpTransport,
-    DiscoveryClient,
-    EmbeddedMaster,
-  ]);
+  assertAsks(t, store, [NodeDirectory, RpcServer, RpcClient, TcpTransport, DiscoveryClient, EmbeddedMaster]);
   assertAsks(t, store, [PublishedPool, DiskTier, PageStatements]);
 });

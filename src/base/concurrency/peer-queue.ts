@@ -62,6 +62,13 @@ export class PeerQueue<Item extends object> {
     return count;
   }
 
+  /** Number of peers for which something under this key waits, or may have. */
+  peersWith(key: string): number {
+    let count = 0;
+    for (const peer of this.#queues.keys()) if (this.has(peer, key)) count++;
+    return count;
+  }
+
   /**
    * Adds items for a peer. All that are added in one turn of the event loop are told together at its end, or after `pauseMs` if nothing waits for
    * the peer yet. While a pause after a failure lasts, they wait for its end.

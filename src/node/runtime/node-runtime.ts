@@ -28,7 +28,6 @@ import { ownReport } from '../reporting/own-report.js';
 import type { ClearedDrop, Clears } from '../upkeep/clears.js';
 import type { NodeDirectory } from '../upkeep/node-directory.js';
 import type { Publications } from '../upkeep/owner-lists.js';
-import { PageUpkeep } from '../upkeep/page-upkeep.js';
 import { VoidPages } from '../upkeep/void-pages.js';
 import { NodeIdentity } from './node-identity.js';
 import { type NodeParts, openNodeParts } from './node-parts.js';
@@ -67,8 +66,8 @@ export interface StorePart {
 
 /** The parts of a node that exist from when it joins. */
 interface JoinedParts {
-  /** Keeps directory owners informed of the store's pages. */
-  readonly upkeep: PageUpkeep;
+  /** What directory owners are told of. */
+  readonly pages: Publications;
   readonly clusterReporter: ClusterReporter;
   readonly report: () => Promise<NodeReport>;
 }
@@ -345,7 +344,7 @@ export class NodeRuntime {
       const joined = this.#answerWith(parts, store);
       this.#joined = joined;
       await parts.membership.join();
-      joined.upkeep.start();
+      parts.directory.startAnnouncing(joined.pages);
       this.#env.log.log('info', this.isJoined ? 'node started' : 'node started, not joined yet', {
         node_id: this.nodeId,
         data_endpoint: this.localRdmaEndpoint,
@@ -363,7 +362,6 @@ export class NodeRuntime {
     const pages = store?.pages ?? NO_PAGES;
     const dropCleared = store?.dropCleared ?? (async () => {});
     new VoidPages({ directory, pages, dropCleared, log: env.log }).attach(rpcServer);
-    const upkeep = new PageUpkeep({ directory, pages, env });
     if (store !== undefined) {
       notices.handle(rpcServer, store.notices);
       if (store.promoter !== null) promotions.handle(rpcServer, store.promoter);
@@ -371,7 +369,6 @@ export class NodeRuntime {
       if (store.placement !== null) placementCalls.handle(rpcServer, store.placement);
       rpcServer.handle(DRAIN_METHOD, store.drain);
     }
-    this.#stops.push(async () => upkeep.stop());
     const report = async () => ({ ...this.#ownReport(parts), ...(await store?.report()) }) as unknown as NodeReport;
     const history = (stepS: number) => {
       const figures = store?.history(stepS);
@@ -382,7 +379,7 @@ export class NodeRuntime {
     const timing = { heartbeatInterval, memberTtl, clock: env.clock };
     const reporterParts = { nodeId, vnodes, members, ownReport: report, history, rpc, ...timing };
     ClusterReporter.handle(rpcServer, { report, history });
-    return { upkeep, clusterReporter: new ClusterReporter(reporterParts), report };
+    return { pages, clusterReporter: new ClusterReporter(reporterParts), report };
   }
 
   async #stop(): Promise<void> {
@@ -436,6 +433,5 @@ export class NodeRuntime {
     const { directory, rpcServer, rpcClient, chosen, notices, membership } = this.#parts;
     const { discovery, master } = membership;
     for (const part of [directory, rpcServer, rpcClient, chosen.transport, notices, discovery, master]) part.verify();
-    this.#joined?.upkeep.verify();
   }
 }

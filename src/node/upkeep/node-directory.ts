@@ -17,7 +17,6 @@ import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 import { Clears, type ClearsOptions } from './clears.js';
 import { LostStatements } from './lost-statements.js';
-import { MemberAges } from './member-ages.js';
 import { isOfSameOwners, type MemberChange, startedIn } from './member-log.js';
 import { MemberZones } from './member-zones.js';
 import { OwnerLists, type Publications } from './owner-lists.js';
@@ -49,8 +48,6 @@ export class NodeDirectory {
   readonly drops: PageDrops;
   /** Tells nodes what is cleared, and hears it of them. */
   readonly clears: Clears;
-  /** Keys whose statement an owner has not answered. */
-  readonly owed = new Signal<[ownerId: string, keys: readonly string[]]>();
   /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
   /** Other nodes have dropped this one as a member, or may have; sent before its pages are announced to them again. */
@@ -75,7 +72,6 @@ export class NodeDirectory {
   #ring: PartitionRing;
   readonly #lost: LostStatements;
   readonly #settleMs: number;
-  readonly #ages: MemberAges;
   readonly #zones: MemberZones;
   readonly #env: Environment;
 
@@ -85,7 +81,6 @@ export class NodeDirectory {
     this.#settleMs = settleMs;
     this.#env = env;
     this.#lines = new SparseLog(env);
-    this.#ages = new MemberAges(self, settleMs, env.clock);
     this.#zones = new MemberZones(self);
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
@@ -124,7 +119,7 @@ export class NodeDirectory {
       versions: this.versions,
       displacedTold: (keys) => this.drops.told(keys),
       distances: () => this.distances(),
-      onOwed: this.owed.tell,
+      onOwed: (ownerId, keys) => this.#lists.owe(ownerId, keys),
       onRefused: (ownerId, keys) => this.#lists.refused(ownerId, keys),
       onOutdated: this.outdated.tell,
       env,
@@ -171,9 +166,10 @@ export class NodeDirectory {
     ShardFilling.handle(server, (ownerId, incarnation) => this.#hasTold(ownerId, incarnation));
   }
 
-  /** Begins to announce these pages to the owners that gain them. */
+  /** Begins to announce these pages: now to their owners, later to those that gain them. */
   startAnnouncing(pages: Publications): void {
     this.#lists.start(pages);
+    if (!pages.isEmpty) this.announceAll();
   }
 
   /**
@@ -207,7 +203,6 @@ export class NodeDirectory {
       this.begunAgain.tell();
     }
     this.client.restartAs(incarnation);
-    this.#ages.restartAs(incarnation);
     this.announceAfterAway();
   }
 
@@ -215,11 +210,6 @@ export class NodeDirectory {
   setReplaced(isReplaced: boolean): void {
     this.client.setSilent(isReplaced);
     if (!isReplaced) this.announceAfterAway();
-  }
-
-  /** States all pages to an owner at once, and that older statements are void. Resolves with whether it has answered. */
-  restate(ownerId: string): Promise<boolean> {
-    return this.#lists.restate(ownerId);
   }
 
   /** Announces all pages again. */
@@ -255,10 +245,10 @@ export class NodeDirectory {
     }
     const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId), this.#zones.forRing());
     this.#ring = ring;
-    this.#ages.changed(after, changed);
-    const settledMs = this.#env.clock.nowMs() - this.#settleMs;
+    const settledMs = this.versions.dateMs() - this.#settleMs;
+    // By the dates of several hosts: where they are wrong, only the order is in which former owners are asked.
     this.client.setRing(ring, () => {
-      return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId)), settledMs };
+      return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => after.get(nodeId)?.incarnation ?? 0), settledMs };
     });
     this.#lists.ownersChanged({ ring, incarnations: incarnationsOf(after) });
     this.#upkeep.ownersChanged(ring);

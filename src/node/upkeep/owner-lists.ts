@@ -9,7 +9,10 @@ import {
   ANNOUNCE_RETRY_MAX_MS,
   ANNOUNCE_SPREAD_PER_NODE_MS,
   DIRECTORY_NOTES_MAX_COUNT,
+  DIRECTORY_REQUEST_MAX_KEYS,
+  OWED_STATEMENTS_MAX_KEYS,
   RPC_RETRY_AFTER_MS,
+  STATEMENT_RETRY_MIN_MS,
 } from '../../base/limits.js';
 import { PartitionSet } from '../../core/ring/partition-set.js';
 import { partitionsOf } from '../../core/ring/partitions.js';
@@ -50,9 +53,12 @@ export interface OwnerListsOptions {
   readonly env: Environment;
 }
 
-/** What one start of an owner has yet to be told. */
-interface List {
-  readonly partitions: PartitionSet;
+/**
+ * What one start of an owner has yet to be told: under {@link LIST} all pages of some partitions, under any other key what holds of that key when it is
+ * told.
+ */
+interface Untold {
+  readonly partitions?: PartitionSet;
 }
 
 /** Calls a function for each list that has a partition. */
@@ -67,13 +73,13 @@ interface Asked {
   resolve(isAnswered: boolean): void;
 }
 
-/** The key of the one item that waits for an owner. */
-const LIST = '';
+/** What the list of partitions waits under; no key of a page, which is well-formed text. */
+const LIST = '\ud800';
 
 /**
- * Lists this node's pages to the directory owners that gain them, partition by partition, and before them what it has noted of those that are void:
- * what a start of an owner has gained, and has not been told yet, waits for it in one list. An owner that does not answer is told again until it does or
- * is no member.
+ * Tells each start of a directory owner what it must know of this node's pages until it has taken it or is no member. What it gains, all pages of some
+ * partitions, is listed to it, and before them what this node has noted of those that are void. Statements that it has not answered are repeated key by
+ * key, as they hold by then. At most OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that, all pages are stated to it.
  *
  * Invariant: every page was stated to the owners of its partition of each time since it came, or its partition is in their lists. For the store states a new
  * page to the owners of its time, and a list is told after its partitions were gained.
@@ -83,7 +89,7 @@ export class OwnerLists {
   readonly #shard: OwnerListsOptions['shard'];
   readonly #env: Environment;
   readonly #lines: SparseLog;
-  readonly #lists: PeerQueue<List>;
+  readonly #untold: PeerQueue<Untold>;
   #publications: Publications | undefined;
   #view: RingView;
   /** Lists that the next walk tells. */
@@ -102,14 +108,18 @@ export class OwnerLists {
     this.#env = env;
     this.#lines = new SparseLog(env);
     this.#view = initial;
-    this.#lists = new PeerQueue({
+    this.#untold = new PeerQueue({
       name: 'owner lists',
       env,
-      backoff: { minMs: RPC_RETRY_AFTER_MS, maxMs: ANNOUNCE_RETRY_MAX_MS },
-      maxCount: 1,
+      backoff: { minMs: STATEMENT_RETRY_MIN_MS, maxMs: ANNOUNCE_RETRY_MAX_MS },
+      maxCount: OWED_STATEMENTS_MAX_KEYS,
       isMember: (start) => this.#startOf(ownerOf(start)) === start,
-      join: (before, { partitions }) => ({ partitions: before.partitions.with(partitions) }),
-      tell: (start, waiting) => this.#tell(start, waiting),
+      join: (before, { partitions }) => (partitions ? { partitions: joined(before.partitions, partitions) } : {}),
+      tell: (start, waiting) => this.#tell(ownerOf(start), waiting),
+      tellAll: (start) => this.restate(ownerOf(start)),
+    });
+    env.metrics.setGaugeProvider('meshcache_directory_owed_keys', () => {
+      return Math.max(0, this.#untold.count - this.#untold.peersWith(LIST));
     });
   }
 
@@ -118,13 +128,19 @@ export class OwnerLists {
     this.#publications = publications;
   }
 
+  /** Called with keys whose statement an owner has not answered. */
+  owe(ownerId: string, keys: readonly string[]): void {
+    const untold = keys.map((key) => [key, {}] as const);
+    if (this.#view.incarnations.has(ownerId)) this.#untold.add(this.#startOf(ownerId), untold, STATEMENT_RETRY_MIN_MS);
+  }
+
   ownersChanged(view: RingView): void {
     // With nothing to list: a page that comes now is stated to its owners of now.
     const pages = this.#publications;
     const hasAny = pages !== undefined && (!pages.isEmpty || this.#shard.hasNotes);
     const gained = hasAny ? this.#gained(this.#view, view) : new Map<string, PartitionSet>();
     this.#view = view;
-    this.#lists.membersChanged();
+    this.#untold.membersChanged();
     for (const byOwner of [this.#askedMs, this.#full]) {
       for (const ownerId of byOwner.keys()) if (!view.incarnations.has(ownerId)) byOwner.delete(ownerId);
     }
@@ -142,7 +158,7 @@ export class OwnerLists {
     const partitions = this.#gained(undefined, this.#view).get(ownerId);
     if (partitions === undefined) return;
     const nowMs = this.#env.clock.nowMs();
-    const isWaiting = this.#lists.has(this.#startOf(ownerId), LIST);
+    const isWaiting = this.#untold.has(this.#startOf(ownerId), LIST);
     const restedMs = (this.#askedMs.get(ownerId) ?? Number.NEGATIVE_INFINITY) + ANNOUNCE_ASKED_GAP_MS;
     const dueMs = Math.max(nowMs + RPC_RETRY_AFTER_MS, restedMs);
     if (!isWaiting) this.#askedMs.set(ownerId, dueMs);
@@ -174,13 +190,13 @@ export class OwnerLists {
 
   /** Whether every owner has answered for all that it has gained. */
   get isComplete(): boolean {
-    return this.#lists.count === 0;
+    return this.#untold.peersWith(LIST) === 0;
   }
 
   /** Whether this start of an owner has answered for all that it has gained since it became a member. Before {@link start} nothing was listed. */
   hasListed(ownerId: string, incarnation: number): boolean {
     const isKnown = this.#publications !== undefined && this.#view.incarnations.get(ownerId) === incarnation;
-    return isKnown && !this.#lists.has(this.#startOf(ownerId), LIST);
+    return isKnown && !this.#untold.has(this.#startOf(ownerId), LIST);
   }
 
   /** The rings that are still needed. */
@@ -191,7 +207,7 @@ export class OwnerLists {
   /** Ends all work: from now on no page is asked for, and nothing is sent. Messages in progress are not waited for. */
   stop(): void {
     this.#isStopped = true;
-    this.#lists.stop();
+    this.#untold.stop();
     this.#cancelFull?.();
   }
 
@@ -206,7 +222,7 @@ export class OwnerLists {
 
   #add(ownerId: string, partitions: PartitionSet, pauseMs = 0): void {
     if (this.#view.incarnations.has(ownerId))
-      this.#lists.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
+      this.#untold.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
   }
 
   /** A random time in a large cluster, so that not all nodes list their pages to a new owner at once. */
@@ -215,13 +231,32 @@ export class OwnerLists {
     return further <= 0 ? 0 : (this.#env.random.u32() / 2 ** 32) * further * ANNOUNCE_SPREAD_PER_NODE_MS;
   }
 
-  async #tell(start: string, waiting: readonly Waiting<List>[]): Promise<readonly Waiting<List>[]> {
-    const [[, list]] = waiting as readonly [Waiting<List>];
-    const ownerId = ownerOf(start);
-    if (await this.#list(ownerId, list.partitions)) return waiting;
+  /** Tells an owner what it is owed, and then lists what it has gained. Resolves with what it has taken. */
+  async #tell(ownerId: string, untold: readonly Waiting<Untold>[]): Promise<readonly Waiting<Untold>[]> {
+    const owed = untold.filter(([key]) => key !== LIST);
+    const taken = await this.#repeat(ownerId, owed);
+    const list = untold.find(([key]) => key === LIST);
+    if (list === undefined || taken.length < owed.length) return taken;
+    if (await this.#list(ownerId, list[1].partitions as PartitionSet)) return untold;
     if (!this.#isStopped)
       this.#lines.log('warn', 'directory owner did not take all announced pages', { owner: ownerId });
-    return [];
+    return taken;
+  }
+
+  /** Repeats statements, batch by batch, until a batch is not taken. Resolves with those that were. */
+  async #repeat(ownerId: string, owed: readonly Waiting<Untold>[]): Promise<readonly Waiting<Untold>[]> {
+    const locationsOf = (keys: readonly string[]) => this.#publications?.locationsOf(keys) ?? keys.map(() => null);
+    for (let taken = 0; taken < owed.length; taken += DIRECTORY_REQUEST_MAX_KEYS) {
+      const keys = owed.slice(taken, taken + DIRECTORY_REQUEST_MAX_KEYS).map(([key]) => key);
+      const locations = locationsOf(keys);
+      const present = keys.filter((_, i) => locations[i] !== null);
+      const gone = keys.filter((_, i) => locations[i] === null);
+      const isTaken =
+        (await this.#directory.retract(ownerId, gone)) &&
+        (await this.#directory.announce(ownerId, present, locationsOf));
+      if (!isTaken) return owed.slice(0, taken);
+    }
+    return owed;
   }
 
   /** Lists the pages of these partitions to an owner, in the next walk. Resolves with whether it has answered. */
@@ -317,8 +352,12 @@ export class OwnerLists {
 
   /** Throws `InvariantError` unless the lists are being told or will be. */
   verify(): void {
-    this.#lists.verify();
+    this.#untold.verify();
   }
+}
+
+function joined(before: PartitionSet | undefined, partitions: PartitionSet): PartitionSet {
+  return before?.with(partitions) ?? partitions;
 }
 
 /** The lists for each node, by its place among the nodes; those for nodes that are none of them are left out. */
