@@ -28,7 +28,7 @@ export interface PeerQueueParts<Item extends object> {
 interface Queue<Item> {
   /** The oldest first. */
   readonly items: Map<string, Item>;
-  /** Items forgotten since the peer was last told all. */
+  /** What has been forgotten since the peer was last told all. */
   forgottenCount: number;
   /** Attempts that have failed since the last one that has not. */
   failures: number;
@@ -74,14 +74,16 @@ export class PeerQueue<Item extends object> {
    * the peer yet. While a pause after a failure lasts, they wait for its end.
    */
   add(peer: string, waiting: Iterable<Waiting<Item>>, pauseMs = 0): void {
-    if (this.#isStopped) return;
-    const before = this.#queues.get(peer);
-    const queue = before ?? newQueue<Item>();
-    for (const [key, item] of waiting) this.#put(queue, key, item);
-    if (before !== undefined) return;
-    this.#queues.set(peer, queue);
-    if (pauseMs > 0) this.#pause(peer, queue, pauseMs);
-    else void this.#tell(peer, queue);
+    this.#add(peer, pauseMs, (queue) => {
+      for (const [key, item] of waiting) this.#put(queue, key, item);
+    });
+  }
+
+  /** Tells a peer all, as if what waits for it had been forgotten. */
+  addAll(peer: string): void {
+    this.#add(peer, 0, (queue) => {
+      queue.forgottenCount++;
+    });
   }
 
   /** Whether an item that is meant waits for the peer, or may have. */
@@ -120,6 +122,17 @@ export class PeerQueue<Item extends object> {
     this.#isStopped = true;
     for (const queue of this.#queues.values()) endWaiting(queue);
     this.#queues.clear();
+  }
+
+  #add(peer: string, pauseMs: number, put: (queue: Queue<Item>) => void): void {
+    if (this.#isStopped) return;
+    const before = this.#queues.get(peer);
+    const queue = before ?? newQueue<Item>();
+    put(queue);
+    if (before !== undefined) return;
+    this.#queues.set(peer, queue);
+    if (pauseMs > 0) this.#pause(peer, queue, pauseMs);
+    else void this.#tell(peer, queue);
   }
 
   #put(queue: Queue<Item>, key: string, item: Item): void {

@@ -12,7 +12,6 @@ export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'directory.discard': 'member',
   'directory.note': 'member',
   'directory.renounce': 'member',
-  'directory.announce': 'member',
   'directory.announced': 'member',
   'pages.clear': 'member',
   'pages.drop': 'member',

@@ -128,7 +128,7 @@ export class NodeDirectory {
     this.#lists = new OwnerLists({ directory: this.client, shard: this.#shard, initial, env });
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
     this.#upkeep.start();
-    this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
+    this.#lost = new LostStatements((other) => this.drops.askToRestate(other));
   }
 
   /** Number of keys in this node's shard. */
@@ -159,17 +159,13 @@ export class NodeDirectory {
   /** Answers other nodes' requests to this node's shard. */
   attach(server: RpcServer): void {
     new DirectoryServer({ shard: this.#shard, displacedTold: (keys) => this.drops.told(keys) }).attach(server);
-    LostStatements.handle(server, (ownerId) => {
-      this.away.tell();
-      this.#lists.listAgain(ownerId);
-    });
     ShardFilling.handle(server, (ownerId, incarnation) => this.#hasTold(ownerId, incarnation));
   }
 
   /** Begins to announce these pages: now to their owners, later to those that gain them. */
   startAnnouncing(pages: Publications): void {
     this.#lists.start(pages);
-    if (!pages.isEmpty) this.announceAll();
+    if (!pages.isEmpty) this.#lists.listAll();
   }
 
   /**
@@ -212,9 +208,10 @@ export class NodeDirectory {
     if (!isReplaced) this.announceAfterAway();
   }
 
-  /** Announces all pages again. */
-  announceAll(): void {
-    this.#lists.listAll();
+  /** States all pages again to an owner that has dropped what this node had stated, or has forgotten what this node was to drop. */
+  restateTo(ownerId: string): void {
+    this.away.tell();
+    this.#lists.listAgain(ownerId);
   }
 
   /** Announces all pages again, because other nodes have, or may have, dropped what this one had announced: no master knows it any more, or it was away. */
@@ -269,7 +266,6 @@ export class NodeDirectory {
 
   async stop(): Promise<void> {
     this.#upkeep.stop();
-    this.#lost.stop();
     this.drops.stop();
     this.clears.stop();
     this.#lists.stop();

@@ -7,9 +7,11 @@ import {
   CLIENT_STEP_KEYS,
   DROP_WAIT_MAX_MS,
   DROPS_MAX_KEYS,
+  NODE_ID_MAX_BYTES,
   STATEMENT_RETRY_MAX_MS,
   STATEMENT_RETRY_MIN_MS,
 } from '../../base/limits.js';
+import { isNodeId } from '../../directory/messages/location-columns.js';
 import { asFields, type Fields, keyFields, readKeys } from '../../directory/messages/wire.js';
 import { eachRequestOf } from '../../directory/owners/owners.js';
 import type { RpcClient } from '../../rpc/client.js';
@@ -18,7 +20,7 @@ import { indicesWhere } from '../../store/call/indices.js';
 
 /** The call that tells a node to drop pages. */
 const METHOD = 'pages.drop';
-/** The call that asks a node to announce all its pages again: the answers tell it which ones to drop. */
+/** The call that asks a node to state all its pages to the caller again: the answers tell it which ones to drop. */
 const RESTATE_METHOD = 'pages.restate';
 
 /** An order to drop a page. */
@@ -66,7 +68,7 @@ export interface PageDropsOptions {
 /**
  * Tells nodes to drop pages that are void: overwritten elsewhere, or deleted. A node that does not answer is
  * told again until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are forgotten: once
- * the node answers, it is asked to announce all its pages again, and the directory's answers tell it which ones to drop.
+ * the node answers, it is asked to state all its pages again, and the answers of this node's shard tell it which ones to drop.
  */
 export class PageDrops {
   readonly #options: PageDropsOptions;
@@ -92,11 +94,17 @@ export class PageDrops {
     });
   }
 
-  /** Answers other nodes; `handler` also carries out the orders to this node itself. A malformed request is refused as a whole. */
-  handle(server: RpcServer, handler: DropHandler, restateAll: () => void): void {
+  /**
+   * Answers other nodes; `handler` also carries out the orders to this node itself, and `restateTo` states all pages to an owner again. A malformed
+   * request is refused as a whole.
+   */
+  handle(server: RpcServer, handler: DropHandler, restateTo: (ownerId: string) => void): void {
     this.#handler = handler;
-    server.handle(RESTATE_METHOD, () => {
-      restateAll();
+    server.handle(RESTATE_METHOD, (params) => {
+      const { node_id: nodeId } = asFields(params);
+      if (!isNodeId(nodeId))
+        throw new ProtocolError(`${RESTATE_METHOD}: node_id must be text of 1 to ${NODE_ID_MAX_BYTES} bytes`);
+      restateTo(nodeId);
       return {};
     });
     server.handle(METHOD, async (params) => {
@@ -157,11 +165,16 @@ export class PageDrops {
     return nodeId === this.#options.nodeId || this.#options.endpointOf(nodeId) !== undefined;
   }
 
-  /** Asks the node to announce all its pages, which makes up for orders that were forgotten. */
+  /** Asks a node to state all its pages to this one again, until it has answered. */
+  askToRestate(nodeId: string): void {
+    this.#owed.addAll(nodeId);
+  }
+
+  /** Asks the node to state all its pages, which makes up for orders that were forgotten. */
   async #restate(nodeId: string): Promise<boolean> {
     const endpoint = this.#options.endpointOf(nodeId);
     if (endpoint === undefined) return false;
-    await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
+    await this.#options.rpc.call(endpoint, RESTATE_METHOD, { node_id: this.#options.nodeId });
     return true;
   }
 

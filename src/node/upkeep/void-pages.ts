@@ -24,14 +24,14 @@ export class VoidPages {
     parts.directory.outdated.listen((keys, versions) => this.#dropOutdated(keys, versions));
   }
 
-  /** Answers nodes that tell this one of clears, to drop pages, or to announce all its pages again. */
+  /** Answers nodes that tell this one of clears, to drop pages, or to state all its pages again. */
   attach(server: RpcServer): void {
     const { directory, dropCleared } = this.#parts;
     directory.clears.handle(server, dropCleared);
     directory.drops.handle(
       server,
       (keys, voidBelow, reason) => this.#drop(keys, voidBelow, reason),
-      () => directory.announceAll(),
+      (ownerId) => directory.restateTo(ownerId),
     );
   }
 

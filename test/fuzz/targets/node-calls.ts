@@ -40,7 +40,7 @@ export const nodeCalls: Fuzzer = {
         'pages.drop',
         { ...fields, void_below: hex(new Uint8Array(Float64Array.of(0, 7, 2 ** 52).buffer)), reason: 1 },
       ]),
-      valueInput(['pages.restate', {}]),
+      valueInput(['pages.restate', { node_id: 'b' }]),
     ];
   },
   async run(input) {
