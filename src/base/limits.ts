@@ -250,7 +250,7 @@ export const SHARD_UPKEEP_INTERVAL_MS = 60_000;
 export const ANNOUNCE_AT_ONCE_NODES_COUNT = 8;
 export const ANNOUNCE_SPREAD_PER_NODE_MS = 2;
 /** Longest pause before announcements are sent again to an owner that did not accept them. */
-export const ANNOUNCE_RETRY_MAX_MS = 4_000;
+export const ANNOUNCE_RETRY_MAX_MS = 8_000;
 /** Shortest time between two complete announcements to an owner that asks for them. */
 export const ANNOUNCE_ASKED_GAP_MS = 5_000;
 /** Time after which pages are announced again to an owner that had no room for them. */

@@ -1,13 +1,16 @@
 import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { LocationColumns } from '../../src/directory/messages/location-columns.js';
 import { digestOf } from '../../src/directory/shard/removals.js';
 import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
 import type { MemberChange } from '../../src/node/upkeep/member-log.js';
 import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
 import type { Publications } from '../../src/node/upkeep/owner-lists.js';
+import type { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
+import { ManualClock } from '../_support/clock.js';
 import { locationOf } from '../_support/directory/locations.js';
 import { newClient, testEnvironment } from '../_support/rpc/server.js';
 import { until } from '../_support/support.js';
@@ -61,7 +64,7 @@ async function newNode(t: ExecutionContext, nodeId: string) {
   directory.drops.handle(
     server,
     async () => 0,
-    (ownerId) => directory.restateTo(ownerId),
+    (ownerId) => directory.restate(ownerId),
   );
   t.teardown(async () => {
     await directory.stop();
@@ -126,14 +129,66 @@ test('lost statements: what was refused to a start after a clock went back is an
   t.pass();
 });
 
-test('lost statements: only who is back as the same start is asked', (t) => {
+test('lost statements: only who is back as the same start is asked, again until it answers', async (t) => {
+  const clock = new ManualClock();
+  const env = testEnvironment({ clock });
+  const server = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
   const asked: string[] = [];
-  const lost = new LostStatements((nodeId) => void asked.push(nodeId));
-  const [one, two] = [infoOf('one', 9), infoOf('two', 9)];
+  server.handle('pages.restate', (params) => {
+    asked.push((params as { node_id: string }).node_id);
+    return {};
+  });
+  const port = await server.start();
+  t.teardown(() => server.stop());
+  let attempts = 0;
+  const client = newClient(t);
+  const call: RpcClient['call'] = (...request) => {
+    attempts++;
+    return client.call(...request);
+  };
+  const lost = new LostStatements({
+    nodeId: 'self',
+    rpc: { call } as RpcClient,
+    env,
+    // Nobody listens on port 1.
+    endpointOf: () => ({ host: '127.0.0.1', port: attempts >= 2 ? port : 1 }),
+    isLive: () => true,
+  });
+  t.teardown(() => lost.stop());
+  const [one, two] = [infoOf('one', port), infoOf('two', port)];
   lost.membersChanged(changeOf(asMembers(one, two), asMembers()));
-  lost.membersChanged(changeOf(asMembers(), asMembers(infoOf('one', 9, 2))));
-  t.deepEqual(asked, [], 'a new start announces by itself');
+  lost.membersChanged(changeOf(asMembers(), asMembers(infoOf('one', port, 2))));
+  t.is(attempts, 0, 'a new start announces by itself');
   lost.membersChanged(changeOf(asMembers(), asMembers(two)));
+  for (const pauseMs of [RPC_RETRY_AFTER_MS, 2 * RPC_RETRY_AFTER_MS]) {
+    await until(() => clock.pendingCount === 1);
+    clock.advance(1.25 * pauseMs);
+  }
+  await until(() => asked.length === 1);
+  t.deepEqual(asked, ['self']);
+  t.is(attempts, 3);
   lost.membersChanged(changeOf(asMembers(two), asMembers(two)));
-  t.deepEqual(asked, ['two']);
+  t.is(attempts, 3);
+});
+
+test('lost statements: once they are stopped, nothing is waited for', async (t) => {
+  // Cause: a call that failed after the stop was followed by the pause before the next one.
+  const clock = new ManualClock();
+  let fail: () => void = () => {};
+  const call = () => new Promise<never>((_, reject) => (fail = () => reject(new Error('too late'))));
+  const lost = new LostStatements({
+    nodeId: 'self',
+    rpc: { call } as unknown as RpcClient,
+    env: testEnvironment({ clock }),
+    endpointOf: () => ({ host: '192.0.2.9', port: 9 }),
+    isLive: () => true,
+  });
+  const other = asMembers(infoOf('other', 9));
+  lost.membersChanged(changeOf(other, asMembers()));
+  lost.membersChanged(changeOf(asMembers(), other));
+  lost.stop();
+  fail();
+  await clock.yield();
+  t.notThrows(() => lost.verify());
+  t.is(clock.pendingCount, 0);
 });

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { ANNOUNCE_RETRY_MAX_MS, DIRECTORY_REQUEST_MAX_KEYS, OWED_STATEMENTS_MAX_KEYS } from '../../src/base/limits.js';
+import { DIRECTORY_REQUEST_MAX_KEYS, OWED_STATEMENTS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
 import { PartitionedRing } from '../../src/core/ring/partitions.js';
 import { DirectoryClient, type LocationSource } from '../../src/directory/client.js';
 import { DirectoryShard } from '../../src/directory/shard/shard.js';
@@ -80,7 +80,7 @@ test('owed statements: an owner is told what holds when it answers, not what hel
   here.delete('a');
   here.add('b');
   owner.isDeaf = false;
-  await pass(2 * ANNOUNCE_RETRY_MAX_MS);
+  await pass(2 * STATEMENT_RETRY_MAX_MS);
   t.deepEqual(told.sort(), ['o has b', 'o has no a', 'o has no c']);
   await pass(60_000);
   t.is(told.length, 3, 'once');
@@ -95,7 +95,7 @@ test('owed statements: an owner that is owed too much is told of everything', as
     );
   await pass(10_000);
   owner.isDeaf = false;
-  await pass(2 * ANNOUNCE_RETRY_MAX_MS);
+  await pass(2 * STATEMENT_RETRY_MAX_MS);
   t.is(owner.told.at(-1), 'o has nothing else');
 });
 
@@ -105,7 +105,7 @@ test('owed statements: an owner that has left is owed nothing, and nothing is le
   owed.owe('p', ['a']);
   owed.ownersChanged(viewOf('self', 'p'));
   owner.isDeaf = false;
-  await pass(2 * ANNOUNCE_RETRY_MAX_MS);
+  await pass(2 * STATEMENT_RETRY_MAX_MS);
   t.deepEqual(owner.told, ['p has no a']);
   owed.owe('p', ['b']);
   owed.stop();
@@ -122,7 +122,7 @@ test('owed statements: what could not be told comes back to what is owed, and to
     );
   owe('first', OWED_STATEMENTS_MAX_KEYS);
   owner.onAsked = () => owe('later', DIRECTORY_REQUEST_MAX_KEYS);
-  clock.advance(2 * ANNOUNCE_RETRY_MAX_MS);
+  clock.advance(2 * STATEMENT_RETRY_MAX_MS);
   await clock.yield();
   t.notThrows(() => owed.verify());
 });

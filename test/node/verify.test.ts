@@ -70,18 +70,25 @@ test.serial('verify: owner lists', async (t) => {
   const lists = new OwnerLists({ directory, shard: new DirectoryShard(), initial, env });
   assertAsks(t, lists, [PeerQueue]);
   const keys = Array.from({ length: OWED_STATEMENTS_MAX_KEYS + 1 }, (_, i) => `${i}`);
-  await assertFound(t, lists, /owner lists: of 1 a: 65537, allowed are 65536/, () =>
+  await assertFound(t, lists, /owed statements: of a: 65537, allowed are 65536/, () =>
     losing(Map.prototype, 'delete', () => lists.owe('a', keys)),
   );
   lists.stop();
 });
 
 test.serial('verify: lost statements', async (t) => {
-  const lost = new LostStatements(() => {});
+  const lost = new LostStatements({
+    nodeId: 'self',
+    rpc: FAILING,
+    env: testEnvironment({ clock: new ManualClock() }),
+    endpointOf: () => ENDPOINT,
+    isLive: () => true,
+  });
   const gone = Array.from({ length: MEMBERS_MAX_COUNT + 1 }, (_, i) => infoOf(`n${i}`));
   await assertFound(t, lost, /lost statements: nodes: \d+, allowed are/, () =>
     losing(Map.prototype, 'delete', () => lost.membersChanged(changeOf(asMembers(...gone), asMembers()))),
   );
+  lost.stop();
 });
 
 test.serial('verify: page drops', async (t) => {

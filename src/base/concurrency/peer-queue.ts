@@ -28,7 +28,7 @@ export interface PeerQueueParts<Item extends object> {
 interface Queue<Item> {
   /** The oldest first. */
   readonly items: Map<string, Item>;
-  /** What has been forgotten since the peer was last told all. */
+  /** Items forgotten since the peer was last told all. */
   forgottenCount: number;
   /** Attempts that have failed since the last one that has not. */
   failures: number;
@@ -62,28 +62,19 @@ export class PeerQueue<Item extends object> {
     return count;
   }
 
-  /** Number of peers for which something under this key waits, or may have. */
-  peersWith(key: string): number {
-    let count = 0;
-    for (const peer of this.#queues.keys()) if (this.has(peer, key)) count++;
-    return count;
-  }
-
   /**
    * Adds items for a peer. All that are added in one turn of the event loop are told together at its end, or after `pauseMs` if nothing waits for
    * the peer yet. While a pause after a failure lasts, they wait for its end.
    */
   add(peer: string, waiting: Iterable<Waiting<Item>>, pauseMs = 0): void {
-    this.#add(peer, pauseMs, (queue) => {
-      for (const [key, item] of waiting) this.#put(queue, key, item);
-    });
-  }
-
-  /** Tells a peer all, as if what waits for it had been forgotten. */
-  addAll(peer: string): void {
-    this.#add(peer, 0, (queue) => {
-      queue.forgottenCount++;
-    });
+    if (this.#isStopped) return;
+    const before = this.#queues.get(peer);
+    const queue = before ?? newQueue<Item>();
+    for (const [key, item] of waiting) this.#put(queue, key, item);
+    if (before !== undefined) return;
+    this.#queues.set(peer, queue);
+    if (pauseMs > 0) this.#pause(peer, queue, pauseMs);
+    else void this.#tell(peer, queue);
   }
 
   /** Whether an item that is meant waits for the peer, or may have. */
@@ -122,17 +113,6 @@ export class PeerQueue<Item extends object> {
     this.#isStopped = true;
     for (const queue of this.#queues.values()) endWaiting(queue);
     this.#queues.clear();
-  }
-
-  #add(peer: string, pauseMs: number, put: (queue: Queue<Item>) => void): void {
-    if (this.#isStopped) return;
-    const before = this.#queues.get(peer);
-    const queue = before ?? newQueue<Item>();
-    put(queue);
-    if (before !== undefined) return;
-    this.#queues.set(peer, queue);
-    if (pauseMs > 0) this.#pause(peer, queue, pauseMs);
-    else void this.#tell(peer, queue);
   }
 
   #put(queue: Queue<Item>, key: string, item: Item): void {

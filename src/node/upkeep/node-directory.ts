@@ -7,6 +7,7 @@ import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
 import type { Incarnations, PartitionRing } from '../../directory/gains.js';
 import { pick } from '../../directory/owners/key-lists.js';
+import type { Seniority } from '../../directory/owners/known-rings.js';
 import { eachRequestOf, type OwnerRing } from '../../directory/owners/owners.js';
 import { DirectoryServer } from '../../directory/server.js';
 import { type Clear, KnownClears } from '../../directory/shard/known-clears.js';
@@ -72,6 +73,8 @@ export class NodeDirectory {
   #ring: PartitionRing;
   readonly #lost: LostStatements;
   readonly #settleMs: number;
+  /** When this start of the node began, by the monotonic clock. */
+  #startMs: number;
   readonly #zones: MemberZones;
   readonly #env: Environment;
 
@@ -79,6 +82,7 @@ export class NodeDirectory {
     const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, versions, env } = options;
     const { nodeId, incarnation } = self;
     this.#settleMs = settleMs;
+    this.#startMs = env.clock.nowMs();
     this.#env = env;
     this.#lines = new SparseLog(env);
     this.#zones = new MemberZones(self);
@@ -128,7 +132,7 @@ export class NodeDirectory {
     this.#lists = new OwnerLists({ directory: this.client, shard: this.#shard, initial, env });
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
     this.#upkeep.start();
-    this.#lost = new LostStatements((other) => this.drops.askToRestate(other));
+    this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
   }
 
   /** Number of keys in this node's shard. */
@@ -199,6 +203,7 @@ export class NodeDirectory {
       this.begunAgain.tell();
     }
     this.client.restartAs(incarnation);
+    this.#startMs = this.#env.clock.nowMs();
     this.announceAfterAway();
   }
 
@@ -208,8 +213,12 @@ export class NodeDirectory {
     if (!isReplaced) this.announceAfterAway();
   }
 
-  /** States all pages again to an owner that has dropped what this node had stated, or has forgotten what this node was to drop. */
-  restateTo(ownerId: string): void {
+  /** States all pages again: to an owner that has dropped what this node had stated, or to all because one has forgotten what this node was to drop. */
+  restate(ownerId?: string): void {
+    if (ownerId === undefined) {
+      this.#lists.listAll();
+      return;
+    }
     this.away.tell();
     this.#lists.listAgain(ownerId);
   }
@@ -242,11 +251,7 @@ export class NodeDirectory {
     }
     const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId), this.#zones.forRing());
     this.#ring = ring;
-    const settledMs = this.versions.dateMs() - this.#settleMs;
-    // By the dates of several hosts: where they are wrong, only the order is in which former owners are asked.
-    this.client.setRing(ring, () => {
-      return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => after.get(nodeId)?.incarnation ?? 0), settledMs };
-    });
+    this.client.setRing(ring, () => this.#seniority(ring, after));
     this.#lists.ownersChanged({ ring, incarnations: incarnationsOf(after) });
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#lists, this.#upkeep]);
@@ -266,9 +271,20 @@ export class NodeDirectory {
 
   async stop(): Promise<void> {
     this.#upkeep.stop();
+    this.#lost.stop();
     this.drops.stop();
     this.clears.stop();
     this.#lists.stop();
+  }
+
+  /**
+   * How long the members have been there, by the dates of their starts: of several hosts, so they may be wrong. What a node does before it joins counts for
+   * none of them: the date of now is that of this start and the time since then.
+   */
+  #seniority(ring: OwnerRing, members: ReadonlyMap<string, NodeInfo>): Seniority {
+    const sinceMs = Float64Array.from(ring.nodes, (nodeId) => members.get(nodeId)?.incarnation ?? 0);
+    const nowMs = (members.get(this.#nodeId)?.incarnation ?? 0) + this.#env.clock.nowMs() - this.#startMs;
+    return { sinceMs, settledMs: nowMs - this.#settleMs };
   }
 
   async #dropUndated(clears: readonly Clear[]): Promise<void> {

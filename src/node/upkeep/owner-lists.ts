@@ -12,6 +12,7 @@ import {
   DIRECTORY_REQUEST_MAX_KEYS,
   OWED_STATEMENTS_MAX_KEYS,
   RPC_RETRY_AFTER_MS,
+  STATEMENT_RETRY_MAX_MS,
   STATEMENT_RETRY_MIN_MS,
 } from '../../base/limits.js';
 import { PartitionSet } from '../../core/ring/partition-set.js';
@@ -53,13 +54,13 @@ export interface OwnerListsOptions {
   readonly env: Environment;
 }
 
-/**
- * What one start of an owner has yet to be told: under {@link LIST} all pages of some partitions, under any other key what holds of that key when it is
- * told.
- */
-interface Untold {
-  readonly partitions?: PartitionSet;
+/** What one start of an owner has yet to be told. */
+interface List {
+  readonly partitions: PartitionSet;
 }
+
+/** What is owed under a key is what holds when it is told: the item says nothing but that it is another one. */
+type Owed = Record<never, never>;
 
 /** Calls a function for each list that has a partition. */
 type EachWith = (partition: number, take: (list: Asked) => void) => void;
@@ -73,13 +74,14 @@ interface Asked {
   resolve(isAnswered: boolean): void;
 }
 
-/** What the list of partitions waits under; no key of a page, which is well-formed text. */
-const LIST = '\ud800';
+/** The key of the one item that waits in `#lists` for an owner. */
+const LIST = '';
 
 /**
- * Tells each start of a directory owner what it must know of this node's pages until it has taken it or is no member. What it gains, all pages of some
- * partitions, is listed to it, and before them what this node has noted of those that are void. Statements that it has not answered are repeated key by
- * key, as they hold by then. At most OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that, all pages are stated to it.
+ * Tells directory owners what they must know of this node's pages until they have taken it or are no members. What a start of an owner gains, all pages of
+ * some partitions, is listed to it, and before them what this node has noted of those that are void. Statements that an owner has not answered are
+ * repeated key by key, as they hold by then; they do not wait for lists. At most OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that,
+ * all pages are stated to it.
  *
  * Invariant: every page was stated to the owners of its partition of each time since it came, or its partition is in their lists. For the store states a new
  * page to the owners of its time, and a list is told after its partitions were gained.
@@ -89,7 +91,10 @@ export class OwnerLists {
   readonly #shard: OwnerListsOptions['shard'];
   readonly #env: Environment;
   readonly #lines: SparseLog;
-  readonly #untold: PeerQueue<Untold>;
+  /** By start of an owner: a later one knows nothing of what was listed to an earlier one. */
+  readonly #lists: PeerQueue<List>;
+  /** By owner. */
+  readonly #owed: PeerQueue<Owed>;
   #publications: Publications | undefined;
   #view: RingView;
   /** Lists that the next walk tells. */
@@ -108,19 +113,25 @@ export class OwnerLists {
     this.#env = env;
     this.#lines = new SparseLog(env);
     this.#view = initial;
-    this.#untold = new PeerQueue({
+    this.#lists = new PeerQueue({
       name: 'owner lists',
       env,
-      backoff: { minMs: STATEMENT_RETRY_MIN_MS, maxMs: ANNOUNCE_RETRY_MAX_MS },
-      maxCount: OWED_STATEMENTS_MAX_KEYS,
+      backoff: { minMs: RPC_RETRY_AFTER_MS, maxMs: ANNOUNCE_RETRY_MAX_MS },
+      maxCount: 1,
       isMember: (start) => this.#startOf(ownerOf(start)) === start,
-      join: (before, { partitions }) => (partitions ? { partitions: joined(before.partitions, partitions) } : {}),
+      join: (before, { partitions }) => ({ partitions: before.partitions.with(partitions) }),
       tell: (start, waiting) => this.#tell(ownerOf(start), waiting),
-      tellAll: (start) => this.restate(ownerOf(start)),
     });
-    env.metrics.setGaugeProvider('meshcache_directory_owed_keys', () => {
-      return Math.max(0, this.#untold.count - this.#untold.peersWith(LIST));
+    this.#owed = new PeerQueue({
+      name: 'owed statements',
+      env,
+      backoff: { minMs: STATEMENT_RETRY_MIN_MS, maxMs: STATEMENT_RETRY_MAX_MS },
+      maxCount: OWED_STATEMENTS_MAX_KEYS,
+      isMember: (ownerId) => this.#view.incarnations.has(ownerId),
+      tell: (ownerId, owed) => this.#repeat(ownerId, owed),
+      tellAll: (ownerId) => this.restate(ownerId),
     });
+    env.metrics.setGaugeProvider('meshcache_directory_owed_keys', () => this.#owed.count);
   }
 
   /** Begins to list these pages. Before, changes of owners are followed with nothing to list. */
@@ -130,8 +141,8 @@ export class OwnerLists {
 
   /** Called with keys whose statement an owner has not answered. */
   owe(ownerId: string, keys: readonly string[]): void {
-    const untold = keys.map((key) => [key, {}] as const);
-    if (this.#view.incarnations.has(ownerId)) this.#untold.add(this.#startOf(ownerId), untold, STATEMENT_RETRY_MIN_MS);
+    const owed = keys.map((key) => [key, {}] as const);
+    this.#owed.add(ownerId, owed, STATEMENT_RETRY_MIN_MS);
   }
 
   ownersChanged(view: RingView): void {
@@ -140,7 +151,8 @@ export class OwnerLists {
     const hasAny = pages !== undefined && (!pages.isEmpty || this.#shard.hasNotes);
     const gained = hasAny ? this.#gained(this.#view, view) : new Map<string, PartitionSet>();
     this.#view = view;
-    this.#untold.membersChanged();
+    this.#lists.membersChanged();
+    this.#owed.membersChanged();
     for (const byOwner of [this.#askedMs, this.#full]) {
       for (const ownerId of byOwner.keys()) if (!view.incarnations.has(ownerId)) byOwner.delete(ownerId);
     }
@@ -158,7 +170,7 @@ export class OwnerLists {
     const partitions = this.#gained(undefined, this.#view).get(ownerId);
     if (partitions === undefined) return;
     const nowMs = this.#env.clock.nowMs();
-    const isWaiting = this.#untold.has(this.#startOf(ownerId), LIST);
+    const isWaiting = this.#lists.has(this.#startOf(ownerId), LIST);
     const restedMs = (this.#askedMs.get(ownerId) ?? Number.NEGATIVE_INFINITY) + ANNOUNCE_ASKED_GAP_MS;
     const dueMs = Math.max(nowMs + RPC_RETRY_AFTER_MS, restedMs);
     if (!isWaiting) this.#askedMs.set(ownerId, dueMs);
@@ -190,13 +202,13 @@ export class OwnerLists {
 
   /** Whether every owner has answered for all that it has gained. */
   get isComplete(): boolean {
-    return this.#untold.peersWith(LIST) === 0;
+    return this.#lists.count === 0;
   }
 
   /** Whether this start of an owner has answered for all that it has gained since it became a member. Before {@link start} nothing was listed. */
   hasListed(ownerId: string, incarnation: number): boolean {
     const isKnown = this.#publications !== undefined && this.#view.incarnations.get(ownerId) === incarnation;
-    return isKnown && !this.#untold.has(this.#startOf(ownerId), LIST);
+    return isKnown && !this.#lists.has(this.#startOf(ownerId), LIST);
   }
 
   /** The rings that are still needed. */
@@ -207,7 +219,8 @@ export class OwnerLists {
   /** Ends all work: from now on no page is asked for, and nothing is sent. Messages in progress are not waited for. */
   stop(): void {
     this.#isStopped = true;
-    this.#untold.stop();
+    this.#lists.stop();
+    this.#owed.stop();
     this.#cancelFull?.();
   }
 
@@ -222,7 +235,7 @@ export class OwnerLists {
 
   #add(ownerId: string, partitions: PartitionSet, pauseMs = 0): void {
     if (this.#view.incarnations.has(ownerId))
-      this.#untold.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
+      this.#lists.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
   }
 
   /** A random time in a large cluster, so that not all nodes list their pages to a new owner at once. */
@@ -231,30 +244,26 @@ export class OwnerLists {
     return further <= 0 ? 0 : (this.#env.random.u32() / 2 ** 32) * further * ANNOUNCE_SPREAD_PER_NODE_MS;
   }
 
-  /** Tells an owner what it is owed, and then lists what it has gained. Resolves with what it has taken. */
-  async #tell(ownerId: string, untold: readonly Waiting<Untold>[]): Promise<readonly Waiting<Untold>[]> {
-    const owed = untold.filter(([key]) => key !== LIST);
-    const taken = await this.#repeat(ownerId, owed);
-    const list = untold.find(([key]) => key === LIST);
-    if (list === undefined || taken.length < owed.length) return taken;
-    if (await this.#list(ownerId, list[1].partitions as PartitionSet)) return untold;
+  async #tell(ownerId: string, waiting: readonly Waiting<List>[]): Promise<readonly Waiting<List>[]> {
+    const [[, list]] = waiting as readonly [Waiting<List>];
+    if (await this.#list(ownerId, list.partitions)) return waiting;
     if (!this.#isStopped)
       this.#lines.log('warn', 'directory owner did not take all announced pages', { owner: ownerId });
-    return taken;
+    return [];
   }
 
   /** Repeats statements, batch by batch, until a batch is not taken. Resolves with those that were. */
-  async #repeat(ownerId: string, owed: readonly Waiting<Untold>[]): Promise<readonly Waiting<Untold>[]> {
-    const locationsOf = (keys: readonly string[]) => this.#publications?.locationsOf(keys) ?? keys.map(() => null);
+  async #repeat(ownerId: string, owed: readonly Waiting<Owed>[]): Promise<readonly Waiting<Owed>[]> {
+    const publications = this.#publications;
+    if (publications === undefined) return [];
+    const locationsOf = (keys: readonly string[]) => publications.locationsOf(keys);
     for (let taken = 0; taken < owed.length; taken += DIRECTORY_REQUEST_MAX_KEYS) {
       const keys = owed.slice(taken, taken + DIRECTORY_REQUEST_MAX_KEYS).map(([key]) => key);
       const locations = locationsOf(keys);
       const present = keys.filter((_, i) => locations[i] !== null);
       const gone = keys.filter((_, i) => locations[i] === null);
-      const isTaken =
-        (await this.#directory.retract(ownerId, gone)) &&
-        (await this.#directory.announce(ownerId, present, locationsOf));
-      if (!isTaken) return owed.slice(0, taken);
+      const isRetracted = await this.#directory.retract(ownerId, gone);
+      if (!isRetracted || !(await this.#directory.announce(ownerId, present, locationsOf))) return owed.slice(0, taken);
     }
     return owed;
   }
@@ -352,12 +361,9 @@ export class OwnerLists {
 
   /** Throws `InvariantError` unless the lists are being told or will be. */
   verify(): void {
-    this.#untold.verify();
+    this.#lists.verify();
+    this.#owed.verify();
   }
-}
-
-function joined(before: PartitionSet | undefined, partitions: PartitionSet): PartitionSet {
-  return before?.with(partitions) ?? partitions;
 }
 
 /** The lists for each node, by its place among the nodes; those for nodes that are none of them are left out. */

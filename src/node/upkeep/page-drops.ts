@@ -20,8 +20,8 @@ import { indicesWhere } from '../../store/call/indices.js';
 
 /** The call that tells a node to drop pages. */
 const METHOD = 'pages.drop';
-/** The call that asks a node to state all its pages to the caller again: the answers tell it which ones to drop. */
-const RESTATE_METHOD = 'pages.restate';
+/** The call that asks a node to state all its pages again, to one owner or to all: the answers tell it which ones to drop. */
+export const RESTATE_METHOD = 'pages.restate';
 
 /** An order to drop a page. */
 export interface PageDrop {
@@ -68,7 +68,7 @@ export interface PageDropsOptions {
 /**
  * Tells nodes to drop pages that are void: overwritten elsewhere, or deleted. A node that does not answer is
  * told again until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are forgotten: once
- * the node answers, it is asked to state all its pages again, and the answers of this node's shard tell it which ones to drop.
+ * the node answers, it is asked to state all its pages again, and the directory's answers tell it which ones to drop.
  */
 export class PageDrops {
   readonly #options: PageDropsOptions;
@@ -95,16 +95,16 @@ export class PageDrops {
   }
 
   /**
-   * Answers other nodes; `handler` also carries out the orders to this node itself, and `restateTo` states all pages to an owner again. A malformed
-   * request is refused as a whole.
+   * Answers other nodes; `handler` also carries out the orders to this node itself, and `restate` states all pages again, to this owner or to all. A
+   * malformed request is refused as a whole.
    */
-  handle(server: RpcServer, handler: DropHandler, restateTo: (ownerId: string) => void): void {
+  handle(server: RpcServer, handler: DropHandler, restate: (ownerId?: string) => void): void {
     this.#handler = handler;
     server.handle(RESTATE_METHOD, (params) => {
       const { node_id: nodeId } = asFields(params);
-      if (!isNodeId(nodeId))
+      if (nodeId !== undefined && !isNodeId(nodeId))
         throw new ProtocolError(`${RESTATE_METHOD}: node_id must be text of 1 to ${NODE_ID_MAX_BYTES} bytes`);
-      restateTo(nodeId);
+      restate(nodeId);
       return {};
     });
     server.handle(METHOD, async (params) => {
@@ -165,16 +165,11 @@ export class PageDrops {
     return nodeId === this.#options.nodeId || this.#options.endpointOf(nodeId) !== undefined;
   }
 
-  /** Asks a node to state all its pages to this one again, until it has answered. */
-  askToRestate(nodeId: string): void {
-    this.#owed.addAll(nodeId);
-  }
-
   /** Asks the node to state all its pages, which makes up for orders that were forgotten. */
   async #restate(nodeId: string): Promise<boolean> {
     const endpoint = this.#options.endpointOf(nodeId);
     if (endpoint === undefined) return false;
-    await this.#options.rpc.call(endpoint, RESTATE_METHOD, { node_id: this.#options.nodeId });
+    await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
     return true;
   }
 

@@ -31,7 +31,7 @@ export class VoidPages {
     directory.drops.handle(
       server,
       (keys, voidBelow, reason) => this.#drop(keys, voidBelow, reason),
-      (ownerId) => directory.restateTo(ownerId),
+      (ownerId) => directory.restate(ownerId),
     );
   }
 

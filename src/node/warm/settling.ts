@@ -88,7 +88,9 @@ export class Settling {
   start(confirm: Confirm): void {
     this.#confirm = confirm;
     if (this.#hasEarlier || this.#parts.needsOthers) void this.#ask();
-    this.#lookSoon();
+    // What was looked at before counts for nothing: the node could not ask others yet.
+    this.#endLooks?.();
+    this.#lookAfter(SOON_MS, 1);
   }
 
   /** Whether all other nodes have said what they know since {@link start}: what comes from the object store can be told from what was replaced. */
