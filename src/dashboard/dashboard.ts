@@ -2,12 +2,14 @@ import type { ClusterReport } from '../metrics/node-report.js';
 import type { Answer, Api } from './api.js';
 import { Connection } from './connection.js';
 import { EventLog } from './data/event-log.js';
+import { History } from './data/history.js';
 import { amount } from './data/loose.js';
 import { lifetimesOf, memberLine } from './data/member-lines.js';
 import { isGone, type Member, Members } from './data/members.js';
-import { RANGES } from './data/ranges.js';
-import { Scope } from './scope.js';
-import { Timeline } from './timeline.js';
+import { type Past, pastOf } from './data/past.js';
+import type { Point } from './data/points.js';
+import { RANGES, type Range } from './data/ranges.js';
+import { recall, remember } from './storage.js';
 import type { Mark } from './views/chart.js';
 import { ChartsView, type ChartTime } from './views/charts-view.js';
 import { ClientsView } from './views/clients-view.js';
@@ -20,6 +22,15 @@ import { HealthView } from './views/health-view.js';
 import { MembersView } from './views/members-view.js';
 import { NodeFactsView } from './views/node-facts-view.js';
 import { TotalsView } from './views/totals-view.js';
+
+const RANGE_KEY = 'meshcache.range';
+
+/** Milliseconds between two attempts to fetch what the nodes have kept, and between two refreshes of a long range. */
+const FETCH_GAP_MS = 10_000;
+
+const CLUSTER = 'cluster';
+
+const NODE_PREFIX = 'node=';
 
 /** The page: receives answers and shows them. */
 export class Dashboard {
@@ -198,4 +209,160 @@ function scopeNote(nodeId: string | null, members: readonly Member[]): string {
           ? 'has left'
           : 'is gone';
   return `This node ${words} since ${formatMoment(sinceMs)}; ${figures}.`;
+}
+
+/**
+ * The selected node; null is the whole cluster. It stands in the page's address, so that it can be reloaded and passed
+ * on.
+ */
+class Scope {
+  readonly #select: HTMLSelectElement;
+  readonly #options = new Map<string, HTMLOptionElement>();
+  #nodeId: string | null = nodeIdOf(location.hash);
+
+  constructor(select: HTMLSelectElement, onChange: () => void) {
+    this.#select = select;
+    select.append(make('option', { text: 'The whole cluster', attributes: { value: CLUSTER } }));
+    select.addEventListener('change', () => {
+      this.choose(select.value === CLUSTER ? null : select.value.slice(NODE_PREFIX.length));
+      onChange();
+    });
+    addEventListener('hashchange', () => {
+      this.#nodeId = nodeIdOf(location.hash);
+      this.#showChoice();
+      onChange();
+    });
+  }
+
+  get nodeId(): string | null {
+    return this.#nodeId;
+  }
+
+  choose(nodeId: string | null): void {
+    this.#nodeId = nodeId;
+    const hash = nodeId === null ? '' : `#${NODE_PREFIX}${encodeURIComponent(nodeId)}`;
+    history.replaceState(null, '', `${location.pathname}${hash}`);
+    this.#showChoice();
+  }
+
+  /** Updates the choice of nodes; the selected one stays in it, known or not. */
+  update(members: readonly Member[]): void {
+    const labels = new Map(members.map((member) => [member.nodeId, labelOf(member)]));
+    if (this.#nodeId !== null && !labels.has(this.#nodeId)) labels.set(this.#nodeId, `${this.#nodeId} (not known)`);
+    for (const [nodeId, option] of this.#options) {
+      if (labels.has(nodeId)) continue;
+      option.remove();
+      this.#options.delete(nodeId);
+    }
+    for (const [nodeId, label] of labels) {
+      let option = this.#options.get(nodeId);
+      if (option === undefined) {
+        option = make('option', { attributes: { value: `${NODE_PREFIX}${nodeId}` } });
+        this.#options.set(nodeId, option);
+        this.#select.append(option);
+      }
+      setText(option, label);
+    }
+    this.#showChoice();
+  }
+
+  #showChoice(): void {
+    const value = this.#nodeId === null ? CLUSTER : `${NODE_PREFIX}${this.#nodeId}`;
+    if (this.#select.value !== value) this.#select.value = value;
+  }
+}
+
+function labelOf({ nodeId, state, isThis }: Member): string {
+  if (state !== 'up') return `${nodeId} (${state === 'unreachable' ? 'does not answer' : state})`;
+  return isThis ? `${nodeId} (this node)` : nodeId;
+}
+
+function nodeIdOf(hash: string): string | null {
+  if (!hash.startsWith(`#${NODE_PREFIX}`)) return null;
+  try {
+    return decodeURIComponent(hash.slice(NODE_PREFIX.length + 1));
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * The figures over time. The shortest range begins with what the nodes have kept, and goes on with every poll; the longer ones are
+ * fetched again and again.
+ */
+class Timeline {
+  readonly #api: Api;
+  readonly #onFetched: () => void;
+  readonly #live = new History();
+  #range: Range;
+  #past: Past | undefined;
+  readonly #fetchedMs = new Map<number, number>();
+  #isFetching = false;
+  #isLiveBehind = true;
+
+  /** `onFetched` is called when there is more to show. */
+  constructor(api: Api, onFetched: () => void) {
+    this.#api = api;
+    this.#onFetched = onFetched;
+    const stored = recall('sessionStorage', RANGE_KEY);
+    this.#range = RANGES.find(({ minutes }) => String(minutes) === stored) ?? RANGES[0];
+  }
+
+  get range(): Range {
+    return this.#range;
+  }
+
+  choose(range: Range, nowMs: number): void {
+    this.#range = range;
+    remember('sessionStorage', RANGE_KEY, String(range.minutes));
+    this.#past = undefined;
+    this.#fetchedMs.delete(range.stepS);
+    void this.#fetch(nowMs);
+  }
+
+  /** Adds a report, and fetches what is missing; false for a report that was seen before. `nowMs` is the reader's clock. */
+  record(report: ClusterReport, nowMs: number): boolean {
+    if (this.#live.isBehind(report.time_ms)) this.#isLiveBehind = true;
+    const isNew = this.#live.record(report);
+    void this.#fetch(nowMs);
+    return isNew;
+  }
+
+  /** Points of the chosen range, of one node or of all. */
+  points(nodeId: string | null): readonly Point[] {
+    if (this.#range === RANGES[0]) return this.#live.points(nodeId);
+    return (nodeId === null ? this.#past?.cluster : this.#past?.nodes.get(nodeId)) ?? [];
+  }
+
+  /** The newest points, whatever range is chosen. */
+  latest(nodeId: string | null): readonly Point[] {
+    return this.#live.points(nodeId);
+  }
+
+  async #fetch(nowMs: number): Promise<void> {
+    const stepS = this.#wantedStep(nowMs);
+    if (stepS === undefined || this.#isFetching) return;
+    this.#isFetching = true;
+    this.#fetchedMs.set(stepS, nowMs);
+    const history = await this.#api.history(stepS);
+    this.#isFetching = false;
+    if (history === undefined) return;
+    const past = pastOf(history);
+    if (stepS === RANGES[0].stepS) {
+      this.#live.begin(past);
+      this.#isLiveBehind = false;
+    } else if (stepS === this.#range.stepS) {
+      this.#past = past;
+    }
+    this.#onFetched();
+  }
+
+  /** The step of what is to be fetched next, if anything is. */
+  #wantedStep(nowMs: number): number | undefined {
+    const isDue = (stepS: number): boolean =>
+      nowMs - (this.#fetchedMs.get(stepS) ?? Number.NEGATIVE_INFINITY) >= FETCH_GAP_MS;
+    if (this.#isLiveBehind && isDue(RANGES[0].stepS)) return RANGES[0].stepS;
+    if (this.#range !== RANGES[0] && isDue(this.#range.stepS)) return this.#range.stepS;
+    return undefined;
+  }
 }

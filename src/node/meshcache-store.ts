@@ -1,7 +1,9 @@
+import { join } from 'node:path';
 import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
+import type { Host } from '../base/environment/host.js';
 import { formatEndpoint } from '../base/environment/network.js';
-import { ArgumentError } from '../base/errors.js';
+import { ArgumentError, ConfigError } from '../base/errors.js';
 import { checkNames } from '../base/settings/known-names.js';
 import { Signal } from '../base/signal.js';
 import { formatSize } from '../base/sizes.js';
@@ -29,19 +31,17 @@ import { openDisk } from './disk-wiring.js';
 import { type DoorParts, type Doors, openDoors } from './doors.js';
 import { fingerprintOf } from './fingerprints.js';
 import { KeyEncoders } from './key-encoders.js';
-import { modelPartOf, namespaceOf } from './key-namespace.js';
+import { type ModelPart, modelPartOf, namespaceOf } from './key-namespace.js';
 import { objectStoreOf } from './object-wiring.js';
-import { openKeptPool } from './pool-wiring.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
 import { RecentEvents } from './reporting/recent-events.js';
 import { storeReporter } from './reporting/store-reporting.js';
 import { type StoreStats, storeStats } from './reporting/store-stats.js';
 import { NodeRuntime } from './runtime/node-runtime.js';
-import { checkMemory, providePool } from './store-checks.js';
 import { type MeshCacheStoreOptions, namedAsGiven, storageConfigOf } from './store-options.js';
 import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
-import type { KeptPool } from './warm/kept-pool.js';
+import { KeptPool, type KeptPoolOptions } from './warm/kept-pool.js';
 
 const FOLLOW_OPTIONS: ReadonlySet<string> = new Set(['after', 'signal']);
 
@@ -374,4 +374,34 @@ function eventSource({ runtime, events }: StoreParts, keyEncoders: KeyEncoders):
 
 function statsOf({ runtime, pages, pool, disk, pins, placing: { placements } }: StoreParts): StoreStats {
   return storeStats({ pages, pool, disk, pins, placements, members: runtime.members().size });
+}
+
+/** Opens the folder of `pool_path`; of several ranks, each has a folder of its own below it. Throws `ConfigError`. */
+function openKeptPool(
+  { tpRank, tpSize, ppRank, ppSize }: ModelPart,
+  config: MeshCacheConfig,
+  options: Pick<KeptPoolOptions, 'nodeId' | 'tenants' | 'env'>,
+): Promise<KeptPool> {
+  const isAlone = tpSize === 1 && ppSize === 1;
+  const path = join(config.poolPath as string, isAlone ? '' : `tp${tpRank}-pp${ppRank}`);
+  const { globalSegmentSize: capacityBytes, verifyReads } = config;
+  return KeptPool.open({ path, capacityBytes, verifyReads, ...options });
+}
+
+/**
+ * Pre-allocates the pool's memory on the addon's threads. An RDMA device locks the memory that is registered with it; without this, the system
+ * would provide all of it on this thread then.
+ */
+async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
+  await region.prefault().catch((error: Error) => {
+    log.log('warn', 'cannot pre-allocate the pool', { error: error.message });
+  });
+}
+
+/** Throws `ConfigError` for a pool that is larger than the memory of this machine or container. */
+function checkMemory(poolBytes: number, { memoryBytes }: Host): void {
+  if (poolBytes <= memoryBytes) return;
+  throw new ConfigError(
+    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most the memory of this machine or container, ${formatSize(memoryBytes)}`,
+  );
 }

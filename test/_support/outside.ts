@@ -90,7 +90,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/clients/client-server.ts': { ways: ['process'], because: ATTACHED },
   'src/clients/socket-path.ts': { ways: ['node:fs', 'process'], because: ATTACHED },
   'src/discovery/messages/cluster-settings.ts': { ways: ['Date'], because: 'computes: a date as text' },
-  'src/node/audit/audit-line.ts': { ways: ['Date'], because: 'computes: the time of the clock as text' },
+  'src/node/audit/audit-log.ts': { ways: ['Date'], because: 'computes: the time of the clock as text' },
   'src/net/credentials/credential-files.ts': { ways: ['Date'], because: 'computes: the end of a certificate as text' },
   'src/objects/object-client.ts': { ways: ['Date'], because: 'computes: times as text, and from text' },
   'src/core/binding/core.ts': { ways: ['collector', 'fetch', 'globalThis'], because: OWN_CODE },

@@ -1,12 +1,16 @@
+import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { Command } from 'commander';
 import { type Clock, within } from '../../base/environment/clock.js';
+import type { Environment } from '../../base/environment/environment.js';
 import { ConfigError, DiskError } from '../../base/errors.js';
 import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../../base/limits.js';
+import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../../clients/socket-path.js';
 import type { CommandContext } from '../../command/context.js';
 import { CommandFailure, EXIT_WRONG_USAGE, wrongUsage } from '../../command/failure.js';
 import { decimalNumber, jsonOption } from '../../command/options.js';
 import type { MeshCacheConfig } from '../../config.js';
-import { SocketTakenError } from '../../net/local-socket.js';
+import { isAnswering, SocketTakenError } from '../../net/local-socket.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { ServiceManager } from '../../processes/service-manager.js';
 import { systemEnvironment } from '../../system/system-environment.js';
@@ -27,8 +31,10 @@ import {
   withOrigin,
 } from '../settings/configuration.js';
 import { metricsUrl } from '../settings/metrics-url.js';
-import { freeClientSocket } from './free-client-socket.js';
 import { systemdUnit } from './systemd-unit.js';
+
+/** Number of default sockets: as many nodes of one user can run on one host without a configured socket. */
+const NODES_MAX_COUNT = 64;
 
 /** Milliseconds between two looks whether the node has joined. */
 const JOIN_POLL_MS = 100;
@@ -254,4 +260,24 @@ function startLine(
 function aborted(signal: AbortSignal): Promise<undefined> {
   if (signal.aborted) return Promise.resolve(undefined);
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve(undefined), { once: true }));
+}
+
+/** The first default socket at which no node serves, or the reason why there is none. Creates its folder. */
+async function freeClientSocket(
+  env: Environment,
+): Promise<{ readonly path: string } | { readonly path: undefined; readonly reason: string }> {
+  const parts = ownRuntimeFolder();
+  for (let nth = 1; nth <= NODES_MAX_COUNT; nth++) {
+    const path = defaultClientSocket(parts, nth);
+    try {
+      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      const reason = distrustOf(path, parts);
+      if (reason !== '') return { path: undefined, reason };
+      accessSync(dirname(path), constants.W_OK);
+      if (lstatSync(path, { throwIfNoEntry: false }) === undefined || !(await isAnswering(path, env))) return { path };
+    } catch (error) {
+      return { path: undefined, reason: (error as Error).message };
+    }
+  }
+  return { path: undefined, reason: `${NODES_MAX_COUNT} nodes have one in ${dirname(defaultClientSocket(parts))}` };
 }

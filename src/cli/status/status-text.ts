@@ -1,6 +1,7 @@
 import { parseEndpoint } from '../../base/environment/network.js';
 import { formatSize } from '../../base/sizes.js';
 import {
+  type FittedTable,
   fitTable,
   formatAge,
   formatCount,
@@ -12,13 +13,43 @@ import {
   wrapText,
 } from '../../command/table.js';
 import { type Paint, plainPaint, type Tone } from '../../command/terminal.js';
-import type { DepartedNode, DiscoveryReport } from '../../metrics/node-report.js';
-import { CLIENT_COLUMNS, clientRows, furtherClients } from './clients-table.js';
+import type {
+  ClientReport,
+  ClientsReport,
+  DepartedNode,
+  DiscoveryReport,
+  QuotaReport,
+  QuotaUse,
+} from '../../metrics/node-report.js';
 import { namespaceColumns, namespaceRows } from './namespaces-table.js';
-import { QUOTA_COLUMNS, quotaRows } from './quotas-table.js';
 import { differenceText } from './setting-differences.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
-import { ZONE_COLUMNS, zoneRows } from './zones-table.js';
+
+/** The clients of one node, as far as they are shown. */
+interface ClientsOfNode {
+  readonly node_id: string;
+  readonly clients?: ClientsReport | undefined;
+}
+
+/** Columns that a narrow terminal does without, the first to go first. */
+const CLIENT_COLUMNS: FittedTable = { optional: ['mapped', 'in flight', 'errors', 'mode', 'process'] };
+
+/** The quotas of one node. */
+interface QuotasOfNode {
+  readonly node_id: string;
+  readonly quotas?: readonly QuotaReport[] | undefined;
+}
+
+const QUOTA_COLUMNS: FittedTable = {
+  rightColumns: new Set(['pages', 'used', 'min', 'max', 'evictions', 'refused']),
+  optional: ['evictions', 'pages'],
+};
+
+/** Columns that a narrow terminal does without, the first to go first. */
+const ZONE_COLUMNS: FittedTable = {
+  optional: ['lookups leave', 'lookups', 'same host'],
+  rightColumns: new Set(),
+};
 
 /** Width of what is not printed to a terminal, or to one that does not know its width. */
 const DEFAULT_COLUMNS = 100;
@@ -312,4 +343,86 @@ function formatEvictions(perS: number): string {
 
 function agoOf(thenMs: number, nowMs: number): string {
   return `${formatAge(Math.max(0, nowMs - thenMs) / 1000)} ago`;
+}
+
+/** For each node what it reads from its own host, from its own zone and from others; empty if no node has a zone. A node without one does not count it. */
+function zoneRows(nodes: readonly NodeRow[]): Record<string, string>[] {
+  const rows = nodes.flatMap((node) => (node.state === 'up' ? [node] : []));
+  return rows.some(({ zone }) => zone) ? rows.map(zoneRow) : [];
+}
+
+function zoneRow({ node_id, zone = '', by_distance }: NodeRow & { readonly state: 'up' }): Record<string, string> {
+  const { read_pages: pages, directory_keys: keys } = by_distance ?? {};
+  const read = pages === undefined ? 0 : pages.host + pages.zone + pages.other;
+  const asked = keys === undefined ? 0 : keys.host + keys.zone + keys.other;
+  const count = (pagesOrKeys: number) => (zone === '' ? '-' : formatCount(pagesOrKeys));
+  return {
+    node: node_id,
+    zone: zone === '' ? '-' : zone,
+    'read of others': count(read),
+    'same host': formatShare(pages?.host ?? 0, read),
+    'same zone': formatShare(pages?.zone ?? 0, read),
+    'other zones': formatShare(pages?.other ?? 0, read),
+    lookups: count(asked),
+    'lookups leave': formatShare(keys?.other ?? 0, asked),
+  };
+}
+
+/** Rows of a table of all quotas, by node and namespace tag: one of its pool, and one of its disk tier if it has one. */
+function quotaRows(nodes: readonly QuotasOfNode[]): Record<string, string>[] {
+  return nodes.flatMap(({ node_id, quotas = [] }) =>
+    quotas.flatMap(({ namespace, pool, disk, prefixes }) => {
+      const subject = { node: node_id, namespace };
+      // Uses of namespaces that failed; hardly ever any.
+      const refused: Record<string, string> = prefixes?.refused ? { refused: formatCount(prefixes.refused) } : {};
+      const inPool = { ...quotaRow({ ...subject, tier: 'pool' }, pool), ...refused };
+      return disk === null ? [inPool] : [inPool, quotaRow({ ...subject, tier: 'disk' }, disk)];
+    }),
+  );
+}
+
+function quotaRow(subject: Readonly<Record<string, string>>, use: QuotaUse): Record<string, string> {
+  return {
+    ...subject,
+    pages: formatCount(use.entries),
+    used: formatSize(use.used_bytes),
+    min: formatSize(use.min_bytes),
+    max: formatSize(use.max_bytes),
+    evictions: formatCount(use.evictions),
+  };
+}
+
+/** Rows of a table of all clients, by node; the busiest client of a node is first. */
+function clientRows(nodes: readonly ClientsOfNode[]): Record<string, string>[] {
+  return nodes.flatMap(({ node_id, clients }) => (clients?.busiest ?? []).map((client) => clientRow(node_id, client)));
+}
+
+/** One line for each node with attached clients that have no row. */
+function furtherClients(nodes: readonly ClientsOfNode[]): string[] {
+  return nodes.flatMap(({ node_id, clients }) => {
+    const further = (clients?.attached ?? 0) - (clients?.busiest?.length ?? 0);
+    return further > 0 ? [`${node_id}: ${formatCount(further)} more clients, which have moved fewer bytes`] : [];
+  });
+}
+
+/** Part of what a client asked for that was there: of its lookups, or, if it makes none, of its reads. */
+function hitsOf({ lookups = 0, found = 0, hits, misses }: ClientReport): string {
+  return lookups > 0 ? formatShare(found, lookups) : formatShare(hits, hits + misses);
+}
+
+function clientRow(nodeId: string, client: ClientReport): Record<string, string> {
+  const { name, pid, mode, requests, in_flight } = client;
+  return {
+    client: name,
+    process: String(pid),
+    node: nodeId,
+    mode,
+    requests: formatCount(requests),
+    'in flight': formatCount(in_flight),
+    hits: hitsOf(client),
+    read: formatSize(client.read_bytes),
+    written: formatSize(client.written_bytes),
+    errors: formatCount(client.errors),
+    mapped: formatSize(client.mapped_bytes),
+  };
 }

@@ -1,7 +1,7 @@
 import { quantileOf } from '../../base/quantile.js';
 import { hitsOf, readBytesOf, shareOf } from '../data/counts.js';
-import { type Point, recentOf, totalOf } from '../data/points.js';
-import { make, setText } from './dom.js';
+import { type Fill, fillShare, type Point, recentOf, totalOf } from '../data/points.js';
+import { make, setText, setWidth } from './dom.js';
 import {
   formatByteRate,
   formatBytes,
@@ -12,7 +12,6 @@ import {
   formatShare,
   UNKNOWN,
 } from './format.js';
-import { Bar, FillTile, Tile } from './tile.js';
 
 /** Seconds over which rates are taken: few, but enough to read them. */
 const RATE_WINDOW_S = 5;
@@ -103,5 +102,72 @@ export class HeadlineView {
     const spread =
       lifetimeS !== null && lifetimeS.most > 1.2 * lifetimeS.least ? `, up to ${formatDuration(lifetimeS.most)}` : '';
     this.#lifetime.show('page_lifetime_s', lifetimeS?.least ?? null, formatDuration, evicted + spread);
+  }
+}
+
+/** One figure with its name, its time span, and a line below it. */
+class Tile {
+  readonly element: HTMLElement;
+  readonly #value = make('p', { class: 'value' });
+  readonly #below = make('p', { class: 'below' });
+  readonly #window: HTMLElement;
+
+  constructor(title: string, window: string, kind = '') {
+    const heading = make('h3', { text: title });
+    this.#window = make('span', { class: 'note', text: window });
+    const head = make('div', { class: 'tile-head' }, heading, this.#window);
+    this.element = make('div', { class: `card tile ${kind}`.trim() }, head, this.#value, this.#below);
+  }
+
+  setWindow(window: string): void {
+    setText(this.#window, window);
+  }
+
+  show(metric: string, value: number | null, format: (value: number) => string, below: string): void {
+    this.#value.dataset.metric = metric;
+    this.#value.dataset.value = value === null ? '' : String(value);
+    setText(this.#value, value === null ? UNKNOWN : format(value));
+    setText(this.#below, below);
+  }
+}
+
+/** A bar of parts of one line; the text beside it says the same in words. */
+class Bar {
+  readonly element = make('div', { class: 'bar', attributes: { 'aria-hidden': 'true' } });
+  readonly #parts: readonly HTMLElement[];
+
+  constructor(kinds: readonly string[]) {
+    this.#parts = kinds.map((kind) => make('span', { class: `swatch ${kind}` }));
+    this.element.append(...this.#parts);
+  }
+
+  show(shares: readonly number[]): void {
+    for (const [i, share] of shares.entries()) setWidth(this.#parts[i] as HTMLElement, share);
+  }
+}
+
+/** A tile with how full the pool or the disk is. */
+class FillTile {
+  readonly #tile: Tile;
+  readonly #bar: Bar;
+  readonly #metric: string;
+
+  constructor(title: string, kind: string, metric: string) {
+    this.#tile = new Tile(title, 'now');
+    this.#bar = new Bar([kind]);
+    this.#metric = metric;
+    this.#tile.element.append(this.#bar.element);
+  }
+
+  get element(): HTMLElement {
+    return this.#tile.element;
+  }
+
+  show(fill: Fill | undefined): void {
+    const share = fill === undefined ? null : fillShare(fill);
+    const sizes = fill === undefined ? '' : `${formatBytes(fill.usedBytes)} of ${formatBytes(fill.capacityBytes)}`;
+    this.#tile.show(this.#metric, share, formatShare, fill !== undefined && share === null ? 'there is none' : sizes);
+    this.#bar.show([share ?? 0]);
+    this.#bar.element.hidden = share === null;
   }
 }

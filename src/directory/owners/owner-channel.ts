@@ -1,8 +1,13 @@
 import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Endpoint } from '../../base/environment/network.js';
-import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
+import {
+  DIRECTORY_LATE_ANSWER_MS,
+  DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT,
+  PEER_PATIENCE_MIN_MS,
+} from '../../base/limits.js';
 import { KeyBatch, type Keys, stringsOf } from '../../core/binding/key-batch.js';
+import { AnswerTimes } from '../../net/answer-times.js';
 import type { RpcClient } from '../../rpc/client.js';
 import { LocationColumns } from '../messages/location-columns.js';
 import type { NoteColumns } from '../messages/note-columns.js';
@@ -19,7 +24,6 @@ import {
   wishFields,
 } from '../messages/wire.js';
 import { countFailure } from './directory-metrics.js';
-import { Patience } from './patience.js';
 import { type KeyedRequest, type RequestKind, RequestQueue } from './request-queue.js';
 
 /** A node's statements up to a generation that are to be dropped. */
@@ -254,4 +258,44 @@ function isSameWish(a: PutWish = {}, b: PutWish = {}): boolean {
 
 function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array {
   return flags.subarray(from, from + count);
+}
+
+/**
+ * Waits for the answers of one directory owner to lookups, as long as they usually take. An owner that is silent for longer counts as one that does
+ * not answer, for this lookup and for further ones, until an answer comes or its request fails.
+ */
+class Patience {
+  readonly #clock: Clock;
+  readonly #times = new AnswerTimes();
+  #isSilent = false;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Sends a request and resolves with its answer; undefined: it has failed, is overdue, or was not sent because an earlier one is. */
+  ask<T>(send: () => Promise<T | undefined>): Promise<T | undefined> {
+    if (this.#isSilent) return Promise.resolve(undefined);
+    const clock = this.#clock;
+    const sentMs = clock.nowMs();
+    return new Promise((resolve) => {
+      let isAnswered = false;
+      const patienceMs = this.#times.patienceMs(PEER_PATIENCE_MIN_MS, DIRECTORY_LATE_ANSWER_MS);
+      const cancel = clock.after(patienceMs, () => {
+        // This thread may have been busy itself, so answers that arrived meanwhile are handled first.
+        void clock.yield().then(() => {
+          if (isAnswered) return;
+          this.#isSilent = true;
+          resolve(undefined);
+        });
+      });
+      void send().then((answer) => {
+        isAnswered = true;
+        cancel();
+        this.#isSilent = false;
+        if (answer !== undefined) this.#times.note(clock.nowMs() - sentMs);
+        resolve(answer);
+      });
+    });
+  }
 }

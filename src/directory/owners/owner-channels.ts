@@ -1,14 +1,22 @@
 import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
-import type { Keys } from '../../core/binding/key-batch.js';
+import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import { RpcClient } from '../../rpc/client.js';
+import { columnOf, decodeKeys } from '../messages/key-column.js';
 import type { LocationColumns } from '../messages/location-columns.js';
+import type { NoteColumns } from '../messages/note-columns.js';
 import { Taken } from '../messages/taken.js';
 import type { PutAnswer, PutWish } from '../messages/wire.js';
 import type { DirectoryShard } from '../shard/shard.js';
-import { OwnShard } from './own-shard.js';
-import { type DirectoryOwner, OwnerChannel } from './owner-channel.js';
+import { type DirectoryOwner, type Dropped, type FoundLocations, OwnerChannel, type Search } from './owner-channel.js';
+
+interface OwnShardParts {
+  readonly nodeId: string;
+  readonly shard: DirectoryShard;
+  /** Resolves when the holders of displaced pages have been told; see `DirectoryServerOptions`. */
+  readonly displacedTold: (keys: readonly string[]) => Promise<void>;
+}
 
 /** Address of a node's control port; undefined while it is not known. */
 export type ResolveControl = (nodeId: string) => Endpoint | undefined;
@@ -98,5 +106,55 @@ export class OwnerChannels {
   /** Throws `InvariantError` unless each queue is consistent. */
   verify(): void {
     for (const channel of this.#channels.values()) channel.verify();
+  }
+}
+
+/** The directory shard of this node, which is asked without a socket. */
+class OwnShard implements DirectoryOwner {
+  readonly #parts: OwnShardParts;
+
+  constructor(parts: OwnShardParts) {
+    this.#parts = parts;
+  }
+
+  async get({ keys, avoided }: Search): Promise<FoundLocations> {
+    const { shard, nodeId } = this.#parts;
+    return { columns: shard.get(stringsOf(keys), nodeId, avoided), from: 0 };
+  }
+
+  async exists(keys: Keys): Promise<Uint8Array> {
+    return this.#parts.shard.exists(stringsOf(keys));
+  }
+
+  async put(keys: Keys, columns: LocationColumns, wish: PutWish = {}): Promise<PutAnswer> {
+    const { shard, displacedTold } = this.#parts;
+    // The shard keeps its keys: the key column turns them into strings that share no memory with the caller's.
+    const own = decodeKeys(columnOf(keys), true);
+    const taken = shard.put(own, columns, wish);
+    await displacedTold(own);
+    return { taken, newestVersion: shard.newestVersion };
+  }
+
+  async delete(keys: Keys, dropped: Dropped): Promise<boolean> {
+    this.#parts.shard.delete(stringsOf(keys), dropped);
+    return true;
+  }
+
+  async renounce({ nodeId, incarnation, generation }: Dropped): Promise<boolean> {
+    this.#parts.shard.renounce(nodeId, incarnation, generation);
+    return true;
+  }
+
+  async note(notes: NoteColumns): Promise<boolean> {
+    this.#parts.shard.takeNotes(notes);
+    return true;
+  }
+
+  async discard(keys: Keys, columns: LocationColumns): Promise<void> {
+    this.#parts.shard.discard(stringsOf(keys), columns);
+  }
+
+  isReachable(): boolean {
+    return true;
   }
 }

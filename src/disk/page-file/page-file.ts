@@ -1,6 +1,8 @@
+import { dirname } from 'node:path';
 import { assert } from '../../base/assert.js';
+import { onAbort } from '../../base/concurrency/abort.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { OpenFile } from '../../base/environment/files.js';
+import { isOverdue, type OpenFile } from '../../base/environment/files.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -9,14 +11,18 @@ import {
   DISK_PIECE_MAX_BYTES,
   DISK_STAGING_BUFFERS_COUNT,
 } from '../../base/limits.js';
+import { formatSize } from '../../base/sizes.js';
 import { nativeCalls } from '../../memory/native-files.js';
 import { PageCopies } from '../../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
 import { alignedUp, isInPlace } from './alignment.js';
-import { Lending } from './lending.js';
-import { reserveSpace } from './reserved-space.js';
 import { Semaphore } from './semaphore.js';
+
+/** Error codes that mean that space cannot be reserved on this system. */
+const CANNOT_RESERVE = new Set(['EOPNOTSUPP', 'ENOTSUP', 'ENOSYS', 'EINVAL', 'ENODEV']);
+
+const NO_SPACE = new Set(['ENOSPC', 'EDQUOT']);
 
 export interface PageFileOptions {
   /** Length of the file, a multiple of DISK_ALIGNMENT_BYTES. */
@@ -306,4 +312,86 @@ function piecesOf(method: string, page: PageBytes): Piece[] {
     }
   }
   return pieces;
+}
+
+/** Memory of a caller that is used now and then while something slow is waited for; the caller gets it back when the signal is aborted. */
+class Lending {
+  readonly #signal: AbortSignal | undefined;
+  #use: Promise<unknown> = Promise.resolve();
+
+  constructor(signal: AbortSignal | undefined) {
+    this.#signal = signal;
+  }
+
+  /** Throws the signal's reason if the caller has the memory back already. */
+  check(): void {
+    this.#signal?.throwIfAborted();
+  }
+
+  /** Uses the memory. Rejects with the signal's reason if the caller has it back already. */
+  async during<T>(use: () => Promise<T>): Promise<T> {
+    this.check();
+    const using = use();
+    this.#use = using.catch(() => {});
+    return using;
+  }
+
+  /** Settles as `work` does, or rejects with the signal's reason as soon as it is aborted and the memory is not in use. */
+  until<T>(work: Promise<T>): Promise<T> {
+    const signal = this.#signal;
+    if (signal === undefined) return work;
+    return new Promise((resolve, reject) => {
+      const giveBack = (): void => void this.#use.then(() => reject(signal.reason));
+      const stop = signal.aborted ? () => {} : onAbort(signal, giveBack);
+      if (signal.aborted) giveBack();
+      work.then(resolve, reject).finally(stop);
+    });
+  }
+}
+
+/**
+ * Makes the file `capacityBytes` long. A longer file is truncated; missing space is reserved, without writing, if the system supports it.
+ * Otherwise the file is sparse, and later writes may find the file system full. Throws `DiskError` if space is short, and leaves the
+ * length as before; or with the system's error as its cause.
+ */
+async function reserveSpace(
+  file: OpenFile,
+  {
+    path,
+    capacityBytes,
+    env: { files, log },
+  }: { readonly path: string; readonly capacityBytes: number; readonly env: Pick<Environment, 'files' | 'log'> },
+): Promise<void> {
+  const { sizeBytes } = await file.status();
+  if (sizeBytes > capacityBytes) await file.truncate(capacityBytes);
+  const wantedBytes = capacityBytes - (await file.status()).allocatedBytes;
+  if (wantedBytes > 0) {
+    const freeBytes = await files.freeBytes(dirname(path));
+    if (freeBytes < wantedBytes) throw noSpace(path, wantedBytes, freeBytes);
+    const failure = await failureOf(file.reserve(capacityBytes));
+    if (NO_SPACE.has(failure?.code ?? '')) {
+      await file.truncate(Math.min(sizeBytes, capacityBytes));
+      throw noSpace(path, wantedBytes, await files.freeBytes(dirname(path)), failure);
+    }
+    if (isOverdue(failure)) throw failure;
+    if (failure !== undefined) {
+      const level = CANNOT_RESERVE.has(failure.code ?? '') ? 'info' : 'warn';
+      log.log(level, 'disk tier: space cannot be reserved', { path, bytes: wantedBytes, reason: failure.message });
+    }
+  }
+  if ((await file.status()).sizeBytes < capacityBytes) await file.truncate(capacityBytes);
+}
+
+function failureOf(work: Promise<void>): Promise<NodeJS.ErrnoException | undefined> {
+  return work.then(
+    () => undefined,
+    (error: NodeJS.ErrnoException) => error,
+  );
+}
+
+function noSpace(path: string, wantedBytes: number, freeBytes: number, cause?: Error): DiskError {
+  return new DiskError(
+    `${path} needs ${formatSize(wantedBytes)} more on its file system, where ${formatSize(freeBytes)} are free: make room or set a smaller disk_size`,
+    { cause },
+  );
 }

@@ -1,10 +1,40 @@
-import type { AuditEvent, AuditSink } from '../../base/audit/audit.js';
+import { dirname } from 'node:path';
+import type { AuditActor, AuditEvent, AuditSink } from '../../base/audit/audit.js';
 import { SparseAudit } from '../../base/audit/sparse-audit.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
+import { type Files, isWritableByAll, type OpenFile } from '../../base/environment/files.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
-import { AuditFile } from './audit-file.js';
-import { auditLine } from './audit-line.js';
+import { ConfigError } from '../../base/errors.js';
+import { distrustOfFolder } from '../../disk/folder/own-folder.js';
+
+/** Nobody but the user of this process, and root, reads who has done what. */
+const FILE_MODE = 0o600;
+
+const LINE_FEED = 10;
+
+interface Opened {
+  readonly file: OpenFile;
+  readonly identity: string;
+  /** Whether what is there ends within a line, as after a crash on a full disk. */
+  isWithinLine: boolean;
+}
+
+/** The longest text of a line, in characters; what is beyond is cut off. */
+const TEXT_MAX_CHARACTERS = 128;
+
+const DETAIL_MAX_CHARACTERS = 256;
+
+/** What a line says beside its event. */
+interface AuditLineFacts {
+  /** Counts the lines of this start of the node: one that is missing was lost or removed, one that is there twice was written again after a failure. */
+  readonly seq: number;
+  /** Milliseconds since 1970. */
+  readonly wallMs: number;
+  readonly nodeId: string;
+  /** Events of its kind that the line stands for, of which it describes the last. */
+  readonly count: number;
+}
 
 /** Bytes of lines that wait while the file cannot be written; further ones are lost. */
 const WAITING_MAX_BYTES = 1024 * 1024;
@@ -131,4 +161,129 @@ export class AuditLog implements AuditSink {
       };
     });
   }
+}
+
+/** One line: a JSON object of ASCII, which no text in it can end. */
+function auditLine(
+  { action, door, outcome, actor, namespace, reason, detail }: AuditEvent,
+  facts: AuditLineFacts,
+): string {
+  const { seq, wallMs, nodeId, count } = facts;
+  const { user, uid, pid, address, client }: AuditActor = actor ?? {};
+  const json = JSON.stringify({
+    seq,
+    time: new Date(wallMs).toISOString(),
+    node: short(nodeId),
+    door,
+    action,
+    outcome,
+    reason: short(reason),
+    user: short(user),
+    uid,
+    pid,
+    address: short(address),
+    client: short(client),
+    namespace: short(namespace),
+    count: count > 1 ? count : undefined,
+    detail: short(detail, DETAIL_MAX_CHARACTERS),
+  });
+  return `${json.replaceAll(/[\x7f-\uffff]/g, escaped)}\n`;
+}
+
+function short(text: string | undefined, maxCharacters = TEXT_MAX_CHARACTERS): string | undefined {
+  return text !== undefined && text.length > maxCharacters ? `${text.slice(0, maxCharacters)}…` : text;
+}
+
+/** Terminals and programs for lines know line ends and directions of writing beyond ASCII, too. */
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+}
+
+/**
+ * The file of an audit log, to which lines are appended. When its path leads elsewhere or nowhere, because somebody has renamed or removed the file, a new one
+ * is made there: that is all that programs need which rotate logs.
+ */
+class AuditFile {
+  readonly #path: string;
+  readonly #files: Files;
+  #opened: Opened;
+
+  /**
+   * Opens the file, and makes it and its folder if they are missing. Throws {@link ConfigError} unless this node can append to it, and nobody could have put it
+   * there but the user of this process or root.
+   */
+  static async open(path: string, files: Files): Promise<AuditFile> {
+    try {
+      return new AuditFile(path, files, await opened(path, files));
+    } catch (cause) {
+      if (cause instanceof ConfigError) throw cause;
+      throw refusal(
+        `${path} cannot be opened: ${(cause as Error).message}; choose a path that this user may write`,
+        cause,
+      );
+    }
+  }
+
+  private constructor(path: string, files: Files, first: Opened) {
+    this.#path = path;
+    this.#files = files;
+    this.#opened = first;
+  }
+
+  /**
+   * Appends lines from the offset `from` on, of which those before have been appended. Resolves with the offset up to which they are in the file now. If a new file
+   * was made meanwhile, that begins with a whole line. Rejects with the error of the system, or why the file at the path cannot be used.
+   */
+  async append(lines: Buffer, from: number): Promise<number> {
+    let start = from;
+    if (await this.#hasMoved()) {
+      const next = await opened(this.#path, this.#files);
+      void this.#opened.file.close().catch(() => {});
+      this.#opened = next;
+      start = from === 0 ? 0 : lines.lastIndexOf(LINE_FEED, from - 1) + 1;
+    }
+    const { file, isWithinLine } = this.#opened;
+    if (isWithinLine) await file.write([Buffer.of(LINE_FEED)], 0);
+    this.#opened.isWithinLine = false;
+    return start + (await file.write([lines.subarray(start)], 0));
+  }
+
+  close(): Promise<void> {
+    return this.#opened.file.close();
+  }
+
+  async #hasMoved(): Promise<boolean> {
+    try {
+      return (await this.#files.status(this.#path)).identity !== this.#opened.identity;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return true;
+      throw error;
+    }
+  }
+}
+
+async function opened(path: string, files: Files): Promise<Opened> {
+  const folder = dirname(path);
+  await files.mkdir(folder, { recursive: true });
+  const distrust = distrustOfFolder(folder, await files.status(folder));
+  if (distrust !== undefined) throw refusal(`${distrust.why}; choose a path in a folder of this user`);
+  const file = await files.open(path, { write: true, create: true, append: true, mode: FILE_MODE });
+  try {
+    const status = await file.status();
+    const { isFile, isForeign, identity, sizeBytes } = status;
+    if (!isFile) throw refusal(`${path} is no file; choose another path`);
+    if (isForeign || isWritableByAll(status)) {
+      throw refusal(`${path} belongs to another user, or others may write to it; remove it, or choose another path`);
+    }
+    const last = Buffer.of(LINE_FEED);
+    if (sizeBytes > 0) await file.read([last], sizeBytes - 1);
+    return { file, identity, isWithinLine: last[0] !== LINE_FEED };
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
+
+function refusal(reason: string, cause?: unknown): ConfigError {
+  return new ConfigError(`configuration key "audit_log_path": ${reason}`, { cause });
 }

@@ -1,14 +1,23 @@
-import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
+import {
+  NODE_REPORT_CLIENTS_MAX_COUNT,
+  NODE_REPORT_NAMESPACE_TEXT_MAX_CHARACTERS,
+  NODE_REPORT_NAMESPACES_MAX_COUNT,
+} from '../../base/limits.js';
+import { compareNames } from '../../base/names.js';
 import type { AttachedNamespace, ClientInfo, ClientServer } from '../../clients/client-server.js';
 import type { MeshCacheConfig } from '../../config.js';
+import type { PoolTenantStats } from '../../core/index.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PageEventSource } from '../../metrics/event-stream.js';
 import type {
   ClientReport,
   ClientsReport,
+  NamespaceReport,
   NodeReport,
   ObjectStoreReport,
   PlacementReport,
+  QuotaReport,
+  QuotaUse,
   RedisReport,
 } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
@@ -18,10 +27,13 @@ import type { ObjectTierStats } from '../../store/objects/object-tier.js';
 import type { PageStore } from '../../store/page-store.js';
 import type { PlacementStats } from '../../store/placement/placement-lane.js';
 import type { Placements } from '../../store/placement/placements.js';
-import { namespaceReports } from './namespace-reporting.js';
 import type { StoreReporter } from './node-reporting.js';
-import { quotaReports } from './quota-reporting.js';
 import { shownSettings } from './shown-settings.js';
+
+/** Statistics of each tenant by number; none if the tier is closed. */
+interface TenantTier {
+  tenantStats(): readonly PoolTenantStats[];
+}
 
 /** What the node has found in its pool when it started. */
 interface KeptFigures {
@@ -172,4 +184,63 @@ function diskStatus(info: DiskInfo): NonNullable<NodeReport['disk']> {
     evictions: info.evictions,
     write_errors: info.writeErrors,
   };
+}
+
+/**
+ * The quotas of a node and what is used of them. Undefined if there is only one tenant, without a quota, and once the pool is freed.
+ */
+function quotaReports(
+  tenants: Pick<NamespaceTenants, 'names' | 'prefixesCount' | 'refusedCount'>,
+  pool: TenantTier,
+  disk: TenantTier | null,
+): QuotaReport[] | undefined {
+  const { names } = tenants;
+  const poolStats = names.length > 1 ? pool.tenantStats() : [];
+  if (poolStats.length === 0) return undefined;
+  const diskStats = disk?.tenantStats() ?? [];
+  return poolStats.map((stats, tenant) => {
+    const onDisk = diskStats[tenant];
+    const namespace = names[tenant] as string;
+    const prefixes = { known: tenants.prefixesCount(namespace), refused: tenants.refusedCount(namespace) };
+    return {
+      namespace,
+      pool: useOf(stats),
+      disk: onDisk === undefined ? null : useOf(onDisk),
+      ...(tenant === 0 ? {} : { prefixes }),
+    };
+  });
+}
+
+function useOf({ entries, usedBytes, minBytes, maxBytes, evictions }: PoolTenantStats): QuotaUse {
+  return { entries, used_bytes: usedBytes, min_bytes: minBytes, max_bytes: maxBytes, evictions };
+}
+
+/** The namespaces of the attached clients, those with the most clients first. */
+function namespaceReports(namespaces: readonly AttachedNamespace[]): NamespaceReport[] {
+  const most = [...namespaces].sort((a, b) => b.clients.length - a.clients.length || compareNames(a.digest, b.digest));
+  return most.slice(0, NODE_REPORT_NAMESPACES_MAX_COUNT).map(namespaceReport);
+}
+
+function namespaceReport({ settings, digest, clients }: AttachedNamespace): NamespaceReport {
+  const { modelName, dtype, layout, tag, fingerprint, tpRank, tpSize, ppRank, ppSize, isMlaModel } = settings;
+  return {
+    digest,
+    model_name: cut(modelName),
+    dtype: cut(dtype),
+    layout: cut(layout),
+    tag: cut(tag),
+    fingerprint: cut(fingerprint),
+    tp_rank: tpRank,
+    tp_size: tpSize,
+    pp_rank: ppRank,
+    pp_size: ppSize,
+    is_mla: isMlaModel,
+    attached: clients.length,
+    clients: [...new Set(clients)].sort(compareNames).slice(0, NODE_REPORT_CLIENTS_MAX_COUNT),
+  };
+}
+
+/** Clients may give texts of any length, and the report goes to all that ask. */
+function cut(text = ''): string {
+  return text.slice(0, NODE_REPORT_NAMESPACE_TEXT_MAX_CHARACTERS);
 }

@@ -3,6 +3,9 @@ import { shown } from '../../base/shown.js';
 import { defaultCore } from '../../core/binding/core.js';
 import type { PlacementRouting, PlacementSettings } from '../../core/index.js';
 import { placementRouter } from '../../core/placement/placement-routing.js';
+import { securedEnvironment } from '../../net/credentials/secured-environment.js';
+import { DRAIN_METHOD } from '../../node/leaving/drain.js';
+import { RpcClient } from '../../rpc/client.js';
 import { CALL_BOUNDS_MS, type CallKind } from '../check/call-watch.js';
 import { Checker } from '../check/checker.js';
 import type { Violations } from '../check/violations.js';
@@ -11,10 +14,10 @@ import { MixedKeys } from '../workload/mixed-keys.js';
 import { ConversationRequests, type RequestSource, type SimRequest, TraceRequests } from '../workload/requests.js';
 import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
+import type { SimProcess } from '../world/sim-process.js';
 import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';
-import { hostAddress, hostName, SOURCE_NAME } from './node-settings.js';
-import { Operator } from './operator.js';
+import { controlPort, hostAddress, hostName, SOURCE_NAME } from './node-settings.js';
 import { promotingMs } from './reading-time.js';
 import { Series } from './series.js';
 import { SimNode, type SimNodeParts } from './sim-node.js';
@@ -211,4 +214,44 @@ function routeBy({ workload, nodes }: Scenario): Route {
   const settings = { nodes, routing, routingPages: ROUTING_PAGES, vnodes: VNODES } as PlacementSettings;
   const router = placementRouter(settings, defaultCore());
   return (request) => router.route(request) + 1;
+}
+
+/** An operator who works on a cluster from outside, as with the command line. */
+class Operator {
+  readonly #world: World;
+  readonly #scenario: Scenario;
+  #process: SimProcess | undefined;
+  #rpc: RpcClient | undefined;
+
+  constructor(world: World, scenario: Scenario) {
+    this.#world = world;
+    this.#scenario = scenario;
+  }
+
+  /** Drains a node. Resolves when it has left, goes down, or after `timeoutMs`. */
+  async drain(node: SimNode, timeoutMs: number): Promise<void> {
+    const { store } = node;
+    if (store === undefined) return;
+    const process = this.#running();
+    const endpoint = { host: node.host.name, port: controlPort(this.#scenario, node.number) };
+    const asked = process.run(async () => {
+      await this.#rpc?.call(endpoint, DRAIN_METHOD, { timeout_ms: timeoutMs }).catch(() => {});
+    });
+    await Promise.race([asked, this.#sleep(timeoutMs)]);
+    await Promise.race([store.drained, this.#sleep(timeoutMs)]);
+  }
+
+  #running(): SimProcess {
+    if (this.#process === undefined) {
+      const secret = this.#scenario.shape.config.cluster_secret;
+      this.#process = this.#world.host({ name: 'operator' }).start();
+      const security = secret === undefined ? {} : { clusterSecret: [String(secret)] };
+      this.#rpc = new RpcClient({ env: securedEnvironment(security, this.#process.environment) });
+    }
+    return this.#process;
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
+  }
 }

@@ -1,5 +1,6 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { HostMemory } from '../../base/environment/host.js';
+import type { Labels, MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { RandomSource } from '../../base/environment/random.js';
 import { regionOf } from '../../memory/address-space.js';
 import { SimFiles } from './files/sim-files.js';
@@ -7,7 +8,6 @@ import { inlineThreads } from './inline-threads.js';
 import type { SimEvent } from './kernel/event-heap.js';
 import type { Scheduler } from './kernel/scheduler.js';
 import { SimClock } from './kernel/sim-clock.js';
-import { CountedMetrics } from './metric-counts.js';
 import type { HostNetwork } from './network/host-network.js';
 import type { NetworkProcess } from './network/network-process.js';
 import type { SimConnection } from './network/sim-connection.js';
@@ -240,4 +240,43 @@ export class SimProcess implements NetworkProcess {
       if (this.#regions.delete(start)) this.host.giveMemory(length);
     }
   }
+}
+
+/** Keeps the counts of one process for later reading. */
+class CountedMetrics implements MetricsSink {
+  readonly #counts = new Map<string, number>();
+  readonly #providers = new Map<string, () => number>();
+
+  count(name: string, amount = 1, labels?: Labels): void {
+    const key = labels === undefined ? name : keyOf(name, labels);
+    this.#counts.set(key, (this.#counts.get(key) ?? 0) + amount);
+  }
+
+  setGaugeProvider(name: string, provider: () => number, labels?: Labels): void {
+    this.#providers.set(keyOf(name, labels), provider);
+  }
+
+  setCounterProvider(name: string, provider: () => number, labels?: Labels): void {
+    this.#providers.set(keyOf(name, labels), provider);
+  }
+
+  /** The count or gauge with these labels; without labels, the sum over all with that name. */
+  value(name: string, labels?: Labels): number {
+    if (labels !== undefined) return this.#value(keyOf(name, labels));
+    let sum = 0;
+    const keys = new Set([...this.#counts.keys(), ...this.#providers.keys()]);
+    for (const key of keys) if (key === name || key.startsWith(`${name}{`)) sum += this.#value(key);
+    return sum;
+  }
+
+  #value(key: string): number {
+    return (this.#counts.get(key) ?? 0) + (this.#providers.get(key)?.() ?? 0);
+  }
+}
+
+/** A key as Prometheus writes it. Labels keep their order, which is the same everywhere in the code. */
+function keyOf(name: string, labels: Labels = {}): string {
+  let pairs = '';
+  for (const label in labels) pairs += `${pairs === '' ? '' : ','}${label}="${labels[label]}"`;
+  return pairs === '' ? name : `${name}{${pairs}}`;
 }

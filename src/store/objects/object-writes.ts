@@ -6,6 +6,7 @@ import {
   OBJECT_BUSY_BYTES_PER_S,
   OBJECT_BUSY_PAUSE_MS,
   OBJECT_CLOSE_TIMEOUT_MS,
+  OBJECT_KNOWN_MAX_PAGES,
   OBJECT_PAGE_MAX_BYTES,
   OBJECT_QUEUE_MAX_KEY_CHARACTERS,
   OBJECT_QUEUE_MAX_PAGES,
@@ -13,12 +14,12 @@ import {
   OBJECT_WRITES_MAX_BYTES,
   OBJECT_WRITES_MAX_COUNT,
 } from '../../base/limits.js';
+import { digestOf } from '../../directory/shard/removals.js';
 import type { OwnMarker } from '../../objects/clear-marker.js';
 import { isStorable, type ObjectHeader } from '../../objects/object-format.js';
 import type { ObjectStore, Written } from '../../objects/object-store.js';
 import type { PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import type { DiskTier } from '../disk/disk-tier.js';
-import { KnownPages } from './known-pages.js';
 import type { ObjectSearch } from './object-search.js';
 
 export interface ObjectWritesParts {
@@ -281,5 +282,38 @@ export class ObjectWrites {
     assertEqual('object writes: characters of queued keys', this.#queuedCharacters, characters);
     assertAtMost('object writes: queued pages', this.#queue.size, OBJECT_QUEUE_MAX_PAGES);
     assertAtMost('object writes: pages that are being sent', this.#sending.size, OBJECT_WRITES_MAX_COUNT);
+  }
+}
+
+/**
+ * Pages that are in the object store, as far as this node knows, by the digests of their keys: two generations, of which the older one is
+ * forgotten when the younger one is full. Two keys of one digest count as one, so that one of them may never be sent.
+ */
+class KnownPages {
+  #young = new Set<number>();
+  #old = new Set<number>();
+
+  has(key: string): boolean {
+    const digest = digestOf(key);
+    return this.#young.has(digest) || this.#old.has(digest);
+  }
+
+  add(key: string): void {
+    if (this.#young.size >= OBJECT_KNOWN_MAX_PAGES / 2) {
+      this.#old = this.#young;
+      this.#young = new Set();
+    }
+    this.#young.add(digestOf(key));
+  }
+
+  delete(key: string): void {
+    const digest = digestOf(key);
+    this.#young.delete(digest);
+    this.#old.delete(digest);
+  }
+
+  clear(): void {
+    this.#young.clear();
+    this.#old.clear();
   }
 }
