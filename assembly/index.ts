@@ -101,7 +101,10 @@ export function ringOwner(ring: Ring, key: usize, bytes: usize): u32 {
   return ring.nodes == 0 ? NONE : ring.owner(keyPosition(key, bytes));
 }
 
-/** `owners` u32 for each position: its owners, or with `isPlain` distinct nodes clockwise whatever their zones, then NO_INDEX. */
+/**
+ * `owners` u32 for each position: its owners, or with `isPlain` distinct nodes clockwise whatever their zones, then
+ * NO_INDEX.
+ */
 export function ringOwnersBatch(ring: Ring, positions: usize, count: u32, owners: u32, isPlain: u32, out: usize): void {
   const end = positions + (<usize>count << 3);
   if (owners == 1 && ring.nodes > 0) {
@@ -144,19 +147,19 @@ export function poolSetKeepsHeads(pool: Pool, keepsHeads: u32): void {
 }
 
 /**
- * A further tenant with this quota, before there is any page, fewer than TENANTS_MAX in all. Returns its number; tenant 0 is there from the
- * start. The maximum is at most the capacity, and all minima together are.
+ * A further tenant with this quota, before there is any page, fewer than TENANTS_MAX in all. Returns its number; tenant
+ * 0 is there from the start. The maximum is at most the capacity, and all minima together are.
  */
 export function poolAddTenant(pool: Pool, minBytes: f64, maxBytes: f64): u32 {
   return pool.addTenant(<u64>minBytes, <u64>maxBytes);
 }
 
 /**
- * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`, for a tenant, with one priority. Output per key: `offsets` (f64, -1:
- * not there at the end of the call), `slots` (i32; what the key took, or -1) and `evictedEnds` (u32:
- * how many entries of the evicted list its turn ends with; a slot may be evicted and taken again).
- * `about`, here and in other calls: what the policy is told of the call, see `Yield.begin`.
- * Returns the length of the list at `poolEvicted`.
+ * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`, for a tenant, with one priority. Output
+ * per key: `offsets` (f64, -1: not there at the end of the call), `slots` (i32; what the key took, or -1) and
+ * `evictedEnds` (u32: how many entries of the evicted list its turn ends with; a slot may be evicted and taken again).
+ * `about`, here and in other calls: what the policy is told of the call, see `Yield.begin`. Returns the length of the
+ * list at `poolEvicted`.
  */
 export function poolPublishBatch(
   pool: Pool,
@@ -200,8 +203,9 @@ export function poolEvicted(pool: Pool): usize {
 
 /**
  * Puts each key, of `sizes[i]`, at `offsets[i]` (both f64; offsets are multiples of the alignment and strictly
- * ascending, also from call to call), for `tenants[i]` (u8), or, if `tenants` is 0, for tenant 0. Output per key: `slots` (i32; -1: not taken). Returns 1; or 0, and nothing is
- * done, when anything else than this has taken up space or given it back before.
+ * ascending, also from call to call), for `tenants[i]` (u8), or, if `tenants` is 0, for tenant 0. Output per key:
+ * `slots` (i32; -1: not taken). Returns 1; or 0, and nothing is done, when anything else than this has taken up space
+ * or given it back before.
  */
 export function poolRestoreBatch(
   pool: Pool,
@@ -243,7 +247,10 @@ export function poolGiveBatch(pool: Pool, digests: usize, count: u32, tenant: u3
   }
 }
 
-/** Gives the pages that are there a priority, each in turn as the newest one of its order, unless it has that priority already. */
+/**
+ * Gives the pages that are there a priority, each in turn as the newest one of its order, unless it has that priority
+ * already.
+ */
 export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, priority: u32): void {
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
@@ -251,7 +258,10 @@ export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, pri
   }
 }
 
-/** With `isUse`, uses each page in order, in a call of that tenant. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
+/**
+ * With `isUse`, uses each page in order, in a call of that tenant. Output per key: `offsets` and `sizes` (f64, -1:
+ * miss), `slots` (i32, -1: miss).
+ */
 export function poolLookupBatch(
   pool: Pool,
   digests: usize,

@@ -58,7 +58,10 @@ export class Pool {
   private quarantineMs: f64;
   private quarantineMaxUnits: u64;
   neverReuseEarly: bool;
-  /** Whether no page is evicted for a later one of its own request, so that what stays of one that is too long is its head. */
+  /**
+   * Whether no page is evicted for a later one of its own request, so that what stays of one that is too long is its
+   * head.
+   */
   keepsHeads: bool;
   /** The next victim of the running publish is of its own request. */
   private isOwnNext: bool;
@@ -124,8 +127,8 @@ export class Pool {
   }
 
   /**
-   * A further tenant, with a quota in bytes: before there is any page. Its order of eviction takes the maximum for the capacity. Returns
-   * its number.
+   * A further tenant, with a quota in bytes: before there is any page. Its order of eviction takes the maximum for the
+   * capacity. Returns its number.
    */
   addTenant(minBytes: u64, maxBytes: u64): u32 {
     const unit = this.alignmentBytes;
@@ -170,7 +173,10 @@ export class Pool {
     return slot;
   }
 
-  /** Leaves a new page out that would have to take the place of an earlier one of its request: the policy learns of it as of an evicted one. */
+  /**
+   * Leaves a new page out that would have to take the place of an earlier one of its request: the policy learns of it
+   * as of an evicted one.
+   */
   private refuse(low: u64, high: u64, bytes: u64, stamp: u32, number: u32, known: u32): void {
     const policy = this.tenants.at(number).policy;
     const ghost = this.table.find(low, high);
@@ -215,7 +221,10 @@ export class Pool {
     return this.evictOf(this.tenants.at(payer));
   }
 
-  /** Evicts a page of a tenant that is above its maximum, which quotas of now or pages that it was given may mean; its slot, or NONE. */
+  /**
+   * Evicts a page of a tenant that is above its maximum, which quotas of now or pages that it was given may mean; its
+   * slot, or NONE.
+   */
   evictOverMax(): u32 {
     const tenant = this.tenants.overMax();
     return tenant == NONE ? NONE : this.evictOf(this.tenants.at(tenant));
@@ -424,7 +433,10 @@ export class Pool {
     }
   }
 
-  /** What is under the digest, if it is of this tenant; what another one has there, page or ghost, goes: NONE, unless it is pinned. */
+  /**
+   * What is under the digest, if it is of this tenant; what another one has there, page or ghost, goes: NONE, unless it
+   * is pinned.
+   */
   @inline
   private takeOut(present: u32, tenant: u32): u32 {
     if (this.tenants.count == 1 || present == NONE) return present;

@@ -8,10 +8,12 @@ import { NONE } from './records';
  * - point v of a node (v = 0 ... vnodes - 1) is XXH64(id, then v as u32 little endian; seed 1);
  * - points are ordered by position, equal ones by the node's number;
  * - a key stands at XXH64(key; seed 0) and belongs to the first point at or after it, else to the first of all;
- * - its further owners are the next distinct nodes clockwise. Where nodes have zones, they are first those nodes clockwise whose
- *   zone is none of the zones of the owners so far, and when all zones are taken, the other nodes clockwise.
+ * - its further owners are the next distinct nodes clockwise. Where nodes have zones, they are first those nodes
+ *   clockwise whose zone is none of the zones of the owners so far, and when all zones are taken, the other nodes
+ *   clockwise.
  *
- * So zones never change the first owner, and a node that comes or goes changes the owners of those keys only that it owns.
+ * So zones never change the first owner, and a node that comes or goes changes the owners of those keys only that it
+ * owns.
  *
  * The space of positions is cut into 2^bucketBits equal ranges, the buckets, of 2.5 to 5 points each. A lookup of one
  * owner reads one cache line: the first points from the start of the key's bucket on, with the tops of their positions.
@@ -111,7 +113,10 @@ export class Ring {
     this.fillLines(buckets);
   }
 
-  /** Gives each node its zone, of `zones` at least; `zoneOf` holds a number below `zones` for each node, u32. Once after {@link setNodes}. */
+  /**
+   * Gives each node its zone, of `zones` at least; `zoneOf` holds a number below `zones` for each node, u32. Once after
+   * {@link setNodes}.
+   */
   setZones(zoneOf: usize, zones: u32): void {
     this.zonesWalk = 0;
     const bytes = <usize>this.nodes << 2;

@@ -48,8 +48,8 @@ export class Table {
   }
 
   /**
-   * Reads where the search for a digest begins, and returns what is there. Reads for many digests in a row overlap, and a
-   * search that comes soon after finds its line in the cache: one by one, each would wait for memory.
+   * Reads where the search for a digest begins, and returns what is there. Reads for many digests in a row overlap, and
+   * a search that comes soon after finds its line in the cache: one by one, each would wait for memory.
    */
   @inline
   warm(low: u64, high: u64): u32 {

@@ -8,8 +8,8 @@ import { slotTenant } from './slot';
 export const TENANTS_MAX: u32 = 256;
 
 /**
- * Users of one pool with a quota in common. Each has an order of eviction of its own over the slots of the pool, so that a
- * victim of one tenant depends on no other one.
+ * Users of one pool with a quota in common. Each has an order of eviction of its own over the slots of the pool, so
+ * that a victim of one tenant depends on no other one.
  */
 @unmanaged
 export class Tenant {
@@ -126,8 +126,8 @@ export class Tenants {
   }
 
   /**
-   * Whose page is to go for one of `tenant`: of all that are above their minimum the one with most above it, this one if
-   * several have as much, else the one with the lowest number. If nobody is, `tenant` itself. NONE: no page may go.
+   * Whose page is to go for one of `tenant`: of all that are above their minimum the one with most above it, this one
+   * if several have as much, else the one with the lowest number. If nobody is, `tenant` itself. NONE: no page may go.
    */
   payerFor(tenant: u32): u32 {
     if (this.count == 1) return 0;
@@ -179,8 +179,8 @@ export class Tenants {
   }
 
   /**
-   * Writes the slots of all pages that are not pinned as u32, each tenant's next victim first; the pages of several tenants
-   * are mixed in proportion. Returns the address after the last.
+   * Writes the slots of all pages that are not pinned as u32, each tenant's next victim first; the pages of several
+   * tenants are mixed in proportion. Returns the address after the last.
    */
   writeOrder(out: usize): usize {
     if (this.count == 1) return this.first.policy.writeOrder(out);

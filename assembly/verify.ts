@@ -85,7 +85,9 @@ function areBinsRight(allocator: Allocator): bool {
   return units == allocator.freeUnits;
 }
 
-/** Every page has its own used block of the right size, is found by its digest, and stands in the order unless pinned. */
+/**
+ * Every page has its own used block of the right size, is found by its digest, and stands in the order unless pinned.
+ */
 function verifyPages(pool: Pool): i32 {
   let usedBytes: u64 = 0;
   let usedUnits: u64 = 0;
@@ -125,7 +127,10 @@ function verifyPages(pool: Pool): i32 {
   return pool.tenants.pages == live - pinned ? VERIFY_OK : VERIFY_ORDER;
 }
 
-/** A tenant's order holds exactly its pages that are not pinned, each by its priority, and its sums are those of its pages. */
+/**
+ * A tenant's order holds exactly its pages that are not pinned, each by its priority, and its sums are those of its
+ * pages.
+ */
 function verifyTenant(pool: Pool, number: u32): i32 {
   let units: u64 = 0;
   let live: u32 = 0;

@@ -73,7 +73,10 @@ export type DiskWriteMode = (typeof DISK_WRITE_MODES)[number];
 /** What `role` may be. */
 export const NODE_ROLES = ['peer', 'storage'] as const satisfies readonly NodeRole[];
 
-/** What a host framework hands over when it creates a store. Ranks, sizes and the boolean may be text, as other settings may. */
+/**
+ * What a host framework hands over when it creates a store. Ranks, sizes and the boolean may be text, as other settings
+ * may.
+ */
 export interface StorageConfig {
   readonly tpRank: number | string;
   readonly tpSize: number | string;
@@ -120,7 +123,9 @@ export interface MeshCacheConfigFields extends ClientSettings, DoorTlsSettings, 
   readonly diskPath: string | undefined;
   /** Bytes, everything that the tier has on disk included. */
   readonly diskSize: number;
-  /** What the index may take of that, bytes; undefined: a 32nd. Small pages with long keys need more to fill the disk. */
+  /**
+   * What the index may take of that, bytes; undefined: a 32nd. Small pages with long keys need more to fill the disk.
+   */
   readonly diskIndexSize: number | undefined;
   readonly diskWrite: DiskWriteMode;
   /** Folder on tmpfs or hugetlbfs in which the pool outlives its process; undefined: it does not. */
@@ -140,7 +145,10 @@ export interface MeshCacheConfigFields extends ClientSettings, DoorTlsSettings, 
   readonly respPassword: string | undefined;
   /** Path of a file with it, instead. */
   readonly respPasswordFile: string | undefined;
-  /** Tag of the namespace in which the values of Redis clients are; must be the same on all nodes whose clients share values. */
+  /**
+   * Tag of the namespace in which the values of Redis clients are; must be the same on all nodes whose clients share
+   * values.
+   */
   readonly respNamespace: string;
   /** A new store waits until the other nodes have announced their pages to it. */
   readonly waitForDirectory: boolean;
@@ -164,11 +172,17 @@ export interface MeshCacheConfigFields extends ClientSettings, DoorTlsSettings, 
   readonly pinMaxS: number;
   /** Computed pages are kept in the own pool although another node has them. */
   readonly keepDuplicates: boolean;
-  /** What nodes must know to talk to each other; two while it is being changed: the first is presented, both are accepted. */
+  /**
+   * What nodes must know to talk to each other; two while it is being changed: the first is presented, both are
+   * accepted.
+   */
   readonly clusterSecret: ClusterSecrets | undefined;
   /** Path of a file with it, one or two lines, instead. */
   readonly clusterSecretFile: string | undefined;
-  /** PEM files; with all three the control plane and reads over TCP speak TLS, and take only peers whom the authority has signed. */
+  /**
+   * PEM files; with all three the control plane and reads over TCP speak TLS, and take only peers whom the authority
+   * has signed.
+   */
   readonly tlsCertFile: string | undefined;
   readonly tlsKeyFile: string | undefined;
   readonly tlsCaFile: string | undefined;
@@ -185,7 +199,10 @@ export interface MeshCacheConfigFields extends ClientSettings, DoorTlsSettings, 
   readonly namespace: string;
   readonly dtype: string;
   readonly layout: string;
-  /** Identity of the model's weights; undefined: not said. Nodes of one namespace that state different ones refuse each other. */
+  /**
+   * Identity of the model's weights; undefined: not said. Nodes of one namespace that state different ones refuse each
+   * other.
+   */
   readonly fingerprint: string | undefined;
 }
 

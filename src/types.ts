@@ -10,11 +10,14 @@ const DATA_PROTOCOLS: readonly DataProtocol[] = ['rdma', 'tcp'];
 /** Where the owner has the page. */
 export type Tier = 'memory' | 'disk';
 /**
- * What a key stands for. `named`: one content at a time, the newest that was set. `computed`: a page that several nodes may compute, each
- * with bytes of its own, all of them right.
+ * What a key stands for. `named`: one content at a time, the newest that was set. `computed`: a page that several nodes
+ * may compute, each with bytes of its own, all of them right.
  */
 export type EntryKind = 'named' | 'computed';
-/** What a node is for. `peer`: it serves the programs that use it. `storage`: it also takes pages of peers that place them there. */
+/**
+ * What a node is for. `peer`: it serves the programs that use it. `storage`: it also takes pages of peers that place
+ * them there.
+ */
 export type NodeRole = 'peer' | 'storage';
 
 /** Largest stamp or tail of a page: both are six bytes. */
@@ -36,14 +39,20 @@ export interface DataLocationInit {
   /** Order of this node's own statements on its keys; 0: not stated yet. */
   readonly generation?: number;
   readonly tier?: Tier;
-  /** What stands in the pool in place of the page's last bytes (see `memory/page-stamp.ts`); 0: nothing, the page lies there as it is. */
+  /**
+   * What stands in the pool in place of the page's last bytes (see `memory/page-stamp.ts`); 0: nothing, the page lies
+   * there as it is.
+   */
   readonly stamp?: number;
   /** The page's last bytes, in whose place the stamp stands, as a number. */
   readonly tail?: number;
   /** When the content was set, by the hybrid clock of the cluster; 0: not known, and not compared. */
   readonly version?: number;
   readonly kind?: EntryKind;
-  /** A copy: the origin of the node that has set the content, a number below 2^32 (see `originOf`); 0: the node of the location has set it. */
+  /**
+   * A copy: the origin of the node that has set the content, a number below 2^32 (see `originOf`); 0: the node of the
+   * location has set it.
+   */
   readonly setBy?: number;
   /** Time of the cluster's hybrid clock from which on the page is expired; 0: never. */
   readonly expires?: number;
@@ -131,7 +140,10 @@ export class DataLocation {
 
 /** The fingerprint of a namespace. As text it is `<namespace>:<value>`. */
 export class NamespaceFingerprint {
-  /** `namespace`: 32 hexadecimal characters that identify the rest of the namespace. `value`: what its nodes must agree in. */
+  /**
+   * `namespace`: 32 hexadecimal characters that identify the rest of the namespace. `value`: what its nodes must agree
+   * in.
+   */
   constructor(
     readonly namespace: string,
     readonly value: string,
@@ -177,7 +189,10 @@ export interface NodeInfoInit {
   readonly isListed?: boolean;
   /** `host:port` of the discovery master that its host has when it has a seat; empty: not said. */
   readonly masterAddr?: string;
-  /** Rack or zone of its host; empty: none; undefined: the node, or a master that has passed its record on, does not know zones. */
+  /**
+   * Rack or zone of its host; empty: none; undefined: the node, or a master that has passed its record on, does not
+   * know zones.
+   */
   readonly zone?: string | undefined;
   /** Fingerprint of the node's own namespace; undefined: it has none. */
   readonly fingerprint?: NamespaceFingerprint | undefined;

@@ -41,6 +41,22 @@ const LEVELS: Readonly<Record<string, number>> = {
 const FOLDER_MAX_FILES = 15;
 const FILE_MAX_LINES = 500;
 const FUNCTION_MAX_LINES = 60;
+/** Files that are longer than that, with their lines: they may only shrink. */
+const LONG_FILES: Readonly<Record<string, number>> = {
+  'assembly/policy/yield.ts': 514,
+  'assembly/pool.ts': 503,
+  'src/base/limits.ts': 547,
+  'src/clients/client-connection.ts': 510,
+  'src/config.ts': 506,
+  'src/directory/shard/shard.ts': 507,
+  'src/discovery/client.ts': 509,
+  'src/disk/disk-store.ts': 512,
+  'src/disk/journal/journal.ts': 503,
+  'src/pool/published-pool.ts': 504,
+  'src/store/namespace/store-namespace.ts': 503,
+  'src/store/page-statements.ts': 517,
+  'src/transport/tcp/reading/read-connection.ts': 505,
+};
 /** Beginnings of comments that are no sentence without what stands before them, or no sentence at all. */
 const DANGLING =
   /^(?:@internal )?(?:(?:Of|As|Told|Who|Whose|That|So|And|But|Or|Nor|Also|Likewise|Ditto|Its|These|Those of)\b|The same(?: for| as| with| whatever| in |[.,:;])|See (?:above|below))/;
@@ -158,7 +174,9 @@ test('tidy: every way out is seen', (t) => {
   }
 });
 
-/** A limit has its unit behind the word: `X_MAX_BYTES`, `X_TIMEOUT_MS`; the largest value of a field, `X_MAX`, is none. */
+/**
+ * A limit has its unit behind the word: `X_MAX_BYTES`, `X_TIMEOUT_MS`; the largest value of a field, `X_MAX`, is none.
+ */
 const LIMIT =
   /^(export )?const ([A-Z][A-Z0-9_]*_(?:MAX|MIN|TIMEOUT|DELAY|INTERVAL|RETRY|WAIT)_[A-Z0-9_]+|[A-Z][A-Z0-9_]*_TTL_S)\b/gm;
 /** They state what another side has written down, too, or how wide a field of a format is. */
@@ -189,7 +207,9 @@ test('tidy: no unfinished work and nothing of an author’s machine', (t) => {
 test('tidy: sources and functions stay short', (t) => {
   for (const { path, text } of [...sources('src'), ...sources('assembly')]) {
     const lines = text.split('\n').length;
-    t.true(lines <= FILE_MAX_LINES, `${path} has ${lines} lines; at most ${FILE_MAX_LINES}`);
+    const known = LONG_FILES[path];
+    if (known === undefined) t.true(lines <= FILE_MAX_LINES, `${path} has ${lines} lines; at most ${FILE_MAX_LINES}`);
+    else t.is(lines, known, `${path} may only shrink; if it has, lower its number in LONG_FILES, or take it out`);
     const longest = new Map<string, number>();
     for (const each of functionLengths(text)) {
       const place = `${path} ${each.name}`;

@@ -53,7 +53,9 @@ export class AgedLists {
     return 31 - clz(this.stageBits);
   }
 
-  /** The slot becomes the newest of the list, or, with `newer`, goes before that slot of it. True: the list was empty. */
+  /**
+   * The slot becomes the newest of the list, or, with `newer`, goes before that slot of it. True: the list was empty.
+   */
   @inline
   insert(list: u32, slot: u32, newer: u32 = NONE): bool {
     const slots = this.at(list);
@@ -124,8 +126,9 @@ export class AgedLists {
 }
 
 /**
- * The stage at `tick` of a slot that entered at `entryTick`; both are modulo 2^32, and less than that apart. It leaves stage j at the
- * second multiple of 2^j after `entryTick - 1`, so that it is in the lowest stage for which at most one multiple has gone by.
+ * The stage at `tick` of a slot that entered at `entryTick`; both are modulo 2^32, and less than that apart. It leaves
+ * stage j at the second multiple of 2^j after `entryTick - 1`, so that it is in the lowest stage for which at most one
+ * multiple has gone by.
  */
 // @ts-ignore: decorator
 @inline

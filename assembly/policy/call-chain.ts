@@ -1,10 +1,16 @@
 /** The latest calls, of which is remembered what they go on with: a power of two. */
 const CHAINED_CALLS: u32 = 64;
 
-/** Which calls go on with the request of an earlier one. Of the last CHAINED_CALLS calls it is known; calls have numbers that follow each other. */
+/**
+ * Which calls go on with the request of an earlier one. Of the last CHAINED_CALLS calls it is known; calls have numbers
+ * that follow each other.
+ */
 @unmanaged
 export class CallChain {
-  /** [call: u32][call that it goes on with, or itself: u32][its request: u32][unused], at the call's number modulo CHAINED_CALLS. */
+  /**
+   * [call: u32][call that it goes on with, or itself: u32][its request: u32][unused], at the call's number modulo
+   * CHAINED_CALLS.
+   */
   private links: usize;
 
   constructor() {

@@ -1,7 +1,10 @@
 import { NONE } from '../records';
 import { AgedLists, STAGES } from './aged-lists';
 
-/** Classes differ in the lowest bits by the caller's hint: the others of a group are the evidence for a hint that is rare. */
+/**
+ * Classes differ in the lowest bits by the caller's hint: the others of a group are the evidence for a hint that is
+ * rare.
+ */
 const HINTS: u32 = 4;
 /** One, in fixed point with 16 bits: probabilities. */
 const ONE: u64 = 1 << 16;
@@ -258,9 +261,9 @@ export class PageValues {
   }
 
   /**
-   * Pages that were hit more often come before the others of their request: without them those cannot be used. So they are worth as much at
-   * least, of the same hint and stage. Between the values themselves it is often the other way round: of conversations that have
-   * gone on for long many have come to their end.
+   * Pages that were hit more often come before the others of their request: without them those cannot be used. So they
+   * are worth as much at least, of the same hint and stage. Between the values themselves it is often the other way
+   * round: of conversations that have gone on for long many have come to their end.
    */
   private raisePrefixes(): void {
     // A class with one hit more, of pages that were not the last ones.

@@ -11,8 +11,8 @@ export const POLICY_S3FIFO: u32 = 1;
 export const POLICY_YIELD: u32 = 2;
 
 /**
- * The order of eviction of one tenant's pages: low ones, then normal ones in the order of the policy of that kind, then high ones. The
- * priority of a page is in its slot, and only changes by `setPriority`, or when the page is in no order.
+ * The order of eviction of one tenant's pages: low ones, then normal ones in the order of the policy of that kind, then
+ * high ones. The priority of a page is in its slot, and only changes by `setPriority`, or when the page is in no order.
  *
  * The caller guarantees: `insert` or `adopt` once a page, then only `use`, `renew` and `setPriority`
  * until `remove` (asked for, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin. `insert` and
@@ -57,7 +57,10 @@ export class Policy {
     return this.kind == POLICY_YIELD && this.isNormal(slot) ? this.yields.recall(slot) : 0;
   }
 
-  /** `known`: what `recall` said, or 0. `wasGhost`: the slot was kept at its eviction, and `forgetGhost` was called just now. */
+  /**
+   * `known`: what `recall` said, or 0. `wasGhost`: the slot was kept at its eviction, and `forgetGhost` was called just
+   * now.
+   */
   @inline
   insert(slot: u32, known: u32, wasGhost: bool): void {
     if (!this.isNormal(slot)) this.enlist(slot);
@@ -80,7 +83,8 @@ export class Policy {
     if (!isPinned) this.remove(slot);
     setSlotPriority(at, priority);
     if (priority == NORMAL) {
-      // What the policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at once.
+      // What the policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at
+      // once.
       this.adopt(slot);
       if (isPinned) this.remove(slot);
     } else if (!isPinned) {
@@ -131,7 +135,10 @@ export class Policy {
     return true;
   }
 
-  /** Whether a normal page in the order was published or used by a request, such as that of the running call, which another tenant may make. */
+  /**
+   * Whether a normal page in the order was published or used by a request, such as that of the running call, which
+   * another tenant may make.
+   */
   isOwn(slot: u32, request: u32): bool {
     if (!this.isNormal(slot)) return false;
     if (this.kind == POLICY_YIELD) return this.yields.isOwn(slot, request);
@@ -217,7 +224,9 @@ export class Policy {
     return slotPriority(this.slots.at(slot)) == NORMAL;
   }
 
-  /** Puts a low or high page into its list. The high ones that are too many then become normal, as the newest of these. */
+  /**
+   * Puts a low or high page into its list. The high ones that are too many then become normal, as the newest of these.
+   */
   private enlist(slot: u32): void {
     this.lists.insert(slot);
     for (let overdue = this.lists.overdue(); overdue != NONE; overdue = this.lists.overdue()) {

@@ -3,8 +3,9 @@ import { NONE, Records } from '../records';
 import { HIGH, LIVE, LOW, slotBytes, slotPins, slotPriority, slotStatus } from '../slot';
 
 /**
- * The pages of one tenant with a low or a high priority that are not pinned, each list in order of the last use. No policy knows them, and
- * an evicted one leaves no ghost. High pages take at most half of the tenant's space, so that stale ones cannot fill all of it.
+ * The pages of one tenant with a low or a high priority that are not pinned, each list in order of the last use. No
+ * policy knows them, and an evicted one leaves no ghost. High pages take at most half of the tenant's space, so that
+ * stale ones cannot fill all of it.
  */
 @unmanaged
 export class PriorityLists {

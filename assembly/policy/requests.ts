@@ -4,8 +4,8 @@ const CALLERS: u32 = 64;
 const REQUEST_MASK: u32 = 0x3fffffff;
 
 /**
- * Which calls are of one request, as far as callers say so: a call that is said to go on, and a write after a read, go on with the
- * request of the caller's last call.
+ * Which calls are of one request, as far as callers say so: a call that is said to go on, and a write after a read, go
+ * on with the request of the caller's last call.
  *
  *     caller (8 bytes)
  *      0 request   u32   number of its last call's request

@@ -27,8 +27,8 @@ const CLASSES: u32 = 24;
 const HITS_MAX: u32 = 2;
 const LAST: u32 = 4;
 /**
- * The clock starts so many ticks before it wraps, which a small pool gets to within years: a wrap is ordinary, and tests see it.
- * All stages begin at a multiple of their length.
+ * The clock starts so many ticks before it wraps, which a small pool gets to within years: a wrap is ordinary, and
+ * tests see it. All stages begin at a multiple of their length.
  */
 const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
 /** Calls are counted modulo this. */
@@ -36,19 +36,22 @@ const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
 
 /**
  * Evicts the page that is expected to yield the fewest hits for the time it stays. A page's class says how many
- * requests found it known, whether it was the last of its request, and the caller's hint. By class and age, the policy counts how
- * many pages were hit, evicted ones included, which it remembers as ghosts (`page-values.ts`).
+ * requests found it known, whether it was the last of its request, and the caller's hint. By class and age, the policy
+ * counts how many pages were hit, evicted ones included, which it remembers as ghosts (`page-values.ts`).
  *
- * The clock counts the space of the pages requested: a tick is 1/64 of the capacity. A hit on a large page saves as much more
- * work as the page takes more space, so that hits per page and tick compare pages of all sizes.
+ * The clock counts the space of the pages requested: a tick is 1/64 of the capacity. A hit on a large page saves as
+ * much more work as the page takes more space, so that hits per page and tick compare pages of all sizes.
  *
  * A call is a request, or a part of one (`callers.ts`), its keys in the order of a prefix. Each page goes before the
- * one that came before it in the request, so that a request is evicted from its end: a prefix without its head is useless.
+ * one that came before it in the request, so that a request is evicted from its end: a prefix without its head is
+ * useless.
  */
 @unmanaged
 export class Yield {
   private slots: Records;
-  /** Number of the tenant whose order this is: slots of others, which count calls of their own, are none of its pages. */
+  /**
+   * Number of the tenant whose order this is: slots of others, which count calls of their own, are none of its pages.
+   */
   private tenant: u32;
   pages: AgedLists;
   ghosts: AgedLists;
@@ -87,7 +90,10 @@ export class Yield {
   /** The page that came back last after its last pin, or NONE, and the call that had it. */
   private unpinned: u32;
   private unpinnedCall: u32;
-  /** List of the next victim, or NONE when it must be sought anew: lists have lost their oldest page, or been filled, aged or valued. */
+  /**
+   * List of the next victim, or NONE when it must be sought anew: lists have lost their oldest page, or been filled,
+   * aged or valued.
+   */
   private victimList: u32;
 
   /** `unitBytes`: power of two that pages take space in multiples of. */
@@ -126,15 +132,17 @@ export class Yield {
   }
 
   /**
-   * A call of `keys` keys. `about`: the hint in the lowest two bits; bit 2: it goes on with the request of the caller's last
-   * call; bit 3: it does not; neither: see {@link continues}. Bit 4: none of its pages is the last one of the request. Above: the
-   * caller's number.
+   * A call of `keys` keys. `about`: the hint in the lowest two bits; bit 2: it goes on with the request of the caller's
+   * last call; bit 3: it does not; neither: see {@link continues}. Bit 4: none of its pages is the last one of the
+   * request. Above: the caller's number.
    */
   begin(keys: u32, about: u32, isWrite: bool, request: u32): void {
     const isTold = (about & CONTINUES) != 0;
-    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who never ends one must not stop the clock.
+    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who
+    // never ends one must not stop the clock.
     if (!isTold || this.waitingUnits >= this.tickUnits * REQUEST_TICKS_MAX) this.advance();
-    // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about to find.
+    // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
+    // to find.
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
@@ -158,7 +166,9 @@ export class Yield {
     setCallerSlot(this.caller, isLast ? this.previous : NONE, this.previousCall);
   }
 
-  /** Counts a hit on a page or a ghost that is about to be published anew; returns how many it has had, for `insert`. */
+  /**
+   * Counts a hit on a page or a ghost that is about to be published anew; returns how many it has had, for `insert`.
+   */
   @inline
   recall(slot: u32): u32 {
     const at = this.slots.at(slot);
@@ -190,7 +200,10 @@ export class Yield {
     this.follow(slot);
   }
 
-  /** After a pin. Pages of a request come back in its order, from one call and those that go on with it, and are placed as they were. */
+  /**
+   * After a pin. Pages of a request come back in its order, from one call and those that go on with it, and are placed
+   * as they were.
+   */
   restore(slot: u32): void {
     const at = this.slots.at(slot);
     setSlotFrequency(at, this.tick);
@@ -359,7 +372,10 @@ export class Yield {
     this.previous = NONE;
   }
 
-  /** Whether the call, or what it was said to go on with, has had the page already: a part of a request may be tried again. */
+  /**
+   * Whether the call, or what it was said to go on with, has had the page already: a part of a request may be tried
+   * again.
+   */
   @inline
   private isRepeated(at: usize): bool {
     const call = slotCall(at);
@@ -398,15 +414,17 @@ export class Yield {
     return slotStatus(at) == status && this.isOf(at, this.previousCall);
   }
 
-  /** Whether a slot has a page of this order that was last placed by that call. Low and high pages are of another one. */
+  /**
+   * Whether a slot has a page of this order that was last placed by that call. Low and high pages are of another one.
+   */
   @inline
   private isOf(at: usize, call: u32): bool {
     return slotCall(at) == call && slotTenant(at) == this.tenant && slotPriority(at) == NORMAL;
   }
 
   /**
-   * Puts a page that has its class and the tick of now into its list: before `newer` if that is there, as the first to go if that has been
-   * evicted, else at the end.
+   * Puts a page that has its class and the tick of now into its list: before `newer` if that is there, as the first to
+   * go if that has been evicted, else at the end.
    */
   @inline
   private link(slot: u32, newer: u32): void {
@@ -450,8 +468,8 @@ export class Yield {
   }
 
   /**
-   * The list of the next victim: of all that are hardly worth more than the least one, the one whose oldest page has waited longest. Where
-   * nothing is learned that tells pages apart, that is the least recently used one.
+   * The list of the next victim: of all that are hardly worth more than the least one, the one whose oldest page has
+   * waited longest. Where nothing is learned that tells pages apart, that is the least recently used one.
    */
   private leastList(): u32 {
     const least = this.values.least();

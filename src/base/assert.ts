@@ -1,8 +1,8 @@
 import { InvariantError } from './errors.js';
 
 /**
- * Throws `InvariantError` unless `holds`: for bugs of our own, never for input or I/O. `message` names the structure, what must be so, and
- * the numbers; as a function it is made only when it is needed.
+ * Throws `InvariantError` unless `holds`: for bugs of our own, never for input or I/O. `message` names the structure,
+ * what must be so, and the numbers; as a function it is made only when it is needed.
  */
 export function assert(holds: boolean, message: string | (() => string)): asserts holds {
   if (!holds) throw new InvariantError(typeof message === 'string' ? message : message());

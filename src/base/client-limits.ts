@@ -1,12 +1,21 @@
-/** Limits of the client socket and of the processes that attach to it. `limits.ts` exports them with all others and checks their relations. */
+/**
+ * Limits of the client socket and of the processes that attach to it. `limits.ts` exports them with all others and
+ * checks their relations.
+ */
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
-/** Slowest rate at which clients, those of Redis too, may send a message that is received in parts, and the time over which it is measured. */
+/**
+ * Slowest rate at which clients, those of Redis too, may send a message that is received in parts, and the time over
+ * which it is measured.
+ */
 export const RECEIVING_MIN_BYTES_PER_S = 1 * MIB;
 export const RECEIVING_WINDOW_MS = 10_000;
-/** Bytes of such a message for which memory is asked at a time; the memory for it grows to a least length, and by a factor. */
+/**
+ * Bytes of such a message for which memory is asked at a time; the memory for it grows to a least length, and by a
+ * factor.
+ */
 export const RECEIVING_STEP_BYTES = 256 * KIB;
 export const RECEIVING_GROWN_MIN_BYTES = 512 * KIB;
 export const RECEIVING_GROWTH_FACTOR = 4;
@@ -17,8 +26,8 @@ export const RECEIVING_PIECE_BYTES = 16 * KIB;
 /** Time of the main loop that the work of all clients may take before what comes waits for the next turn. */
 export const CLIENTS_TURN_MS = 2;
 /**
- * Keys of a request, and their bytes, that are decoded and worked on at a time, also for Redis clients; between two steps the requests of others have
- * their turn. Steps of a read may wait for other nodes at once.
+ * Keys of a request, and their bytes, that are decoded and worked on at a time, also for Redis clients; between two
+ * steps the requests of others have their turn. Steps of a read may wait for other nodes at once.
  */
 export const CLIENT_STEP_KEYS = 256;
 export const CLIENT_STEP_KEY_BYTES = 256 * KIB;
@@ -27,9 +36,15 @@ export const CLIENT_READ_STEPS_MAX_COUNT = 4;
 export const CLIENT_SET_STEP_KEYS = 128;
 /** Bytes of a request that are checked, or of an answer that are put together, at a time. */
 export const CLIENT_STEP_BYTES = 1 * MIB;
-/** The longest path of a client socket. The kernel has 108 bytes for a path, its terminating zero and the suffix of the temporary name included. */
+/**
+ * The longest path of a client socket. The kernel has 108 bytes for a path, its terminating zero and the suffix of the
+ * temporary name included.
+ */
 export const CLIENT_SOCKET_PATH_MAX_BYTES = 100;
-/** Attached processes, and connections that have not said hello. A further connection without a hello replaces the oldest one. */
+/**
+ * Attached processes, and connections that have not said hello. A further connection without a hello replaces the
+ * oldest one.
+ */
 export const CLIENTS_MAX_COUNT = 256;
 export const CLIENTS_GREETING_MAX_COUNT = 256;
 /** Client names with counters of their own; further names share one. */
@@ -40,7 +55,10 @@ export const NODE_REPORT_CLIENTS_MAX_COUNT = 32;
 export const NODE_REPORT_NAMESPACES_MAX_COUNT = 64;
 /** Characters of a text of a namespace that the report of a node has. */
 export const NODE_REPORT_NAMESPACE_TEXT_MAX_CHARACTERS = 1024;
-/** The longest body on the client socket, and the total of bodies above CLIENT_SMALL_BODY_BYTES that all clients may have in progress. */
+/**
+ * The longest body on the client socket, and the total of bodies above CLIENT_SMALL_BODY_BYTES that all clients may
+ * have in progress.
+ */
 export const CLIENT_BODY_MAX_BYTES = 64 * MIB;
 export const CLIENTS_BODIES_MAX_BYTES = 512 * MIB;
 export const CLIENT_SMALL_BODY_BYTES = 64 * KIB;
@@ -53,7 +71,9 @@ export const CLIENT_RUNNING_MAX_COUNT = 16;
 export const CLIENT_BYTES_RUNNING_MAX_COUNT = 4;
 /** While a client has not taken more bytes of answers than this, the node reads no further requests of it. */
 export const CLIENT_OUTPUT_MAX_BYTES = 16 * MIB;
-/** Bytes of all clients' answers that are being made or not taken: beyond this, no more pages are sent on the socket. */
+/**
+ * Bytes of all clients' answers that are being made or not taken: beyond this, no more pages are sent on the socket.
+ */
 export const CLIENTS_OUTPUT_MAX_BYTES = 512 * MIB;
 export const CLIENT_REQUEST_MAX_KEYS = 65_536;
 /** Pieces of the pages of a GET or SET. */
@@ -71,7 +91,10 @@ export const TOKEN_MAX_CHARACTERS = 1024;
 export const NAMESPACE_TAG_MAX_CHARACTERS = 128;
 /** Namespace tags with quotas; each has an order of eviction of its own. */
 export const NAMESPACE_QUOTAS_MAX_COUNT = 64;
-/** Digests of namespaces and pools of one tag with a quota, or with a write policy of its own, that a node knows; the use of further ones fails. */
+/**
+ * Digests of namespaces and pools of one tag with a quota, or with a write policy of its own, that a node knows; the
+ * use of further ones fails.
+ */
 export const NAMESPACE_PREFIXES_MAX_COUNT = 4096;
 export const CLIENT_POOL_NAME_MAX_BYTES = 256;
 /** Keys of one STAT, which asks which nodes have a page. */
@@ -89,22 +112,25 @@ export const CLIENT_REGIONS_MIN_BYTES = 1 * MIB;
 /** Bytes of the regions of all clients together. The addresses of a process have room for 128 TiB. */
 export const CLIENTS_REGIONS_MAX_BYTES = 32 * 1024 * GIB;
 /**
- * Memory of clients that this node may be the first to touch, so that it counts as the node's: for one client while it is attached, and
- * for all clients while the node runs, as nothing tells when such memory ends.
+ * Memory of clients that this node may be the first to touch, so that it counts as the node's: for one client while it
+ * is attached, and for all clients while the node runs, as nothing tells when such memory ends.
  */
 export const CLIENT_ABSENT_MAX_BYTES = 64 * MIB;
 export const CLIENTS_ABSENT_MAX_BYTES = 256 * MIB;
 /** Regions of all clients together; the kernel allows a process 65,530 mappings by default. */
 export const CLIENTS_REGIONS_MAX_COUNT = 8192;
 /**
- * Staging memory of one client, and of all clients together: the node pays for it. On a small machine or in a small container it is a part of the
- * memory there, and one client has at most a part of that.
+ * Staging memory of one client, and of all clients together: the node pays for it. On a small machine or in a small
+ * container it is a part of the memory there, and one client has at most a part of that.
  */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
 export const CLIENTS_STAGING_MEMORY_SHARE = 0.25;
 export const CLIENT_STAGING_SHARE = 0.25;
-/** Times of a client in TypeScript: for a call, for attaching, for an answer beyond the deadline of its call, and the shortest and longest pause before it attaches again. */
+/**
+ * Times of a client in TypeScript: for a call, for attaching, for an answer beyond the deadline of its call, and the
+ * shortest and longest pause before it attaches again.
+ */
 export const CLIENT_TIMEOUT_MS = 5_000;
 export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
 export const CLIENT_ANSWER_GRACE_MS = 100;

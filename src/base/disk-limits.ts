@@ -1,4 +1,7 @@
-/** Limits of the tiers behind the pool: disk, promotion into memory, object store. `limits.ts` exports them with all others and checks their relations. */
+/**
+ * Limits of the tiers behind the pool: disk, promotion into memory, object store. `limits.ts` exports them with all
+ * others and checks their relations.
+ */
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
@@ -21,13 +24,19 @@ export const DISK_QUEUE_MAX_BYTES = 256 * MIB;
 /** Part of a pool that may wait to be written; these pages are pinned. */
 export const DISK_QUEUE_POOL_FRACTION = 1 / 8;
 /**
- * With `disk_write: wait`, the part of a pool that may wait for the disk or be written to it, and is not evicted. A single larger page
- * is allowed, too.
+ * With `disk_write: wait`, the part of a pool that may wait for the disk or be written to it, and is not evicted. A
+ * single larger page is allowed, too.
  */
 export const DISK_HELD_POOL_FRACTION = 11 / 32;
-/** Part of DISK_HELD_POOL_FRACTION that one call adds at a time, so that the disk has work while the call waits for room and the directory gets whole batches. */
+/**
+ * Part of DISK_HELD_POOL_FRACTION that one call adds at a time, so that the disk has work while the call waits for room
+ * and the directory gets whole batches.
+ */
 export const DISK_WRITE_SLICE_FRACTION = 1 / 4;
-/** Longest time that one call waits for the disk, or for room in the pool; the rest of its pages is then set without waiting. */
+/**
+ * Longest time that one call waits for the disk, or for room in the pool; the rest of its pages is then set without
+ * waiting.
+ */
 export const DISK_WRITE_WAIT_MAX_MS = 30_000;
 /** A disk that has completed no pending write for this long is not waited for until it completes one. */
 export const DISK_STALL_MS = 5_000;
@@ -82,7 +91,9 @@ export const DISK_LOCK_PAUSE_MAX_MS = 25;
 export const PROMOTE_ROUND_MAX_KEYS = 128;
 /** Bytes that an owner reads from disk for one request to promote. */
 export const PROMOTE_ROUND_MAX_BYTES = 64 * MIB;
-/** Part of a pool that promoted pages may take until their readers have read them; a single larger page is allowed, too. */
+/**
+ * Part of a pool that promoted pages may take until their readers have read them; a single larger page is allowed, too.
+ */
 export const PROMOTE_POOL_FRACTION = 1 / 2;
 /** Lease of a promoted page: it stays this long for a reader that does not confirm the read. */
 export const PROMOTE_LEASE_MS = 2_000;
@@ -136,7 +147,10 @@ export const OBJECT_WRITES_MAX_COUNT = 4;
 export const OBJECT_WRITES_MAX_BYTES = 128 * MIB;
 /** Pages count as being set until so long after the last call that set some. */
 export const OBJECT_QUIET_MS = 20;
-/** While pages are being set, one page is sent at a time, with this pause from its start on, and more for each byte: sets go first. */
+/**
+ * While pages are being set, one page is sent at a time, with this pause from its start on, and more for each byte:
+ * sets go first.
+ */
 export const OBJECT_BUSY_PAUSE_MS = 250;
 export const OBJECT_BUSY_BYTES_PER_S = 8 * MIB;
 /** Pages that are known to be in the store, by their digests. */

@@ -69,7 +69,9 @@ export class ProtocolError extends MeshCacheError {
   }
 }
 
-/** A peer could not prove that it knows the cluster's secret, or a client that it is a user who may do what it asks for. */
+/**
+ * A peer could not prove that it knows the cluster's secret, or a client that it is a user who may do what it asks for.
+ */
 export class AuthError extends MeshCacheError {
   constructor(message: string, options?: ErrorOptions) {
     super('ERR_AUTH', message, options);
@@ -83,7 +85,9 @@ export class ClosedError extends MeshCacheError {
   }
 }
 
-/** A bug of meshcache: parts of its own state that must agree do not, or one part of it broke the contract of another. */
+/**
+ * A bug of meshcache: parts of its own state that must agree do not, or one part of it broke the contract of another.
+ */
 export class InvariantError extends MeshCacheError {
   constructor(message: string, options?: ErrorOptions) {
     super('ERR_INVARIANT', message, options);

@@ -69,8 +69,8 @@ export * from './peer-limits.js';
 export * from './resp-limits.js';
 
 /**
- * Limits that several modules know or that bear relations to others, unit last in the name. The relations are checked when this
- * module loads.
+ * Limits that several modules know or that bear relations to others, unit last in the name. The relations are checked
+ * when this module loads.
  */
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;
@@ -87,11 +87,17 @@ export const POOL_MAX_BYTES = 16 * 1024 * GIB;
 
 /** Bytes that a store copies before it lets other work have its turn. */
 export const COPY_SLICE_MAX_BYTES = 32 * MIB;
-/** A peer that vanishes without a word while its connection is idle is noticed by probes of the kernel after about this long. */
+/**
+ * A peer that vanishes without a word while its connection is idle is noticed by probes of the kernel after about this
+ * long.
+ */
 export const KEEP_ALIVE_DELAY_MS = 30_000;
 /** KEEP_ALIVE_DELAY_MS for the readers of a node, which are many and mostly idle. */
 export const READERS_KEEP_ALIVE_DELAY_MS = 60_000;
-/** Rings of earlier members that a node remembers; when members change faster than rings expire, it leaves further ones out. */
+/**
+ * Rings of earlier members that a node remembers; when members change faster than rings expire, it leaves further ones
+ * out.
+ */
 export const FORMER_RINGS_MAX_COUNT = 16;
 /** Node ids in one record of the log; the rest is a number. */
 export const LOGGED_IDS_MAX_COUNT = 8;
@@ -102,12 +108,18 @@ export const RPC_FRAME_MAX_BYTES = 16 * MIB;
 export const RPC_IN_FLIGHT_MAX_COUNT = 1024;
 /** Bytes of the requests in progress on one connection. */
 export const RPC_IN_FLIGHT_MAX_BYTES = 64 * MIB;
-/** Requests, and their bytes, that one server works on for all peers together, and the share that is granted to every peer. */
+/**
+ * Requests, and their bytes, that one server works on for all peers together, and the share that is granted to every
+ * peer.
+ */
 export const RPC_SERVER_IN_FLIGHT_MAX_COUNT = 16_384;
 export const RPC_SERVER_IN_FLIGHT_MAX_BYTES = 256 * MIB;
 export const RPC_GRANTED_COUNT = 8;
 export const RPC_GRANTED_BYTES = 256 * KIB;
-/** Bytes of answers that wait for all peers of one server. Above this limit, the server drops peers that let more than RPC_PAUSE_AT_BYTES wait. */
+/**
+ * Bytes of answers that wait for all peers of one server. Above this limit, the server drops peers that let more than
+ * RPC_PAUSE_AT_BYTES wait.
+ */
 export const RPC_SERVER_BUFFERED_MAX_BYTES = 256 * MIB;
 /** Bytes of incomplete requests that one server holds, in addition to RPC_GRANTED_BYTES of each peer. */
 export const RPC_SERVER_HELD_MAX_BYTES = 256 * MIB;
@@ -119,15 +131,18 @@ export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
 /** Accepted connections of unauthenticated peers on one server; a further one replaces the oldest. */
 export const HANDSHAKES_PENDING_MAX_COUNT = 1024;
 /**
- * Connections of unauthenticated peers that one server accepts per second and in a burst, from one address and from all. A refused
- * connection counts as one half. Beyond the total, the server stops listening for the pause.
+ * Connections of unauthenticated peers that one server accepts per second and in a burst, from one address and from
+ * all. A refused connection counts as one half. Beyond the total, the server stops listening for the pause.
  */
 export const UNAUTHENTICATED_PER_ADDRESS_PER_S = 50;
 export const UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT = 256;
 export const UNAUTHENTICATED_PER_S = 200;
 export const UNAUTHENTICATED_BURST_COUNT = 1024;
 export const UNAUTHENTICATED_PAUSE_MS = 100;
-/** Addresses whose unauthenticated connections, or wrong passwords, a server counts; beyond it, the address that connected longest ago is forgotten. */
+/**
+ * Addresses whose unauthenticated connections, or wrong passwords, a server counts; beyond it, the address that
+ * connected longest ago is forgotten.
+ */
 export const UNAUTHENTICATED_ADDRESSES_MAX_COUNT = 4096;
 /** Longest pause within the TLS handshake of an accepted connection, and the longest handshake. */
 export const TLS_HANDSHAKE_TIMEOUT_MS = 5_000;
@@ -137,16 +152,25 @@ export const SECRETS_MAX_COUNT = 2;
 export const SECRET_MAX_CHARACTERS = 1024;
 /** A node warns of a shorter secret, because it might be guessed. */
 export const SECRET_ADVISED_CHARACTERS = 16;
-/** Wrong passwords and tokens that are judged from one address, per second and in a burst; further ones are not looked at. */
+/**
+ * Wrong passwords and tokens that are judged from one address, per second and in a burst; further ones are not looked
+ * at.
+ */
 export const WRONG_PASSWORDS_PER_S = 1;
 export const WRONG_PASSWORDS_BURST_COUNT = 10;
-/** Shortest time between two log lines of one kind that somebody outside of this node can cause, and the kinds that one part of a node tells apart. */
+/**
+ * Shortest time between two log lines of one kind that somebody outside of this node can cause, and the kinds that one
+ * part of a node tells apart.
+ */
 export const LOG_LINE_INTERVAL_MS = 10_000;
 export const LOG_KINDS_MAX_COUNT = 64;
 
 /** A peer that could not be reached is not tried again for this long. */
 export const RPC_RETRY_AFTER_MS = 1_000;
-/** Bytes of answers that wait for one peer: above the first limit its calls are not read, above the second it is dropped. */
+/**
+ * Bytes of answers that wait for one peer: above the first limit its calls are not read, above the second it is
+ * dropped.
+ */
 export const RPC_PAUSE_AT_BYTES = 1 * MIB;
 export const RPC_BUFFERED_MAX_BYTES = 64 * MIB;
 /** A peer is dropped when it reads none of the answers that wait for it for this long. */
@@ -189,14 +213,23 @@ export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
 export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
 /** Keys that wait to be sent to one directory owner; further requests fail as if the owner did not answer. */
 export const DIRECTORY_QUEUE_MAX_KEYS = 2 * CALL_MAX_KEYS;
-/** Milliseconds that a request may wait to be sent to a directory owner that answers late; then it fails as if the owner did not answer. */
+/**
+ * Milliseconds that a request may wait to be sent to a directory owner that answers late; then it fails as if the owner
+ * did not answer.
+ */
 export const DIRECTORY_QUEUE_MAX_MS = 2_000;
 /** Milliseconds after which an answer of a directory owner is late. */
 export const DIRECTORY_LATE_ANSWER_MS = 1_000;
-/** Answers of the directory that a node keeps for reuse, and the longest key among them; each takes at most one kilobyte. */
+/**
+ * Answers of the directory that a node keeps for reuse, and the longest key among them; each takes at most one
+ * kilobyte.
+ */
 export const KNOWN_LOCATIONS_MAX_COUNT = 16_384;
 export const KNOWN_LOCATION_KEY_MAX_CHARACTERS = 256;
-/** Pages and bytes of a read that may be joined with others of the same event loop turn, and pages of all joined reads together. */
+/**
+ * Pages and bytes of a read that may be joined with others of the same event loop turn, and pages of all joined reads
+ * together.
+ */
 export const JOINED_READ_MAX_PAGES = 16;
 export const JOINED_READ_MAX_BYTES = 1 * MIB;
 export const JOINED_READS_MAX_PAGES = 256;
@@ -218,26 +251,37 @@ export const DISCARD_WAIT_MAX_MS = 100;
 export const DIRECTORY_CHOICE_MAX_COUNT = 16;
 /** Locations of one key among which a shard looks for the nearest to a reader. */
 export const DIRECTORY_NEAREST_MAX_COUNT = 64;
-/** Removed keys whose versions a shard remembers, so that no older content returns: generations of so many keys each. */
+/**
+ * Removed keys whose versions a shard remembers, so that no older content returns: generations of so many keys each.
+ */
 export const REMOVALS_MAX_KEYS = 65_536;
 export const REMOVALS_GENERATIONS_COUNT = 9;
 /** A node may have been gone for so long, at least, before others notice; then it has missed what was removed since. */
 export const REMOVALS_MARGIN_MS = 60_000;
 
-/** Keys that a node owes to one directory owner that did not accept them; beyond this limit the node re-announces all keys to it. */
+/**
+ * Keys that a node owes to one directory owner that did not accept them; beyond this limit the node re-announces all
+ * keys to it.
+ */
 export const OWED_STATEMENTS_MAX_KEYS = 65_536;
 /** Keys that one node was told to drop and has not confirmed; it is told again. */
 export const DROPS_MAX_KEYS = 65_536;
 /** Pause before a node is told again what it did not accept; it doubles from the minimum to the maximum. */
 export const STATEMENT_RETRY_MIN_MS = 250;
 export const STATEMENT_RETRY_MAX_MS = 1_000;
-/** Longest time that setting a page waits for the holders of the replaced content to drop it; telling them goes on afterwards. */
+/**
+ * Longest time that setting a page waits for the holders of the replaced content to drop it; telling them goes on
+ * afterwards.
+ */
 export const DROP_WAIT_MAX_MS = 1_000;
 /** Attempts to set a named page whose owners know a newer content; each attempt uses a version newer than theirs. */
 export const SET_ATTEMPTS_MAX_COUNT = 4;
 /** Attempts to read a page of unknown length: the length may change before the page is read. */
 export const COPY_ATTEMPTS_MAX_COUNT = 8;
-/** Keys that a node has set or was told to drop and that it remembers, so that a late copy does not bring back old content. */
+/**
+ * Keys that a node has set or was told to drop and that it remembers, so that a late copy does not bring back old
+ * content.
+ */
 export const DROPPED_KEYS_MAX_COUNT = 32_768;
 /** Longest time after which a page may expire: ten years. */
 export const EXPIRY_MAX_MS = 315_576_000_000;
@@ -255,7 +299,10 @@ export const ANNOUNCE_RETRY_MAX_MS = 8_000;
 export const ANNOUNCE_ASKED_GAP_MS = 5_000;
 /** Time after which pages are announced again to an owner that had no room for them. */
 export const ANNOUNCE_FULL_MS = 300_000;
-/** With `wait_for_directory`: how long a node waits for announcements of the others, how often it asks them, and how many of them at once. */
+/**
+ * With `wait_for_directory`: how long a node waits for announcements of the others, how often it asks them, and how
+ * many of them at once.
+ */
 export const SHARD_FILLING_TIMEOUT_MS = 30_000;
 export const SHARD_FILLING_POLL_MS = 50;
 export const SHARD_FILLING_IN_FLIGHT_MAX_COUNT = 32;
@@ -268,18 +315,26 @@ export const ZONE_MAX_CHARACTERS = 64;
 
 /** Departed nodes that a discovery master lists by name, beside the list of members. */
 export const DISCOVERY_DEPARTURES_MAX_COUNT = 1024;
-/** Membership changes that a discovery master remembers, so that it can send only the changes to a node with an older list. */
+/**
+ * Membership changes that a discovery master remembers, so that it can send only the changes to a node with an older
+ * list.
+ */
 export const DISCOVERY_CHANGES_MAX_COUNT = 1024;
 /** Discovery addresses of one node. */
 export const DISCOVERY_MASTERS_MAX_COUNT = 16;
-/** Masters whose hosts vanished without leaving and that a node still tries to reach: they may be behind a partition. */
+/**
+ * Masters whose hosts vanished without leaving and that a node still tries to reach: they may be behind a partition.
+ */
 export const DISCOVERY_FORMER_MASTERS_MAX_COUNT = 16;
 /** Time for which a node tries to reach vanished masters; after a longer partition only the listed addresses help. */
 export const DISCOVERY_FORMER_MASTERS_KEPT_MS = 24 * 3_600_000;
 /** Longest time that `start()` of a node waits for a master before the node works alone. */
 export const DISCOVERY_START_TIMEOUT_MS = 3_000;
 export const DISCOVERY_LEAVE_TIMEOUT_MS = 500;
-/** A node whose date is further ahead of the cluster's is refused as a member. Dates of members are within it: versions that are twice as far ahead are not followed. */
+/**
+ * A node whose date is further ahead of the cluster's is refused as a member. Dates of members are within it: versions
+ * that are twice as far ahead are not followed.
+ */
 export const CLOCK_AHEAD_MAX_MS = 300_000;
 export const VERSION_AHEAD_MAX_MS = 2 * CLOCK_AHEAD_MAX_MS;
 /** First pause after a master was not reached; the pause doubles up to the heartbeat interval. */
@@ -292,7 +347,10 @@ export const DISCOVERY_REFUSED_MAX_COUNT = 64;
 export const DISCOVERY_REFUSED_KEPT_MS = 60_000;
 /** Longest time that a starting node whose own master has answered waits for the other listed masters. */
 export const DISCOVERY_OTHER_MASTERS_TIMEOUT_MS = 1_000;
-/** Shortest time between two rounds of membership changes: a fixed part and a part per member, which grows to the maximum while changes go on. */
+/**
+ * Shortest time between two rounds of membership changes: a fixed part and a part per member, which grows to the
+ * maximum while changes go on.
+ */
 export const DISCOVERY_CHANGE_GAP_MS = 20;
 export const DISCOVERY_CHANGE_GAP_PER_MEMBER_MS = 0.1;
 export const DISCOVERY_CHANGE_GAP_MAX_PER_MEMBER_MS = 1;
@@ -345,7 +403,10 @@ export const DRAIN_LINGER_MAX_MS = 5_000;
 /** Longest time that `close()` takes in all. */
 export const CLOSE_TIMEOUT_MS = 3_000;
 
-/** Time that a closing store spends on writing pages that had no room in the disk queue, before the queue itself is written. */
+/**
+ * Time that a closing store spends on writing pages that had no room in the disk queue, before the queue itself is
+ * written.
+ */
 export const DISK_WAITING_CLOSE_TIMEOUT_MS = 1_000;
 /** Time for which a failed disk is shown as failing, unless a write succeeds. */
 export const DISK_FAILURE_SHOWN_MS = 60_000;

@@ -15,7 +15,10 @@ const MISSPELT_MAX_SHARE = 0.4;
 /** Letters of a name that is taken for the beginning of another one. */
 const BEGINNING_MIN_LENGTH = 3;
 
-/** The one of `names` that was probably meant by `name`: it begins with that, or is the most like it. Undefined: none is like it. */
+/**
+ * The one of `names` that was probably meant by `name`: it begins with that, or is the most like it. Undefined: none is
+ * like it.
+ */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const shares = names.map((each) => [shareOf(name, each), each] as const);
   const [best] = shares.filter(([share]) => share <= MISSPELT_MAX_SHARE).sort(([a], [b]) => a - b);

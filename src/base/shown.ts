@@ -1,6 +1,6 @@
 /**
- * Text of any value for a message. Never throws, unlike `String()`, which throws for objects whose `toString` is not a function; such an
- * object may come from a peer or a file.
+ * Text of any value for a message. Never throws, unlike `String()`, which throws for objects whose `toString` is not a
+ * function; such an object may come from a peer or a file.
  */
 export function shown(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 100 ? `${value.slice(0, 100)}…` : value);

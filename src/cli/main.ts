@@ -28,13 +28,19 @@ const EXIT_INTERRUPTED = 130;
  * program ends all the same.
  */
 const EXIT_GRACE_MS = 3_000;
-/** Milliseconds that a command which a signal has ended may keep the program open: long enough for the output to be read. */
+/**
+ * Milliseconds that a command which a signal has ended may keep the program open: long enough for the output to be
+ * read.
+ */
 const EXIT_GRACE_WHEN_ENDED_MS = 200;
 
 /** Error codes of writing to a pipe without a reader, and to a terminal that is gone. */
 const READER_GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'EIO']);
 
-/** The commands, in the order of the help. A call loads what its own command needs: all of them together are slow to load. */
+/**
+ * The commands, in the order of the help. A call loads what its own command needs: all of them together are slow to
+ * load.
+ */
 const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
   demo: async () => (await import('./demo/demo.js')).demoCommand,
   node: async () => (await import('./node/node.js')).nodeCommand,
@@ -55,7 +61,10 @@ const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) 
   'python-path': async () => (await import('./python-path.js')).pythonPathCommand,
 };
 
-/** The program with the command that the words begin with; with all of them where they begin with none, for the help and for what is misspelt. */
+/**
+ * The program with the command that the words begin with; with all of them where they begin with none, for the help and
+ * for what is misspelt.
+ */
 async function createProgram(words: readonly string[], context: CommandContext): Promise<Command> {
   const program = new Command('meshcache')
     .description('Distributed cache for the KV pages of LLM serving')
@@ -88,8 +97,8 @@ function errorOutput(command: Command): OutputConfiguration {
 }
 
 /**
- * Takes the format of the log from the command line before it is parsed, since its own errors are lines of the log, too. It goes to the
- * environment, so that processes that a command starts have the same format.
+ * Takes the format of the log from the command line before it is parsed, since its own errors are lines of the log,
+ * too. It goes to the environment, so that processes that a command starts have the same format.
  */
 function takeLogFormat(words: readonly string[]): void {
   words.forEach((word, i) => {
@@ -118,7 +127,10 @@ function wordsFor(program: Command, words: readonly string[]): readonly string[]
 
 /** A program that can be interrupted. */
 interface Interruptible {
-  /** Aborted by the first SIGINT or SIGTERM, and when npm, which has started the program, has ended. A second signal ends the program at once. */
+  /**
+   * Aborted by the first SIGINT or SIGTERM, and when npm, which has started the program, has ended. A second signal
+   * ends the program at once.
+   */
   readonly signal: AbortSignal;
   /** The program goes on without npm. */
   outliveLauncher(): void;
@@ -185,7 +197,10 @@ async function main(): Promise<void> {
 
 await main();
 
-/** What the commands of this process get. `onNeedlessReader` is called when a command no longer needs anyone to read its output. */
+/**
+ * What the commands of this process get. `onNeedlessReader` is called when a command no longer needs anyone to read its
+ * output.
+ */
 function ownContext(signal: AbortSignal, onNeedlessReader: () => void): CommandContext {
   return {
     clock: systemClock,
@@ -210,7 +225,10 @@ function ownContext(signal: AbortSignal, onNeedlessReader: () => void): CommandC
   };
 }
 
-/** Writes a warning or the error that ends the program to stderr, in the format of the log; with its stack, if one is given. */
+/**
+ * Writes a warning or the error that ends the program to stderr, in the format of the log; with its stack, if one is
+ * given.
+ */
 function sayOnStderr(level: 'warn' | 'error', text: string, stack?: string): void {
   if (isJson()) {
     stderrLogger('warn').log(level, text, { stack });

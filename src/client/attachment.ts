@@ -73,7 +73,10 @@ export class Attachment {
     return this.#namespace;
   }
 
-  /** Goes over to another namespace: leaves the node, and attaches again at once. No call is made in the former one after this. */
+  /**
+   * Goes over to another namespace: leaves the node, and attaches again at once. No call is made in the former one
+   * after this.
+   */
   use(namespace: KeyNamespace): void {
     this.#namespace = namespace;
     this.#failures = 0;
@@ -94,7 +97,10 @@ export class Attachment {
     return this.#lastReason;
   }
 
-  /** The error of the last attempt that failed; with the code `ERR_REMOTE` or `ERR_AUTH`, there is a node, and it refuses this client. */
+  /**
+   * The error of the last attempt that failed; with the code `ERR_REMOTE` or `ERR_AUTH`, there is a node, and it
+   * refuses this client.
+   */
   get lastError(): unknown {
     return this.#lastError;
   }

@@ -88,7 +88,8 @@ export class ClientCalls {
   /**
    * Sends a request and resolves with the body of the answer, or with null if no good answer came in time. `touched`
    * are the pages that the node moves for it: the promise then resolves only when the node cannot touch their memory
-   * any more, however long that takes. If the node does not pay for memory that nobody has touched, this touches it and asks again. Throws `ArgumentError` when the node reports a mistake of the caller.
+   * any more, however long that takes. If the node does not pay for memory that nobody has touched, this touches it and
+   * asks again. Throws `ArgumentError` when the node reports a mistake of the caller.
    */
   async ask(
     call: Call | undefined,

@@ -3,14 +3,17 @@ import { Capability, RequestType } from '../clients/wire/messages.js';
 import type { Attachment } from './attachment.js';
 import type { NodeLink } from './node-link.js';
 
-/** Whether the client states what came of its lookups, so that the node does not count its requests; earlier nodes count neither. */
+/**
+ * Whether the client states what came of its lookups, so that the node does not count its requests; earlier nodes count
+ * neither.
+ */
 export function isLookupStated(link: NodeLink | undefined): boolean {
   return link !== undefined && (link.hello.capabilities & Capability.lookups) !== 0;
 }
 
 /**
- * The lookups of a program that is attached to a node. The node is told of each, also of those that it was never asked: only the
- * program's side knows what came of a lookup in several requests, of several pools, or without an answer.
+ * The lookups of a program that is attached to a node. The node is told of each, also of those that it was never asked:
+ * only the program's side knows what came of a lookup in several requests, of several pools, or without an answer.
  */
 export class ClientLookups {
   readonly #attachment: Pick<Attachment, 'link'>;

@@ -434,7 +434,10 @@ export class ClientPages implements NamespacePages {
   }
 }
 
-/** The flags without a priority that the node does not know, which is a hint. Throws `ArgumentError` if it would keep the pages for good. */
+/**
+ * The flags without a priority that the node does not know, which is a hint. Throws `ArgumentError` if it would keep
+ * the pages for good.
+ */
 function flagsFor({ link }: Call, flags: SetFlags): SetFlags {
   const { capabilities, nodeId, packageVersion } = link.hello;
   if (flags.expiresInMs === undefined || (capabilities & Capability.expiry) !== 0) {

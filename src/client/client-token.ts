@@ -29,8 +29,8 @@ export function tokenIn(bytes: Uint8Array): string | undefined {
 }
 
 /**
- * The token to show now; undefined: none. The file is read each time, so that a token can be changed while the program runs. Throws an `Error` for a file
- * without a token.
+ * The token to show now; undefined: none. The file is read each time, so that a token can be changed while the program
+ * runs. Throws an `Error` for a file without a token.
  */
 export function tokenFrom({ token, tokenFile }: TokenSource, files: Files): string | undefined {
   if (token !== undefined || tokenFile === undefined) return token;

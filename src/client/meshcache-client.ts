@@ -46,9 +46,15 @@ export interface MeshCacheClientOptions {
    * With `bytes`, pages travel on the socket even if the node could move them in this program's memory. Default `auto`.
    */
   readonly mode?: 'auto' | 'bytes';
-  /** The token that shows which user of the node this client is (`users_file` of the node). Default: what is in the token file. */
+  /**
+   * The token that shows which user of the node this client is (`users_file` of the node). Default: what is in the
+   * token file.
+   */
   readonly token?: string;
-  /** Path of a file with the token, which is read at each attempt to attach. Default: `MESHCACHE_TOKEN_FILE` in the environment, else none. */
+  /**
+   * Path of a file with the token, which is read at each attempt to attach. Default: `MESHCACHE_TOKEN_FILE` in the
+   * environment, else none.
+   */
   readonly tokenFile?: string;
 }
 
@@ -73,13 +79,14 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
 /**
- * A program that uses the cache through the node of its host, without being a node itself: the methods of {@link StoreNamespace}, by the
- * node's client socket. Pages in memory of `HostRegion.allocate(length, { shared: true })` are moved by the node, where it can
- * open it; all others go on the socket.
+ * A program that uses the cache through the node of its host, without being a node itself: the methods of {@link
+ * StoreNamespace}, by the node's client socket. Pages in memory of `HostRegion.allocate(length, { shared: true })` are
+ * moved by the node, where it can open it; all others go on the socket.
  *
- * When the node has gone everything is a miss, and `false`; the client attaches again by itself. A read into shared memory resolves
- * only when the node touches that memory no more, also when that takes longer than the call's time: while the node is frozen.
- * On the socket a page has less than 64 MiB; larger ones are misses, and are not set. An idle client does not keep the process alive.
+ * When the node has gone everything is a miss, and `false`; the client attaches again by itself. A read into shared
+ * memory resolves only when the node touches that memory no more, also when that takes longer than the call's time:
+ * while the node is frozen. On the socket a page has less than 64 MiB; larger ones are misses, and are not set. An idle
+ * client does not keep the process alive.
  *
  * @example
  * import { HostRegion, MeshCacheClient } from 'meshcache';
@@ -111,8 +118,8 @@ export class MeshCacheClient extends StoreNamespace {
 
   /**
    * Creates a client. Resolves when the first attempt to attach has ended. Throws `ArgumentError`, and with `required`
-   * `ERR_UNREACHABLE` if there is no node; its cause has the code `ERR_REMOTE` if there is one that refuses this client, and
-   * `ERR_AUTH` if it does because of who the client is: its token, its user or its tag.
+   * `ERR_UNREACHABLE` if there is no node; its cause has the code `ERR_REMOTE` if there is one that refuses this
+   * client, and `ERR_AUTH` if it does because of who the client is: its token, its user or its tag.
    */
   static async connect(
     options: MeshCacheClientOptions = {},
@@ -165,9 +172,10 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * Goes over to the pages of other weights: from now on the namespace has this fingerprint, or none if it is undefined. Calls in progress end as
-   * misses, and further ones are misses until the client is attached again, within milliseconds. Streams of page events that have begun stay in the
-   * former namespace. Throws `ArgumentError` for an invalid fingerprint, and for a client that was given no namespace.
+   * Goes over to the pages of other weights: from now on the namespace has this fingerprint, or none if it is
+   * undefined. Calls in progress end as misses, and further ones are misses until the client is attached again, within
+   * milliseconds. Streams of page events that have begun stay in the former namespace. Throws `ArgumentError` for an
+   * invalid fingerprint, and for a client that was given no namespace.
    */
   setFingerprint(fingerprint?: string): void {
     if (this.#closed.signal.aborted) throw new ClosedError('the client');
@@ -182,8 +190,9 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * Tells the attached clients of this name, such as an LLM engine whose weights have changed, which fingerprint they have; empty: none. Resolves with
-   * the number of clients that were told; null if the node does not answer. Throws `ERR_REMOTE` for a node of an earlier version.
+   * Tells the attached clients of this name, such as an LLM engine whose weights have changed, which fingerprint they
+   * have; empty: none. Resolves with the number of clients that were told; null if the node does not answer. Throws
+   * `ERR_REMOTE` for a node of an earlier version.
    */
   async tellFingerprint(client: string, fingerprint: string): Promise<number | null> {
     const { link } = this.#attachment;
@@ -212,10 +221,10 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * What becomes of the pages of this client's namespace on its node: a list of them, then each change, or what follows the position `after`. Uses a
-   * connection of its own, and attaches again by itself: after a restart of the node the stream goes on with a new list. While there is no node it
-   * is silent. Ends when the signal is aborted or the client is closed. Throws `ArgumentError`, `ClosedError`, and `ERR_REMOTE` for a node of an
-   * earlier version.
+   * What becomes of the pages of this client's namespace on its node: a list of them, then each change, or what follows
+   * the position `after`. Uses a connection of its own, and attaches again by itself: after a restart of the node the
+   * stream goes on with a new list. While there is no node it is silent. Ends when the signal is aborted or the client
+   * is closed. Throws `ArgumentError`, `ClosedError`, and `ERR_REMOTE` for a node of an earlier version.
    *
    * @example
    * import { MeshCacheClient } from 'meshcache';

@@ -73,8 +73,8 @@ const REQUEST_ID_LIMIT = 2 ** 32;
 const NOT_SENT: Answer = { status: Status.closing, body: NOTHING };
 
 /**
- * One connection to the client socket of a node. Requests go out in the order in which they were made, CLIENT_SENT_MAX_COUNT at a time; each gets
- * one answer, or null when the connection ends first.
+ * One connection to the client socket of a node. Requests go out in the order in which they were made,
+ * CLIENT_SENT_MAX_COUNT at a time; each gets one answer, or null when the connection ends first.
  */
 export class NodeLink {
   readonly hello: HelloAnswer;
@@ -162,8 +162,9 @@ export class NodeLink {
   }
 
   /**
-   * Sends a request; its id is for {@link cancel}. With `deadlineMs` 0 the node sets the deadline; `askedMs` is when the call was made that the request is
-   * for. Resolves with null if the connection ends first; a request that was never sent gets the status `closing`.
+   * Sends a request; its id is for {@link cancel}. With `deadlineMs` 0 the node sets the deadline; `askedMs` is when
+   * the call was made that the request is for. Resolves with null if the connection ends first; a request that was
+   * never sent gets the status `closing`.
    */
   request(
     type: RequestType,
@@ -312,7 +313,10 @@ function told({ onFingerprint }: NodeLinkParts, notice: Buffer): void {
   onFingerprint?.(decodeFingerprintNotice(notice));
 }
 
-/** Says HELLO. Null: the connection has ended. Throws `ERR_REMOTE` for a node that refuses, `ERR_AUTH` if it does because of who this client is. */
+/**
+ * Says HELLO. Null: the connection has ended. Throws `ERR_REMOTE` for a node that refuses, `ERR_AUTH` if it does
+ * because of who this client is.
+ */
 async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: NodeLinkParts): Promise<Greeted | null> {
   const { clock } = parts.env;
   const beforeMs = clock.nowMs();

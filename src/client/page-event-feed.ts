@@ -53,7 +53,9 @@ const SILENCE_MS = 3_000;
 /** The longest position that a caller may give. */
 const POSITION_MAX_BYTES = 256;
 
-/** Page events for one reader, by a connection of its own: a request that waits for a change must hold up no other one. */
+/**
+ * Page events for one reader, by a connection of its own: a request that waits for a change must hold up no other one.
+ */
 export class PageEventFeed {
   readonly #parts: PageEventFeedParts;
   readonly #pools: readonly string[];
@@ -82,7 +84,10 @@ export class PageEventFeed {
     this.#signal = signal === undefined ? parts.closed : AbortSignal.any([signal, parts.closed]);
   }
 
-  /** The events; they end when the signal is aborted or the client is closed. Throws `ERR_REMOTE` for a node without page events, `ERR_AUTH` without the right to read. */
+  /**
+   * The events; they end when the signal is aborted or the client is closed. Throws `ERR_REMOTE` for a node without
+   * page events, `ERR_AUTH` without the right to read.
+   */
   async *events(): AsyncGenerator<ClientPageEvent, void> {
     while (!this.#signal.aborted) {
       const link = await this.#connect();

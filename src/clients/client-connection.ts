@@ -65,7 +65,10 @@ export interface ClientConnectionParts {
   /** Whether the client may have so much more in answers. */
   readonly mayHaveAnswers: (connection: ClientConnection, moreBytes: number) => boolean;
   readonly bootToken: Buffer;
-  /** Tells the attached clients of a name, whose namespaces the asking one may use, their fingerprint. Returns their number. */
+  /**
+   * Tells the attached clients of a name, whose namespaces the asking one may use, their fingerprint. Returns their
+   * number.
+   */
   readonly tellFingerprint: (request: FingerprintRequest, asking: ClientConnection) => number;
   /** Called once, when the connection has ended. */
   readonly onClosed: (connection: ClientConnection) => void;
@@ -175,7 +178,9 @@ export class ClientConnection {
     return true;
   }
 
-  /** Ends requests that the client may not make any more, and the connection if it is of nobody who may use the node. */
+  /**
+   * Ends requests that the client may not make any more, and the connection if it is of nobody who may use the node.
+   */
   usersChanged(): void {
     const { access } = this;
     if (access === undefined || this.isClosed) return;
@@ -263,7 +268,10 @@ export class ClientConnection {
     this.#violated(message);
   }
 
-  /** Stops reading while there is no memory for the client's requests, others have their turn, or the client does not read its answers. */
+  /**
+   * Stops reading while there is no memory for the client's requests, others have their turn, or the client does not
+   * read its answers.
+   */
   #updateReading(): void {
     if (this.isClosed) return;
     const { socket } = this.#parts;
@@ -367,7 +375,10 @@ export class ClientConnection {
     if (this.#inFlight.runNow(request)) void this.#run(request);
   }
 
-  /** Runs a request that has left the queue, and answers it. One that its client has given up is not begun: it ends as if it were cancelled. */
+  /**
+   * Runs a request that has left the queue, and answers it. One that its client has given up is not begun: it ends as
+   * if it were cancelled.
+   */
   async #run(request: ClientRequest): Promise<void> {
     const { header, body, abort, time } = request;
     if (time.isOver() || this.isClosed) abort.abort(CANCELLED);

@@ -42,7 +42,10 @@ export class ClientOutput {
     return this.#waitingBytes + this.#makingBytes;
   }
 
-  /** Whether so much waits for the client to read it, for its limit or for what all clients share, that it is given nothing further before it has read. */
+  /**
+   * Whether so much waits for the client to read it, for its limit or for what all clients share, that it is given
+   * nothing further before it has read.
+   */
   get isFull(): boolean {
     const { maxBytes, mayHave } = this.#parts;
     const bytes = this.#waitingBytes;

@@ -54,7 +54,10 @@ export interface ClientServerParts {
   readonly users: Users;
   readonly nodeId: string;
   readonly packageVersion: string;
-  /** The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws `ArgumentError` for an invalid one. */
+  /**
+   * The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws
+   * `ArgumentError` for an invalid one.
+   */
   readonly namespaceOf: (namespace: KeyNamespace | undefined, process: string) => ClientNamespace;
   /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
   readonly turns?: WorkTurns | undefined;
@@ -371,7 +374,9 @@ export class ClientServer {
     return this.#lastCaller;
   }
 
-  /** Identifies the client: by its token if it shows one, else by the user of its process. Throws {@link RequestError}. */
+  /**
+   * Identifies the client: by its token if it shows one, else by the user of its process. Throws {@link RequestError}.
+   */
   #identityOf({ token }: HelloRequest, connection: ClientConnection): Identity {
     const { uid } = connection.credentials ?? {};
     const found =

@@ -26,11 +26,12 @@ export type RequestBeginning = Pick<ClientRequest, 'header' | 'body'> &
 const ENDLESS: CallTime = { askedMs: 0, isOver: () => false };
 
 /**
- * The requests of one client that were received and not answered: a few run, the others wait for their turn; HELLO and fences do neither.
- * EVENTS runs beside those few: it waits for something to happen, and must not keep others from running.
+ * The requests of one client that were received and not answered: a few run, the others wait for their turn; HELLO and
+ * fences do neither. EVENTS runs beside those few: it waits for something to happen, and must not keep others from
+ * running.
  *
- * Accounting: those that wait and those that run are in flight; `#smallBodiesBytes` is the sum over the bodies in flight for which no memory
- * was reserved.
+ * Accounting: those that wait and those that run are in flight; `#smallBodiesBytes` is the sum over the bodies in
+ * flight for which no memory was reserved.
  */
 export class RequestsInFlight {
   readonly #limits: ClientLimits;
@@ -72,7 +73,8 @@ export class RequestsInFlight {
 
   /** The requests that a fence for request `id` waits for; with `id` 0, that are all earlier ones. */
   awaitedBy(id: number): ClientRequest[] {
-    // Other fences need not be awaited: the requests that they wait for are awaited here, too. EVENTS touches no memory of the client.
+    // Other fences need not be awaited: the requests that they wait for are awaited here, too. EVENTS touches no memory
+    // of the client.
     const isAwaited = (request: ClientRequest): boolean => !isFence(request) && !isForEvents(request);
     const of = id === 0 ? this.all().filter(isAwaited) : [this.get(id)];
     return of.filter((request) => request !== undefined);

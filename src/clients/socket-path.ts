@@ -29,11 +29,12 @@ const WRITABLE_BY_OTHERS = 0o022;
 const ROOT_UID = 0;
 
 /**
- * Why a socket at `path` may have been put there by another user, who could answer with pages of their own; an empty string if it cannot, and for a
- * path that is not in the default folder: whoever names a path vouches for it.
+ * Why a socket at `path` may have been put there by another user, who could answer with pages of their own; an empty
+ * string if it cannot, and for a path that is not in the default folder: whoever names a path vouches for it.
  *
- * In /tmp anybody can make the folder of a user who has none yet. So where others may write into its parent, it must belong to the user or to root,
- * and be closed to others. A folder that is so cannot be replaced by others: /tmp is sticky.
+ * In /tmp anybody can make the folder of a user who has none yet. So where others may write into its parent, it must
+ * belong to the user or to root, and be closed to others. A folder that is so cannot be replaced by others: /tmp is
+ * sticky.
  */
 export function distrustOf(path: string, parts: RuntimeFolderParts): string {
   const folder = dirname(path);

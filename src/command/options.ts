@@ -94,7 +94,10 @@ export function diskBytes(text: string, alsoAllowed = ''): number {
 export const DISCOVERY_ADDR_HELP =
   'host:port of a discovery master, several with commas; or dns://name, etcd://host:port';
 
-/** Checks a discovery address: `host:port`, several of them, or a source of addresses such as `dns://name`. Returns it as given. */
+/**
+ * Checks a discovery address: `host:port`, several of them, or a source of addresses such as `dns://name`. Returns it
+ * as given.
+ */
 export function discoveryAddr(text: string): string {
   if (parseDiscoveryAddress(text) !== undefined) return text.replaceAll(' ', '');
   const fault = discoveryAddressFault(text);

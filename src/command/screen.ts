@@ -19,8 +19,8 @@ export interface ScreenStream {
 }
 
 /**
- * A terminal that shows one text after the other in place. A new text overwrites the old one without clearing it first, so that
- * nothing flickers.
+ * A terminal that shows one text after the other in place. A new text overwrites the old one without clearing it first,
+ * so that nothing flickers.
  */
 export class Screen {
   readonly #stream: ScreenStream;

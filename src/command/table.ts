@@ -83,8 +83,8 @@ export interface FittedTable extends TableStyle {
 }
 
 /**
- * A table that is not wider than `columns`: optional columns are left out as needed. If it does not fit without them either, a
- * block of lines for each row with all of its values, below its first cell.
+ * A table that is not wider than `columns`: optional columns are left out as needed. If it does not fit without them
+ * either, a block of lines for each row with all of its values, below its first cell.
  */
 export function fitTable(
   rows: readonly Readonly<Record<string, string>>[],

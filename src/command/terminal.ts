@@ -14,7 +14,10 @@ export interface TerminalStream {
   readonly columns?: number;
 }
 
-/** Width of the stream's terminal; undefined if it is none, or does not know its width: such a terminal reports 0 columns. */
+/**
+ * Width of the stream's terminal; undefined if it is none, or does not know its width: such a terminal reports 0
+ * columns.
+ */
 export function columnsOf({ isTTY, columns = 0 }: TerminalStream): number | undefined {
   return isTTY && columns > 0 ? columns : undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. All of it is exported by `meshcache` too, which says the tier
- * of each export.
+ * The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. All of it is exported by
+ * `meshcache` too, which says the tier of each export.
  *
  * @module meshcache/core
  */

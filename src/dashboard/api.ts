@@ -27,7 +27,10 @@ export class Api {
     remember('sessionStorage', TOKEN_KEY, token);
   }
 
-  /** Fetches what the nodes have kept, in steps of `stepS`; undefined if they are of a version that keeps nothing, or do not answer. Never rejects. */
+  /**
+   * Fetches what the nodes have kept, in steps of `stepS`; undefined if they are of a version that keeps nothing, or do
+   * not answer. Never rejects.
+   */
   async history(stepS: number): Promise<ClusterHistory | undefined> {
     try {
       const response = await this.#fetch(`/api/history?step_s=${stepS}`);

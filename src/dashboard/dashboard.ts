@@ -287,8 +287,8 @@ function nodeIdOf(hash: string): string | null {
 }
 
 /**
- * The figures over time. The shortest range begins with what the nodes have kept, and goes on with every poll; the longer ones are
- * fetched again and again.
+ * The figures over time. The shortest range begins with what the nodes have kept, and goes on with every poll; the
+ * longer ones are fetched again and again.
  */
 class Timeline {
   readonly #api: Api;
@@ -320,7 +320,9 @@ class Timeline {
     void this.#fetch(nowMs);
   }
 
-  /** Adds a report, and fetches what is missing; false for a report that was seen before. `nowMs` is the reader's clock. */
+  /**
+   * Adds a report, and fetches what is missing; false for a report that was seen before. `nowMs` is the reader's clock.
+   */
   record(report: ClusterReport, nowMs: number): boolean {
     if (this.#live.isBehind(report.time_ms)) this.#isLiveBehind = true;
     const isNew = this.#live.record(report);

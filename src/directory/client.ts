@@ -72,7 +72,10 @@ export interface DirectoryClientOptions {
    * them out. Keys that no owner knows are also looked up at them. Former rings must stay usable (see `rings`).
    */
   readonly formerRingMs?: number;
-  /** @internal How far owners are from this node: of the owners of a key the nearest is asked first. Default: all are equally far. */
+  /**
+   * @internal How far owners are from this node: of the owners of a key the nearest is asked first. Default: all are
+   * equally far.
+   */
   readonly distances?: () => Distances;
 }
 
@@ -193,8 +196,9 @@ export class DirectoryClient {
   }
 
   /**
-   * Nodes on the ring, from a key on, to which pages are announced: the key's owners; while some pages are from before this node was away, also those
-   * that were owners before others joined, who may know of removals that the owners do not.
+   * Nodes on the ring, from a key on, to which pages are announced: the key's owners; while some pages are from before
+   * this node was away, also those that were owners before others joined, who may know of removals that the owners do
+   * not.
    */
   get announcedCount(): number {
     return this.#former?.isWide === true ? 2 * this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
@@ -314,14 +318,18 @@ export class DirectoryClient {
   }
 
   /**
-   * Hands out what {@link get} finds as each owner answers: the locations of each key once or, when none is known, never. Locations of nodes that
-   * are `avoided`, at most DIRECTORY_AVOIDED_MAX_COUNT, come only when there are no others.
+   * Hands out what {@link get} finds as each owner answers: the locations of each key once or, when none is known,
+   * never. Locations of nodes that are `avoided`, at most DIRECTORY_AVOIDED_MAX_COUNT, come only when there are no
+   * others.
    */
   find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     return this.#lookups.find(keys, onFound, avoided);
   }
 
-  /** Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not answer. */
+  /**
+   * Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not
+   * answer.
+   */
   exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
     return this.#lookups.exists(keys, avoided);
   }
@@ -466,7 +474,10 @@ export class DirectoryClient {
   }
 }
 
-/** The pages that are from before this node was away, or from before it met an owner. They were good when its start `start` was lost; see `digestOfStart`. */
+/**
+ * The pages that are from before this node was away, or from before it met an owner. They were good when its start
+ * `start` was lost; see `digestOfStart`.
+ */
 export interface FormerPages {
   readonly start: number;
   /** Pages with earlier versions are from before this node was away; 0: none is. */

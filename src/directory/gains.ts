@@ -17,9 +17,10 @@ export interface RingView {
 }
 
 /**
- * For each owner the partitions that it owns after a change of members and did not own before; undefined: that nobody owned any. A node that has
- * started anew in between has an empty shard, so it gains every partition that it owns. `width`: so many nodes from a partition on gain it, owners
- * or not, unless they were among as many before. It takes a millisecond or two.
+ * For each owner the partitions that it owns after a change of members and did not own before; undefined: that nobody
+ * owned any. A node that has started anew in between has an empty shard, so it gains every partition that it owns.
+ * `width`: so many nodes from a partition on gain it, owners or not, unless they were among as many before. It takes a
+ * millisecond or two.
  */
 export function gainedPartitions(
   before: RingView | undefined,
@@ -57,7 +58,10 @@ export function gainedPartitions(
   return new Map(gained.flatMap((partitions, owner) => (partitions ? [[nodes[owner] as string, partitions]] : [])));
 }
 
-/** Notes the index in the earlier ring of each node of the later one that is the same start; a new start has an empty shard. */
+/**
+ * Notes the index in the earlier ring of each node of the later one that is the same start; a new start has an empty
+ * shard.
+ */
 function noteSameStarts(indexBefore: Int32Array, before: RingView, after: RingView): void {
   const indexOf = new Map(before.ring.nodes.map((nodeId, i) => [nodeId, i]));
   for (const [i, nodeId] of after.ring.nodes.entries()) {

@@ -63,7 +63,10 @@ export class Lookups {
     countLookups(this.#parts.metrics, stringsOf(keys).length, foundCount);
   }
 
-  /** Hands out the locations of nodes that are not avoided, see {@link find}, and returns their number; the others are kept as the last resort. */
+  /**
+   * Hands out the locations of nodes that are not avoided, see {@link find}, and returns their number; the others are
+   * kept as the last resort.
+   */
   async #findBut(
     avoided: readonly string[],
     keys: Keys,
@@ -102,7 +105,10 @@ export class Lookups {
     return foundCount;
   }
 
-  /** Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not answer. */
+  /**
+   * Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not
+   * answer.
+   */
   async exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
     const results = new Array<boolean>(stringsOf(keys).length).fill(false);
     if (avoided.length > 0) {
@@ -135,8 +141,8 @@ export class Lookups {
   }
 
   /**
-   * How far owners are from this node; undefined: the first owner is asked first. That is so, too, while owners change: then a further
-   * owner may know what was true when it had been one before, or not know yet what the first one does.
+   * How far owners are from this node; undefined: the first owner is asked first. That is so, too, while owners change:
+   * then a further owner may know what was true when it had been one before, or not know yet what the first one does.
    */
   #distances(): Distances {
     const { rings, distances } = this.#parts;

@@ -5,9 +5,10 @@ import {
 } from '../base/limits.js';
 
 /**
- * Decides when a membership change is acted on: at once after a quiet time, and more and more rarely while changes go on, down to a
- * limit that grows with the number of members. Each round of changes costs every member a pass over all members and a new ring, so
- * that n nodes joining one by one would cost each member the square of n. With the gaps, the cost of a storm grows with its duration.
+ * Decides when a membership change is acted on: at once after a quiet time, and more and more rarely while changes go
+ * on, down to a limit that grows with the number of members. Each round of changes costs every member a pass over all
+ * members and a new ring, so that n nodes joining one by one would cost each member the square of n. With the gaps, the
+ * cost of a storm grows with its duration.
  */
 export class ChangeGap {
   #actedMs = Number.NEGATIVE_INFINITY;

@@ -30,31 +30,36 @@ const BEGUN_AGAIN =
 /** Callbacks, settings and times of a {@link DiscoveryClient}. */
 export interface DiscoveryClientOptions {
   /**
-   * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or changed its start or
-   * address; `changed`: the ids of these; `left`: the ids of those that have said good-bye.
+   * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or
+   * changed its start or address; `changed`: the ids of these; `left`: the ids of those that have said good-bye.
    */
   readonly onMembers?: (members: Map<string, NodeInfo>, changed: readonly string[], left: readonly string[]) => void;
   /** Called at every failed attempt to reach a listed master. */
   readonly onUnreachable?: (endpoint: Endpoint) => void;
   /**
-   * Called when a master that did not restart had forgotten this node, which was unreachable or stopped for longer than the time-to-live.
-   * Other nodes may have dropped its announcements, so that it has to re-announce.
+   * Called when a master that did not restart had forgotten this node, which was unreachable or stopped for longer than
+   * the time-to-live. Other nodes may have dropped its announcements, so that it has to re-announce.
    */
   readonly onForgotten?: () => void;
   /**
-   * Called when every other node may have dropped this one: no master but its own has heard of it for the time-to-live, and one that did
-   * not restart does not know it. A record of a new incarnation that it returns is registered instead, and everything has to be
-   * re-announced under that; by default the node keeps its incarnation. With `begunAgain`, the clock of this node goes by its date again after that was
-   * too far ahead, and what has a version of before has to be dropped.
+   * Called when every other node may have dropped this one: no master but its own has heard of it for the time-to-live,
+   * and one that did not restart does not know it. A record of a new incarnation that it returns is registered instead,
+   * and everything has to be re-announced under that; by default the node keeps its incarnation. With `begunAgain`, the
+   * clock of this node goes by its date again after that was too far ahead, and what has a version of before has to be
+   * dropped.
    */
   readonly onExpired?: (begunAgain: boolean) => NodeInfo | undefined;
   /** Called when a later start of a node with this id has become the member, and when it is no longer a member. */
   readonly onReplaced?: (isReplaced: boolean) => void;
   /** Called when the set of intended masters changes: the listed addresses, and the seats of live hosts. */
   readonly onMasters?: (masters: readonly Endpoint[]) => void;
-  /** Whether the master with that id runs in this process; its answers do not show that other nodes hear of this one. */
+  /**
+   * Whether the master with that id runs in this process; its answers do not show that other nodes hear of this one.
+   */
   readonly isOwnMaster?: (masterId: string) => boolean;
-  /** Settings that all nodes must share; a master with other settings refuses this node. Default: nothing is compared. */
+  /**
+   * Settings that all nodes must share; a master with other settings refuses this node. Default: nothing is compared.
+   */
   readonly settings?: ClusterSettings;
   /** The clock of this node; default: none is told of. */
   readonly clock?: SharedClock;
@@ -68,10 +73,11 @@ export interface DiscoveryClientOptions {
 }
 
 /**
- * Registers this node with every master and keeps the list of members, which always contains this node. While no master answers, the
- * list does not change. The client talks to the listed addresses and to the masters that have a seat (see `chooseMasters`). When no
- * master has answered for the time-to-live, they count as dead, and the next hosts get their seats. The client talks to a master
- * without a seat as long as it answers, and goes on trying one whose host vanished, because it may be behind a partition (`LostMasters`).
+ * Registers this node with every master and keeps the list of members, which always contains this node. While no master
+ * answers, the list does not change. The client talks to the listed addresses and to the masters that have a seat (see
+ * `chooseMasters`). When no master has answered for the time-to-live, they count as dead, and the next hosts get their
+ * seats. The client talks to a master without a seat as long as it answers, and goes on trying one whose host vanished,
+ * because it may be behind a partition (`LostMasters`).
  */
 export class DiscoveryClient {
   #self: NodeInfo;
@@ -130,9 +136,10 @@ export class DiscoveryClient {
   }
 
   /**
-   * Resolves when the first master has sent its list of members. If that master runs in this process, `start` also waits for the other
-   * listed ones, at most DISCOVERY_OTHER_MASTERS_TIMEOUT_MS. Without a master it resolves after DISCOVERY_START_TIMEOUT_MS, and the client
-   * goes on trying. Rejects with `ConfigError` if a master refuses this node for its settings before that.
+   * Resolves when the first master has sent its list of members. If that master runs in this process, `start` also
+   * waits for the other listed ones, at most DISCOVERY_OTHER_MASTERS_TIMEOUT_MS. Without a master it resolves after
+   * DISCOVERY_START_TIMEOUT_MS, and the client goes on trying. Rejects with `ConfigError` if a master refuses this node
+   * for its settings before that.
    */
   async start(): Promise<void> {
     if (this.#started || this.#stopping !== undefined) return;
@@ -177,8 +184,8 @@ export class DiscoveryClient {
   }
 
   /**
-   * Takes other listed addresses, at most DISCOVERY_MASTERS_MAX_COUNT. A master that is not listed any more is talked to as long as it
-   * answers.
+   * Takes other listed addresses, at most DISCOVERY_MASTERS_MAX_COUNT. A master that is not listed any more is talked
+   * to as long as it answers.
    */
   setListed(listed: readonly Endpoint[]): void {
     if (isSameEndpoints(listed, this.#rule.listed) || this.#stopping !== undefined) return;
@@ -198,7 +205,10 @@ export class DiscoveryClient {
     return [...(this.#choice.seatsOf(this.#members) ?? seatsOf(this.#members.values(), this.#rule, this.#lost.dead))];
   }
 
-  /** Replaces the record of this start of the node; the masters take it instead of their next heartbeat, within the interval. */
+  /**
+   * Replaces the record of this start of the node; the masters take it instead of their next heartbeat, within the
+   * interval.
+   */
   restate(self: NodeInfo): void {
     if (this.#stopping !== undefined) return;
     this.#self = self;
@@ -255,8 +265,8 @@ export class DiscoveryClient {
   }
 
   /**
-   * Opens and closes links so that they match the masters which follow from the members. `changed` has the members that differ from the
-   * last call; `lost` has hosts that have just vanished without leaving.
+   * Opens and closes links so that they match the masters which follow from the members. `changed` has the members that
+   * differ from the last call; `lost` has hosts that have just vanished without leaving.
    */
   #followMasters(changed: readonly string[] = [], lost: ReadonlySet<string> = new Set()): void {
     const nowMs = this.#env.clock.nowMs();
@@ -278,7 +288,10 @@ export class DiscoveryClient {
     this.#options.onMasters?.(masters);
   }
 
-  /** Handles a master that did not restart and does not know this node. Returns true if other nodes may have dropped announcements. */
+  /**
+   * Handles a master that did not restart and does not know this node. Returns true if other nodes may have dropped
+   * announcements.
+   */
   #unknown(link: MasterLink, ttlMs: number): boolean {
     if (this.#stopping !== undefined) return false;
     const others = this.#others();
@@ -358,7 +371,10 @@ export class DiscoveryClient {
     this.#cancelStart = this.#env.clock.after(delayMs, () => this.#endStart?.(), { keepAlive: true });
   }
 
-  /** Ends `start` when it has its answer. This process's own master knows no members at first; another one may know a cluster, or refuse this node. */
+  /**
+   * Ends `start` when it has its answer. This process's own master knows no members at first; another one may know a
+   * cluster, or refuse this node.
+   */
   #endStartIfJoined(): void {
     if (this.#endStart === undefined || !this.isReachable) return;
     const others = this.#others();
@@ -385,12 +401,16 @@ export class DiscoveryClient {
       this.#lost.forget(name);
       views.push(view);
     }
-    // The list of a mature master lacks dead nodes. A young master may not have heard of live ones yet, which stay members here.
+    // The list of a mature master lacks dead nodes. A young master may not have heard of live ones yet, which stay
+    // members here.
     if (views.some(({ isMature }) => isMature)) this.#lost.forgetDead();
     return views;
   }
 
-  /** While no master answers, none tells which nodes are gone: after the time-to-live, the masters themselves count as dead. A node that never had an answer has no other candidates. */
+  /**
+   * While no master answers, none tells which nodes are gone: after the time-to-live, the masters themselves count as
+   * dead. A node that never had an answer has no other candidates.
+   */
   #awaitSilence(): void {
     if (!this.#hasAnswer || this.#cancelSilence !== undefined) return;
     const ttlMs = (this.#options.memberTtl ?? 6) * 1000;

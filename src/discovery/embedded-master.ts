@@ -15,7 +15,9 @@ export interface EmbeddedMasterOptions {
   readonly heartbeatInterval?: number;
   /** Host at which other nodes reach this one; masters there that are not listed belong to this host. */
   readonly ownHost?: string;
-  /** Whether the user chose `ownHost`. If it is a loopback address then, other loopback addresses stand for other hosts. */
+  /**
+   * Whether the user chose `ownHost`. If it is a loopback address then, other loopback addresses stand for other hosts.
+   */
   readonly isHostChosen?: boolean;
   /** Why a master must not listen at an address, see `openNodeFault`; default: it may at any. */
   readonly openFault?: (host: string) => string | undefined;
@@ -42,8 +44,8 @@ interface Seat {
 }
 
 /**
- * The masters that this process runs. Of all nodes on a master's machine, the one that gets the port runs it; the others are
- * clients and try to take the port when it does not answer (`tryTakeOver`).
+ * The masters that this process runs. Of all nodes on a master's machine, the one that gets the port runs it; the
+ * others are clients and try to take the port when it does not answer (`tryTakeOver`).
  */
 export class EmbeddedMaster {
   /** The listed addresses, and those of them that are this machine's. */
@@ -74,7 +76,10 @@ export class EmbeddedMaster {
     return this.#seats.some((seat) => seat.server !== undefined);
   }
 
-  /** Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` if one cannot be taken for another reason. */
+  /**
+   * Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` if
+   * one cannot be taken for another reason.
+   */
   async start(): Promise<void> {
     this.#ownListed = await this.#ownAmong(this.#listed);
     this.#seats = this.#ownListed.map((own) => ({ ...own, isListed: true, server: undefined, saidFailure: false }));
@@ -87,7 +92,10 @@ export class EmbeddedMaster {
     }
   }
 
-  /** Takes other listed addresses: runs masters at those of this machine, and ends those that have no seat any more. Never rejects. */
+  /**
+   * Takes other listed addresses: runs masters at those of this machine, and ends those that have no seat any more.
+   * Never rejects.
+   */
   async setListed(listed: readonly Endpoint[]): Promise<void> {
     if (isSameEndpoints(listed, this.#listed)) return;
     this.#listed = listed;
@@ -112,8 +120,8 @@ export class EmbeddedMaster {
   }
 
   /**
-   * Takes the set of intended masters: runs masters at free seats of this host among them, and ends masters that are not among them
-   * any more. Never rejects.
+   * Takes the set of intended masters: runs masters at free seats of this host among them, and ends masters that are
+   * not among them any more. Never rejects.
    */
   mastersChanged(masters: readonly Endpoint[]): Promise<void> {
     this.#intended = masters;
@@ -126,7 +134,8 @@ export class EmbeddedMaster {
   }
 
   /**
-   * Tries once to take the free seats of this machine. It is called again whenever a master does not answer. Never rejects.
+   * Tries once to take the free seats of this machine. It is called again whenever a master does not answer. Never
+   * rejects.
    */
   tryTakeOver(): Promise<void> {
     void this.#lookAgain();
@@ -166,8 +175,8 @@ export class EmbeddedMaster {
   }
 
   /**
-   * Finds listed addresses that have become this machine's: of a link that had no carrier when the node started, or of a name that was not known yet.
-   * Nothing waits for it, because names may take long. Never rejects.
+   * Finds listed addresses that have become this machine's: of a link that had no carrier when the node started, or of
+   * a name that was not known yet. Nothing waits for it, because names may take long. Never rejects.
    */
   async #lookAgain(): Promise<void> {
     if (this.#isLooking || this.#ownListed.length === this.#listed.length) return;

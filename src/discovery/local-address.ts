@@ -7,8 +7,9 @@ export type HostNames = Pick<Host, 'resolve' | 'addresses'>;
 /**
  * The address to listen on for a listed host if that is this machine; undefined if it is another one.
  *
- * A name that means loopback here (Debian has 127.0.1.1 for a machine's own name in /etc/hosts) means another address elsewhere. Then
- * the wildcard address is returned, because nodes of this machine connect to loopback and all others do not.
+ * A name that means loopback here (Debian has 127.0.1.1 for a machine's own name in /etc/hosts) means another address
+ * elsewhere. Then the wildcard address is returned, because nodes of this machine connect to loopback and all others do
+ * not.
  */
 export async function localAddressOf(host: string, names: HostNames): Promise<string | undefined> {
   const addresses = names.addresses().map(({ address }) => address);
@@ -25,7 +26,8 @@ export async function localAddressOf(host: string, names: HostNames): Promise<st
 }
 
 /**
- * Whether `ownHost` is on the machine of a listed host, under any name. A machine with a listed master runs no further one.
+ * Whether `ownHost` is on the machine of a listed host, under any name. A machine with a listed master runs no further
+ * one.
  */
 export async function isHostOf(listed: string, ownHost: string, names: HostNames): Promise<boolean> {
   if (listed === ownHost) return true;

@@ -102,8 +102,8 @@ const TICKS_PER_TTL = 16;
 const TICK_MAX_MS = 250;
 
 /**
- * A discovery master: keeps the list of members as long as their heartbeats arrive, and tells all members of changes at once. It stores
- * nothing on disk; after a restart the members register again.
+ * A discovery master: keeps the list of members as long as their heartbeats arrive, and tells all members of changes at
+ * once. It stores nothing on disk; after a restart the members register again.
  */
 export class DiscoveryServer {
   readonly #env: Environment;
@@ -153,7 +153,10 @@ export class DiscoveryServer {
     return this.#masterId;
   }
 
-  /** Starts to listen and resolves with the port. Throws `ConfigError` if the address cannot be used; the cause has the system's code. */
+  /**
+   * Starts to listen and resolves with the port. Throws `ConfigError` if the address cannot be used; the cause has the
+   * system's code.
+   */
   async start(): Promise<number> {
     this.#startedMs = this.#env.clock.nowMs();
     return this.#rpc.start();
@@ -389,9 +392,10 @@ function nothingKnown(params: unknown): Known {
 }
 
 /**
- * Whether the clocks of nodes may be those of members: not too far ahead of the date of the cluster. A node whose date is behind endangers nothing,
- * because it follows the versions of the others. Of two parts of a cluster that meet, the larger one is right. A master that goes by its own date, and whose node is off by the date that another master tells, refuses nobody
- * and tells no date.
+ * Whether the clocks of nodes may be those of members: not too far ahead of the date of the cluster. A node whose date
+ * is behind endangers nothing, because it follows the versions of the others. Of two parts of a cluster that meet, the
+ * larger one is right. A master that goes by its own date, and whose node is off by the date that another master tells,
+ * refuses nobody and tells no date.
  */
 class ClockCheck {
   readonly #parts: ClockCheckParts;
@@ -431,7 +435,10 @@ class ClockCheck {
     return { cluster_ms: clusterMs, cluster_dates: agreeing.length };
   }
 
-  /** Whether the node of a message is with more members than are here: then this master's node is the one that comes to the others. */
+  /**
+   * Whether the node of a message is with more members than are here: then this master's node is the one that comes to
+   * the others.
+   */
   #isOfLarger({ members }: Message): boolean {
     return typeof members === 'number' && members > this.#parts.table().size;
   }

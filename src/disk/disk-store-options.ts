@@ -21,7 +21,10 @@ export interface DiskStoreOptions {
   readonly env: Environment;
   /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
   readonly present?: (() => number) | undefined;
-  /** Whether a page's version or expiry is further ahead than any right clock can have made it: such a page is not written, nor found. Default: none is. */
+  /**
+   * Whether a page's version or expiry is further ahead than any right clock can have made it: such a page is not
+   * written, nor found. Default: none is.
+   */
   readonly isAhead?: ((version: number, expires: number) => boolean) | undefined;
   /** Eviction policy; default: `lru`. */
   readonly policy?: EvictionPolicy;
@@ -29,7 +32,9 @@ export interface DiskStoreOptions {
   readonly tenants?: NamespaceTenants | undefined;
   /** Bytes of pages that may wait to be written; further pages are not written. */
   readonly queueMaxBytes?: number;
-  /** Part of `maxBytes` that the index may take; default: 1/32. Small pages with long keys need more to fill the disk. */
+  /**
+   * Part of `maxBytes` that the index may take; default: 1/32. Small pages with long keys need more to fill the disk.
+   */
   readonly indexBytes?: number;
   /** Kind of I/O; default `auto`: direct if the file system supports it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';

@@ -35,12 +35,13 @@ export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
 export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
 /**
- * Pages in a directory of the disk, of at most `maxBytes` in all; the eviction policy chooses which pages leave first. When the directory
- * is opened again, its pages are found in the same order of use; further knowledge of a policy is lost. After a crash, the latest writes
- * may be missing.
+ * Pages in a directory of the disk, of at most `maxBytes` in all; the eviction policy chooses which pages leave first.
+ * When the directory is opened again, its pages are found in the same order of use; further knowledge of a policy is
+ * lost. After a crash, the latest writes may be missing.
  *
- * A page can be read as soon as it is put: from memory while it waits to be written, then from disk. The journal records the removal of a
- * page before its place is given to another one, and every read verifies the checksum: a stale or damaged page is a miss and is dropped.
+ * A page can be read as soon as it is put: from memory while it waits to be written, then from disk. The journal
+ * records the removal of a page before its place is given to another one, and every read verifies the checksum: a stale
+ * or damaged page is a miss and is dropped.
  *
  * Accounting: every readable page of the index is in the journal, or will be after the next flush.
  */
@@ -62,8 +63,9 @@ export class DiskStore {
   #lastInfo: DiskInfo | undefined;
 
   /**
-   * Opens the store in the directory `path`, which is created if it is missing; `maxBytes` may differ from before. Throws `DiskError` if
-   * another process uses the directory, it cannot be written, or space is short. Files that are damaged or of another version are set aside.
+   * Opens the store in the directory `path`, which is created if it is missing; `maxBytes` may differ from before.
+   * Throws `DiskError` if another process uses the directory, it cannot be written, or space is short. Files that are
+   * damaged or of another version are set aside.
    */
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
     let index: PageIndex | undefined;
@@ -144,8 +146,8 @@ export class DiskStore {
   }
 
   /**
-   * Writes a page with this checksum in the background. With the outcome `queued`, the bytes are in use and must not change until
-   * `release` is called; otherwise it is not called.
+   * Writes a page with this checksum in the background. With the outcome `queued`, the bytes are in use and must not
+   * change until `release` is called; otherwise it is not called.
    */
   putPage(key: string, page: PageBytes, checksum: number, release: () => void, about?: PutOptions): PutOutcome {
     this.#checkOpen();
@@ -187,7 +189,8 @@ export class DiskStore {
   /** Resolves when every page that was put is written or given up. */
   async flush(): Promise<void> {
     await this.#queue.idle();
-    // The journal has logged the failure, and the next write repairs it; counting it as a failure would delay that write.
+    // The journal has logged the failure, and the next write repairs it; counting it as a failure would delay that
+    // write.
     await this.#writer.flushJournal().catch(() => {});
   }
 
@@ -201,7 +204,10 @@ export class DiskStore {
     return (await this.getInto(key, bytes)) ? bytes : null;
   }
 
-  /** Reads into `target`, which must have the page's length. If the result is false, the content of `target` is undefined. */
+  /**
+   * Reads into `target`, which must have the page's length. If the result is false, the content of `target` is
+   * undefined.
+   */
   async getInto(key: string, target: Uint8Array): Promise<boolean> {
     checkKey(key);
     if (!(target instanceof Uint8Array)) throw new ArgumentError(`disk get: needs a Uint8Array, got ${typeof target}`);
@@ -210,9 +216,9 @@ export class DiskStore {
   }
 
   /**
-   * Reads pages concurrently, with one outcome per key. Counts as a use of the stored ones, in the order of the keys. After another
-   * outcome than `read`, the content of a target is undefined. The targets are in use until the promise has resolved: soon after the
-   * signal was aborted, whatever the disk does.
+   * Reads pages concurrently, with one outcome per key. Counts as a use of the stored ones, in the order of the keys.
+   * After another outcome than `read`, the content of a target is undefined. The targets are in use until the promise
+   * has resolved: soon after the signal was aborted, whatever the disk does.
    */
   async readPages(
     keys: readonly string[],
@@ -230,7 +236,10 @@ export class DiskStore {
     return this.hasBatch([key])[0] === 1;
   }
 
-  /** For each key, 1 if its page is written or waits to be, else 0; `canRead`: only if it can be read now. Does not count as a use. */
+  /**
+   * For each key, 1 if its page is written or waits to be, else 0; `canRead`: only if it can be read now. Does not
+   * count as a use.
+   */
   hasBatch(keys: Keys, { canRead = false } = {}): Uint8Array {
     this.#checkOpen();
     const isHidden = canRead && this.#state.isHung;
@@ -270,7 +279,10 @@ export class DiskStore {
     return [...this.#queue.keys()];
   }
 
-  /** Keys of all written pages, slice by slice; pages that are put or removed meanwhile may be left out. Ends when the store is closed. */
+  /**
+   * Keys of all written pages, slice by slice; pages that are put or removed meanwhile may be left out. Ends when the
+   * store is closed.
+   */
   *keysInSlices(): Generator<string[], void> {
     this.#checkOpen();
     const order = this.#index.order();
@@ -349,7 +361,8 @@ export class DiskStore {
   }
 
   /**
-   * Gives the stored page with these bytes the version and the expiry of a later set, so that it does not count as older after a restart.
+   * Gives the stored page with these bytes the version and the expiry of a later set, so that it does not count as
+   * older after a restart.
    */
   renew(key: string, { length, checksum, version, kind, expires, setBy }: RenewedPage): void {
     this.#checkOpen();
@@ -372,8 +385,9 @@ export class DiskStore {
   }
 
   /**
-   * Resolves when no crash and no loss of power can bring back removed pages: the removals are on the medium, or the whole index was
-   * discarded. Rejects with `DiskError` on a disk that allows neither, or does not answer in time; it is tried again.
+   * Resolves when no crash and no loss of power can bring back removed pages: the removals are on the medium, or the
+   * whole index was discarded. Rejects with `DiskError` on a disk that allows neither, or does not answer in time; it
+   * is tried again.
    */
   async removalsWritten(): Promise<void> {
     const written = this.#folder.journal.sync().catch((cause: unknown) => {
@@ -386,8 +400,8 @@ export class DiskStore {
   }
 
   /**
-   * Writes waiting pages for at most DISK_DRAIN_TIMEOUT_MS, syncs, and releases the directory. Idempotent. Reads in progress end by
-   * themselves. If the disk does not answer, the directory and memory that it may still use stay held.
+   * Writes waiting pages for at most DISK_DRAIN_TIMEOUT_MS, syncs, and releases the directory. Idempotent. Reads in
+   * progress end by themselves. If the disk does not answer, the directory and memory that it may still use stay held.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -482,7 +496,10 @@ export class DiskStore {
     if (this.#closing !== undefined) throw new ClosedError('the disk store');
   }
 
-  /** @internal Throws `InvariantError` unless index, queue, journal and file are consistent. Checks nothing after closing. */
+  /**
+   * @internal Throws `InvariantError` unless index, queue, journal and file are consistent. Checks nothing after
+   * closing.
+   */
   verify(): void {
     if (this.#index.isFreed) return;
     this.#index.verify();

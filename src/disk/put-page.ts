@@ -12,7 +12,9 @@ export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind' | 'ex
 /** Origin of a page that is to be written, the request that set it, and what the caller has just found. */
 export type PutOptions = PageOrigin & {
   readonly request?: RequestOptions | undefined;
-  /** True: {@link DiskStore.hasBatch} has just found no page of the key, so the index is not asked for this page again. */
+  /**
+   * True: {@link DiskStore.hasBatch} has just found no page of the key, so the index is not asked for this page again.
+   */
   readonly isNew?: boolean;
 };
 

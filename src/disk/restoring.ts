@@ -6,7 +6,10 @@ import type { IndexEntry, Snapshot } from './journal/journal.js';
 /** Pages that are restored between two turns of the event loop. */
 export const RESTORE_SLICE_PAGES = 1024;
 
-/** Restores pages into an index at their places, in the order of their use; returns the keys of pages with impossible places. */
+/**
+ * Restores pages into an index at their places, in the order of their use; returns the keys of pages with impossible
+ * places.
+ */
 export async function restorePages(
   index: PageIndex,
   entries: readonly IndexEntry[],
@@ -28,8 +31,8 @@ export async function restorePages(
 }
 
 /**
- * Groups the entries of an index by ranges of the file of equal length, so that no long list has to be sorted. The keys of pages with
- * impossible places go to `dropped`.
+ * Groups the entries of an index by ranges of the file of equal length, so that no long list has to be sorted. The keys
+ * of pages with impossible places go to `dropped`.
  */
 async function byRange(
   entries: readonly IndexEntry[],

@@ -1,6 +1,6 @@
 /**
- * The parts of which a node is made, for programs that build their own: simulators, tools, other transports. They follow the design of the
- * project, so that a minor version may change them; the changelog says how.
+ * The parts of which a node is made, for programs that build their own: simulators, tools, other transports. They
+ * follow the design of the project, so that a minor version may change them; the changelog says how.
  *
  * @module meshcache: advanced
  */

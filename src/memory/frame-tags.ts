@@ -23,7 +23,10 @@ export function tagsUnder(keys: SessionKeys | undefined): SessionTags | undefine
   return keys && { sent: new FrameTags(keys.sent), received: new FrameTags(keys.received) };
 }
 
-/** The tags of one direction, frame by frame and part by part: the sender makes them, and the receiver makes the same ones to compare. */
+/**
+ * The tags of one direction, frame by frame and part by part: the sender makes them, and the receiver makes the same
+ * ones to compare.
+ */
 export class FrameTags {
   readonly #tagger: NativeFrameTagger;
   readonly #made = Buffer.alloc(TAG_BYTES);
@@ -39,7 +42,10 @@ export class FrameTags {
     this.#nextFrame++;
   }
 
-  /** Begins the tag of a part of the present frame, whose bytes come in pieces. A tag that was begun and not ended is given up. Each part has one tag. */
+  /**
+   * Begins the tag of a part of the present frame, whose bytes come in pieces. A tag that was begun and not ended is
+   * given up. Each part has one tag.
+   */
   beginPart(index: number): void {
     this.#tagger.begin(this.#nextFrame - 1, index);
   }
@@ -59,7 +65,9 @@ export class FrameTags {
     return timingSafeEqual(this.#made, tag);
   }
 
-  /** Begins the next frame, of one part whose bytes are all of `bytes` but the last TAG_BYTES, and writes its tag there. */
+  /**
+   * Begins the next frame, of one part whose bytes are all of `bytes` but the last TAG_BYTES, and writes its tag there.
+   */
   tagFrame(index: number, bytes: Uint8Array): void {
     this.begin();
     this.tagPart(index, bytes);

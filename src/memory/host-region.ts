@@ -56,8 +56,9 @@ interface RegionMemory {
  *       addr          addr + segmentBytes   addr + 2 * segmentBytes     addr + length
  *       |  segment 0  |      segment 1      |       segment 2           |
  *
- * Each segment is a SharedArrayBuffer, unless an ArrayBuffer was wrapped. With the native addon the memory belongs to the addon and
- * `addr` is a real pointer. Without it the addresses are synthetic: never used again in the process, with a gap to the next region.
+ * Each segment is a SharedArrayBuffer, unless an ArrayBuffer was wrapped. With the native addon the memory belongs to
+ * the addon and `addr` is a real pointer. Without it the addresses are synthetic: never used again in the process, with
+ * a gap to the next region.
  *
  * Like memory from malloc, a region lives until `free()`: dropping the object does not give it back.
  *
@@ -148,8 +149,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * @internal Maps the first `length` bytes of the file at `path` for writing; a later process finds them again. The memory is that of `host`
-   * instead, if it keeps any. Throws as {@link map} does, or with the system's error if the file cannot be opened.
+   * @internal Maps the first `length` bytes of the file at `path` for writing; a later process finds them again. The
+   * memory is that of `host` instead, if it keeps any. Throws as {@link map} does, or with the system's error if the
+   * file cannot be opened.
    */
   static keep(host: Pick<Host, 'keep'>, path: string, length: number): HostRegion {
     const memory = host.keep?.(path, length);
@@ -301,7 +303,10 @@ export class HostRegion implements Disposable {
     }
   }
 
-  /** Makes the operating system provide the memory of `length` bytes from `offset` on, at the expense of this process. The bytes stay. */
+  /**
+   * Makes the operating system provide the memory of `length` bytes from `offset` on, at the expense of this process.
+   * The bytes stay.
+   */
   touch(offset: number, length: number): void {
     for (const view of this.views(offset, length)) touch(view);
   }
@@ -326,8 +331,8 @@ export class HostRegion implements Disposable {
    * done.
    *
    * Memory that other processes share, mapped or allocated with `shared`, goes back right after the callbacks, and its
-   * file is closed: views handed out before show zeros then, and may be written over. More than 16 MiB go back a little later, on
-   * another thread, because the operating system needs time in proportion.
+   * file is closed: views handed out before show zeros then, and may be written over. More than 16 MiB go back a little
+   * later, on another thread, because the operating system needs time in proportion.
    */
   free(): void {
     if (!this.isLive) return;

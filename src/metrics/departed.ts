@@ -7,8 +7,9 @@ export interface MemberNews {
 }
 
 /**
- * Nodes that some of these reports say are gone, each once and as it was noticed first, the last to go first. A good-bye that one node has
- * heard counts, even if others have only missed heartbeats. `members` are the ids of live nodes: they have come back.
+ * Nodes that some of these reports say are gone, each once and as it was noticed first, the last to go first. A
+ * good-bye that one node has heard counts, even if others have only missed heartbeats. `members` are the ids of live
+ * nodes: they have come back.
  */
 export function mergeDeparted(reports: readonly MemberNews[], members: ReadonlySet<string>): DepartedNode[] {
   const byNode = new Map<string, DepartedNode>();

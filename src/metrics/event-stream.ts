@@ -30,8 +30,8 @@ const KEEP_ALIVE = ': nothing new\n\n';
 const MEDIUMS = { memory: 'CPU', disk: 'DISK' } as const;
 
 /**
- * The page events of a node as server-sent events (WHATWG HTML, section 9.2), the changes in the form of the KV events of vLLM and SGLang:
- * `BlockStored` and `BlockRemoved` with `block_hashes`. Ends when the signal is aborted.
+ * The page events of a node as server-sent events (WHATWG HTML, section 9.2), the changes in the form of the KV events
+ * of vLLM and SGLang: `BlockStored` and `BlockRemoved` with `block_hashes`. Ends when the signal is aborted.
  */
 export async function* eventStream(
   source: PageEventSource,
@@ -59,7 +59,8 @@ export async function* eventStream(
       }
     }
   } finally {
-    // A reader that has stalled and then gone must not count as a reader. An event that is awaited ends with the signal.
+    // A reader that has stalled and then gone must not count as a reader. An event that is awaited ends with the
+    // signal.
     void events.return?.();
   }
 }

@@ -8,8 +8,8 @@ export function bearerToken(request: IncomingMessage): string | undefined {
 }
 
 /**
- * Whether the Host header is an IP address or `localhost`, with any port. Another site's page can have its own name point at this
- * machine, and is then no other site to the browser; that name is in the header.
+ * Whether the Host header is an IP address or `localhost`, with any port. Another site's page can have its own name
+ * point at this machine, and is then no other site to the browser; that name is in the header.
  */
 export function namesLocally({ headers }: IncomingMessage): boolean {
   const host = (headers.host ?? '').replace(/:\d*$/, '');

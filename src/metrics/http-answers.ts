@@ -38,13 +38,17 @@ export interface MetricsServerOptions {
   /** Whether `/` shows the dashboard; default: true. */
   readonly dashboard?: boolean;
   /**
-   * Bearer token that `/metrics` and `/api/*` ask for. Without it everybody who reaches the port may read `/metrics`, and everybody of this machine
-   * `/api/*` except for `/api/events`, which names keys; on loopback only by an IP address or `localhost`, so that no other site's page can.
+   * Bearer token that `/metrics` and `/api/*` ask for. Without it everybody who reaches the port may read `/metrics`,
+   * and everybody of this machine `/api/*` except for `/api/events`, which names keys; on loopback only by an IP
+   * address or `localhost`, so that no other site's page can.
    */
   readonly token?: string;
   /** TLS, instead of plain HTTP. The server closes it. */
   readonly tls?: DoorTls | undefined;
-  /** @internal The users of the node. One with the right `status` may show its token instead; a reader without a token is the user `default`. Default: everybody may read. */
+  /**
+   * @internal The users of the node. One with the right `status` may show its token instead; a reader without a token
+   * is the user `default`. Default: everybody may read.
+   */
   readonly users?: Users | undefined;
   /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
   readonly node?: NodeView;
@@ -63,8 +67,9 @@ interface Content {
 }
 
 /**
- * Names the readers of a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and without a token only this machine.
- * `keys`: only who has the token, or that of a user who may use all namespaces; and nobody without one.
+ * Names the readers of a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and
+ * without a token only this machine. `keys`: only who has the token, or that of a user who may use all namespaces; and
+ * nobody without one.
  */
 type Access = 'open' | 'figures' | 'reports' | 'keys';
 
@@ -102,7 +107,9 @@ const COMPRESS_MIN_CHARACTERS = 1024;
 
 const compress = promisify(gzip);
 
-/** @internal Answers the requests of a metrics server. Nothing of a request, and no stack trace, is ever in an answer. */
+/**
+ * @internal Answers the requests of a metrics server. Nothing of a request, and no stack trace, is ever in an answer.
+ */
 export class HttpAnswers {
   /**
    * Whether the server listens on loopback, where only programs and browsers of this machine reach it. Set once it

@@ -33,8 +33,8 @@ export interface LatencyHistogramOptions {
 }
 
 /**
- * A histogram of seconds with at most one label, whose values are known from the start. A registry of prom-client takes it for one of its
- * own; those make texts of labels and bounds at each observation, which costs more than a small read.
+ * A histogram of seconds with at most one label, whose values are known from the start. A registry of prom-client takes
+ * it for one of its own; those make texts of labels and bounds at each observation, which costs more than a small read.
  */
 export class LatencyHistogram {
   readonly name: string;

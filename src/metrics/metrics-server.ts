@@ -197,9 +197,9 @@ function hostOf(server: Server): string {
 }
 
 /**
- * Keeps room for a scrape and a probe, whatever others do: a connection beyond METRICS_IDLE_CONNECTIONS_MAX_COUNT idle ones, or beyond
- * METRICS_MAX_CONNECTIONS in all, replaces another one. Idle ones go first, then the earliest of those that have an answer, from the address that
- * has most. So nobody keeps others out by answers that they do not read.
+ * Keeps room for a scrape and a probe, whatever others do: a connection beyond METRICS_IDLE_CONNECTIONS_MAX_COUNT idle
+ * ones, or beyond METRICS_MAX_CONNECTIONS in all, replaces another one. Idle ones go first, then the earliest of those
+ * that have an answer, from the address that has most. So nobody keeps others out by answers that they do not read.
  */
 function makeRoom(server: HttpServer, onReplaced: (isAnswered: boolean, from: string) => void): void {
   const addresses = new WeakMap<Socket, string>();

@@ -17,7 +17,10 @@ interface CounterTotal {
   amount: number;
 }
 
-/** The series that agree in the labels so far, by the value of the next label; the total is that of the last label's branch. */
+/**
+ * The series that agree in the labels so far, by the value of the next label; the total is that of the last label's
+ * branch.
+ */
 interface Branch {
   readonly next: Map<string, Branch>;
   total: CounterTotal | undefined;
@@ -56,8 +59,9 @@ const CONTENT_TYPES: Readonly<Record<MetricsFormat, string>> = {
 };
 
 /**
- * One node's metrics: a registry of its own, every sample labelled with the node's id. It observes the event loop from {@link observe}
- * on, or when it is first asked for its numbers, until it is closed; that does not keep the process alive.
+ * One node's metrics: a registry of its own, every sample labelled with the node's id. It observes the event loop from
+ * {@link observe} on, or when it is first asked for its numbers, until it is closed; that does not keep the process
+ * alive.
  */
 export class Metrics implements MetricsSink {
   readonly nodeId: string;
@@ -283,8 +287,9 @@ function sampleOf(provider: () => number): number {
 }
 
 /**
- * The registry renders OpenMetrics only by renaming its counters, for good and for whoever renders text at the same time. The
- * formats differ in the names of counters' families, in empty lines, which separate families here, and in the end.
+ * The registry renders OpenMetrics only by renaming its counters, for good and for whoever renders text at the same
+ * time. The formats differ in the names of counters' families, in empty lines, which separate families here, and in the
+ * end.
  */
 function openMetricsOf(text: string): string {
   const families = text
@@ -312,7 +317,10 @@ class CounterTotals {
     return this.#totals;
   }
 
-  /** `labels`: a value of each of `labelNames`. Throws `ArgumentError` for other labels, and for what is no number from 0 on. */
+  /**
+   * `labels`: a value of each of `labelNames`. Throws `ArgumentError` for other labels, and for what is no number from
+   * 0 on.
+   */
   add(amount: number, labels: Labels): void {
     if (!Number.isFinite(amount) || amount < 0) {
       throw new ArgumentError(`counter ${this.#name}: its amounts are numbers from 0 on, got ${shown(amount)}`);

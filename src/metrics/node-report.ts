@@ -58,7 +58,10 @@ export interface MetricsReport {
   readonly stale_reads: number;
   /** Pages that were not published, as there was no room, they were too large, or no directory owner accepted them. */
   readonly skipped_writes: number;
-  /** Pages and bytes read from other nodes, and keys that directory owners were asked for; absent as long as all are 0, as on a node without a zone. */
+  /**
+   * Pages and bytes read from other nodes, and keys that directory owners were asked for; absent as long as all are 0,
+   * as on a node without a zone.
+   */
   readonly by_distance?: {
     readonly read_pages: ByDistance;
     readonly read_bytes: ByDistance;
@@ -98,7 +101,10 @@ export interface ClientReport {
   readonly errors: number;
   /** Requests that have not been answered. */
   readonly in_flight: number;
-  /** Pages that the client looked up, and those of them that were there from the first on without a gap; absent from earlier versions. */
+  /**
+   * Pages that the client looked up, and those of them that were there from the first on without a gap; absent from
+   * earlier versions.
+   */
   readonly lookups?: number;
   readonly found?: number;
   /** Pages that the client read, or tried to read. */
@@ -154,7 +160,9 @@ export interface ObjectStoreReport {
   readonly queue_pages: number;
   /** Requests that have failed. */
   readonly errors: number;
-  /** Why the last request has failed, until one of its kind, reading or writing, succeeds; null: none has failed since. */
+  /**
+   * Why the last request has failed, until one of its kind, reading or writing, succeeds; null: none has failed since.
+   */
   readonly failure: string | null;
 }
 
@@ -201,7 +209,10 @@ export interface RecentReport {
   readonly evictions_per_s: number;
   /** Pages of `batchExists`: looked up, and found from the first on without a gap. */
   readonly lookups: { readonly asked: number; readonly found: number };
-  /** Seconds after which a page is evicted: pages in the pool by evictions of the last minutes; null while none is evicted. */
+  /**
+   * Seconds after which a page is evicted: pages in the pool by evictions of the last minutes; null while none is
+   * evicted.
+   */
   readonly page_lifetime_s: number | null;
 }
 
@@ -281,7 +292,10 @@ export interface NodeReport extends MetricsReport {
   readonly discovery?: DiscoveryReport;
   /** Live nodes that this one knows, itself included. */
   readonly members: number;
-  /** Seconds that the clock of its machine is ahead of the median of the members; negative: behind. Absent from nodes that do not know it. */
+  /**
+   * Seconds that the clock of its machine is ahead of the median of the members; negative: behind. Absent from nodes
+   * that do not know it.
+   */
   readonly clock_offset_s?: number;
   readonly health: HealthReport;
   readonly directory: { readonly keys: number };
@@ -291,7 +305,10 @@ export interface NodeReport extends MetricsReport {
     readonly capacity_bytes: number;
     readonly quarantined_bytes: number;
     readonly evictions: number;
-    /** With `pool_path`: pages of before that were found again when the node started, their bytes, and pages that were not taken again. */
+    /**
+     * With `pool_path`: pages of before that were found again when the node started, their bytes, and pages that were
+     * not taken again.
+     */
     readonly found_pages?: number;
     readonly found_bytes?: number;
     readonly refused_pages?: number;
@@ -309,7 +326,10 @@ export interface NodeReport extends MetricsReport {
   } | null;
   /** Whether the node takes pages of others, and where it keeps its own; absent from earlier versions. */
   readonly role?: string;
-  /** Settings that nodes have alike as a rule, by their configuration keys; objects and lists are JSON. Absent from earlier versions. */
+  /**
+   * Settings that nodes have alike as a rule, by their configuration keys; objects and lists are JSON. Absent from
+   * earlier versions.
+   */
   readonly settings?: Readonly<Record<string, string | number | boolean>>;
   readonly write_policy?: string;
   /** What the node has placed on storage nodes; absent if it keeps all pages itself. */
@@ -327,7 +347,9 @@ export interface NodeReport extends MetricsReport {
   readonly events: readonly NodeEvent[];
   /** Absent from nodes without a metrics server, and in the first seconds. */
   readonly recent?: RecentReport;
-  /** Nodes that this one has seen go and not come back: lost ones of the last day, and ones that left in the last hour. */
+  /**
+   * Nodes that this one has seen go and not come back: lost ones of the last day, and ones that left in the last hour.
+   */
   readonly departed?: readonly DepartedNode[];
   /** Nodes that came and went while this one was a member, oldest first; at most MEMBER_EVENTS_MAX_COUNT. */
   readonly member_events?: readonly MemberEvent[];

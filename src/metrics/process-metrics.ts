@@ -16,8 +16,8 @@ interface EventLoopDelay {
 const OPEN_FILES = '/proc/self/fd';
 
 /**
- * The process itself, by the names that other Node programs use. (prom-client has such a collection, too, which starts observers that
- * cannot be ended.)
+ * The process itself, by the names that other Node programs use. (prom-client has such a collection, too, which starts
+ * observers that cannot be ended.)
  */
 export class ProcessMetrics {
   readonly #registry: Registry;

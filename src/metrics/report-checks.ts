@@ -5,8 +5,9 @@ type Check = (value: unknown) => boolean;
 type Shape = Readonly<Record<string, Check>>;
 
 /**
- * Whether a peer's answer can be used as a report, of whatever version: what it leaves out is unknown to readers, and what is there is
- * of the kind that they count with and show. One member's odd answer must not spoil what is shown of all.
+ * Whether a peer's answer can be used as a report, of whatever version: what it leaves out is unknown to readers, and
+ * what is there is of the kind that they count with and show. One member's odd answer must not spoil what is shown of
+ * all.
  */
 export function isReportLike(answer: unknown): boolean {
   return has(answer, REPORT) && isPlain(answer);

@@ -79,8 +79,8 @@ export class TransferEngine {
   #isClosing = false;
 
   /**
-   * Starts to listen for peers. Throws `ConfigError` for a device, port, GID or address that does not exist, and `RdmaError`
-   * if RDMA cannot be used; its message says which step fails and what to do.
+   * Starts to listen for peers. Throws `ConfigError` for a device, port, GID or address that does not exist, and
+   * `RdmaError` if RDMA cannot be used; its message says which step fails and what to do.
    */
   constructor(options: TransferEngineOptions = {}) {
     const { host = systemRdmaHost, env = systemEnvironment() } = options;
@@ -113,8 +113,8 @@ export class TransferEngine {
   }
 
   /**
-   * Registers `length` bytes from `addr` on: peers may read them, and reads may land there. Throws `ArgumentError` for an invalid
-   * range, `RdmaError` if the memory cannot be registered, and `ClosedError`.
+   * Registers `length` bytes from `addr` on: peers may read them, and reads may land there. Throws `ArgumentError` for
+   * an invalid range, `RdmaError` if the memory cannot be registered, and `ClosedError`.
    */
   registerMr(addr: bigint, length: number): MrHandle {
     const start = typeof addr === 'bigint' && addr > 0n ? Number(addr) : Number.NaN;
@@ -129,7 +129,10 @@ export class TransferEngine {
     return { addr, length, lkey, rkey };
   }
 
-  /** Deregisters memory; resolves when no peer can read it and no read lands in it. Without effect if it is not registered. */
+  /**
+   * Deregisters memory; resolves when no peer can read it and no read lands in it. Without effect if it is not
+   * registered.
+   */
   async deregisterMr({ rkey }: MrHandle): Promise<void> {
     const registered = this.#byRkey.get(rkey);
     this.#byRkey.delete(rkey);
@@ -137,9 +140,9 @@ export class TransferEngine {
   }
 
   /**
-   * One result per request, in order: true once exactly the bytes asked for are at `localAddr`. A request that fails, whatever
-   * the reason, is false; nothing writes into its memory afterwards. Rejects with `ArgumentError`, before anything is
-   * read, for a malformed request and for local memory that is not registered, and with `ClosedError`.
+   * One result per request, in order: true once exactly the bytes asked for are at `localAddr`. A request that fails,
+   * whatever the reason, is false; nothing writes into its memory afterwards. Rejects with `ArgumentError`, before
+   * anything is read, for a malformed request and for local memory that is not registered, and with `ClosedError`.
    */
   async batchRead(requests: readonly ReadRequest[]): Promise<boolean[]> {
     if (this.#isClosing) throw new ClosedError('the transfer engine');

@@ -5,8 +5,8 @@ const VARIATION_SHARE = 1 / 4;
 const VARIATIONS_COUNT = 4;
 
 /**
- * How long a peer usually takes to begin an answer, and so how long to wait for one: an estimate as that of TCP's retransmission time (RFC 6298),
- * from the smoothed time and its mean variation.
+ * How long a peer usually takes to begin an answer, and so how long to wait for one: an estimate as that of TCP's
+ * retransmission time (RFC 6298), from the smoothed time and its mean variation.
  */
 export class AnswerTimes {
   #smoothedMs = 0;
@@ -30,7 +30,10 @@ export class AnswerTimes {
     this.#variationMs = ms / 2;
   }
 
-  /** Milliseconds after which an answer is overdue: at least `minMs`, at most `maxMs`, which is also for a peer that has never answered. */
+  /**
+   * Milliseconds after which an answer is overdue: at least `minMs`, at most `maxMs`, which is also for a peer that has
+   * never answered.
+   */
   patienceMs(minMs: number, maxMs: number): number {
     if (!this.#isKnown) return maxMs;
     return Math.min(maxMs, Math.max(minMs, this.#smoothedMs + VARIATIONS_COUNT * this.#variationMs));

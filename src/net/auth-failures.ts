@@ -34,7 +34,10 @@ export function authError(reason: AuthFailureReason, peer: string): AuthError {
   return new AuthError(`${peer}: ${TEXTS[reason]}`, { retryable: true });
 }
 
-/** Counts failures and logs them, sparsely for each reason, and has them in the audit log if somebody was refused at a door. */
+/**
+ * Counts failures and logs them, sparsely for each reason, and has them in the audit log if somebody was refused at a
+ * door.
+ */
 export class AuthFailures {
   readonly #plane: AuthFailurePlane;
   readonly #door: AuditDoor | undefined;
@@ -53,7 +56,9 @@ export class AuthFailures {
     this.#log = new SparseLog(env);
   }
 
-  /** Counts and logs a failure; `peer` is the peer's address, without its port, `text` says more than the reason does. */
+  /**
+   * Counts and logs a failure; `peer` is the peer's address, without its port, `text` says more than the reason does.
+   */
   record(reason: AuthFailureReason, peer: string, text = TEXTS[reason]): void {
     const door = this.#door;
     const { metrics, audit } = this.#env;

@@ -1,6 +1,6 @@
 /**
- * How two nodes prove to each other that they know the cluster's secret, the same on every connection of the control plane and
- * of the TCP data plane. `src/rpc/PROTOCOL.md` has the order of the messages.
+ * How two nodes prove to each other that they know the cluster's secret, the same on every connection of the control
+ * plane and of the TCP data plane. `src/rpc/PROTOCOL.md` has the order of the messages.
  *
  *     greeting  [the plane's hello, with FLAG_AUTHENTICATION][nonce 32][target 32]    each way
  *     proofs    [proof 32][proof 32]                                                  client to server
@@ -87,7 +87,10 @@ export class ServerHandshake {
     this.greeting = greetingOf(parts);
   }
 
-  /** The answer to proofs of a secret that is accepted, under the same one, and the keys of the connection. A fault: close without a word. */
+  /**
+   * The answer to proofs of a secret that is accepted, under the same one, and the keys of the connection. A fault:
+   * close without a word.
+   */
   answer(
     clientGreeting: Buffer,
     proofs: Buffer,
@@ -114,7 +117,9 @@ function targetIn(greeting: Buffer): Buffer {
   return greeting.subarray(greeting.length - TARGET_BYTES);
 }
 
-/** One for each secret. Greetings have one length on each plane, so that no two pairs of them look the same in a row. */
+/**
+ * One for each secret. Greetings have one length on each plane, so that no two pairs of them look the same in a row.
+ */
 function proofsOf({ plane, secrets }: Parts, role: Role, greetings: readonly Buffer[]): Buffer[] {
   return secrets.reveal().map((secret) => {
     const hmac = createHmac('sha256', secret).update(`meshcache auth 1 ${plane} ${role}\0`);

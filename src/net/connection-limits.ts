@@ -27,12 +27,16 @@ export const CONNECTION_RATES: ConnectionRates = {
   pauseMs: UNAUTHENTICATED_PAUSE_MS,
 };
 
-/** Cost of refusing a connection, relative to a handshake: measured as one third in a flood, and more for single connections. */
+/**
+ * Cost of refusing a connection, relative to a handshake: measured as one third in a flood, and more for single
+ * connections.
+ */
 const REFUSAL_COST = 1 / 2;
 
 /**
- * Limits the connections of unauthenticated peers, for each address and in all. Every connection counts as unauthenticated until
- * {@link proved} gives its share back. So members are not limited, however many they are; peers that fail or stay silent are.
+ * Limits the connections of unauthenticated peers, for each address and in all. Every connection counts as
+ * unauthenticated until {@link proved} gives its share back. So members are not limited, however many they are; peers
+ * that fail or stay silent are.
  */
 export class ConnectionLimits {
   readonly #all: Bucket;
@@ -49,7 +53,10 @@ export class ConnectionLimits {
     return this.#addresses.size;
   }
 
-  /** Decides about a new connection. `refuse`: this address has used its share. `pause`: the listener has no time even to refuse connections. */
+  /**
+   * Decides about a new connection. `refuse`: this address has used its share. `pause`: the listener has no time even
+   * to refuse connections.
+   */
   admit(address: string): 'accept' | 'refuse' | 'pause' {
     const bucket = this.#addresses.of(address);
     const isAccepted = bucket.has(1);
@@ -67,7 +74,10 @@ export class ConnectionLimits {
     this.#addresses.known(address)?.giveBack(1);
   }
 
-  /** Throws `InvariantError` unless no bucket has more tokens than its burst, and no more addresses are kept than allowed. */
+  /**
+   * Throws `InvariantError` unless no bucket has more tokens than its burst, and no more addresses are kept than
+   * allowed.
+   */
   verify(): void {
     this.#all.verify('connection limits', 'all');
     this.#addresses.verify('connection limits');
@@ -120,7 +130,9 @@ export class Bucket {
   }
 }
 
-/** A bucket for each address, of as many as are remembered; beyond them, the address that came longest ago is forgotten. */
+/**
+ * A bucket for each address, of as many as are remembered; beyond them, the address that came longest ago is forgotten.
+ */
 export class AddressBuckets {
   readonly #clock: Clock;
   readonly #rate: () => BucketRate;
@@ -163,7 +175,10 @@ export class AddressBuckets {
   }
 }
 
-/** The key under which an address is counted: an IPv6 address counts as its /64 network, which belongs to one owner as a rule. */
+/**
+ * The key under which an address is counted: an IPv6 address counts as its /64 network, which belongs to one owner as a
+ * rule.
+ */
 function originOf(address: string): string {
   if (!address.includes(':')) return address;
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address);

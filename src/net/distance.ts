@@ -1,6 +1,6 @@
 /**
- * How far two nodes are from each other, the nearest first: on one host, in one zone, or in different ones. A node without a zone is in
- * no zone.
+ * How far two nodes are from each other, the nearest first: on one host, in one zone, or in different ones. A node
+ * without a zone is in no zone.
  */
 export const DISTANCES = ['host', 'zone', 'other'] as const;
 

@@ -16,14 +16,18 @@ export interface ListenerParts {
   onConnection(connection: Connection): void;
   /** Called when a connection was refused before anything was read from it. */
   onRefused(): void;
-  /** Called with later errors of the listening socket: a connection could not be accepted, or a pause could not be ended yet. */
+  /**
+   * Called with later errors of the listening socket: a connection could not be accepted, or a pause could not be ended
+   * yet.
+   */
   onError(error: Error): void;
 }
 
 /**
- * A listening socket that unauthenticated peers cannot keep busy. Connections beyond {@link ConnectionLimits} are reset as soon as they
- * are accepted. That costs about 50 us each; when there are too many, the listener pauses, and the kernel refuses them at almost no
- * cost. Open connections are not affected; members that connect during a pause have to try again.
+ * A listening socket that unauthenticated peers cannot keep busy. Connections beyond {@link ConnectionLimits} are reset
+ * as soon as they are accepted. That costs about 50 us each; when there are too many, the listener pauses, and the
+ * kernel refuses them at almost no cost. Open connections are not affected; members that connect during a pause have to
+ * try again.
  */
 export class Listener {
   readonly #parts: ListenerParts;
@@ -49,7 +53,10 @@ export class Listener {
     this.#server.on('error', (error) => this.#failed(error));
   }
 
-  /** Starts to listen; to be called once. Resolves with the port (`port` 0: a free one); rejects with the error of `listen`. */
+  /**
+   * Starts to listen; to be called once. Resolves with the port (`port` 0: a free one); rejects with the error of
+   * `listen`.
+   */
   listen(host: string, port: number): Promise<number> {
     this.#host = host;
     this.#port = port;
@@ -65,7 +72,10 @@ export class Listener {
     this.#limits.proved(address);
   }
 
-  /** Stops accepting; resolves when the port is free and all connections have ended. To be called after {@link listen}; idempotent. */
+  /**
+   * Stops accepting; resolves when the port is free and all connections have ended. To be called after {@link listen};
+   * idempotent.
+   */
   close(): Promise<void> {
     this.#cancelPause?.();
     this.#closing ??= new Promise((resolve) => {

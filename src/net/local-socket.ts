@@ -47,8 +47,8 @@ export interface LocalSocket {
 }
 
 /**
- * Lets `server` listen at a Unix socket. The socket of a node that crashed is replaced; that of a running node is not touched. Later
- * errors of the server go to `onError`. Throws `ConfigError` if the path cannot be used.
+ * Lets `server` listen at a Unix socket. The socket of a node that crashed is replaced; that of a running node is not
+ * touched. Later errors of the server go to `onError`. Throws `ConfigError` if the path cannot be used.
  */
 export async function listenLocally(
   server: Server,
@@ -95,8 +95,9 @@ async function takePath(key: string, path: string, env: ProbeEnvironment): Promi
 }
 
 /**
- * Removes the socket at a path if it is still the one that was found; false: another node has taken the path meanwhile. Nobody else can have it
- * between the look and the act: it is moved first, looked at once more, and put back if it is another one.
+ * Removes the socket at a path if it is still the one that was found; false: another node has taken the path meanwhile.
+ * Nobody else can have it between the look and the act: it is moved first, looked at once more, and put back if it is
+ * another one.
  */
 function removeDead(path: string, found: BigIntStats): boolean {
   const present = statusOf(path);
@@ -114,7 +115,10 @@ function statusOf(path: string): BigIntStats | undefined {
   return lstatSync(path, { bigint: true, throwIfNoEntry: false });
 }
 
-/** File systems give the number of a removed file to the next one. A socket that got it meanwhile is younger, by the pause between two probes. */
+/**
+ * File systems give the number of a removed file to the next one. A socket that got it meanwhile is younger, by the
+ * pause between two probes.
+ */
 function isSame(one: BigIntStats, other: BigIntStats): boolean {
   return one.ino === other.ino && one.dev === other.dev && one.mtimeNs === other.mtimeNs;
 }
@@ -144,8 +148,8 @@ function makeFolder(path: string): void {
 }
 
 /**
- * Whether somebody accepts connections at a socket. One that does not answer at all counts as well. A node that has made its socket listens only a moment
- * later: whether nobody is there is asked twice.
+ * Whether somebody accepts connections at a socket. One that does not answer at all counts as well. A node that has
+ * made its socket listens only a moment later: whether nobody is there is asked twice.
  */
 export async function isAnswering(path: string, env: ProbeEnvironment): Promise<boolean> {
   if (await accepts(path, env)) return true;

@@ -4,8 +4,8 @@ export function isLoopbackHost(host: string): boolean {
 }
 
 /**
- * Why a node must not be reached at `host`: whoever reaches it there would be a member. Undefined: it may, because only this machine reaches it,
- * or because peers prove that they are members (`isAuthenticated`).
+ * Why a node must not be reached at `host`: whoever reaches it there would be a member. Undefined: it may, because only
+ * this machine reaches it, or because peers prove that they are members (`isAuthenticated`).
  */
 export function openNodeFault(host: string, isAuthenticated: boolean): string | undefined {
   if (isLoopbackHost(host) || isAuthenticated) return undefined;
@@ -27,8 +27,8 @@ export interface RedisDoorSettings {
 }
 
 /**
- * Why the door for Redis clients must not be opened: other hosts reach it, and clients there would need no proof of their own. Undefined: it may. `spell`
- * writes a key as the configuration does. Files are read when the node starts.
+ * Why the door for Redis clients must not be opened: other hosts reach it, and clients there would need no proof of
+ * their own. Undefined: it may. `spell` writes a key as the configuration does. Files are read when the node starts.
  */
 export function openRedisDoorFault(settings: RedisDoorSettings, spell: (key: string) => string): string | undefined {
   const { respPort, respHost, respPassword, respPasswordFile, respTlsCaFile, usersFile } = settings;

@@ -13,8 +13,8 @@ import type { AuthFailureReason } from './auth-failures.js';
 import type { SessionKeys } from './session.js';
 
 /**
- * The opening of a connection between two nodes, the same on the control plane and on the TCP data plane, as one state machine for
- * each side. They own no socket: their users hand them the parts that arrive, and send what the events say.
+ * The opening of a connection between two nodes, the same on the control plane and on the TCP data plane, as one state
+ * machine for each side. They own no socket: their users hand them the parts that arrive, and send what the events say.
  *
  *     client                  server
  *     hello [challenge]  ------->
@@ -22,7 +22,8 @@ import type { SessionKeys } from './session.js';
  *     [proofs]           ------->                        what is in brackets: only if both sides want authentication
  *                        <-------  [proof]
  *
- * Where the proofs have succeeded, every frame that follows carries tags, unless the connection speaks TLS, which does the same.
+ * Where the proofs have succeeded, every frame that follows carries tags, unless the connection speaks TLS, which does
+ * the same.
  */
 
 /** The hello of one plane: the first bytes that either side sends. */
@@ -32,8 +33,8 @@ export interface HelloFormat {
   readonly bytes: number;
   encode(options: { readonly authentication: boolean }): Buffer;
   /**
-   * Whether the hello that starts with `start` wants authentication; undefined: that cannot be told before more of it has come. Throws
-   * {@link ProtocolError} if it cannot become a hello of this version.
+   * Whether the hello that starts with `start` wants authentication; undefined: that cannot be told before more of it
+   * has come. Throws {@link ProtocolError} if it cannot become a hello of this version.
    */
   wantsAuthentication(start: Buffer): boolean | undefined;
 }
@@ -42,8 +43,8 @@ export interface HelloFormat {
 export interface OpeningEvents {
   send(bytes: Buffer): void;
   /**
-   * The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. With `keys`, every frame that
-   * follows carries tags under them.
+   * The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. With `keys`,
+   * every frame that follows carries tags under them.
    */
   opened(peerHello: Buffer, keys: SessionKeys | undefined): void;
   /** The two sides do not agree on a secret: the connection sends `farewell`, which tells the peer why, and ends. */
@@ -62,8 +63,8 @@ export interface OpeningEnvironment {
 export interface OpeningSubject {
   readonly env: OpeningEnvironment;
   /**
-   * What the client means to reach, or what the server is: the purpose of the connection, and the address that the server's node tells
-   * others. A server proves itself to, and believes, only clients that mean it.
+   * What the client means to reach, or what the server is: the purpose of the connection, and the address that the
+   * server's node tells others. A server proves itself to, and believes, only clients that mean it.
    */
   readonly target: string;
   /** Whether the connection speaks TLS; then frames carry no tags. */
@@ -97,12 +98,18 @@ export class ClientOpening {
     this.#events.send(this.#handshake?.greeting ?? this.#hello);
   }
 
-  /** Whether the proofs are sent and not answered. A server that does not accept them ends the connection without an answer. */
+  /**
+   * Whether the proofs are sent and not answered. A server that does not accept them ends the connection without an
+   * answer.
+   */
   get awaitsProof(): boolean {
     return this.#awaited === 'proof';
   }
 
-  /** Takes the next part, which is not kept; the first one is a hello. Returns the length of the one after it; 0: the opening is over. */
+  /**
+   * Takes the next part, which is not kept; the first one is a hello. Returns the length of the one after it; 0: the
+   * opening is over.
+   */
   take(part: Buffer): number {
     switch (this.#awaited) {
       case 'hello':
@@ -191,7 +198,10 @@ export class ServerOpening {
     return bytes[this.#awaited];
   }
 
-  /** Sends this side's hello at once, on a plane where servers do not wait for the client's. Otherwise {@link take} sends it as the answer. */
+  /**
+   * Sends this side's hello at once, on a plane where servers do not wait for the client's. Otherwise {@link take}
+   * sends it as the answer.
+   */
   greet(): void {
     if (this.#hasGreeted) return;
     this.#hasGreeted = true;
@@ -209,7 +219,10 @@ export class ServerOpening {
     if (this.#awaited === 'hello') this.#authenticationOf(start);
   }
 
-  /** Takes the next part, {@link nextBytes} long, which is not kept. Returns the length of the one after it; 0: the opening is over. */
+  /**
+   * Takes the next part, {@link nextBytes} long, which is not kept. Returns the length of the one after it; 0: the
+   * opening is over.
+   */
   take(part: Buffer): number {
     switch (this.#awaited) {
       case 'hello':
@@ -270,7 +283,9 @@ export class ServerOpening {
   }
 }
 
-/** Whether a hello wants authentication, by its format; `foreign` if it is none, which has been reported to `events`. */
+/**
+ * Whether a hello wants authentication, by its format; `foreign` if it is none, which has been reported to `events`.
+ */
 function inspected(format: HelloFormat, start: Buffer, events: OpeningEvents): boolean | undefined | 'foreign' {
   try {
     return format.wantsAuthentication(start);

@@ -5,12 +5,15 @@ import { type AuthFailurePlane, AuthFailures } from './auth-failures.js';
 import { AddressBuckets } from './connection-limits.js';
 import { digestOf } from './users/users.js';
 
-/** Why a password or token is nobody's. `paused`: too many wrong ones have come from this address, and this one was not looked at. */
+/**
+ * Why a password or token is nobody's. `paused`: too many wrong ones have come from this address, and this one was not
+ * looked at.
+ */
 export type WrongPassword = 'wrong' | 'paused';
 
 /**
- * Finds whose a password or token is, by its digest, in a time that tells nothing about the right one. After a few wrong ones an address waits: further
- * ones from it, right or wrong, are not looked at until then.
+ * Finds whose a password or token is, by its digest, in a time that tells nothing about the right one. After a few
+ * wrong ones an address waits: further ones from it, right or wrong, are not looked at until then.
  */
 export class PasswordCheck<T extends object> {
   readonly #ownerOf: (digest: string) => T | undefined;
@@ -29,7 +32,10 @@ export class PasswordCheck<T extends object> {
     this.#failures = new AuthFailures(plane, env);
   }
 
-  /** Finds the owner of what came from `address`; for a client at a Unix socket, this is any text that tells it from others. */
+  /**
+   * Finds the owner of what came from `address`; for a client at a Unix socket, this is any text that tells it from
+   * others.
+   */
   judge(given: string | Uint8Array, address: string): T | WrongPassword {
     if (this.#wrong.known(address)?.has(1) === false) {
       this.#failures.record('paused', address);
@@ -49,7 +55,10 @@ export class PasswordCheck<T extends object> {
   }
 }
 
-/** Whether a digest is that of `password`. Digests have one length, and one that is partly right tells nothing about the password. */
+/**
+ * Whether a digest is that of `password`. Digests have one length, and one that is partly right tells nothing about the
+ * password.
+ */
 export function isDigestOf(password: string): (digest: string) => boolean {
   const right = Buffer.from(digestOf(password));
   return (digest) => timingSafeEqual(Buffer.from(digest), right);

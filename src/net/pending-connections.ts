@@ -1,8 +1,9 @@
 import { assert, assertAtMost } from '../base/assert.js';
 
 /**
- * Connections that must make way for others: those of unauthenticated peers, or idle ones. A connection beyond the limit replaces the oldest one of
- * the origin that has most of them. So whoever opens many closes their own, and others have the time until `maxCount` further connections arrive.
+ * Connections that must make way for others: those of unauthenticated peers, or idle ones. A connection beyond the
+ * limit replaces the oldest one of the origin that has most of them. So whoever opens many closes their own, and others
+ * have the time until `maxCount` further connections arrive.
  */
 export class PendingConnections<Connection> {
   readonly #maxCount: number;
@@ -11,7 +12,9 @@ export class PendingConnections<Connection> {
   /** Pending connections and their origins, oldest first. */
   readonly #pending = new Map<Connection, string>();
 
-  /** `drop` is called to end a replaced connection, which is no longer pending by then. Default: all have one origin. */
+  /**
+   * `drop` is called to end a replaced connection, which is no longer pending by then. Default: all have one origin.
+   */
   constructor(
     maxCount: number,
     drop: (connection: Connection) => void,

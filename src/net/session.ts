@@ -1,6 +1,7 @@
 /**
- * Keys of one connection whose sides have proved that they know the cluster's secret. Every frame that follows carries tags under them
- * (`src/memory/frame-tags.ts`), so that a program between the two sides can pass frames on and cannot make, change, repeat, drop or reorder any.
+ * Keys of one connection whose sides have proved that they know the cluster's secret. Every frame that follows carries
+ * tags under them (`src/memory/frame-tags.ts`), so that a program between the two sides can pass frames on and cannot
+ * make, change, repeat, drop or reorder any.
  *
  *     key = HKDF-SHA-256(secret, salt: SHA-256(client's greeting | server's greeting), info: "meshcache keys 1 <plane> <sender>")
  */

@@ -25,7 +25,10 @@ export interface OpenDiskOptions {
   readonly env: Environment;
 }
 
-/** Opens the disk tier, if one is configured; of several ranks, each has a folder of its own below the path. Throws `DiskError`. */
+/**
+ * Opens the disk tier, if one is configured; of several ranks, each has a folder of its own below the path. Throws
+ * `DiskError`.
+ */
 export async function openDisk(
   { tpRank, tpSize, ppRank, ppSize }: ModelPart,
   config: MeshCacheConfig,

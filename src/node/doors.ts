@@ -107,7 +107,10 @@ async function openRespServer(
   );
 }
 
-/** A port that other hosts reach is for users who show a token, unless there is a password, or certificates stand for it: nobody knows this one. */
+/**
+ * A port that other hosts reach is for users who show a token, unless there is a password, or certificates stand for
+ * it: nobody knows this one.
+ */
 function secretOfNobody(config: MeshCacheConfig, { random }: Environment): string | undefined {
   const { respPort, respHost, respTlsCaFile } = config;
   const isGuarded = respPort === undefined || isLoopbackHost(respHost) || respTlsCaFile !== undefined;

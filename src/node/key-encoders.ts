@@ -3,8 +3,9 @@ import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 
 /**
- * The key encoders of the namespaces that this node has been asked for. All users of a namespace share one encoder, so that clearing the
- * namespace reaches the pools that any of them has used. Beyond NAMESPACES_KNOWN_MAX_COUNT the least recently used encoder is forgotten.
+ * The key encoders of the namespaces that this node has been asked for. All users of a namespace share one encoder, so
+ * that clearing the namespace reaches the pools that any of them has used. Beyond NAMESPACES_KNOWN_MAX_COUNT the least
+ * recently used encoder is forgotten.
  */
 export class KeyEncoders {
   /** The encoder of each namespace, under the prefix of its keys in the main pool; the least recently used first. */
@@ -14,13 +15,19 @@ export class KeyEncoders {
   readonly own: KeyEncoder;
   readonly #onPrefix: (prefix: string, namespace: KeyNamespace) => void;
 
-  /** `onPrefix` is called with the prefix of object keys of a namespace whenever it is used. What it throws, the use throws. */
+  /**
+   * `onPrefix` is called with the prefix of object keys of a namespace whenever it is used. What it throws, the use
+   * throws.
+   */
   constructor(own: KeyNamespace, onPrefix: (prefix: string, namespace: KeyNamespace) => void = () => {}) {
     this.#onPrefix = onPrefix;
     this.own = this.#encoderOf(own);
   }
 
-  /** The encoder of a namespace, completed as a configuration is; the node's own one for undefined. Throws `ArgumentError` for an invalid namespace. */
+  /**
+   * The encoder of a namespace, completed as a configuration is; the node's own one for undefined. Throws
+   * `ArgumentError` for an invalid namespace.
+   */
   of(namespace: KeyNamespace | undefined): KeyEncoder {
     if (namespace === undefined) return this.own;
     const created = this.#encoderOf(wholeNamespace(namespace));
@@ -36,7 +43,10 @@ export class KeyEncoders {
     return encoder;
   }
 
-  /** The settings of the namespace and the pool whose object keys begin with these characters; undefined: it was not asked for here. */
+  /**
+   * The settings of the namespace and the pool whose object keys begin with these characters; undefined: it was not
+   * asked for here.
+   */
   describe(namespace: string): Readonly<Record<string, unknown>> | undefined {
     for (const encoder of [this.own, ...this.#encoders.values()]) {
       const pool = encoder.poolOf(`${namespace}/`);

@@ -16,7 +16,9 @@ export interface ModelPart {
 
 const SIZE_MAX_COUNT = 0xffffffff;
 
-/** Reads the part of a model. Throws `ArgumentError` for invalid ranks, and for an `isMlaModel` that is not a boolean. */
+/**
+ * Reads the part of a model. Throws `ArgumentError` for invalid ranks, and for an `isMlaModel` that is not a boolean.
+ */
 export function modelPartOf(storage: StorageConfig): ModelPart {
   const isMlaModel = toBoolean(storage.isMlaModel ?? false);
   if (isMlaModel === undefined) {
@@ -28,8 +30,8 @@ export function modelPartOf(storage: StorageConfig): ModelPart {
 }
 
 /**
- * The encoder of a store that is created with this configuration: it turns the program's keys into the keys of the directory. Throws
- * `ConfigError` and `ArgumentError`, as creating that store does.
+ * The encoder of a store that is created with this configuration: it turns the program's keys into the keys of the
+ * directory. Throws `ConfigError` and `ArgumentError`, as creating that store does.
  */
 export function keyEncoderFor(given: MeshCacheStoreOptions | StorageConfig): KeyEncoder {
   const storage = storageConfigOf(given);

@@ -49,8 +49,8 @@ const FOLLOW_OPTIONS: ReadonlySet<string> = new Set(['after', 'signal']);
 const CREATED = Symbol('created');
 
 /**
- * One node of the cache: it publishes pages in its own pool, and reads the pages of every node. Its own methods use the namespace of its
- * configuration; {@link namespace} gives access to others.
+ * One node of the cache: it publishes pages in its own pool, and reads the pages of every node. Its own methods use the
+ * namespace of its configuration; {@link namespace} gives access to others.
  *
  * @example
  * import { MeshCacheStore } from 'meshcache';
@@ -115,10 +115,11 @@ export class MeshCacheStore extends NodeNamespace {
   static create(options: MeshCacheStoreOptions, environment?: Partial<Environment>): Promise<MeshCacheStore>;
   static create(storage: StorageConfig, environment?: Partial<Environment>): Promise<MeshCacheStore>;
   /**
-   * Starts a node and joins the cluster. If no discovery master answers yet, the node works alone, logs that, and joins when a master
-   * appears. Over RDMA, `create` also waits until the system has provided the pool's memory; with `wait_for_directory`, until the other
-   * nodes have announced their pages to this one, for half a minute at most. Throws `ConfigError`, also when a discovery master refuses the
-   * node because of settings that must be equal on all nodes, and `DiskError` when the disk tier cannot be opened.
+   * Starts a node and joins the cluster. If no discovery master answers yet, the node works alone, logs that, and joins
+   * when a master appears. Over RDMA, `create` also waits until the system has provided the pool's memory; with
+   * `wait_for_directory`, until the other nodes have announced their pages to this one, for half a minute at most.
+   * Throws `ConfigError`, also when a discovery master refuses the node because of settings that must be equal on all
+   * nodes, and `DiskError` when the disk tier cannot be opened.
    */
   static async create(
     options: MeshCacheStoreOptions | StorageConfig,
@@ -188,13 +189,18 @@ export class MeshCacheStore extends NodeNamespace {
     }
   }
 
-  /** The metrics of this node. They include the event loop from the first use of this property on, or while the metrics server runs. */
+  /**
+   * The metrics of this node. They include the event loop from the first use of this property on, or while the metrics
+   * server runs.
+   */
   get metrics(): Metrics {
     this.#metrics.observe();
     return this.#metrics;
   }
 
-  /** Resolves when an operator has drained this node: the node has left the cluster, and the program should close it. */
+  /**
+   * Resolves when an operator has drained this node: the node has left the cluster, and the program should close it.
+   */
   get drained(): Promise<void> {
     return this.#parts.leaving.drain.drained;
   }
@@ -206,8 +212,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * Another namespace of this node. What is left out is as in a configuration without it: a store that was created with these settings shares
-   * its pages. Throws `ArgumentError` for an invalid namespace.
+   * Another namespace of this node. What is left out is as in a configuration without it: a store that was created with
+   * these settings shares its pages. Throws `ArgumentError` for an invalid namespace.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';
@@ -241,7 +247,10 @@ export class MeshCacheStore extends NodeNamespace {
     return this.#doors.clients?.clients() ?? [];
   }
 
-  /** @internal All pages that this node has now, in its pool or on its disk, as it announces them to the directory. For simulations. */
+  /**
+   * @internal All pages that this node has now, in its pool or on its disk, as it announces them to the directory. For
+   * simulations.
+   */
   *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
     const { statements } = this.#parts.pages;
     for (const keys of statements.keysInSlices()) {
@@ -254,8 +263,9 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * What becomes of the pages of this node: a list of them, then each change, or what follows the position `after`. Routers keep a list of pages
-   * by it; the metrics server streams the same at `/api/events`. Ends when the signal is aborted or the store closes.
+   * What becomes of the pages of this node: a list of them, then each change, or what follows the position `after`.
+   * Routers keep a list of pages by it; the metrics server streams the same at `/api/events`. Ends when the signal is
+   * aborted or the store closes.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';
@@ -276,8 +286,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * Drops all pages of this node, of all namespaces: in its pool, on its disk and in the directory, and the copies that other nodes have made of
-   * them where no other node has set the page. Pages that other nodes have set stay.
+   * Drops all pages of this node, of all namespaces: in its pool, on its disk and in the directory, and the copies that
+   * other nodes have made of them where no other node has set the page. Pages that other nodes have set stay.
    */
   override async clear(options: WaitOptions = NO_OPTIONS): Promise<void> {
     return this.#turns.run(() => {
@@ -287,8 +297,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * Leaves the cluster, writes the pages that wait for the disk, and frees everything. Idempotent; takes seconds at most. Calls in progress
-   * end as misses.
+   * Leaves the cluster, writes the pages that wait for the disk, and frees everything. Idempotent; takes seconds at
+   * most. Calls in progress end as misses.
    */
   close(): Promise<void> {
     const around = { reporting: this.#reporting, doors: this.#doors, audit: this.#audit };
@@ -317,8 +327,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * @internal Throws `InvariantError` unless all of this node's structures are consistent. Changes nothing, takes time in proportion to their
-   * size, and is for tests and simulations.
+   * @internal Throws `InvariantError` unless all of this node's structures are consistent. Changes nothing, takes time
+   * in proportion to their size, and is for tests and simulations.
    */
   verify(): void {
     const { runtime, pages, events, disk, promoter, leaving, hotReads, pins } = this.#parts;
@@ -327,7 +337,10 @@ export class MeshCacheStore extends NodeNamespace {
   }
 }
 
-/** What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, how their keys are encoded, and which users may reach them. */
+/**
+ * What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, how their keys are
+ * encoded, and which users may reach them.
+ */
 function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment) {
   const { namespaceQuotas: quotas, namespaceWritePolicies } = config;
   const tenants = new NamespaceTenants({ quotas, otherTags: Object.keys(namespaceWritePolicies), env });
@@ -337,7 +350,10 @@ function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment
   return { tenants, policies, keyEncoders, fingerprint, users: usersOf(config, env) };
 }
 
-/** The environment of a node with its audit log, if one is configured. Throws `ConfigError` for a file that cannot be used. */
+/**
+ * The environment of a node with its audit log, if one is configured. Throws `ConfigError` for a file that cannot be
+ * used.
+ */
 async function auditedEnvironment({ auditLogPath: path }: MeshCacheConfig, nodeId: string, env: Environment) {
   env.metrics.setGaugeProvider('meshcache_audit_failing', () => 0);
   const audit = path === undefined ? undefined : await AuditLog.open({ path, nodeId, env });
@@ -389,8 +405,8 @@ function openKeptPool(
 }
 
 /**
- * Pre-allocates the pool's memory on the addon's threads. An RDMA device locks the memory that is registered with it; without this, the system
- * would provide all of it on this thread then.
+ * Pre-allocates the pool's memory on the addon's threads. An RDMA device locks the memory that is registered with it;
+ * without this, the system would provide all of it on this thread then.
  */
 async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
   await region.prefault().catch((error: Error) => {

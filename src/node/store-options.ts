@@ -62,8 +62,8 @@ export async function namedAsGiven<T>(storage: StorageConfig, start: () => Promi
 }
 
 /**
- * The configuration in a host framework's form, from either form. Throws `ConfigError` for options that are unknown, written in
- * snake_case, or given beside `extraConfig`.
+ * The configuration in a host framework's form, from either form. Throws `ConfigError` for options that are unknown,
+ * written in snake_case, or given beside `extraConfig`.
  */
 export function storageConfigOf(given: MeshCacheStoreOptions | StorageConfig): StorageConfig {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {

@@ -65,7 +65,10 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly pinning: Pinning;
 }
 
-/** Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is made later. */
+/**
+ * Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is
+ * made later.
+ */
 export function assembleStore(ground: StoreGround): StoreParts {
   const { config, env, metrics, runtime, region, disk, kept, policies, evicted } = ground;
   const set = new Signal<[keys: readonly string[]]>();
@@ -302,8 +305,8 @@ export function storePartOf(
 }
 
 /**
- * Leaves the cluster, writes the pages that wait for the disk, and frees the memory when nothing uses it any more. Calls in progress end as
- * misses.
+ * Leaves the cluster, writes the pages that wait for the disk, and frees the memory when nothing uses it any more.
+ * Calls in progress end as misses.
  */
 export async function closeStore(
   { runtime, region, kept, pool, pages, events, promoter, leaving, settling, pinning }: StoreParts,

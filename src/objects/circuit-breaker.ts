@@ -5,8 +5,8 @@ import { OBJECT_RETRY_MAX_MS, OBJECT_RETRY_MIN_MS } from '../base/limits.js';
 const BACKOFF = { minMs: OBJECT_RETRY_MIN_MS, maxMs: OBJECT_RETRY_MAX_MS };
 
 /**
- * Keeps requests from a store that fails: after a failure none is sent for a while, then one, and all again when that one has succeeded. The
- * pause doubles with each failure, from OBJECT_RETRY_MIN_MS to OBJECT_RETRY_MAX_MS.
+ * Keeps requests from a store that fails: after a failure none is sent for a while, then one, and all again when that
+ * one has succeeded. The pause doubles with each failure, from OBJECT_RETRY_MIN_MS to OBJECT_RETRY_MAX_MS.
  */
 export class CircuitBreaker {
   readonly #clock: Clock;

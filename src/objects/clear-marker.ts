@@ -37,9 +37,9 @@ export async function readClearings(
 }
 
 /**
- * The marker of this node: an object that says which of its pages are cleared. Each clearing begins a new generation. A page is sent with the
- * generation that the store's marker has, so that a clearing makes void whatever has been sent before or is on its way, without a clock: no
- * object is ever of a later generation than the marker in the store.
+ * The marker of this node: an object that says which of its pages are cleared. Each clearing begins a new generation. A
+ * page is sent with the generation that the store's marker has, so that a clearing makes void whatever has been sent
+ * before or is on its way, without a clock: no object is ever of a later generation than the marker in the store.
  */
 export class OwnMarker {
   readonly #store: ObjectStore;
@@ -62,15 +62,19 @@ export class OwnMarker {
     return this.#unwritten.length === 0 ? this.#stored?.generation : undefined;
   }
 
-  /** Reads the marker if that has not been done, and writes what it lacks, or all of it if it is damaged. False: no page may be sent now. */
+  /**
+   * Reads the marker if that has not been done, and writes what it lacks, or all of it if it is damaged. False: no page
+   * may be sent now.
+   */
   async ready(): Promise<boolean> {
     if (this.generation !== undefined) return true;
     return this.#turns.run(() => this.#settle());
   }
 
   /**
-   * Makes the pages that have been sent void, from this call on for this node; resolves with true when the store's marker says so. It is written, and
-   * pages may be sent again, when `removed` has resolved: from then on no page that is cleared can be sent.
+   * Makes the pages that have been sent void, from this call on for this node; resolves with true when the store's
+   * marker says so. It is written, and pages may be sent again, when `removed` has resolved: from then on no page that
+   * is cleared can be sent.
    */
   async clear(prefixes: readonly string[] | undefined, removed: Promise<void>): Promise<boolean> {
     this.#unwritten.push(prefixes ?? null);
@@ -109,7 +113,10 @@ export class OwnMarker {
     return this.generation !== undefined;
   }
 
-  /** Stands for a marker that is damaged: nobody can tell any more what was cleared. The seconds of the clock are above any count of clearings. */
+  /**
+   * Stands for a marker that is damaged: nobody can tell any more what was cleared. The seconds of the clock are above
+   * any count of clearings.
+   */
   #allCleared(): Clearings {
     const generation = Math.floor(this.#clock.wallMs() / 1000) % 2 ** 32;
     return { generation, all: generation, prefixes: [] };

@@ -1,6 +1,9 @@
 import type { HttpHeaders } from '../base/environment/http-client.js';
 
-/** Why a request to an object store has failed; `clock`: the clocks differ too much for signatures; `unwanted`: the caller wants no such object. */
+/**
+ * Why a request to an object store has failed; `clock`: the clocks differ too much for signatures; `unwanted`: the
+ * caller wants no such object.
+ */
 export type ObjectFault =
   | 'timed_out'
   | 'unreachable'
@@ -64,7 +67,10 @@ const CODES: Readonly<Record<string, ObjectFault>> = {
   InternalError: 'busy',
 };
 
-/** What an answer of a store means. `aheadMs`: milliseconds that the date of this machine is ahead of that of the answer; NaN: the answer has none. */
+/**
+ * What an answer of a store means. `aheadMs`: milliseconds that the date of this machine is ahead of that of the
+ * answer; NaN: the answer has none.
+ */
 export function answerOf(
   status: number,
   headers: HttpHeaders,
@@ -81,7 +87,8 @@ export function answerOf(
     return { kind: 'failed', fault: 'refused', detail: `status ${status}, but not as a store confirms a write` };
   }
   const code = codeOf(parts);
-  // Only the store itself knows that an object is not there; a marker that seems absent would make cleared pages readable.
+  // Only the store itself knows that an object is not there; a marker that seems absent would make cleared pages
+  // readable.
   if (status === 404 && code === 'NoSuchKey') return { kind: 'absent' };
   if (isWrite && (status === 412 || status === 409)) return { kind: 'precondition' };
   const fault = CODES[code] ?? faultOf(status, headers);

@@ -33,13 +33,17 @@ export interface ObjectRequest {
   readonly maxBytes?: number;
   /** Called with the headers of a good answer, before its body; false: the body is not wanted. */
   readonly isWanted?: (headers: HttpHeaders) => boolean;
-  /** Time for the whole request; within it, one that gets no byte for OBJECT_STALL_MS has failed, unless it has a body. */
+  /**
+   * Time for the whole request; within it, one that gets no byte for OBJECT_STALL_MS has failed, unless it has a body.
+   */
   readonly timeoutMs: number;
   /** Ends the request. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Requests of one node to its object store: signed (Signature Version 4), bounded in time and length, never rejected. */
+/**
+ * Requests of one node to its object store: signed (Signature Version 4), bounded in time and length, never rejected.
+ */
 export class ObjectClient {
   readonly #options: ObjectClientOptions;
   readonly #connections: HttpConnections;

@@ -16,9 +16,9 @@ const DEFAULT_PROFILE = 'default';
 const DEFAULT_REGION = 'us-east-1';
 
 /**
- * The access key of a node: from its settings, else from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, else from the shared credentials
- * file. The file is read again after OBJECT_CREDENTIALS_MAX_AGE_MS, so that a key can be replaced while the node runs; a file without a key
- * changes nothing.
+ * The access key of a node: from its settings, else from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, else from the
+ * shared credentials file. The file is read again after OBJECT_CREDENTIALS_MAX_AGE_MS, so that a key can be replaced
+ * while the node runs; a file without a key changes nothing.
  */
 export class CredentialSource {
   readonly #settings: ObjectStoreSettings;

@@ -7,7 +7,10 @@ import {
 } from '../base/limits.js';
 import { crc32 } from '../memory/checksum.js';
 
-/** What an object is: a page, the mark that a page was deleted, the marker of a writer that has cleared its pages, or a test of the store. */
+/**
+ * What an object is: a page, the mark that a page was deleted, the marker of a writer that has cleared its pages, or a
+ * test of the store.
+ */
 export type ObjectKind = 'page' | 'deleted' | 'cleared' | 'test';
 
 /** The header of an object; FORMAT.md draws it. */
@@ -64,7 +67,9 @@ export function encodeHeader(header: ObjectHeader): Buffer {
   return bytes;
 }
 
-/** The header at the beginning of an object; undefined: the object is damaged, of another format, or of another program. */
+/**
+ * The header at the beginning of an object; undefined: the object is damaged, of another format, or of another program.
+ */
 export function decodeHeader(object: Uint8Array): ObjectHeader | undefined {
   if (object.length < OBJECT_HEADER_BYTES) return undefined;
   const bytes = Buffer.from(object.subarray(0, OBJECT_HEADER_BYTES));

@@ -19,8 +19,8 @@ export interface StoredObject {
 }
 
 /**
- * What has been found under a name. `absent`: nothing; `unusable`: an object that is none of ours, or is damaged; `failed`: the store has not
- * said.
+ * What has been found under a name. `absent`: nothing; `unusable`: an object that is none of ours, or is damaged;
+ * `failed`: the store has not said.
  */
 export type Found =
   | { readonly kind: 'object'; readonly object: StoredObject; readonly tag: string | undefined }
@@ -28,7 +28,10 @@ export type Found =
   | { readonly kind: 'absent' }
   | { readonly kind: 'failed'; readonly fault: ObjectFault | 'skipped' };
 
-/** Outcome of a write. `conflict`: the object was not as demanded; `failed`: it may have been carried out, or may be yet. */
+/**
+ * Outcome of a write. `conflict`: the object was not as demanded; `failed`: it may have been carried out, or may be
+ * yet.
+ */
 export type Written = 'done' | 'conflict' | 'failed' | 'skipped';
 
 /** Counts of a store since the node's start. */
@@ -56,8 +59,8 @@ export const OTHER_TAG = `"${'0'.repeat(32)}"`;
 const LOG_INTERVAL_MS = 60_000;
 
 /**
- * Objects of pages and of writers in an object store: reads and writes that are counted, and not sent while the store fails. Reads and writes
- * fail apart, because a key may be allowed one of them only.
+ * Objects of pages and of writers in an object store: reads and writes that are counted, and not sent while the store
+ * fails. Reads and writes fail apart, because a key may be allowed one of them only.
  */
 export class ObjectStore {
   readonly names: ObjectNames;
@@ -140,8 +143,8 @@ export class ObjectStore {
   }
 
   /**
-   * Writes an object. `replaces`: the tag of the object that it replaces, or null if there must be none; undefined: whatever is there is
-   * replaced.
+   * Writes an object. `replaces`: the tag of the object that it replaces, or null if there must be none; undefined:
+   * whatever is there is replaced.
    */
   async write(
     name: string,
@@ -179,8 +182,8 @@ export class ObjectStore {
   }
 
   /**
-   * Whether the store keeps the conditions of writes; undefined: that cannot be known now. Without them, a write that arrives late would bring
-   * back what has been deleted or cleared meanwhile, so that nothing may be written.
+   * Whether the store keeps the conditions of writes; undefined: that cannot be known now. Without them, a write that
+   * arrives late would bring back what has been deleted or cleared meanwhile, so that nothing may be written.
    */
   async isConditional(): Promise<boolean | undefined> {
     if (this.#isConditional !== undefined) return this.#isConditional;

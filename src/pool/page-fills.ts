@@ -99,8 +99,9 @@ export class PageFills {
   }
 
   /**
-   * Places the pages one after the other, each held before the next is placed. Otherwise a page for which there is no room would evict an
-   * earlier one of the same call, whose range is in quarantine then: of a batch that does not fit, no page would come.
+   * Places the pages one after the other, each held before the next is placed. Otherwise a page for which there is no
+   * room would evict an earlier one of the same call, whose range is in quarantine then: of a batch that does not fit,
+   * no page would come.
    */
   #placeEach(wishes: readonly Wish[], origins: readonly PageOrigin[]): { vacancies: Vacancy[]; gone: Set<string> } {
     const { index: pages } = this.#parts;

@@ -32,8 +32,8 @@ const NO_REQUEST: PublishRequest = {};
  * A page whose bytes are still to be written is *unfilled*: it has its range, and no reader finds it. A page that is
  * unfilled or being read is *held*: its range stays untouched, and no new page is placed under its key.
  *
- * An *expired* page is not found any more, but is here until {@link nextExpired} or {@link expiredAmong} names it and its owner removes it:
- * soon, and before another page is placed under its key.
+ * An *expired* page is not found any more, but is here until {@link nextExpired} or {@link expiredAmong} names it and
+ * its owner removes it: soon, and before another page is placed under its key.
  *
  * Accounting: every key of the allocator has its checksum and origin at its slot in the columns, or is in `#unfilled`;
  * `#holds` counts the pins of the allocator, key by key.

@@ -77,7 +77,8 @@ export class PageLeases {
   }
 
   /**
-   * Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page that is here under that key.
+   * Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page that is here under that
+   * key.
    */
   verify(): void {
     const keys = [...this.#byKey.keys()];

@@ -92,8 +92,8 @@ export class LocalReads {
   }
 
   /**
-   * Copies pages that were looked up just before on other threads, beside whatever else the pool does; undefined: that is not possible, see
-   * {@link PageServing.holdCopied}.
+   * Copies pages that were looked up just before on other threads, beside whatever else the pool does; undefined: that
+   * is not possible, see {@link PageServing.holdCopied}.
    */
   beside(
     keys: Keys,

@@ -30,7 +30,10 @@ export interface PageServingParts {
   readonly remove: (key: string) => void;
 }
 
-/** What a page is held for: to be sent from where it lies, at the pace of whoever receives it, or to be copied by other threads. */
+/**
+ * What a page is held for: to be sent from where it lies, at the pace of whoever receives it, or to be copied by other
+ * threads.
+ */
 type Use = 'send' | 'copy';
 
 class Served implements ServedPage {
@@ -54,9 +57,9 @@ class Served implements ServedPage {
 }
 
 /**
- * Pages of one pool that are being sent to somebody, or copied out by other threads. Each is held: it is not evicted, and if it is removed its range
- * stays untouched, but no other page can be placed under its key. A set of the key therefore claims it and waits: running sends are told to hurry, and
- * no new use begins.
+ * Pages of one pool that are being sent to somebody, or copied out by other threads. Each is held: it is not evicted,
+ * and if it is removed its range stays untouched, but no other page can be placed under its key. A set of the key
+ * therefore claims it and waits: running sends are told to hurry, and no new use begins.
  *
  * Accounting: each page that is served is one hold of its key in the index; `#heldBytes` has the sums of their lengths.
  */
@@ -101,8 +104,8 @@ export class PageServing {
   }
 
   /**
-   * Holds pages that were found just now while other threads copy them, until the returned function is called; null: too much of the pool is held, or
-   * one of the keys is being set.
+   * Holds pages that were found just now while other threads copy them, until the returned function is called; null:
+   * too much of the pool is held, or one of the keys is being set.
    */
   holdCopied(keys: readonly string[], lengths: readonly number[]): (() => void) | null {
     const held: ServedPage[] = [];
@@ -120,7 +123,9 @@ export class PageServing {
     return release;
   }
 
-  /** From now on no page of these keys is served, until the returned function is called. Those that are served go on. */
+  /**
+   * From now on no page of these keys is served, until the returned function is called. Those that are served go on.
+   */
   claim(keys: readonly string[]): () => void {
     for (const key of keys) this.#claims.set(key, (this.#claims.get(key) ?? 0) + 1);
     return () => {
@@ -181,7 +186,9 @@ export class PageServing {
     for (const resolve of waiting ?? []) resolve();
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds, and nobody waits for a page that is not served. */
+  /**
+   * Throws `InvariantError` unless the accounting of this class holds, and nobody waits for a page that is not served.
+   */
   verify(): void {
     const bytes: Record<Use, number> = { send: 0, copy: 0 };
     for (const [key, all] of this.#byKey) {

@@ -17,7 +17,10 @@ export interface PublishedPoolOptions {
   readonly quarantineMs?: number;
   /** Never shorten the quarantine: a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
-  /** Refuse a page that would evict an earlier one of its own request: see `PoolAllocatorOptions.keepsHeads`. Default: false. */
+  /**
+   * Refuse a page that would evict an earlier one of its own request: see `PoolAllocatorOptions.keepsHeads`. Default:
+   * false.
+   */
   readonly keepsHeads?: boolean;
   readonly clock: Clock;
   /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */

@@ -33,9 +33,10 @@ export type { PublishedPoolOptions } from './pool-options.js';
  * other threads have copied it. Ranges that other threads write or read are held: no removal, eviction or new page
  * touches them.
  *
- * Work on other threads is done in turns, call by call, and new pages of asynchronous calls wait for their turn as well, so that one held page does
- * not block another. Some holds are outside of turns: leases and pages that are filled from elsewhere, which may take long and which the caller that
- * asks for them limits; and pages that are sent or copied to readers, see {@link PageServing}.
+ * Work on other threads is done in turns, call by call, and new pages of asynchronous calls wait for their turn as
+ * well, so that one held page does not block another. Some holds are outside of turns: leases and pages that are filled
+ * from elsewhere, which may take long and which the caller that asks for them limits; and pages that are sent or copied
+ * to readers, see {@link PageServing}.
  */
 export class PublishedPool {
   readonly baseAddr: bigint;
@@ -164,9 +165,9 @@ export class PublishedPool {
 
   /**
    * Like {@link publishBatch}, but off this thread where that is quicker. Null also for pages that are removed while
-   * they are copied. Waits up to POOL_FILL_WAIT_MS while a page of one of the keys is being filled (see
-   * {@link fillPages}), and up to POOL_SERVED_WAIT_MS while one is served (see {@link serve}); a page that still is then
-   * is null. The source is in use until the promise has resolved; its regions may be freed meanwhile.
+   * they are copied. Waits up to POOL_FILL_WAIT_MS while a page of one of the keys is being filled (see {@link
+   * fillPages}), and up to POOL_SERVED_WAIT_MS while one is served (see {@link serve}); a page that still is then is
+   * null. The source is in use until the promise has resolved; its regions may be freed meanwhile.
    */
   async publishPages(
     keys: Keys,
@@ -225,8 +226,8 @@ export class PublishedPool {
   }
 
   /**
-   * Holds a page to send it from where it lies, after a check of its checksum (`isVerified`): what was sent cannot be taken back. Counts as
-   * a use. Null: the page is not here or is being set, or too much of the pool is held.
+   * Holds a page to send it from where it lies, after a check of its checksum (`isVerified`): what was sent cannot be
+   * taken back. Counts as a use. Null: the page is not here or is being set, or too much of the pool is held.
    */
   async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
     return this.#isEnding || this.unconfirmed.has(key) ? null : this.#serving.serve(key, isVerified);
@@ -286,7 +287,10 @@ export class PublishedPool {
     return length > STAMP_BYTES ? [this.#memory.bytes(offset, length - STAMP_BYTES), tail] : [tail];
   }
 
-  /** What peers need to read a page: zeros without stamps; for a page that has gone or is hidden, a stamp that no page has. */
+  /**
+   * What peers need to read a page: zeros without stamps; for a page that has gone or is hidden, a stamp that no page
+   * has.
+   */
   stampOf({ slot, offset, length, checksum }: PublishedPage): { readonly stamp: number; readonly tail: number } {
     if (this.#stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
     const isHere = this.#stamps.isOf(slot, offset, length) && !this.unconfirmed.earlier.has(slot);

@@ -3,9 +3,10 @@ import { EarlierSlots } from './kept/earlier-slots.js';
 import type { PublishedPage } from './page-index.js';
 
 /**
- * Pages that are in the pool, so that a request to drop them finds them, and that no program of this node reads, because no directory owner has said
- * yet whether they are still good. Some are copies of other nodes' pages: when a page is set anew while it is being copied, nobody but the owners'
- * answer tells this node. The others are pages from before this start of the node.
+ * Pages that are in the pool, so that a request to drop them finds them, and that no program of this node reads,
+ * because no directory owner has said yet whether they are still good. Some are copies of other nodes' pages: when a
+ * page is set anew while it is being copied, nobody but the owners' answer tells this node. The others are pages from
+ * before this start of the node.
  */
 export class UnconfirmedPages {
   /** Pages from before this start. */
@@ -26,8 +27,8 @@ export class UnconfirmedPages {
   }
 
   /**
-   * Has those pages removed that are from before this start: they do not stand for what is set now, as nobody has said that they are good. Returns
-   * their keys.
+   * Has those pages removed that are from before this start: they do not stand for what is set now, as nobody has said
+   * that they are good. Returns their keys.
    */
   makeWay(keys: readonly string[], remove: (key: string) => void): string[] {
     const earlier = this.earlierAmong(keys);

@@ -15,8 +15,8 @@ export async function findProgram(name: string): Promise<string | undefined> {
 }
 
 /**
- * The Python in which engines run: `MESHCACHE_PYTHON` names it, else it is `python3` on PATH; undefined if there is none. The
- * command of the Python package sets the variable to its own Python.
+ * The Python in which engines run: `MESHCACHE_PYTHON` names it, else it is `python3` on PATH; undefined if there is
+ * none. The command of the Python package sets the variable to its own Python.
  */
 export async function findPython(): Promise<string | undefined> {
   return process.env.MESHCACHE_PYTHON || (await findProgram('python3'));

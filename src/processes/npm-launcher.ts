@@ -3,7 +3,10 @@ import type { Clock } from '../base/environment/clock.js';
 /** Milliseconds between two looks whether the launcher is still there. */
 const LOOK_MS = 500;
 
-/** A command of npm that is this program and nothing else: not one that a shell puts into the background, or that starts more. */
+/**
+ * A command of npm that is this program and nothing else: not one that a shell puts into the background, or that starts
+ * more.
+ */
 const ONLY_MESHCACHE = /^['"]?meshcache['"]?(?:\s[^&;|<>`$()\n]*)?$/;
 
 export interface NpmLauncherParts {
@@ -16,11 +19,12 @@ export interface NpmLauncherParts {
 }
 
 /**
- * Tells a program that `npx` or a script of npm has started when its launcher has ended. npm starts the program by a shell, and hands a signal on
- * to the shell, which ends without telling the program: `npx meshcache node & kill $!` would leave the node running. The program's parent is another
- * process then. Returns a function that stops looking.
+ * Tells a program that `npx` or a script of npm has started when its launcher has ended. npm starts the program by a
+ * shell, and hands a signal on to the shell, which ends without telling the program: `npx meshcache node & kill $!`
+ * would leave the node running. The program's parent is another process then. Returns a function that stops looking.
  *
- * A program that was started in another way is not looked after: by systemd, by `setsid`, or in the background of a shell.
+ * A program that was started in another way is not looked after: by systemd, by `setsid`, or in the background of a
+ * shell.
  */
 export function watchNpmLauncher({ env, parentId, clock, onGone }: NpmLauncherParts): () => void {
   if (env.npm_lifecycle_event === undefined || !ONLY_MESHCACHE.test(env.npm_lifecycle_script ?? '')) return () => {};

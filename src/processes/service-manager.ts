@@ -7,9 +7,10 @@ const PROGRAM = 'systemd-notify';
 const MESSAGE_TIMEOUT_MS = 5_000;
 
 /**
- * Tells systemd how far a service of `Type=notify` is, over the datagram socket that NOTIFY_SOCKET names. Messages go through
- * the program `systemd-notify`, as Node.js has no Unix datagram sockets; the unit needs `NotifyAccess=all`, since the program is
- * a child of the service. Without NOTIFY_SOCKET nothing is sent. A message that cannot be sent is logged.
+ * Tells systemd how far a service of `Type=notify` is, over the datagram socket that NOTIFY_SOCKET names. Messages go
+ * through the program `systemd-notify`, as Node.js has no Unix datagram sockets; the unit needs `NotifyAccess=all`,
+ * since the program is a child of the service. Without NOTIFY_SOCKET nothing is sent. A message that cannot be sent is
+ * logged.
  */
 export class ServiceManager {
   readonly #isListening: boolean;

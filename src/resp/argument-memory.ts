@@ -4,8 +4,8 @@ import { RESP_FREE_MEMORY_MAX_BYTES } from '../base/limits.js';
 const KEPT_MAX_BYTES = 16 * 2 ** 20;
 
 /**
- * Memory for large arguments. What was given back is used again, because new memory has to be cleared, page by page, and collected. It is
- * shared memory, from which other threads can copy.
+ * Memory for large arguments. What was given back is used again, because new memory has to be cleared, page by page,
+ * and collected. It is shared memory, from which other threads can copy.
  */
 export class ArgumentMemory {
   /** Free memory by its size, a power of two. */

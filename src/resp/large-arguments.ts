@@ -12,7 +12,10 @@ export interface LargeArgumentsParts {
   readonly onRoom: () => void;
 }
 
-/** The memory of the command that a connection is receiving: that of its large arguments, and of small ones that are many. */
+/**
+ * The memory of the command that a connection is receiving: that of its large arguments, and of small ones that are
+ * many.
+ */
 export class LargeArguments {
   readonly #parts: LargeArgumentsParts;
   /** Undefined: the command needs none so far. */
@@ -44,7 +47,10 @@ export class LargeArguments {
     this.#count++;
   }
 
-  /** Takes memory for a part that has come. Only the first one of a command waits for it: of others, more may be wanted than there ever is. */
+  /**
+   * Takes memory for a part that has come. Only the first one of a command waits for it: of others, more may be wanted
+   * than there ever is.
+   */
   reserve(bytes: number): 'now' | 'later' | 'drop' {
     const answer = this.#take(bytes);
     if (answer === 'now' || this.#count <= 1) return answer;

@@ -60,7 +60,9 @@ export interface RespConnectionParts {
   readonly onEnded: (connection: RespConnection) => void;
 }
 
-/** The answer to a command that would change something and is not carried out, because its client may have given it up. */
+/**
+ * The answer to a command that would change something and is not carried out, because its client may have given it up.
+ */
 const SENT_EARLIER = 'TRYAGAIN the node was not running; this may have been sent long ago, and was not carried out';
 
 /** One Redis client: receives its commands, carries them out one after the other, and answers in their order. */
@@ -254,7 +256,8 @@ export class RespConnection {
     const command = typeof spec === 'string' ? spec : this.#commandOf(spec, args.slice(1));
     const isFirstWord = typeof spec !== 'string' && spec.isOpen === true;
     this.#waiting.add({ command, isAllowed: isFirstWord, bytes, giveBack });
-    // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a stranger.
+    // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a
+    // stranger.
     if (!this.access.isTrusted) void this.#run();
   }
 
@@ -292,7 +295,8 @@ export class RespConnection {
   async #run(): Promise<void> {
     if (this.#isRunning) return;
     this.#isRunning = true;
-    // The first commands are carried out at once: what a client may send next depends on them while it is not authenticated.
+    // The first commands are carried out at once: what a client may send next depends on them while it is not
+    // authenticated.
     while (!this.isClosed && (!this.#output.isFull || (await this.#output.room()))) {
       const batch = this.#waiting.takeBatch();
       if (batch.length === 0) break;

@@ -60,7 +60,10 @@ export interface RespServerParts {
   readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'dateMs'>;
 }
 
-/** The door of a node for Redis clients: a port and a Unix socket that speak RESP2 and RESP3. docs/redis.md describes it for users. */
+/**
+ * The door of a node for Redis clients: a port and a Unix socket that speak RESP2 and RESP3. docs/redis.md describes it
+ * for users.
+ */
 export class RespServer {
   readonly #options: RespServerOptions;
   readonly #parts: RespServerParts;
@@ -153,7 +156,8 @@ export class RespServer {
   }
 
   /**
-   * Ends what is in progress, then all connections. Resolves when nothing reads from the pool any more, and the port is free. Idempotent.
+   * Ends what is in progress, then all connections. Resolves when nothing reads from the pool any more, and the port is
+   * free. Idempotent.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -261,8 +265,8 @@ export class RespServer {
   }
 
   /**
-   * Whether there is room for a connection from there. One that has not authenticated itself makes room for it, of those from where most of them are:
-   * it must not keep others out.
+   * Whether there is room for a connection from there. One that has not authenticated itself makes room for it, of
+   * those from where most of them are: it must not keep others out.
    */
   #hasRoom(origin: Sharer): boolean {
     while (!this.#shares.allows(origin, 1)) if (!this.#strangers.dropOldest()) return false;

@@ -84,7 +84,10 @@ export class WaitingCommands {
     return taken;
   }
 
-  /** The client has ended the connection: commands that would change something are answered with an error instead of carried out. */
+  /**
+   * The client has ended the connection: commands that would change something are answered with an error instead of
+   * carried out.
+   */
   refuseChanges(): void {
     this.#commands = this.#commands.map((waiting, at) => {
       if (at < this.#at || typeof waiting.command === 'string' || !isChange(waiting.command.spec)) return waiting;

@@ -59,9 +59,9 @@ interface Failure {
  * Calls methods of {@link RpcServer}s. Each endpoint has one connection, opened on demand and shared by all calls.
  *
  * An unreachable endpoint costs one deadline: afterwards calls to it reject at once, and after RPC_RETRY_AFTER_MS one
- * of them tries again. An endpoint that was silent is tried again in the background as long as calls ask for it, so that the first call after
- * its return succeeds. Idle connections and timers do not keep the process alive; a call under way does, until its
- * deadline at the latest.
+ * of them tries again. An endpoint that was silent is tried again in the background as long as calls ask for it, so
+ * that the first call after its return succeeds. Idle connections and timers do not keep the process alive; a call
+ * under way does, until its deadline at the latest.
  */
 export class RpcClient {
   readonly #env: Environment;

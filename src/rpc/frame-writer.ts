@@ -6,8 +6,8 @@ import { type FrameTags, TAG_BYTES } from '../memory/frame-tags.js';
 const SENT_AT_ONCE_MIN_BYTES = 1024;
 
 /**
- * Writes frames to a connection. Small frames written in one turn of the event loop are sent together; one that is worth a
- * system call of its own is sent at once with those before it, so that the peer begins while this node goes on.
+ * Writes frames to a connection. Small frames written in one turn of the event loop are sent together; one that is
+ * worth a system call of its own is sent at once with those before it, so that the peer begins while this node goes on.
  */
 export class FrameWriter {
   readonly #socket: Connection;

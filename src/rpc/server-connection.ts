@@ -106,7 +106,10 @@ export interface ServerConnectionOwner {
 interface ReceivedCall {
   readonly method: string;
   readonly params: unknown;
-  /** When it was made, in milliseconds of the caller's monotonic clock, and how long the caller waits; undefined: it has not said. */
+  /**
+   * When it was made, in milliseconds of the caller's monotonic clock, and how long the caller waits; undefined: it has
+   * not said.
+   */
   readonly times: { readonly madeMs: number; readonly waitMs: number } | undefined;
 }
 

@@ -26,7 +26,10 @@ export type { RpcCall, RpcContext, RpcFault, RpcHandler } from './server-connect
 
 /** Options of an {@link RpcServer}. */
 export interface RpcServerOptions {
-  /** Address to listen on. Clients with secrets reach it by this address only, as it is written here, unless it is a discovery master. */
+  /**
+   * Address to listen on. Clients with secrets reach it by this address only, as it is written here, unless it is a
+   * discovery master.
+   */
   readonly host: string;
   /** Port to listen on; 0 (default): any free one. */
   readonly port?: number;
@@ -36,7 +39,10 @@ export interface RpcServerOptions {
   readonly service?: RpcService;
   /** @internal Rate limits on connections of unauthenticated peers; default: those of `limits.ts`. */
   readonly rates?: ConnectionRates;
-  /** @internal Name of the user who makes a call, if that matters. Throws `AuthError` for a call that its caller may not make; default: all are members. */
+  /**
+   * @internal Name of the user who makes a call, if that matters. Throws `AuthError` for a call that its caller may not
+   * make; default: all are members.
+   */
   readonly userOf?: (call: RpcCall) => string | undefined;
   readonly env: Environment;
 }

@@ -1,4 +1,7 @@
-/** Why a page that this node has published is not set: no owner has accepted its location, or another writer's content has won. */
+/**
+ * Why a page that this node has published is not set: no owner has accepted its location, or another writer's content
+ * has won.
+ */
 export type StatementRefusal = 'directory' | 'superseded';
 
 /** Keys of pages that are not set, with the reason. */

@@ -23,9 +23,10 @@ export interface ClearingParts {
 const WITHDRAWALS_MAX_COUNT = 16;
 
 /**
- * Removes pages from pool, disk and directory. Other work has its turn between steps of CLIENT_STEP_KEYS keys. Resolves when nobody can read any of
- * them here, nor can a crash bring them back. Rejects, when all are removed, with `DiskError` if the disk does not record that; with `ClosedError` when the store is closed
- * meanwhile: some may be left on the disk.
+ * Removes pages from pool, disk and directory. Other work has its turn between steps of CLIENT_STEP_KEYS keys. Resolves
+ * when nobody can read any of them here, nor can a crash bring them back. Rejects, when all are removed, with
+ * `DiskError` if the disk does not record that; with `ClosedError` when the store is closed meanwhile: some may be left
+ * on the disk.
  */
 export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<void> {
   const { voidBelow, isCleared } = asked;
@@ -61,14 +62,17 @@ export interface DroppingParts {
     | Pick<DiskTier, 'hasBatch' | 'hasCopiesOf' | 'keysInSlices' | 'queuedKeys' | 'removalsWritten' | 'removeOlder'>
     | undefined;
   readonly clock: Clock;
-  /** Called with keys of some pages, of which those that have left the pool are in `gone`, and those that are nowhere here in `absent`. */
+  /**
+   * Called with keys of some pages, of which those that have left the pool are in `gone`, and those that are nowhere
+   * here in `absent`.
+   */
   readonly onDropped: (keys: readonly string[], gone: readonly string[], absent: readonly string[]) => void;
   readonly isClosed: () => boolean;
 }
 
 /**
- * Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here, nor can a crash bring them back; rejects with
- * `DiskError` if the disk does not record that.
+ * Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here, nor can a
+ * crash bring them back; rejects with `DiskError` if the disk does not record that.
  */
 export async function dropClearedCopies(parts: DroppingParts, all: readonly Clear[]): Promise<void> {
   const { pool, disk, clock, onDropped, isClosed } = parts;
@@ -100,8 +104,8 @@ interface SteppedTiers {
 }
 
 /**
- * Keys of all pages, some at a time. Pages may move from the pool to the disk meanwhile, which comes second, and back: so the pool comes a second
- * time, when no page is left that could.
+ * Keys of all pages, some at a time. Pages may move from the pool to the disk meanwhile, which comes second, and back:
+ * so the pool comes a second time, when no page is left that could.
  */
 function* steps({ pool, disk }: SteppedTiers): Generator<readonly string[]> {
   yield* fewAtOnce(pool.unfilledKeys());

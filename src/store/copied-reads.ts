@@ -22,7 +22,10 @@ export interface CopiedReadsParts {
   readonly clock: Clock;
 }
 
-/** Whether memory for a page of so many bytes may be taken; it is taken then, and asked for again when another attempt finds the page. */
+/**
+ * Whether memory for a page of so many bytes may be taken; it is taken then, and asked for again when another attempt
+ * finds the page.
+ */
 export type MayTake = (bytes: number) => boolean;
 
 /** Copies of the first pages of a call. */

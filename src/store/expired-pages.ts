@@ -20,8 +20,9 @@ export interface ExpiredPagesParts {
 }
 
 /**
- * Removes the pages of this node that have expired, from pool and disk, EXPIRY_SWEEP_INTERVAL_MS late at most while there are few. Nobody
- * has found them since they expired; what is left to do is to free their space and to tell the directory.
+ * Removes the pages of this node that have expired, from pool and disk, EXPIRY_SWEEP_INTERVAL_MS late at most while
+ * there are few. Nobody has found them since they expired; what is left to do is to free their space and to tell the
+ * directory.
  */
 export class ExpiredPages {
   readonly #parts: ExpiredPagesParts;

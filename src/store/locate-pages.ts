@@ -9,7 +9,10 @@ export interface LocatingParts {
   readonly directory: Pick<DirectoryClient, 'get'>;
 }
 
-/** One location for each key: on this node, else as the directory says; null: neither has it, or the signal was aborted before the answer. */
+/**
+ * One location for each key: on this node, else as the directory says; null: neither has it, or the signal was aborted
+ * before the answer.
+ */
 export async function locatePages(
   keys: readonly string[],
   { statements, directory }: LocatingParts,

@@ -79,8 +79,9 @@ export class PageStatements {
   }
 
   /**
-   * Announces pages that have just been set, one for each key, null for pages that were not set; returns the keys of those
-   * that are not set after all, with the reason. `isOver`: whether the caller has given the call up, which then is not made the newest any more.
+   * Announces pages that have just been set, one for each key, null for pages that were not set; returns the keys of
+   * those that are not set after all, with the reason. `isOver`: whether the caller has given the call up, which then
+   * is not made the newest any more.
    */
   async stateSet(
     keys: Keys,
@@ -125,8 +126,9 @@ export class PageStatements {
   }
 
   /**
-   * Drops pages that are older than the version given for their key. With `isTie` another node may have set a content of the version before at the same time, which can be read. Resolves when a
-   * crash cannot bring them back. `isDeleted`: a program has asked for it.
+   * Drops pages that are older than the version given for their key. With `isTie` another node may have set a content
+   * of the version before at the same time, which can be read. Resolves when a crash cannot bring them back.
+   * `isDeleted`: a program has asked for it.
    */
   async drop(
     keys: readonly string[],
@@ -138,7 +140,8 @@ export class PageStatements {
     keys.forEach((key, i) => {
       versions.see(voidBelow[i] as number);
       const noted = (voidBelow[i] as number) - (isTie ? 1 : 0);
-      // A page that is too far ahead is refused by its version alone; a note of it would be in the way when that is no more so.
+      // A page that is too far ahead is refused by its version alone; a note of it would be in the way when that is no
+      // more so.
       if (!versions.isAhead(noted)) this.#voids.note(key, noted);
     });
     const removed = this.#remove(keys, voidBelow, 'all');
@@ -159,7 +162,10 @@ export class PageStatements {
     await removed;
   }
 
-  /** Pages have been dropped; `gone`: those that have left the pool; `absent`: those that this node has not any more, and that their owners may still list. */
+  /**
+   * Pages have been dropped; `gone`: those that have left the pool; `absent`: those that this node has not any more,
+   * and that their owners may still list.
+   */
   dropped(keys: readonly string[], gone: readonly string[], absent: readonly string[] = []): void {
     for (const key of gone) this.#unannounced.delete(key);
     this.#parts.onGone?.(gone);
@@ -177,7 +183,10 @@ export class PageStatements {
     return this.#voids.laterThan(key, version) || (this.isCleared(key, version, setBy) ? version + 1 : 0);
   }
 
-  /** Visits below which versions pages are void: this node has set newer ones, or was told to drop them. See `Removals.eachNote`. */
+  /**
+   * Visits below which versions pages are void: this node has set newer ones, or was told to drop them. See
+   * `Removals.eachNote`.
+   */
   eachNote(visit: NoteVisitor): Generator<void, void> {
     return this.#voids.eachNote(visit);
   }
@@ -218,7 +227,8 @@ export class PageStatements {
   /**
    * Which of the pages are still good, as far as can be known. A page from before this start may have been overwritten
    * or deleted while the node was away. Until all nodes have reported, it is announced first, and is good if other
-   * nodes accept it as directory owners. Good pages of the pool are shown to readers from then on. None is good once the store closes.
+   * nodes accept it as directory owners. Good pages of the pool are shown to readers from then on. None is good once
+   * the store closes.
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
     const isGood = await this.#areGood(keys);
@@ -260,7 +270,10 @@ export class PageStatements {
     return keys.map((key, i) => (pool.unconfirmed.has(key) ? null : columns.locationAt(i)));
   }
 
-  /** Where each page is; null: this node does not have it, or no directory owner has accepted it. None once the store closes. */
+  /**
+   * Where each page is; null: this node does not have it, or no directory owner has accepted it. None once the store
+   * closes.
+   */
   tiersOf(keys: readonly string[]): (Tier | null)[] {
     const { pool, disk } = this.#parts;
     if (this.#closed) return keys.map(() => null);
@@ -272,7 +285,10 @@ export class PageStatements {
     });
   }
 
-  /** Drops the pages that a clock which was ahead has set, and forgets all versions below which pages are void: they may be of that clock. */
+  /**
+   * Drops the pages that a clock which was ahead has set, and forgets all versions below which pages are void: they may
+   * be of that clock.
+   */
   dropAhead(): void {
     const { versions } = this.#parts;
     for (const keys of this.keysInSlices()) {
@@ -315,8 +331,9 @@ export class PageStatements {
   }
 
   /**
-   * Announces pages that were just set, repeatedly while owners know a newer content; returns the keys that are not set. A named page is announced once more
-   * when its owners turn out to know of a clock that is far ahead: a node that is away now may have an older content with a later version.
+   * Announces pages that were just set, repeatedly while owners know a newer content; returns the keys that are not
+   * set. A named page is announced once more when its owners turn out to know of a clock that is far ahead: a node that
+   * is away now may have an older content with a later version.
    */
   async #announceSet(entries: KeyedLocations, origin: PageOrigin, isOver: () => boolean): Promise<RefusedKeys> {
     const { pool, disk, versions, keepsDuplicates } = this.#parts;
@@ -357,9 +374,9 @@ export class PageStatements {
   }
 
   /**
-   * Under the key of a page that was set, a copy or the page of a later call may have come meanwhile: a statement of the first page would hide it. The
-   * present page is announced instead, because other nodes must drop older contents before the call returns; but whoever has made a copy of a
-   * computed page announces it.
+   * Under the key of a page that was set, a copy or the page of a later call may have come meanwhile: a statement of
+   * the first page would hide it. The present page is announced instead, because other nodes must drop older contents
+   * before the call returns; but whoever has made a copy of a computed page announces it.
    */
   #ofPresent(entries: KeyedLocations, { kind, version }: PageOrigin): KeyedLocations {
     // Without a wait, as for room, nothing has come meanwhile.
@@ -400,8 +417,8 @@ export class PageStatements {
   }
 
   /**
-   * Drops pages of the version given for their key, and older ones: they have lost to a newer content, or to one of that version by another node, whether or
-   * not the disk can record that; it reports its own failures.
+   * Drops pages of the version given for their key, and older ones: they have lost to a newer content, or to one of
+   * that version by another node, whether or not the disk can record that; it reports its own failures.
    */
   async #dropLost(keys: readonly string[], versions: readonly number[]): Promise<void> {
     if (keys.length === 0) return;
@@ -419,7 +436,10 @@ export class PageStatements {
     if (left.length > 0) this.restate(left).catch(() => {});
   }
 
-  /** Announces pages that were here before; pages older than the cluster's are dropped. Returns their keys and the refused ones. */
+  /**
+   * Announces pages that were here before; pages older than the cluster's are dropped. Returns their keys and the
+   * refused ones.
+   */
   async #announceAgain(entries: KeyedLocations, { byOthers = false } = {}): Promise<string[]> {
     if (entries.columns.count === 0) return [];
     const { refused, outdated } = await this.#announce(entries, { byOthers });
@@ -432,8 +452,9 @@ export class PageStatements {
   }
 
   /**
-   * Announces pages of these keys again that are newer than this version. An owner that refuses an older page drops what
-   * it knew of this node: a copy may have come, and been announced, before the announcement of a page that was set first.
+   * Announces pages of these keys again that are newer than this version. An owner that refuses an older page drops
+   * what it knew of this node: a copy may have come, and been announced, before the announcement of a page that was set
+   * first.
    */
   #restateNewer(keys: readonly string[], version: number): void {
     const found = this.#own.find(keys);

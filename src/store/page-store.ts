@@ -88,8 +88,8 @@ export interface PageStoreParts {
   /** Called with keys of pages that have been set here and that the directory has. */
   readonly onStated?: (keys: readonly string[]) => void;
   /**
-   * Called when this node's pages are cleared that are older than a version, with the prefixes of their keys, or undefined for all; resolves when the
-   * copies on other nodes have gone.
+   * Called when this node's pages are cleared that are older than a version, with the prefixes of their keys, or
+   * undefined for all; resolves when the copies on other nodes have gone.
    */
   readonly onCleared?: (voidBelow: number, prefixes: readonly string[] | undefined) => Promise<void>;
   /** Whether a client has pinned the page here; default: none has. */
@@ -237,8 +237,8 @@ export class PageStore {
   }
 
   /**
-   * {@link getCopies} of the first of the pages, as many as have at most `maxBytes` together. If the first one alone has more, nothing is
-   * read, and the result says how many.
+   * {@link getCopies} of the first of the pages, as many as have at most `maxBytes` together. If the first one alone
+   * has more, nothing is read, and the result says how many.
    */
   async getFirstCopies(
     keys: readonly string[],
@@ -249,8 +249,8 @@ export class PageStore {
   }
 
   /**
-   * Reads pages of any length one behind the other into the room; null: a miss. What has no room behind those before it is
-   * not read, and its result says how long it is. The room is in use until the promise has resolved.
+   * Reads pages of any length one behind the other into the room; null: a miss. What has no room behind those before it
+   * is not read, and its result says how long it is. The room is in use until the promise has resolved.
    */
   async getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions = {}): Promise<(PlacedPage | null)[]> {
     this.#checkOpen();
@@ -265,15 +265,18 @@ export class PageStore {
   }
 
   /**
-   * Holds a page of the own pool, so that its bytes can be sent from where they lie; the caller must release it soon. They have been checked.
-   * Null: the page is not in the pool, or cannot be held now; then it can still be read.
+   * Holds a page of the own pool, so that its bytes can be sent from where they lie; the caller must release it soon.
+   * They have been checked. Null: the page is not in the pool, or cannot be held now; then it can still be read.
    */
   async serve(key: string): Promise<ServedPage | null> {
     this.#checkOpen();
     return this.#reads.serve(key);
   }
 
-  /** Which pages this node or, on nodes that reads reach, the directory has; after an abort, which pages this node has. Does not count as a use. */
+  /**
+   * Which pages this node or, on nodes that reads reach, the directory has; after an abort, which pages this node has.
+   * Does not count as a use.
+   */
   async exists(keys: Keys, options: WaitOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
     return inTime(this.#parts.clock, options, ({ signal }) => this.#exists(keys, signal));
@@ -311,7 +314,8 @@ export class PageStore {
   }
 
   /**
-   * Milliseconds until each page expires; Infinity: it does not; null: neither this node nor the directory has it. Does not count as a use.
+   * Milliseconds until each page expires; Infinity: it does not; null: neither this node nor the directory has it. Does
+   * not count as a use.
    */
   async remainingMs(keys: readonly string[], options: WaitOptions = {}): Promise<(number | null)[]> {
     this.#checkOpen();
@@ -329,8 +333,8 @@ export class PageStore {
   }
 
   /**
-   * Drops pages that this node has published; `prefixes`: only those whose keys begin with one of them. Rejects with the signal's reason
-   * when it is aborted while other nodes are being told.
+   * Drops pages that this node has published; `prefixes`: only those whose keys begin with one of them. Rejects with
+   * the signal's reason when it is aborted while other nodes are being told.
    */
   async clear(prefixes?: readonly string[], options: WaitOptions = {}): Promise<void> {
     this.#checkOpen();
@@ -352,13 +356,18 @@ export class PageStore {
     await cleared;
   }
 
-  /** Drops the copies that these clears of other nodes make void. Resolves when nobody can read them here, nor can a crash bring them back. */
+  /**
+   * Drops the copies that these clears of other nodes make void. Resolves when nobody can read them here, nor can a
+   * crash bring them back.
+   */
   dropCleared(clears: readonly Clear[]): Promise<void> {
     const onDropped = (...dropped: Parameters<PageStatements['dropped']>) => this.#statements.dropped(...dropped);
     return dropClearedCopies({ ...this.#parts, onDropped, isClosed: () => this.#closed }, clears);
   }
 
-  /** Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false. */
+  /**
+   * Makes every node drop these pages. True: no node can read the page any more. After an abort every result is false.
+   */
   async delete(keys: readonly string[], options: TimedOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
     const { versions, clock } = this.#parts;
@@ -385,8 +394,9 @@ export class PageStore {
   }
 
   /**
-   * Keys of the pages that this node has, slice by slice, as far as they begin with the prefix; other work has its turn between slices. Pages that
-   * come or go meanwhile may be left out. Rejects with the signal's reason when it is aborted, and with `ClosedError` when the store is closed.
+   * Keys of the pages that this node has, slice by slice, as far as they begin with the prefix; other work has its turn
+   * between slices. Pages that come or go meanwhile may be left out. Rejects with the signal's reason when it is
+   * aborted, and with `ClosedError` when the store is closed.
    */
   async *keysInSlices(prefix: string, { signal, timeoutMs }: WaitOptions = {}): AsyncGenerator<string[], void> {
     const { pool, disk, clock } = this.#parts;

@@ -160,7 +160,10 @@ export class PageWrites {
     return end ?? (this.#isPublishing ? 'no_room' : 'draining');
   }
 
-  /** Announces a slice in the directory; pages that no owner accepts, or whose content has lost, become false in `results`. */
+  /**
+   * Announces a slice in the directory; pages that no owner accepts, or whose content has lost, become false in
+   * `results`.
+   */
   async #stateSlice(
     start: number,
     { keys, published, origin, results, refusals, isOver }: PublishedSlice,
@@ -235,7 +238,10 @@ class SkippedWrites {
     this.#log.note(reason, pages, quota);
   }
 
-  /** Counts those pages of the slice from index `start` on that the pool has not taken, and gives their reasons to a caller that asks for them. */
+  /**
+   * Counts those pages of the slice from index `start` on that the pool has not taken, and gives their reasons to a
+   * caller that asks for them.
+   */
   noteUnpublished(start: number, { keys, pages, published, refusals }: Unpublished): void {
     const names = stringsOf(keys);
     let withoutRoom = 0;

@@ -35,8 +35,8 @@ const VERSION_1: GroupFiles = {
 const VERSION_2: GroupFiles = { limit: 'memory.max', used: 'memory.current', reclaimable: 'inactive_file' };
 
 /**
- * The memory of this process: that of the machine, or of the smallest control group that it is in, such as its container's. Control groups
- * of both versions count, with all groups above.
+ * The memory of this process: that of the machine, or of the smallest control group that it is in, such as its
+ * container's. Control groups of both versions count, with all groups above.
  */
 export function ownMemory(paths: ControlGroupPaths = SYSTEM_PATHS): MemoryFigures {
   let totalBytes = totalmem();
@@ -53,7 +53,10 @@ export function ownMemory(paths: ControlGroupPaths = SYSTEM_PATHS): MemoryFigure
   return { totalBytes, freeBytes };
 }
 
-/** Size of a pool that nobody has chosen, for a node that a command starts: the default of a node, and no more than the memory that it can have. */
+/**
+ * Size of a pool that nobody has chosen, for a node that a command starts: the default of a node, and no more than the
+ * memory that it can have.
+ */
 export function commandPoolBytes(paths: ControlGroupPaths = SYSTEM_PATHS): number {
   return Math.min(DEFAULT_POOL_BYTES, ownMemory(paths).totalBytes);
 }

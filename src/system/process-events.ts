@@ -3,7 +3,10 @@ import { defaultLogFormat, stderrLogger } from './system-log.js';
 /** Exit status of Node for an error that nobody has caught. */
 const EXIT_UNCAUGHT = 1;
 
-/** Makes warnings of Node, which it writes to stderr as plain lines, records of the log. Does nothing unless the log is JSON. */
+/**
+ * Makes warnings of Node, which it writes to stderr as plain lines, records of the log. Does nothing unless the log is
+ * JSON.
+ */
 export function logNodeWarnings(): void {
   // Node's own listener writes the plain lines; there is none with --no-warnings.
   if (defaultLogFormat() !== 'json' || process.listenerCount('warning') === 0) return;
@@ -14,8 +17,8 @@ export function logNodeWarnings(): void {
 }
 
 /**
- * Makes the error that ends this process a record of the log: the stack that Node writes is no JSON. The exit status stays the same. Does
- * nothing unless the log is JSON.
+ * Makes the error that ends this process a record of the log: the stack that Node writes is no JSON. The exit status
+ * stays the same. Does nothing unless the log is JSON.
  */
 export function logUncaughtErrors(): void {
   if (defaultLogFormat() !== 'json') return;

@@ -14,7 +14,8 @@ export const systemClock: Clock = {
     return (user + system) / 1000;
   },
   wallMs() {
-    // No machine can be set to a date before 1970 and its own uptime; a process that is told one gets the earliest date of its machine, which goes forward.
+    // No machine can be set to a date before 1970 and its own uptime; a process that is told one gets the earliest date
+    // of its machine, which goes forward.
     const dateMs = Date.now();
     return dateMs >= 0 ? dateMs : Math.floor(hostMs());
   },

@@ -1,7 +1,9 @@
 import { styleText } from 'node:util';
 import { isLogLevel, LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../base/environment/log.js';
 
-/** Form of a log line: words for people, or one JSON object with `ts`, `level`, `msg` and `fields` for log collectors. */
+/**
+ * Form of a log line: words for people, or one JSON object with `ts`, `level`, `msg` and `fields` for log collectors.
+ */
 export type LogFormat = 'text' | 'json';
 
 export const LOG_FORMATS: readonly LogFormat[] = ['text', 'json'];
@@ -14,8 +16,8 @@ interface LogRecord {
 }
 
 /**
- * A logger that writes one line per record of `minLevel` and above to stderr. If stderr has been closed, lines are lost and the
- * program goes on: an unhandled error of stderr would end it.
+ * A logger that writes one line per record of `minLevel` and above to stderr. If stderr has been closed, lines are lost
+ * and the program goes on: an unhandled error of stderr would end it.
  */
 export function stderrLogger(minLevel: LogLevel, format: LogFormat = defaultLogFormat()): Logger {
   if (!process.stderr.listeners('error').includes(ignoreError)) process.stderr.on('error', ignoreError);

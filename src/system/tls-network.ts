@@ -7,8 +7,8 @@ import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_MAX_MS, TLS_HANDSHAKE_TIMEO
 import { PendingConnections } from '../net/pending-connections.js';
 
 /**
- * A network of TLS sockets that accepts only peers with a certificate of the authority, if there is one, and with one of the names if there are any;
- * `refused` is called for the others.
+ * A network of TLS sockets that accepts only peers with a certificate of the authority, if there is one, and with one
+ * of the names if there are any; `refused` is called for the others.
  */
 export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: TlsRules = NODE_TLS_RULES): Network {
   let secureContext = tls.createSecureContext(credentialsOf(identity.reveal(), rules));
@@ -62,8 +62,9 @@ export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: Tl
 }
 
 /**
- * A handshake always is a whole one: a ticket of an earlier one would let in a peer whose certificate is not accepted any more, and where strangers are
- * admitted, Node.js takes a peer that resumes without a certificate for an authorized one.
+ * A handshake always is a whole one: a ticket of an earlier one would let in a peer whose certificate is not accepted
+ * any more, and where strangers are admitted, Node.js takes a peer that resumes without a certificate for an authorized
+ * one.
  */
 const WHOLE_HANDSHAKES = constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION;
 
@@ -92,7 +93,10 @@ class TlsServer extends tls.Server {
     (socket) => socket.destroy(),
     ({ remoteAddress = '' }) => remoteAddress,
   );
-  /** Plain sockets and their deadlines by the addresses of both ends, which is all that a TLS socket has in common with the plain one below it. */
+  /**
+   * Plain sockets and their deadlines by the addresses of both ends, which is all that a TLS socket has in common with
+   * the plain one below it.
+   */
   readonly #raw = new Map<string, { readonly socket: net.Socket; readonly deadline: NodeJS.Timeout }>();
 
   readonly #admit: TlsServerEvents['admit'];

@@ -34,8 +34,8 @@ const ENGINE_GAUGES: ReadonlySet<RdmaStatName> = new Set<RdmaStatName>(['connect
 export interface TransportConfig extends SecurityConfig {
   readonly protocol: DataProtocol;
   /**
-   * Address to listen on and to advertise; default 127.0.0.1, which no other machine reaches. `NodeRuntime` finds out the address
-   * that this machine has towards a master.
+   * Address to listen on and to advertise; default 127.0.0.1, which no other machine reaches. `NodeRuntime` finds out
+   * the address that this machine has towards a master.
    */
   readonly localHostname?: string | undefined;
   /** TCP port to listen on; 0: any free one. */
@@ -67,9 +67,9 @@ export interface ChosenTransport {
 }
 
 /**
- * Creates the configured transport if possible, else TCP. The log and the gauge `meshcache_transport_info` state the choice and its
- * reason; further metrics show the transport's statistics. Throws `ConfigError` if it cannot listen, and on a machine with RDMA for a
- * configured device, port or GID that does not exist.
+ * Creates the configured transport if possible, else TCP. The log and the gauge `meshcache_transport_info` state the
+ * choice and its reason; further metrics show the transport's statistics. Throws `ConfigError` if it cannot listen, and
+ * on a machine with RDMA for a configured device, port or GID that does not exist.
  */
 export async function createTransport(
   config: TransportConfig,
@@ -79,7 +79,10 @@ export async function createTransport(
   return (await chooseTransport(config, securedEnvironment(config, env), rdmaHost)).transport;
 }
 
-/** {@link createTransport} with the reason of the choice, for an environment that is already a {@link securedEnvironment}. */
+/**
+ * {@link createTransport} with the reason of the choice, for an environment that is already a {@link
+ * securedEnvironment}.
+ */
 export async function chooseTransport(
   config: TransportConfig,
   env: Environment,

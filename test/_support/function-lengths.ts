@@ -15,8 +15,8 @@ const MODIFIERS = /^(?:(?:export|static|async|override|private|protected|public|
 const HEAD = /=> \{$|^[#\w$*[\].]+(?:<.*>)?\(.*\).* \{$|^\).* \{$/;
 
 /**
- * The functions of a formatted source. Blocks are found by their indentation: a function begins on a line that ends with a brace, and
- * ends on the next line that is indented as much and begins with one.
+ * The functions of a formatted source. Blocks are found by their indentation: a function begins on a line that ends
+ * with a brace, and ends on the next line that is indented as much and begins with one.
  */
 export function functionLengths(text: string): FunctionLength[] {
   const lines = text.split('\n').map((line) => ({ indent: line.length - line.trimStart().length, code: line.trim() }));
@@ -33,7 +33,10 @@ export function functionLengths(text: string): FunctionLength[] {
   return found;
 }
 
-/** Where the head of several lines begins that ends on line `last`: on the nearest one before it that is indented as much. */
+/**
+ * Where the head of several lines begins that ends on line `last`: on the nearest one before it that is indented as
+ * much.
+ */
 function headStart(lines: readonly { readonly indent: number; readonly code: string }[], last: number): number {
   const indent = lines[last]?.indent ?? 0;
   let first = last - 1;

@@ -1,6 +1,8 @@
 import { builtinModules } from 'node:module';
 
-/** What leads out of a program past its environment: names of the platform and of its modules, and whoever may use them. */
+/**
+ * What leads out of a program past its environment: names of the platform and of its modules, and whoever may use them.
+ */
 
 /** Modules that only compute. */
 const PURE_MODULES: ReadonlySet<string> = new Set([

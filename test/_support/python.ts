@@ -15,7 +15,10 @@ export function canMakeEnvironments(): boolean {
   return succeeds(PYTHON, '-c', 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))');
 }
 
-/** Runs a program, which must end well, and gives its output. It does not block: ava is told of the time that the test may take only when this thread has a turn. */
+/**
+ * Runs a program, which must end well, and gives its output. It does not block: ava is told of the time that the test
+ * may take only when this thread has a turn.
+ */
 export async function run(
   t: ExecutionContext,
   program: string,

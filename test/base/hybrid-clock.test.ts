@@ -57,7 +57,8 @@ test('hybrid clock: two nodes do not give out one version in the same millisecon
 });
 
 test('hybrid clock: two nodes that have seen the same later version give out different ones', (t) => {
-  // Cause: both gave out the next one; of two contents of one version the directory keeps one, and the node of the other took both for void.
+  // Cause: both gave out the next one; of two contents of one version the directory keeps one, and the node of the
+  // other took both for void.
   const time = { wallMs: () => 1_700_000_000_000, nowMs: () => 0 };
   const [a, b] = [new HybridClock(time, 5), new HybridClock(time, 2 ** 52 + 6)];
   for (let i = 0; i < 100; i++) {
@@ -110,7 +111,8 @@ test('hybrid clock: only a version of a clock that is far ahead is a jump', (t) 
 });
 
 test('hybrid clock: after the wall clock was ahead and is right again, versions go on from the present', (t) => {
-  // Cause: versions went on from the latest one, while the present had gone on by real time: what was set later was older, and expired too late elsewhere.
+  // Cause: versions went on from the latest one, while the present had gone on by real time: what was set later was
+  // older, and expired too late elsewhere.
   const time = { wallMs: 1_700_000_000_000, nowMs: 500 };
   const clock = new HybridClock({ wallMs: () => time.wallMs, nowMs: () => time.nowMs }, 7);
   const ahead = (ms: number): void => {

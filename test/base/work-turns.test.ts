@@ -122,7 +122,8 @@ test('work turns: longer work goes on at once while there is time, and one step 
 });
 
 test('work turns: among many that wait, who has used nothing yet is next', async (t) => {
-  // Cause: only the first 16 that waited were looked at, and a connection waited for a piece of each of 300 others of its address.
+  // Cause: only the first 16 that waited were looked at, and a connection waited for a piece of each of 300 others of
+  // its address.
   const { turns, clock, done, work } = turnsOf(CLIENTS_TURN_MS);
   for (let round = 0; round < 3; round++) for (let i = 0; i < 300; i++) turns.run(of(`greedy ${i}`), work('greedy'));
   for (let i = 0; i < 500; i++) await clock.yield();

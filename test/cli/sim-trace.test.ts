@@ -116,8 +116,8 @@ test.serial(
       simulated.push(...(await jsonOf<SimResult>(args)).runs.map(countsOf));
     }
     t.true(real.evictions > 0 && real.hits.remote > 0);
-    // Owners are told of reads within two seconds of real time, in which a replay gets far; and on a busy machine a request may
-    // overtake what other nodes are told of the one before it.
+    // Owners are told of reads within two seconds of real time, in which a replay gets far; and on a busy machine a
+    // request may overtake what other nodes are told of the one before it.
     const allowed = real.pages_asked * 0.02;
     for (const pick of [(c: Counts) => c.hits.local, (c: Counts) => c.hits.remote, (c: Counts) => c.evictions]) {
       const values = simulated.map(pick);

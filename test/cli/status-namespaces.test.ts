@@ -31,7 +31,10 @@ function report(more: Partial<NamespaceReport> = {}): NamespaceReport {
   };
 }
 
-/** The warnings about namespaces, each of which has one client on a node of its own: x on node-1, y on node-2, and so on. */
+/**
+ * The warnings about namespaces, each of which has one client on a node of its own: x on node-1, y on node-2, and so
+ * on.
+ */
 function warningsOf(...all: Partial<NamespaceReport>[]): string[] {
   return namespaceWarnings(
     all.map((more, i): ClusterNamespace => {

@@ -1,4 +1,5 @@
-// Regression: an attached client looked into the caller's list of keys once more after it had waited: a page was read, or set, under another key.
+// Regression: an attached client looked into the caller's list of keys once more after it had waited: a page was read,
+// or set, under another key.
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { HostRegion } from '../../src/memory/host-region.js';

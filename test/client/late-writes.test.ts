@@ -35,7 +35,9 @@ async function bench(t: ExecutionContext, timeoutMs: number) {
     region.free();
   });
   const bytesOf = (group: number) => region.bytes(group * PAGES * PAGE, PAGES * PAGE);
-  /** Reads pages into a group and gives the memory another use as soon as the call has returned; how many were there. */
+  /**
+   * Reads pages into a group and gives the memory another use as soon as the call has returned; how many were there.
+   */
   const read = async (group: number): Promise<number> => {
     const numbers = Array.from({ length: PAGES }, (_, i) => (i * 4 + (random.u32() % 4)) % KEYS);
     const pointers = numbers.map((_, i) => region.addr + BigInt((group * PAGES + i) * PAGE));

@@ -17,7 +17,10 @@ const NODES_COUNT = 3;
 /** Turns that each engine plays at a time. */
 const TURNS_COUNT = 30;
 
-/** Plays conversations as engines do: asks what is there, reads that, and sets the rest. It counts for itself what it has asked and found. */
+/**
+ * Plays conversations as engines do: asks what is there, reads that, and sets the rest. It counts for itself what it
+ * has asked and found.
+ */
 const ENGINE = `
 import json, random, time
 sys.path.insert(0, sys.argv[1])
@@ -112,7 +115,9 @@ class RestartedNode {
   }
 }
 
-/** What `increase()` of Prometheus does: a counter that falls has begun anew at 0. It is scraped often enough for that. */
+/**
+ * What `increase()` of Prometheus does: a counter that falls has begun anew at 0. It is scraped often enough for that.
+ */
 class Increase {
   #last: Lookups = { asked: 0, found: 0 };
   total: Lookups = { asked: 0, found: 0 };
@@ -183,7 +188,8 @@ run(
         // A report is shared for a moment: the next one is later.
         if (!isWhole || now.time_ms <= reportedMs) return false;
         reportedMs = now.time_ms;
-        // As if a second lay between two polls: on a busy machine it may be more than what the dashboard takes for a gap.
+        // As if a second lay between two polls: on a busy machine it may be more than what the dashboard takes for a
+        // gap.
         return dashboard.record({ ...now, time_ms: ++polls * 1_000 });
       });
     };

@@ -36,7 +36,10 @@ interface Node {
   readonly respSocket: string;
 }
 
-/** Sets OVERWRITTEN and DELETED to GIVEN_UP, deletes KEPT and clears, all at once, and resolves when each call has been given up. */
+/**
+ * Sets OVERWRITTEN and DELETED to GIVEN_UP, deletes KEPT and clears, all at once, and resolves when each call has been
+ * given up.
+ */
 type GiveUp = () => Promise<void>;
 
 async function startNodes(t: ExecutionContext): Promise<Node[]> {
@@ -81,7 +84,9 @@ async function setAll(client: MeshCacheClient, keys: readonly string[], text: st
   for (const key of keys) await until(() => client.set(key, bytes(text)));
 }
 
-/** Stops a node while a program calls it, and lets it go on when the others have set and deleted the same keys since. */
+/**
+ * Stops a node while a program calls it, and lets it go on when the others have set and deleted the same keys since.
+ */
 async function check(
   t: ExecutionContext,
   begin: (node: Node) => Promise<GiveUp>,

@@ -37,7 +37,10 @@ const WAIT = {
   pages: { take: () => true },
 };
 
-/** The requests of a client over a store that has every page; how often others were let in, at all and before the first call of the store. */
+/**
+ * The requests of a client over a store that has every page; how often others were let in, at all and before the first
+ * call of the store.
+ */
 function startRequests() {
   const store = new HeldStore();
   let turns = 0;

@@ -41,7 +41,10 @@ const keys = (hasFlags = false): Buffer => encodeKeyRequest('', ['k'], { hasFlag
 const miss = (answer: Buffer): boolean => answer.every((byte) => byte === 0);
 const any = (): boolean => true;
 
-/** Each request as a client makes it that means the key `k`, and whether an answer is that of a client for whom there is no such page. */
+/**
+ * Each request as a client makes it that means the key `k`, and whether an answer is that of a client for whom there is
+ * no such page.
+ */
 const REQUESTS: Readonly<Record<RequestName, readonly [body: Buffer, showsNothing: (answer: Buffer) => boolean]>> = {
   hello: [Buffer.alloc(0), any],
   file: [encodeFile({ regionId: 7, isWritable: true, length: 4096, pid: process.pid, fd: 1023 }), any],

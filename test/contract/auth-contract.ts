@@ -100,7 +100,10 @@ class Relay {
   readonly port: number;
   readonly #pairs: { readonly client: net.Socket; readonly server: net.Socket; sent: Buffer; received: number }[] = [];
 
-  /** Passes on what comes to a port of its own to `serverPort`, both ways. Of what the server sends, it changes what `isToChange` says. */
+  /**
+   * Passes on what comes to a port of its own to `serverPort`, both ways. Of what the server sends, it changes what
+   * `isToChange` says.
+   */
   static async start(
     t: ExecutionContext,
     serverPort: number,
@@ -410,7 +413,10 @@ export function authContract(test: TestFn, subject: AuthCase): void {
     }
     t.true(await isBelieved(() => false));
 
-    /** Whether a client is content with the answer, of which one byte is another: the one before which so many have come. */
+    /**
+     * Whether a client is content with the answer, of which one byte is another: the one before which so many have
+     * come.
+     */
     async function isBelieved(isToChange: (received: number) => boolean): Promise<boolean> {
       const relay = await Relay.start(t, server.port, isToChange);
       const reroute = { from: server.port, to: relay.port };

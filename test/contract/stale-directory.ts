@@ -37,7 +37,10 @@ const WAYS: Readonly<Record<string, (owner: MeshCacheStore, until: StoresOfCase[
   'evicted, and its place used again many times': (owner, until) => evictAll(owner, until, 100),
 };
 
-/** Sets so many fillers, and more until none of the pages is left: while what is freed is in quarantine, fillers find no room. */
+/**
+ * Sets so many fillers, and more until none of the pages is left: while what is freed is in quarantine, fillers find no
+ * room.
+ */
 async function evictAll(owner: MeshCacheStore, until: StoresOfCase['until'], fillers: number): Promise<void> {
   let count = 0;
   const fill = () => owner.set(`filler ${count}`, content(count++, 50_000));
@@ -54,8 +57,8 @@ function setAll(store: MeshCacheStore, keys: readonly string[], seed: number): P
 }
 
 /**
- * A reader whose directory is stuck: it goes on naming the locations of before, whatever its owner does. No read may succeed
- * by them once their pages are freed, and every one does before.
+ * A reader whose directory is stuck: it goes on naming the locations of before, whatever its owner does. No read may
+ * succeed by them once their pages are freed, and every one does before.
  */
 export async function staleDirectoryCase(t: ExecutionContext, { createStore, until }: StoresOfCase): Promise<void> {
   const owner = await createStore({ global_segment_size: POOL_BYTES });

@@ -48,7 +48,9 @@ interface Load {
   readonly noiseBytes: number;
 }
 
-/** Share of the pages of the quiet tenant's requests that are found; the noisy one writes ten times its quota meanwhile. */
+/**
+ * Share of the pages of the quiet tenant's requests that are found; the noisy one writes ten times its quota meanwhile.
+ */
 function hitRate({ trace, policy, pages, quarantineMs, limit, noiseBytes }: Load): number {
   const quotaBytes = pages * PAGE_BYTES;
   const capacityBytes = 2 * quotaBytes + 4 * PAGE_BYTES;

@@ -213,7 +213,8 @@ for (const name of BINARIES) {
         });
         const pool = new PoolAllocator({ capacityBytes, alignmentBytes, quarantineMs, policy, tenants, core });
         try {
-          // Tenant 0 has no maximum: with pinned pages it may ask for more than the pool, and others pay before it gets nothing.
+          // Tenant 0 has no maximum: with pinned pages it may ask for more than the pool, and others pay before it gets
+          // nothing.
           const all = [{ minBytes: 0, maxBytes: Number.MAX_SAFE_INTEGER }, ...tenants];
           const replay = new Replay(pool, new Tenants(all, alignmentBytes), 200);
           for (const word of words) replay.run(word);

@@ -120,7 +120,8 @@ test('dashboard history: intervals of nodes that are taken at other times come t
 });
 
 test('dashboard history: after a rolling restart the sum of all nodes is unknown where some have lost their past', (t) => {
-  // Cause: the sum was of the nodes whose past goes back so far, and looked like a load that grew from nothing with each restart.
+  // Cause: the sum was of the nodes whose past goes back so far, and looked like a load that grew from nothing with
+  // each restart.
   const nodes = ['a', 'b', 'c'].map((nodeId, i) => {
     const node = new FakeNode(nodeId, 1);
     node.ticks = 60 - 20 * i;

@@ -185,7 +185,10 @@ scrape_configs:
     t.teardown(() => prometheus.stop());
     // Rates need a sample from before the load.
     let atS = 0;
-    /** All nodes have been scraped since then at `atS`: what is asked from then on is of that time, whatever scrape fails later. */
+    /**
+     * All nodes have been scraped since then at `atS`: what is asked from then on is of that time, whatever scrape
+     * fails later.
+     */
     const scrapedSince = async (seconds: number): Promise<boolean> => {
       atS = systemClock.wallMs() / 1000;
       const scraped = `count(timestamp(meshcache_build_info{job="meshcache"}) > ${seconds}) or vector(0)`;

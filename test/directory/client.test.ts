@@ -418,7 +418,8 @@ test.serial('directory: when an owner knows only of a node to be avoided the nex
   );
 });
 
-// Cause: a second owner's word of the same statement was taken for that of another node: the page was read twice at the same time into one buffer.
+// Cause: a second owner's word of the same statement was taken for that of another node: the page was read twice at the
+// same time into one buffer.
 test.serial('directory: what several owners know only of a node to be avoided is handed out once', async (t) => {
   const { ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3']);
   const client = new DirectoryClient(ring, resolve, 3, {
@@ -463,7 +464,8 @@ test.serial('directory: more keys, and longer ones, than a ring takes at once', 
 });
 
 test.serial('directory: a delete reaches former owners too, which may become owners again', async (t) => {
-  // Cause: deletes went to the owners of the time only; a former owner that becomes owner again handed out what was gone.
+  // Cause: deletes went to the owners of the time only; a former owner that becomes owner again handed out what was
+  // gone.
   const clock = new ManualClock();
   const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3']);
   const two = new ConsistentHashRing(160);
@@ -485,7 +487,8 @@ test.serial('directory: a delete reaches former owners too, which may become own
 test.serial(
   'directory: what a new owner has not been told yet is found with a former one, the other replica being dead',
   async (t) => {
-    // Cause: a node died and another joined at once; of keys that both owned by the new ring, lookups missed until it was told of them.
+    // Cause: a node died and another joined at once; of keys that both owned by the new ring, lookups missed until it
+    // was told of them.
     const clock = new ManualClock();
     const { nodes, ring: four, resolve } = await startNodes(t, ['n1', 'n2', 'n3', 'n4']);
     const three = new ConsistentHashRing(160);
@@ -549,7 +552,8 @@ test.serial(
 test.serial(
   'directory: an owner that is told while former ones are asked, which forget, is asked again when that takes long',
   async (t) => {
-    // Cause: on a busy machine an owner answered before it had been told, and the former owner after it had forgotten the key.
+    // Cause: on a busy machine an owner answered before it had been told, and the former owner after it had forgotten
+    // the key.
     const clock = new ManualClock();
     const { nodes, resolve } = await startNodes(t, ['n1', 'n2']);
     const [before, after] = [new ConsistentHashRing(160), new ConsistentHashRing(160)];
@@ -574,7 +578,8 @@ test.serial(
 );
 
 test.serial('directory: a later client of the same node is not ignored for its counter', async (t) => {
-  // Cause: without an incarnation every client counted its statements from 0, and the shard answered "taken" all the same.
+  // Cause: without an incarnation every client counted its statements from 0, and the shard answered "taken" all the
+  // same.
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
   const clock = new ManualClock();
   const first = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment({ clock }) });
@@ -587,7 +592,8 @@ test.serial('directory: a later client of the same node is not ignored for its c
   t.is(nodes.get('n1')?.shard.stats().keys, 1);
 });
 
-// Cause: a request kept the caller's own list until it was sent: other keys were deleted, and the queue lost count of them.
+// Cause: a request kept the caller's own list until it was sent: other keys were deleted, and the queue lost count of
+// them.
 test.serial('directory: a list of keys may be changed as soon as the call has returned', async (t) => {
   const { ring, resolve } = await startNodes(t, ['n1']);
   const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });

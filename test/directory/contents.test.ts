@@ -235,7 +235,8 @@ test('contents: a stale location is dropped, not what its node has stated since'
 });
 
 test('contents: a computed page that is older than a named one is void, also when newer computed ones have taken its place', (t) => {
-  // Cause: the version of the named one was forgotten with it, and a page from before it, stated late, went together with the computed ones.
+  // Cause: the version of the named one was forgotten with it, and a page from before it, stated late, went together
+  // with the computed ones.
   const seed = Number(process.env.MESHCACHE_TEST_SEED ?? Date.now() >>> 0);
   t.log(`seed ${seed}`);
   const random = seededRandom(seed);

@@ -335,7 +335,8 @@ test('shard: last words of a node that has gone are dropped at the second look, 
 });
 
 test('shard: the holder of an older content is told to drop what is older than the new one, and that only', (t) => {
-  // Cause: the version of the new content was void, too; its holder could never copy that one again, not even when it was handed over.
+  // Cause: the version of the new content was void, too; its holder could never copy that one again, not even when it
+  // was handed over.
   const displaced: Displaced[] = [];
   const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
   putOne(shard, 'k', { nodeId: 'a', kind: 'named', version: 10, checksum: 1 });

@@ -25,7 +25,10 @@ const LOST_DROP = `set 0 1, change 0 1, change 0 2, restart 2, notice 0 2, notic
 const LATE_COPY =
   'set 1 0, change 1 0, copy 2 0 1, delete 0 0, change 0 1, drop 1 0, forget 0 0, forget 1 0, change 2 0';
 
-/** An owner that is cut off gets a further key, whose pages nobody lists; a holder hears from it, as if it had compared them. */
+/**
+ * An owner that is cut off gets a further key, whose pages nobody lists; a holder hears from it, as if it had compared
+ * them.
+ */
 const SMALLER_RING = `set 1 0, change 1 0, cut 0 2, notice 2 0, set 2 0, cut 1 2, break 2 1, heal 1 2, evict 2 0, forget 2 0, hear 1 2`;
 
 /** What happens in these steps. */

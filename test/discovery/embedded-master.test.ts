@@ -110,7 +110,8 @@ simulated('master: when the head goes, a client’s node becomes head and everyb
 });
 
 simulated('master: an address that comes to this machine after the start is taken', async (t, world) => {
-  // Cause: the system does not name addresses of a link without carrier, so the only listed host of a cluster, started before its switch, never ran a master.
+  // Cause: the system does not name addresses of a link without carrier, so the only listed host of a cluster, started
+  // before its switch, never ran a master.
   const process = world.process(HOST);
   const { environment } = process;
   let hasCarrier = false;

@@ -28,7 +28,9 @@ function clientOf(t: ExecutionContext, port: number, options: Partial<EtcdClient
   return client;
 }
 
-/** What `call` resolves to once it does: the servers may have to choose a leader first, on a busy machine at any time. */
+/**
+ * What `call` resolves to once it does: the servers may have to choose a leader first, on a busy machine at any time.
+ */
 async function answered<T>(call: () => Promise<T>): Promise<T> {
   let answers: T[] = [];
   await until(async () => {

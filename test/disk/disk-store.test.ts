@@ -409,7 +409,8 @@ test('disk store: a target that is no Uint8Array is refused, and is no failure o
 });
 
 test('disk store: a page that is set again with the same bytes has the later version, also after another start', async (t) => {
-  // Cause: the first version stayed on the disk; after a restart the directory knew of a later one, and the page was removed as outdated.
+  // Cause: the first version stayed on the disk; after a restart the directory knew of a later one, and the page was
+  // removed as outdated.
   const path = folder(t);
   const first = await open(t, path);
   const bytes = content(1, PAGE);

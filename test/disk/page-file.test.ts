@@ -425,8 +425,8 @@ serialWithAddon(`page file: reading and writing by the addon answers with the sy
   }
 });
 
-// Cause: large pages were copied by threads of the system whatever the environment: virtual time does not wait for them, so that a simulated
-// disk did not answer any more.
+// Cause: large pages were copied by threads of the system whatever the environment: virtual time does not wait for
+// them, so that a simulated disk did not answer any more.
 test.serial('page file: where the environment has no threads that copy, none is asked to', async (t) => {
   let asked = 0;
   const count = (): boolean => {

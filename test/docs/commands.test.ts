@@ -68,7 +68,10 @@ async function refusal(line: string): Promise<string | undefined> {
   return undefined;
 }
 
-/** Every use of the command in a document's shell blocks and in code of its text; the latter may be a part of a command line. */
+/**
+ * Every use of the command in a document's shell blocks and in code of its text; the latter may be a part of a command
+ * line.
+ */
 function commandLines(text: string): string[] {
   const blocks = fencesOf(text).filter(({ language }) => language === 'sh');
   const lines = blocks.flatMap((fence) => fence.text.replaceAll(/\\\n/g, ' ').split('\n'));

@@ -19,7 +19,10 @@ test.before(async (t) => {
 });
 test.after.always(() => (root === '' ? undefined : rmSync(root, { recursive: true, force: true })));
 
-/** The package comes from this build instead of the registry; the server of SGLang is one that needs neither a GPU nor torch. */
+/**
+ * The package comes from this build instead of the registry; the server of SGLang is one that needs neither a GPU nor
+ * torch.
+ */
 const FUNCTIONS = `
 npm() {
   if [ "$*" = 'install meshcache' ]; then

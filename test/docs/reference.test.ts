@@ -13,7 +13,10 @@ import { content, freePort } from '../_support/support.js';
 /** Metrics of nodes that use RDMA. */
 const ONLY_BY_RDMA = /^meshcache_rdma_/;
 
-/** A store with everything that a node can have: a disk tier, a door for Redis clients, and a client that has read and written. */
+/**
+ * A store with everything that a node can have: a disk tier, a door for Redis clients, and a client that has read and
+ * written.
+ */
 async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-docs-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));

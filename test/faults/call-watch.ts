@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs';
 import { CALLS, type CallKind } from './protocol.js';
 
 /**
- * How long each call may take, in milliseconds. Two owners may have to be asked for a location, one after the other, each within the time to
- * connect and to answer (3 s); a page that does not come takes the time to connect and to stall (4 s), one that is on another
- * node's disk may take 5 s.
+ * How long each call may take, in milliseconds. Two owners may have to be asked for a location, one after the other,
+ * each within the time to connect and to answer (3 s); a page that does not come takes the time to connect and to stall
+ * (4 s), one that is on another node's disk may take 5 s.
  */
 export const DEADLINE_MS: Readonly<Record<CallKind, number>> = {
   set: 6_000,
@@ -28,9 +28,9 @@ interface Call {
 }
 
 /**
- * Watches calls by a clock that stands still while the process does: a stopped process is not late. Whether a turn of the event loop that came too
- * late has an innocent reason is for the suite to judge, which knows when it stopped whom; what the machine let it wait for a
- * processor is left out here.
+ * Watches calls by a clock that stands still while the process does: a stopped process is not late. Whether a turn of
+ * the event loop that came too late has an innocent reason is for the suite to judge, which knows when it stopped whom;
+ * what the machine let it wait for a processor is left out here.
  */
 export class CallWatch {
   readonly longestMs: Record<CallKind, number> = { set: 0, get: 0, exists: 0, clear: 0, delete: 0 };

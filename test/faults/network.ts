@@ -43,8 +43,8 @@ export function whyNoNetworks(): string | undefined {
 }
 
 /**
- * One network namespace a node, joined by a bridge in a further one. Names have this process's id: several suites at a time
- * are in nobody's way, and what a killed one has left is known.
+ * One network namespace a node, joined by a bridge in a further one. Names have this process's id: several suites at a
+ * time are in nobody's way, and what a killed one has left is known.
  */
 export class FaultNetwork {
   readonly #nodes: number;
@@ -81,7 +81,9 @@ export class FaultNetwork {
     filter(this.nameOf(node), rules.join('\n'));
   }
 
-  /** New connections of others to these nodes' servers come to a proxy there instead; those of the proxy itself do not. */
+  /**
+   * New connections of others to these nodes' servers come to a proxy there instead; those of the proxy itself do not.
+   */
   setProxied(nodes: readonly number[]): void {
     for (let node = 1; node <= this.#nodes; node++) {
       const rules = ['table ip proxy { }', 'delete table ip proxy'];

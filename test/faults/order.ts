@@ -2,13 +2,16 @@ import { closeSync, openSync, readdirSync, readSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
- * So long after a set returned true, and after the last fault has ended, no node reads anything older. The node that has set it reads
- * nothing older from the moment of that return, whatever happens.
+ * So long after a set returned true, and after the last fault has ended, no node reads anything older. The node that
+ * has set it reads nothing older from the moment of that return, whatever happens.
  */
 export const ORDER_BOUND_MS = 10_000;
 /** Statements of different nodes that are closer than this are not in order: their clocks count milliseconds. */
 const MARGIN_MS = 5;
-/** While all nodes hear of each other, their clocks agree so well, whatever their wall clocks say: a message between them may be on its way. */
+/**
+ * While all nodes hear of each other, their clocks agree so well, whatever their wall clocks say: a message between
+ * them may be on its way.
+ */
 const CLOCKS_AGREE_MS = 1_000;
 const FIELDS_COUNT = 10;
 const RECORD_BYTES = FIELDS_COUNT * 8;
@@ -44,8 +47,8 @@ export interface OrderEvent {
 }
 
 /**
- * What one process has set, deleted and read, in a file that stays when it is killed. A call that was cut off is not there: it may
- * take effect or not.
+ * What one process has set, deleted and read, in a file that stays when it is killed. A call that was cut off is not
+ * there: it may take effect or not.
  */
 export class OrderLog {
   readonly #fd: number;
@@ -115,9 +118,15 @@ function eventOf(fields: Float64Array): OrderEvent {
 export interface OrderOptions {
   /** Times from the begin to the end of each fault, by {@link sharedMs}. */
   readonly faults?: readonly (readonly [fromMs: number, toMs: number])[];
-  /** Wall clocks were put wrong: statements of nodes that may not have heard of each other's clocks are in the order of their versions. */
+  /**
+   * Wall clocks were put wrong: statements of nodes that may not have heard of each other's clocks are in the order of
+   * their versions.
+   */
   readonly hasClockFaults?: boolean;
-  /** No page was ever copied to another node: what its node has overwritten, deleted or cleared is gone at once, for every reader. */
+  /**
+   * No page was ever copied to another node: what its node has overwritten, deleted or cleared is gone at once, for
+   * every reader.
+   */
   readonly hasNoCopies?: boolean;
   /** Default {@link ORDER_BOUND_MS}. */
   readonly boundMs?: number;
@@ -199,7 +208,9 @@ export class OrderJudge {
     return set.endMs + marginMs < than.beginMs;
   }
 
-  /** Whether time itself is the order: wall clocks are right, or all nodes have heard of each other's clocks by then. */
+  /**
+   * Whether time itself is the order: wall clocks are right, or all nodes have heard of each other's clocks by then.
+   */
   #areClocksHeard(atMs: number): boolean {
     return this.#options.hasClockFaults !== true || this.#calmSinceMs(atMs) + this.#boundMs <= atMs;
   }

@@ -21,8 +21,9 @@ export interface OutagesOptions {
 }
 
 /**
- * Brings the source of addresses into each trouble, while the nodes have no other. Nodes that run must keep each other, and one that is killed
- * and started again meanwhile must have joined soon after the return. Resolves with the longest time that this took.
+ * Brings the source of addresses into each trouble, while the nodes have no other. Nodes that run must keep each other,
+ * and one that is killed and started again meanwhile must have joined soon after the return. Resolves with the longest
+ * time that this took.
  */
 export async function sourceOutages(options: OutagesOptions): Promise<number> {
   let longestMs = 0;

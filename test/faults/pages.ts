@@ -109,7 +109,10 @@ export class PageHistory {
     this.#nextVersion = Math.floor(fstatSync(this.#ownLog).size / RECORD_BYTES);
   }
 
-  /** A version that may be set under this key from now on: a new one of an own or named key, the only one of a shared key. */
+  /**
+   * A version that may be set under this key from now on: a new one of an own or named key, the only one of a shared
+   * key.
+   */
   begin(key: PageKey): number {
     const { writer } = key;
     if (writer === SHARED) return 0;

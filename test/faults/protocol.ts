@@ -18,12 +18,13 @@ export interface NodeSetup {
 }
 
 /**
- * `wrong`: a byte of a page that was read is changed · `foreign`: the whole right page of another key is given · `old`: a page is given that says
- * to be a version that was never set · `hang`: calls end far too late · `throw`: a call rejects · `crash`: the process ends by itself ·
- * `lost`: the directory is never told of some pages · `leak`: a timer is left behind · `unstamped`: a page that is freed keeps its stamp ·
- * `undropped`: a node keeps pages that it is told to drop · `unordered`: directory shards do not compare versions ·
- * `undelivered`: directory shards are not told of some pages, so that what is freed is looked for where it was: stamps are there for that ·
- * `unfreed`: a directory shard does not get back the places of locations that go.
+ * `wrong`: a byte of a page that was read is changed · `foreign`: the whole right page of another key is given · `old`:
+ * a page is given that says to be a version that was never set · `hang`: calls end far too late · `throw`: a call
+ * rejects · `crash`: the process ends by itself · `lost`: the directory is never told of some pages · `leak`: a timer
+ * is left behind · `unstamped`: a page that is freed keeps its stamp · `undropped`: a node keeps pages that it is told
+ * to drop · `unordered`: directory shards do not compare versions · `undelivered`: directory shards are not told of
+ * some pages, so that what is freed is looked for where it was: stamps are there for that · `unfreed`: a directory
+ * shard does not get back the places of locations that go.
  */
 export const CANARIES = [
   'wrong',

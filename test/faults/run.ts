@@ -1,4 +1,7 @@
-/** The fault suite: real nodes in network namespaces, faults by a seeded schedule, every byte checked. `--help` says the rest. */
+/**
+ * The fault suite: real nodes in network namespaces, faults by a seeded schedule, every byte checked. `--help` says the
+ * rest.
+ */
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

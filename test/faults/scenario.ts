@@ -14,9 +14,9 @@ import type { ProxyMode } from './proxy.js';
 import type { Fault, FaultKind, Schedule, SourceFault } from './schedule.js';
 
 /**
- * From the end of the last fault on, until every node has found every page. What the machine lets the node that fares worst wait
- * for a processor in this time does not count, nor what the suite itself could not run for: nothing on a machine that is idle
- * enough, which is what a figure needs.
+ * From the end of the last fault on, until every node has found every page. What the machine lets the node that fares
+ * worst wait for a processor in this time does not count, nor what the suite itself could not run for: nothing on a
+ * machine that is idle enough, which is what a figure needs.
  */
 const RECOVERY_MAX_MS = 10_000;
 /** Calls under way end within their deadlines, or never. */
@@ -204,7 +204,9 @@ class Scenario {
     else if (kind !== 'clock') await cluster.setProxyMode(node, { kind: 'pass' });
   }
 
-  /** What the nodes have is found from every node, or it is a violation. What they give up meanwhile need not be found. */
+  /**
+   * What the nodes have is found from every node, or it is a violation. What they give up meanwhile need not be found.
+   */
   async #recover(healedMs: number): Promise<Recovery> {
     const cluster = this.#cluster;
     await this.#count();
@@ -251,7 +253,10 @@ class Scenario {
     return { survivors: first.size, recoveryMs, allowedMs };
   }
 
-  /** Every node reads every key that has an order once more, when so much time has passed since the last statement; returns when that began. */
+  /**
+   * Every node reads every key that has an order once more, when so much time has passed since the last statement;
+   * returns when that began.
+   */
   async #readAgain(boundMs: number): Promise<number> {
     await sleep(boundMs + MARGIN_MS);
     const writers = Array.from({ length: this.#schedule.nodes }, (_, i) => i + 1);

@@ -8,8 +8,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export type SourceKind = 'dns' | 'etcd';
 
 /**
- * What happens to it. `stop`: it is killed and started again; `freeze`: SIGSTOP, then SIGCONT; `wipe`: it has no data at all; `old`: it has those of
- * before: DNS the addresses of dead hosts while it lasts, etcd at the end the snapshot of the beginning.
+ * What happens to it. `stop`: it is killed and started again; `freeze`: SIGSTOP, then SIGCONT; `wipe`: it has no data
+ * at all; `old`: it has those of before: DNS the addresses of dead hosts while it lasts, etcd at the end the snapshot
+ * of the beginning.
  */
 export const SOURCE_TROUBLES = ['stop', 'freeze', 'wipe', 'old'] as const;
 export type SourceTrouble = (typeof SOURCE_TROUBLES)[number];

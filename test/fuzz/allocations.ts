@@ -11,7 +11,9 @@ export class AllocationWatch {
     this.#largestBytes = 0;
   }
 
-  /** Until {@link remove}, every call of the constructors and functions that take a length is looked at, in this thread. */
+  /**
+   * Until {@link remove}, every call of the constructors and functions that take a length is looked at, in this thread.
+   */
   install(): void {
     for (const name of ['alloc', 'allocUnsafe', 'allocUnsafeSlow'] as const) {
       const original = Buffer[name] as (bytes: number, ...rest: never[]) => Buffer;

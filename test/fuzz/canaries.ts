@@ -1,6 +1,6 @@
 /**
- * Decoders with a mistake in them, that the fuzzers must find: else they would not find one of our own either. The mistakes are planted
- * around the real decoders, or in copies; nothing of this is in the program.
+ * Decoders with a mistake in them, that the fuzzers must find: else they would not find one of our own either. The
+ * mistakes are planted around the real decoders, or in copies; nothing of this is in the program.
  */
 import { ProtocolError } from '../../src/base/errors.js';
 import { LocationColumns } from '../../src/directory/messages/location-columns.js';

@@ -15,8 +15,9 @@ export type Ran = readonly inspector.Profiler.ScriptCoverage[];
 type Piece = readonly [from: number, to: number];
 
 /**
- * Which blocks of code have run, by V8's precise coverage. It says which pieces of text ran since it was asked last, and cuts them
- * differently each time (neighbours with equal counts are one); so what is kept is the text that has never run, function by function.
+ * Which blocks of code have run, by V8's precise coverage. It says which pieces of text ran since it was asked last,
+ * and cuts them differently each time (neighbours with equal counts are one); so what is kept is the text that has
+ * never run, function by function.
  *
  * Functions that have run before the first `start` are seen as a whole only: start before the code that matters runs.
  */

@@ -6,7 +6,9 @@ import { below, mutateBytes, oneOf } from './mutations.js';
 import { mutateValue } from './values.js';
 import type { Watchdog } from './watchdog.js';
 
-/** Inputs between two looks at what has run: a look takes some milliseconds, and so does finding out which input it was. */
+/**
+ * Inputs between two looks at what has run: a look takes some milliseconds, and so does finding out which input it was.
+ */
 const BATCH_MIN_COUNT = 16;
 const BATCH_MAX_COUNT = 4096;
 const BATCH_MS = 250;

@@ -55,8 +55,8 @@ async function openStore(t: ExecutionContext, folder: string): Promise<DiskStore
   return store;
 }
 
-// The refusal itself failed: its message was made with String(), a TypeError for such a value. A peer's record then was a
-// failure of the handler, with a warning in the log each time, and not a refusal.
+// The refusal itself failed: its message was made with String(), a TypeError for such a value. A peer's record then was
+// a failure of the handler, with a warning in the log each time, and not a refusal.
 test('fuzz: a record with a value that cannot be printed is refused like any other', (t) => {
   const node = { node_id: 'n', control_host: 'h', control_port: UNPRINTABLE };
   t.throws(() => NodeInfo.fromDict(node), { instanceOf: ProtocolError });
@@ -74,7 +74,8 @@ test('fuzz: a disk tier whose store.json has such a value is set aside', async (
   t.true(existsSync(join(folder, 'set-aside')));
 });
 
-// Words were looked up in an object, which has inherited names too; the flag was a function then. Anything was made text first.
+// Words were looked up in an object, which has inherited names too; the flag was a function then. Anything was made
+// text first.
 test('fuzz: a flag is true or false, whatever objects inherit', (t) => {
   for (const word of ['constructor', '__proto__', UNPRINTABLE, [true]]) {
     const mapping = { discovery_addr: 'h:1', verify_reads: word };
@@ -84,7 +85,8 @@ test('fuzz: a flag is true or false, whatever objects inherit', (t) => {
   t.throws(() => MeshCacheConfig.fromExtraConfig(mapping), { instanceOf: ConfigError });
 });
 
-// Between brackets anything was a host; shown again, without brackets where it has no colon, it was not an endpoint any more.
+// Between brackets anything was a host; shown again, without brackets where it has no colon, it was not an endpoint any
+// more.
 test('fuzz: no host has white space in it', (t) => {
   t.is(parseEndpoint('[a b]:1'), undefined);
   t.is(parseEndpoint('[a\r\nb]:1'), undefined);
@@ -100,7 +102,8 @@ test('fuzz: a key that is no text is refused, of whatever kind it is', (t) => {
   }
 });
 
-// Keys were decoded with replacements: two became one, and their space was counted by other lengths than their records have.
+// Keys were decoded with replacements: two became one, and their space was counted by other lengths than their records
+// have.
 test('fuzz: a record of the disk index whose key is no UTF-8 is none', (t) => {
   const put = Buffer.from('01060000000000000000000010000000000000706167652df5', 'hex');
   t.throws(() => new Replay().apply(put, 0, 1), { instanceOf: JournalDamage });
@@ -155,8 +158,8 @@ async function shownState(answer: unknown): Promise<string> {
   return (nodes[0] as { state: string }).state;
 }
 
-// Of a member's report only that JSON can say it was looked at: a list that was none, or a text that String() throws for, ended
-// the dashboard's drawing of all nodes, and `meshcache status` for all nodes.
+// Of a member's report only that JSON can say it was looked at: a list that was none, or a text that String() throws
+// for, ended the dashboard's drawing of all nodes, and `meshcache status` for all nodes.
 test('fuzz: a report whose fields are of another kind is that of a member that cannot be reached', async (t) => {
   const report = { pool: {}, latency: {}, health: { reasons: [] }, events: [] };
   t.is(await shownState(report), 'up');
@@ -178,7 +181,8 @@ test('fuzz: a status with an error in it is none', (t) => {
   t.false(isStatus({ node_id: 'n', error: UNPRINTABLE }));
 });
 
-// Only the cells of the table were made printable: neither what is wrong with nodes, nor the blocks of a narrow terminal.
+// Only the cells of the table were made printable: neither what is wrong with nodes, nor the blocks of a narrow
+// terminal.
 test('fuzz: what nodes say of themselves does not steer the terminal', (t) => {
   const steering = '\u001b[2Jgone';
   const status = { node_id: 'n', health: { status: 'degraded', reasons: [steering] }, data_endpoint: steering };
@@ -201,8 +205,8 @@ test('fuzz: a status whose recent figures lack lookups is shown without them', (
   t.regex(formatStatus(result, { columns: 10_000 }), /25%|25\.0 ?%|25 %/);
 });
 
-// Two fields were looked at: the counts were printed whatever they were, and words for a state were looked up in an object,
-// which has inherited names too.
+// Two fields were looked at: the counts were printed whatever they were, and words for a state were looked up in an
+// object, which has inherited names too.
 test('fuzz: what is no progress of a drained node is not shown as one', (t) => {
   const counts = { wanted_pages: 3, handed_pages: 2, left_pages: 1, disk_queue_bytes: 0 };
   const progress = { node_id: 'n', state: 'leaving', ...counts };
@@ -214,15 +218,16 @@ test('fuzz: what is no progress of a drained node is not shown as one', (t) => {
   }
 });
 
-// As with the records above: the order was a failure of the handler, with a warning in the log each time, and not a refusal.
+// As with the records above: the order was a failure of the handler, with a warning in the log each time, and not a
+// refusal.
 test('fuzz: an order to drain within a time that cannot be printed is refused like any other', (t) => {
   for (const time of [UNPRINTABLE, [1], 'soon', -1, Number.NaN]) {
     t.throws(() => drainTimeoutMs(time), { instanceOf: ArgumentError });
   }
 });
 
-// Every master keeps a member's record and spreads it to all others: one had room for as many names of protocols as fit in a frame,
-// and for a host name of any length.
+// Every master keeps a member's record and spreads it to all others: one had room for as many names of protocols as fit
+// in a frame, and for a host name of any length.
 test('fuzz: a record of a member names each protocol once, and no host of any length', (t) => {
   const node = { node_id: 'n', control_host: 'h', control_port: 1 };
   const info = decodeNode({ ...node, protocols: ['tcp', 'rdma', 'smoke', ...new Array<string>(1000).fill('tcp')] });
@@ -261,7 +266,8 @@ test('fuzz: __proto__ in a configuration file is a key that there is not', async
   });
 });
 
-// Random bytes were decoded with replacements: files of other bytes were the same secret, most of whose letters were one.
+// Random bytes were decoded with replacements: files of other bytes were the same secret, most of whose letters were
+// one.
 test('fuzz: a file of secrets that is no text is refused', (t) => {
   const folder = storeFolder(t, { text: 'geheim-grün-0123\n', bytes: Buffer.from('8e9fa0b1c2d3e4f5', 'hex') });
   t.deepEqual(readSecretsFile(join(folder, 'text'), systemFiles).reveal(), ['geheim-grün-0123']);

@@ -1,8 +1,8 @@
 import type { RandomSource } from '../../src/base/environment/random.js';
 
 /**
- * Throws `inputs` at one decoder. Each target is one file in `targets/`, listed in `registry.ts`; the machinery that chooses inputs
- * is the same for all.
+ * Throws `inputs` at one decoder. Each target is one file in `targets/`, listed in `registry.ts`; the machinery that
+ * chooses inputs is the same for all.
  */
 export interface Fuzzer {
   readonly name: string;
@@ -19,8 +19,8 @@ export interface Fuzzer {
   /** What may be allocated while an input of so many bytes is run, in one piece; without it, it is not looked at. */
   allocationMaxBytes?(inputBytes: number): number;
   /**
-   * Runs one input. Throws {@link Finding}, or whatever the decoder let escape, when it does not hold what it promises. Two runs
-   * of one input take the same way.
+   * Runs one input. Throws {@link Finding}, or whatever the decoder let escape, when it does not hold what it promises.
+   * Two runs of one input take the same way.
    */
   run(input: Buffer): void | Promise<void>;
   /** Gives back what `run` has taken: files, timers. */
@@ -45,7 +45,9 @@ export function check(holds: boolean, what: string | (() => string)): asserts ho
 
 type ErrorClass = abstract new (...args: never[]) => Error;
 
-/** The result of `decode`; undefined when it refused the input with one of `allowed`, the only errors that it may throw. */
+/**
+ * The result of `decode`; undefined when it refused the input with one of `allowed`, the only errors that it may throw.
+ */
 export function unlessRefused<T>(allowed: readonly ErrorClass[], decode: () => T): { readonly value: T } | undefined {
   try {
     return { value: decode() };

@@ -14,7 +14,9 @@ export class Handlers {
     return this as unknown as RpcServer;
   }
 
-  /** Undefined: refused, in a way for which the caller is to blame. Anything else that a handler throws is a finding. */
+  /**
+   * Undefined: refused, in a way for which the caller is to blame. Anything else that a handler throws is a finding.
+   */
   async call(method: unknown, params: unknown): Promise<{ readonly value: unknown } | undefined> {
     const handler = this.#handlers.get(method as string);
     if (handler === undefined || !isMap(params)) return undefined;

@@ -2,8 +2,8 @@
 const EVEN_MAX_BYTES = 127;
 
 /**
- * A stream and how it is cut: the first byte of an input says how long the pieces are: 0 one piece, up to 127 that many bytes
- * each, above that of lengths that follow from it.
+ * A stream and how it is cut: the first byte of an input says how long the pieces are: 0 one piece, up to 127 that many
+ * bytes each, above that of lengths that follow from it.
  */
 export function piecesOf(input: Buffer): { readonly stream: Buffer; readonly pieces: readonly Buffer[] } {
   const mode = input[0] ?? 0;

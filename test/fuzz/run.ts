@@ -1,7 +1,7 @@
 /**
- * `npm run fuzz -- [--seconds N] [--target NAME] [--seed N] [--save] [--replay HEX]`: all targets one after the other, each for its part of
- * the time. Prints what was run and what was found; ends with 1 when something was. `--save` adds the inputs that have reached new code to
- * the corpus. `--replay` runs one input, given in hexadecimal, on one target.
+ * `npm run fuzz -- [--seconds N] [--target NAME] [--seed N] [--save] [--replay HEX]`: all targets one after the other,
+ * each for its part of the time. Prints what was run and what was found; ends with 1 when something was. `--save` adds
+ * the inputs that have reached new code to the corpus. `--replay` runs one input, given in hexadecimal, on one target.
  */
 import { parseArgs } from 'node:util';
 import { systemRandom } from '../../src/system/system-random.js';

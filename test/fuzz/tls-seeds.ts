@@ -1,4 +1,7 @@
-/** PEM files from which others are made; valid until 2126. Made for this alone: nothing else takes this authority for one. */
+/**
+ * PEM files from which others are made; valid until 2126. Made for this alone: nothing else takes this authority for
+ * one.
+ */
 export const CERT = `-----BEGIN CERTIFICATE-----
 MIIBJDCBywIUbbsvJBLOrn7r8jkuh9a+pEUV/uIwCgYIKoZIzj0EAwIwGTEXMBUG
 A1UEAwwOZnV6eiBhdXRob3JpdHkwIBcNMjYxMTIxMjIwNTE1WhgPMjEyNjEwMjgy

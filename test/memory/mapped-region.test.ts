@@ -197,7 +197,8 @@ serialWithAddon(`mapped region: what cannot be mapped is refused, and its descri
     const fd = openSync(other, flags);
     const opened = inodeOf(fd);
     t.throws(() => HostRegion.map(fd, length, { writable }), { code: 'ERR_ARGUMENT', message });
-    // A file that is not in memory may take long to close: that is done on a thread. Its number may be another file's then.
+    // A file that is not in memory may take long to close: that is done on a thread. Its number may be another file's
+    // then.
     await until(() => inodeOf(fd) !== opened);
   }
   const closed = openSync(path, 'r');

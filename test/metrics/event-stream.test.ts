@@ -95,7 +95,8 @@ test('event stream: only so many at a time; one that has ended makes room', asyn
   });
 });
 
-// Cause: the stream of events that is behind the text was never ended when a reader had stalled before it went: it counted as a reader for ever.
+// Cause: the stream of events that is behind the text was never ended when a reader had stalled before it went: it
+// counted as a reader for ever.
 test('event stream: a reader that has stalled and then goes is no reader any more', async (t) => {
   let [told, isEnded] = [0, false];
   async function* follow(): AsyncGenerator<StreamedEvent, void> {

@@ -7,7 +7,10 @@ import { ManualClock } from '../_support/clock.js';
 
 const BOUNDS_S = [0.001, 0.01];
 
-/** A node of which each second counts: its counters grow by 1 a second, `evictions` by 2, and reads take less than a millisecond. */
+/**
+ * A node of which each second counts: its counters grow by 1 a second, `evictions` by 2, and reads take less than a
+ * millisecond.
+ */
 class CountingNode {
   readonly clock = new ManualClock(0);
   /** Samples that fail. */

@@ -5,7 +5,10 @@ import { suffix, withAddon } from '../_support/native/addon.js';
 
 const ADDON = fileURLToPath(new URL('../native/meshcache.node', import.meta.url));
 
-/** Oldest glibc whose functions the addon for linux-x64 needs; the README promises what Node 20's own binaries need, 2.28. */
+/**
+ * Oldest glibc whose functions the addon for linux-x64 needs; the README promises what Node 20's own binaries need,
+ * 2.28.
+ */
 const OLDEST_GLIBC = '2.25';
 /** Libraries that every Node has loaded already. */
 const LIBRARIES = ['libc.so.6', 'libgcc_s.so.1', 'libpthread.so.0', 'libdl.so.2', 'libm.so.6', 'ld-linux-x86-64.so.2'];

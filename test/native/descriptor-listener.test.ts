@@ -210,7 +210,8 @@ withPython(
         listener.close();
       },
     });
-    // While this thread waits all records are gathered. The one that has sent them stays until all connections have ended.
+    // While this thread waits all records are gathered. The one that has sent them stays until all connections have
+    // ended.
     PythonProcess.runToEnd(
       `
 fd = os.open('/dev/null', os.O_RDONLY)

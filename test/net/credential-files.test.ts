@@ -57,7 +57,10 @@ class Owner {
     t.teardown(() => this.#region.free());
   }
 
-  /** A function that says whether a new peer with these credentials can read the memory; and whether this node can read that of such a peer. */
+  /**
+   * A function that says whether a new peer with these credentials can read the memory; and whether this node can read
+   * that of such a peer.
+   */
   async serve(): Promise<(config: SecurityConfig) => Promise<readonly [boolean, boolean]>> {
     const own = await TcpTransport.create({ host, env: this.env });
     this.#t.teardown(() => own.close());

@@ -66,7 +66,10 @@ function sides(format: HelloFormat, client: OpeningSubject, server: OpeningSubje
   };
 }
 
-/** Hands each side what the other has sent, part by part, until nothing more comes; returns all bytes of client and server. */
+/**
+ * Hands each side what the other has sent, part by part, until nothing more comes; returns all bytes of client and
+ * server.
+ */
 function run(format: HelloFormat, { client, server, clientEvents, serverEvents }: Sides): readonly [Buffer, Buffer] {
   const all: [Buffer, Buffer] = [Buffer.alloc(0), Buffer.alloc(0)];
   const waiting: [Buffer, Buffer] = [Buffer.alloc(0), Buffer.alloc(0)];

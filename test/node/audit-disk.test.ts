@@ -7,7 +7,10 @@ import { hungDisk, hungMissing } from '../_support/disk/hung-disk.js';
 import { mounted, mountSuffix, withMounts } from '../_support/disk/mounts.js';
 import { unless } from '../_support/unless.js';
 
-/** Attaching and a PING wait for no file: far less than the 3 seconds after which a file counts as hung, on a busy machine, too. */
+/**
+ * Attaching and a PING wait for no file: far less than the 3 seconds after which a file counts as hung, on a busy
+ * machine, too.
+ */
 const CALL_MAX_MS = 2_500;
 
 async function metricOf(url: string, name: RegExp): Promise<number> {

@@ -194,7 +194,8 @@ simulated('away: owners that join while the node is away, after the deletion', a
 });
 
 simulated('away: members that own, in the end, what was deleted before they joined', async (t, world) => {
-  // Cause: nodes that joined were told what was void of the keys that they owned then, and members that came to own more later were told nothing.
+  // Cause: nodes that joined were told what was void of the keys that they owned then, and members that came to own
+  // more later were told nothing.
   const config = { directory_replicas: 1 };
   const stores = await startNodes(world, 3, config);
   const before = await startNode(world, { ...config, ...DISK_AND_POOL }, AWAY);

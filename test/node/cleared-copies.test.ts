@@ -7,7 +7,8 @@ const SMALL = { global_segment_size: '1mb', reuse_quarantine_ms: 0 };
 const POOL_PAGES = 2 ** 20 / PAGE;
 
 simulated('clear: the copy of an evicted page goes, also on a node that was cut off meanwhile', async (t, world) => {
-  // Cause: the owners did not know the version of a page that had been evicted when it was cleared, and took its copy again.
+  // Cause: the owners did not know the version of a page that had been evicted when it was cleared, and took its copy
+  // again.
   const [owner, copier] = (await startCluster(world, 2, SMALL)) as [SimStore, SimStore];
   t.true(await owner.set('page', content(1, PAGE)));
   t.deepEqual(await copier.pin(['page'], { forMs: 1 }), [true]);

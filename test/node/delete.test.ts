@@ -16,7 +16,8 @@ async function trio(world: TestWorld, aheadMs: readonly number[]): Promise<MeshC
   return stores;
 }
 
-// Cause: pages older than the deleting node's own clock were dropped, and others left, for good; the answer was true all the same.
+// Cause: pages older than the deleting node's own clock were dropped, and others left, for good; the answer was true
+// all the same.
 simulated(
   'delete: what a node with its clock ahead has set is gone when another one has deleted it',
   async (t, world) => {
@@ -35,7 +36,8 @@ simulated(
   },
 );
 
-// Cause: a deletion that met a newer page was repeated with a later version, also when its caller had given it up and others had set the page since.
+// Cause: a deletion that met a newer page was repeated with a later version, also when its caller had given it up and
+// others had set the page since.
 simulated('delete: one that is given up does not reach what is newer', async (t, world) => {
   const [setter, deleter] = (await trio(world, [0, 0, 0])) as [MeshCacheStore, MeshCacheStore];
   t.true(await setter.set('key', content(1, PAGE_BYTES)));

@@ -341,7 +341,8 @@ async function counted(store: MeshCacheStore, name: string): Promise<number> {
 }
 
 test('disk write: computed pages of batches larger than the pool are found by other nodes', async (t) => {
-  // Cause: of a slice that found no room halfway, pages behind it were in the pool already. Published once more, they were taken for announced.
+  // Cause: of a slice that found no room halfway, pages behind it were in the pool already. Published once more, they
+  // were taken for announced.
   t.timeout(120_000);
   const port = await freePort();
   const other = await createStore(port);

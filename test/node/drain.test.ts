@@ -176,7 +176,8 @@ test('drain: no request to copy has more time than is left, and none is begun af
   t.like(drain.progress(), { wanted_pages: 1, handed_pages: 0, left_pages: 1 });
 });
 
-// Their keys are what peers say: with long ones they took memory without bound, and more than one call of the pool takes.
+// Their keys are what peers say: with long ones they took memory without bound, and more than one call of the pool
+// takes.
 test('drain: keys that others name are remembered within limits, the latest ones', (t) => {
   const wanted = new WantedPages();
   wanted.read(['early', 'again', 'late', 'again']);

@@ -10,7 +10,9 @@ const FIRINGS_COUNT = 5;
 /** Of calls one after the other; even without any waiting they take far longer than that many firings. */
 const CALLS_MAX_COUNT = 100_000;
 
-/** Awaits `call` again and again until a timer of 1 ms has fired a few times; false: it did not within all those calls. */
+/**
+ * Awaits `call` again and again until a timer of 1 ms has fired a few times; false: it did not within all those calls.
+ */
 async function letsTimersFire(call: () => Promise<unknown>): Promise<boolean> {
   let firings = 0;
   const timer = setInterval(() => firings++, 1);

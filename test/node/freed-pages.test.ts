@@ -1,5 +1,5 @@
-// Regression: a directory owner that pauses keeps locations of pages that have been overwritten or cleared meanwhile. The freed
-// ranges were intact until they were used again, so the old bytes were read as hits.
+// Regression: a directory owner that pauses keeps locations of pages that have been overwritten or cleared meanwhile.
+// The freed ranges were intact until they were used again, so the old bytes were read as hits.
 import { type ChildProcess, fork } from 'node:child_process';
 import test, { type ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -13,7 +13,10 @@ const PAGE_BYTES = 4096;
 const PAUSE_MS = 2_500;
 const CONFIG = { member_ttl: 20, heartbeat_interval: 0.5 };
 
-/** A store in this process that sets, one that reads, and a node of another process, which owns two thirds of the directory. */
+/**
+ * A store in this process that sets, one that reads, and a node of another process, which owns two thirds of the
+ * directory.
+ */
 interface Trio {
   readonly setter: MeshCacheStore;
   readonly reader: MeshCacheStore;

@@ -1,5 +1,5 @@
-// Disks that the kernel itself does not finish calls on. No signal interrupts such a call, so the process of a node cannot end before the
-// disk answers; what it has held must be free nevertheless.
+// Disks that the kernel itself does not finish calls on. No signal interrupts such a call, so the process of a node
+// cannot end before the disk answers; what it has held must be free nevertheless.
 import type { ExecutionContext } from 'ava';
 import { collect } from '../_support/cli/run-cli.js';
 import {

@@ -1,5 +1,5 @@
-// A disk that did not answer held up every call, health, the end of the node and a start, without a word: file calls had no deadline, and
-// took all threads that Node has for them.
+// A disk that did not answer held up every call, health, the end of the node and a start, without a word: file calls
+// had no deadline, and took all threads that Node has for them.
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
@@ -138,7 +138,9 @@ function startsAndEnds(kinds: readonly Hanging[]): void {
   });
 }
 
-/** Whether a node starts although a call hangs; otherwise it must say within some seconds which folder does not answer. */
+/**
+ * Whether a node starts although a call hangs; otherwise it must say within some seconds which folder does not answer.
+ */
 async function startOrRefusal(t: ExecutionContext, disk: HungDisk, kind: Hanging): Promise<boolean> {
   const startMs = performance.now();
   const child = spawnDiskNode(t, disk, await freeAddresses(t));

@@ -79,7 +79,8 @@ async function newNode(t: ExecutionContext, nodeId: string) {
 }
 
 test('lost statements: a node that was dropped by another one only, and knows nothing of it, is found there again', async (t) => {
-  // Cause: hearing from no master but one that had not heard of a node yet, others dropped it and what it had stated; it was not told.
+  // Cause: hearing from no master but one that had not heard of a node yet, others dropped it and what it had stated;
+  // it was not told.
   const a = await newNode(t, 'a');
   const b = await newNode(t, 'b');
   startAnnouncing(a.directory);
@@ -94,7 +95,8 @@ test('lost statements: a node that was dropped by another one only, and knows no
 });
 
 test('lost statements: a start that a former one of the same node has replaced for a while is found again', async (t) => {
-  // Cause: a master that had not heard of the restart was the only one that answered for a moment; what the new start had stated was dropped.
+  // Cause: a master that had not heard of the restart was the only one that answered for a moment; what the new start
+  // had stated was dropped.
   const a = await newNode(t, 'a');
   const b = await newNode(t, 'b');
   const former = infoOf('a', a.self.controlPort, 0.5);

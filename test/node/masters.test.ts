@@ -63,7 +63,8 @@ simulated(
     const killedMs = world.nowMs;
     const d = await startStore(world, { host: '10.0.0.4', addr });
     const startMs = world.nowMs - killedMs;
-    // It need not wait for the dead head; a machine that is short of time may have kept one of the others from being heard.
+    // It need not wait for the dead head; a machine that is short of time may have kept one of the others from being
+    // heard.
     await world.until(() => [b, c].every((store) => d.runtime.members().has(store.runtime.nodeId)));
     await world.until(() => [b, c].every((store) => store.runtime.members().has(d.runtime.nodeId)));
     const joinMs = world.nowMs - killedMs - startMs;

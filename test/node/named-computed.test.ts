@@ -1,5 +1,6 @@
-// Regression: a computed page that owners took and then gave up, because another node had it first, made the content of a named set before void, and with it
-// the computed page that was kept: all three sets were true, one node read a miss, and then all did.
+// Regression: a computed page that owners took and then gave up, because another node had it first, made the content of
+// a named set before void, and with it the computed page that was kept: all three sets were true, one node read a miss,
+// and then all did.
 
 import { seededRandom } from '../../src/base/environment/random.js';
 import { startCluster } from '../_support/node/simulated-stores.js';

@@ -34,7 +34,8 @@ simulated(
   },
 );
 
-// Cause: the node of the content that lost was told that pages below the next version are void, and so was the other content to it.
+// Cause: the node of the content that lost was told that pages below the next version are void, and so was the other
+// content to it.
 simulated('reads: of two contents of one version every node reads the same one, and it stays', async (t, world) => {
   const stores = (await startCluster(world, 2)) as SimStore[];
   const nodeIdOf = (store: SimStore): string => store.runtime.nodeId;
@@ -80,7 +81,8 @@ simulated(
   },
 );
 
-// Cause: the location of the computed page did not say that a named content, newer than the other nodes' page, had been set before it.
+// Cause: the location of the computed page did not say that a named content, newer than the other nodes' page, had been
+// set before it.
 simulated(
   'reads: nodes that have started while others were cut off tell them of named contents, also when computed again since',
   async (t, world) => {

@@ -1,5 +1,5 @@
-// Regression: two nodes that set different contents under one key each went on reading their own, for ever; with different lengths a
-// third node found neither.
+// Regression: two nodes that set different contents under one key each went on reading their own, for ever; with
+// different lengths a third node found neither.
 
 import { digestOf } from '../../src/directory/shard/removals.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -90,7 +90,10 @@ simulated(
   },
 );
 
-/** A node that has set all keys and has them on its disk, and has left; `start` starts it again. Beside it `b`, which stays. */
+/**
+ * A node that has set all keys and has them on its disk, and has left; `start` starts it again. Beside it `b`, which
+ * stays.
+ */
 async function diskOfBefore(world: TestWorld, bytesOf: (i: number) => Uint8Array) {
   const b = await startStore(world);
   const host = '10.0.0.2';
@@ -172,8 +175,8 @@ simulated(
   },
 );
 
-// Cause: what lay on the disk was read before the node had announced it and learned that it is outdated; and, with the date set back, was taken for
-// what this start had set.
+// Cause: what lay on the disk was read before the node had announced it and learned that it is outdated; and, with the
+// date set back, was taken for what this start had set.
 for (const [date, setBackMs] of [
   ['goes on', 0],
   ['is set back by an hour', 3_600_000],
@@ -275,8 +278,8 @@ simulated(
   },
 );
 
-// Cause: what the disk had was taken back from the directory when it was off the disk, and with it what had been set since: it was in the
-// pool, and no other node found it, nor was it told of newer contents.
+// Cause: what the disk had was taken back from the directory when it was off the disk, and with it what had been set
+// since: it was in the pool, and no other node found it, nor was it told of newer contents.
 simulated(
   'one content: what is set while clear is under way is found by all, and overwritten by others',
   async (t, world) => {

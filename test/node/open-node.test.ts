@@ -37,7 +37,8 @@ simulated(
 simulated(
   'open node: nor does it where only its discovery master would be reached from other hosts',
   async (t, world) => {
-    // Cause: only the address of the node itself was looked at; a stranger joined by way of the master, and its pages were read.
+    // Cause: only the address of the node itself was looked at; a stranger joined by way of the master, and its pages
+    // were read.
     const own = { allow_unauthenticated: false, local_hostname: '127.0.0.1' };
     for (const addr of ['10.0.0.5:31990', '127.0.0.1:31990,10.0.0.5:31990']) {
       const error = await t.throwsAsync(startStore(world, { host: '10.0.0.5', addr, config: own }), {

@@ -1,4 +1,5 @@
-// What nodes do with wrong clocks was shown in simulated worlds only: here the dates of real processes are wrong, and step while they run.
+// What nodes do with wrong clocks was shown in simulated worlds only: here the dates of real processes are wrong, and
+// step while they run.
 import { spawn } from 'node:child_process';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../src/system/system-clock.js';

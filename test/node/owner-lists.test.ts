@@ -289,7 +289,8 @@ test('owner lists: many changes within a walk end with everybody told everything
 });
 
 test('owner lists: what changes just as a walk ends is listed', async (t) => {
-  // Cause: it was left to a pass that had looked for the last time; a restarted node's pages on disk were not announced.
+  // Cause: it was left to a pass that had looked for the last time; a restarted node's pages on disk were not
+  // announced.
   for (let ticks = 0; ticks < 24; ticks++) {
     const after = viewOf('a', 'b');
     const { directory, lists, keys } = newLists(t, viewOf('a'), []);
@@ -340,7 +341,8 @@ test('upkeep: nodes that come and go all the time do not put pruning off for eve
 });
 
 test('upkeep: what a node has owned until a moment ago stays, however long ago the change before was', async (t) => {
-  // Cause: all went by the ring of the moment when the first change was old enough; those who joined just then were not told yet.
+  // Cause: all went by the ring of the moment when the first change was old enough; those who joined just then were not
+  // told yet.
   const clock = new ManualClock();
   const shard = new DirectoryShard();
   for (const key of KEYS) putOne(shard, key);

@@ -113,7 +113,8 @@ test('page drops: a node that joins is told when it is known, one that has left 
 });
 
 test('page drops: who waits is not kept waiting by what is told later', async (t) => {
-  // Cause: all that was told before the last answer had come was waited for; under steady overwriting each put waited until its time was over.
+  // Cause: all that was told before the last answer had come was waited for; under steady overwriting each put waited
+  // until its time was over.
   const { drops, told, holder } = await newPair(t);
   let count = 0;
   const tell = (): void => drops.tell('b', [{ key: `k${count++}`, voidBelow: 1, reason: 'superseded' }]);
@@ -127,8 +128,8 @@ test('page drops: who waits is not kept waiting by what is told later', async (t
 });
 
 test('page drops: whoever drops a key once more waits for what is under way for it', async (t) => {
-  // Cause: a page was set twice in a short time; the second set displaced the first one's page only, and returned while the holder
-  // of the page before both had not been reached.
+  // Cause: a page was set twice in a short time; the second set displaced the first one's page only, and returned while
+  // the holder of the page before both had not been reached.
   const { drops, told, holder } = await newPair(t);
   let answer: () => void = () => {};
   holder.answer = () => new Promise<void>((resolve) => (answer = resolve));
@@ -163,7 +164,8 @@ test('page drops: a node that is owed more than can be remembered is not said to
 });
 
 test('page drops: what is told while a node is asked to state its pages anew is sent to it', async (t) => {
-  // Cause: the answer ended all that was owed; a delete that was called meanwhile was true, and the node still had the page.
+  // Cause: the answer ended all that was owed; a delete that was called meanwhile was true, and the node still had the
+  // page.
   const { drops, told, holder, clock } = await newPair(t);
   holder.isReachable = false;
   const keys = Array.from({ length: DROPS_MAX_KEYS + 1 }, (_, i) => `k${i}`);

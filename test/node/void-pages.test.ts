@@ -10,7 +10,8 @@ for (const [what, failure, isLogged] of [
   ['of a broken program', new Error('broken'), true],
 ] as const) {
   test(`void pages: the dropping of outdated pages ${what}`, async (t) => {
-    // Cause: the owners of pages whose removal a read-only disk could not record went on listing them, and an error was logged once more.
+    // Cause: the owners of pages whose removal a read-only disk could not record went on listing them, and an error was
+    // logged once more.
     const deleted: string[] = [];
     const logged: [LogLevel, string][] = [];
     let dropping: Promise<void> | undefined;

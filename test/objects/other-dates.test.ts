@@ -1,4 +1,5 @@
-// Clusters that share an object store, of which one has a wrong date: honest nodes lose nothing, and the wrong one is named.
+// Clusters that share an object store, of which one has a wrong date: honest nodes lose nothing, and the wrong one is
+// named.
 import test, { type ExecutionContext } from 'ava';
 import { DatedCluster, type DatedNode, type DatedNodeOptions } from '../_support/node/dated-nodes.js';
 import { OtherDate, otherDateMissing } from '../_support/node/other-date.js';
@@ -112,7 +113,8 @@ for (const sign of [1, -1]) {
       t.is(s3.count('PUT', /pages/), 4);
       scene.date.set(0);
       await reads(pages, HONEST, ALL);
-      // A node that is alone goes on with the versions of a date that was ahead, which others refuse, until it starts again.
+      // A node that is alone goes on with the versions of a date that was ahead, which others refuse, until it starts
+      // again.
       if (sign > 0) await node.stop();
       if (sign > 0) t.is(await node.start(), undefined);
       await store(sign > 0 ? await pagesOf(node) : pages, s3, WRONG);

@@ -19,8 +19,8 @@ function rdmaLibraryFolders(): string[] {
 }
 
 /**
- * Takes the libraries out of their folders ($2), for itself and the command that follows: they are marked as deleted (by
- * devices 0, 0) in an empty folder ($1) that is laid over theirs. To be run in a mount namespace of its own.
+ * Takes the libraries out of their folders ($2), for itself and the command that follows: they are marked as deleted
+ * (by devices 0, 0) in an empty folder ($1) that is laid over theirs. To be run in a mount namespace of its own.
  */
 const WITHOUT_LIBRARIES = `
 set -e

@@ -29,8 +29,8 @@ const PACKAGES = ['python3', 'python3-venv'];
 const PACKAGES_OF_ENGINES = ['g++', 'libnuma1', 'libssl-dev', 'python3-dev'];
 
 /**
- * Enters the root ($1), which stays as it is, with a folder of the machine ($2) at /mnt, and installed engines ($3; empty: none) in it; to be run in
- * namespaces of its own.
+ * Enters the root ($1), which stays as it is, with a folder of the machine ($2) at /mnt, and installed engines ($3;
+ * empty: none) in it; to be run in namespaces of its own.
  */
 const ENTER = `
 set -e
@@ -87,7 +87,10 @@ const ENGINES: readonly (readonly [environment: string, engine: string])[] = [
   ['sglang-0.5.23', 'sglang'],
 ];
 
-/** A step that runs a real engine by the container's Python. `folder`: the environment's name in the folder of engines; `model`: the model's. */
+/**
+ * A step that runs a real engine by the container's Python. `folder`: the environment's name in the folder of engines;
+ * `model`: the model's.
+ */
 function engineStep(environment: string, engine: string, folder: string, model: string): readonly [string, string] {
   return [
     `a real engine: ${environment}`,

@@ -24,7 +24,10 @@ const hasPython = spawnSync('python3', ['--version']).status === 0;
 const built = hasPython ? test.serial : test.serial.skip;
 const whyNotBuilt = hasPython ? '' : ' (skipped: no python3)';
 const hasAddon = existsSync('build/native/meshcache.node');
-/** In place of programs that a container for Python has not; the server of SGLang is one that needs neither a GPU nor torch. */
+/**
+ * In place of programs that a container for Python has not; the server of SGLang is one that needs neither a GPU nor
+ * torch.
+ */
 const FUNCTIONS = `
 npm() { echo there is no npm; return 1; }
 npx() { npm; }
@@ -47,7 +50,9 @@ async function buildWheel(name: string): Promise<string> {
   return copy;
 }
 
-/** Runs a program with nothing of these surroundings: it finds neither npm, nor this Node, nor configurations of pip. */
+/**
+ * Runs a program with nothing of these surroundings: it finds neither npm, nor this Node, nor configurations of pip.
+ */
 function bare(program: string, args: readonly string[]): Promise<Output> {
   return run(program, args, { cwd: folder, env: surroundings() });
 }

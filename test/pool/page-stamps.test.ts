@@ -109,7 +109,8 @@ test('page stamps: a pool takes as many pages as without, whatever their size', 
 });
 
 test('page stamps: a page that goes before its publisher has heard of it has a stamp that is nowhere', async (t) => {
-  // Cause: the next call in turn takes its place first. Its location then named no stamp, and was read as it lay there, or the other page's.
+  // Cause: the next call in turn takes its place first. Its location then named no stamp, and was read as it lay there,
+  // or the other page's.
   const bytes = 4096;
   for (const nextBytes of [bytes, 100]) {
     const region = HostRegion.allocate(bytes);

@@ -17,7 +17,9 @@ const MODULES = [
   'sch_netem',
 ];
 
-/** Writes the initramfs that starts `initScript` with busybox, after the kernel's modules; `folder` is for its parts. */
+/**
+ * Writes the initramfs that starts `initScript` with busybox, after the kernel's modules; `folder` is for its parts.
+ */
 export async function writeInitramfs(kernel: Kernel, initScript: string, folder: string): Promise<string> {
   const root = join(folder, 'initramfs');
   await mkdir(join(root, 'bin'), { recursive: true });

@@ -42,7 +42,9 @@ const OUTPUT_POLL_MS = 50;
 const POWER_OFF_TIMEOUT_MS = 5_000;
 const CONSOLE_TAIL_CHARS = 3_000;
 
-/** An emulated computer with the host's file system, in which commands are run. It ends with this process at the latest. */
+/**
+ * An emulated computer with the host's file system, in which commands are run. It ends with this process at the latest.
+ */
 export class VirtualMachine {
   readonly #options: VirtualMachineOptions;
   readonly #folder: string;
@@ -89,8 +91,8 @@ export class VirtualMachine {
   }
 
   /**
-   * Runs a shell command in the guest. Rejects when it takes too long (the machine is of no use then) or when the machine
-   * ends meanwhile; in both cases with what was on its console.
+   * Runs a shell command in the guest. Rejects when it takes too long (the machine is of no use then) or when the
+   * machine ends meanwhile; in both cases with what was on its console.
    */
   async exec(command: string, options: ExecOptions): Promise<ExecResult> {
     const name = String(++this.#jobs);
@@ -211,8 +213,8 @@ export class VirtualMachine {
 }
 
 /**
- * Hands on what is appended to a text file, until the end is asked for. The guest's writes may appear out of order: zeros
- * are text that has not come yet.
+ * Hands on what is appended to a text file, until the end is asked for. The guest's writes may appear out of order:
+ * zeros are text that has not come yet.
  */
 function follow(path: string, onText: (text: string) => void): { end(): Promise<void> } {
   let offset = 0;

@@ -38,7 +38,10 @@ const PASSWORD = 'right-one';
 /** The configuration of a door with this certificate. */
 const doorOf = (files: CertificateFiles, caFile?: string) => ({ resp_port: 0, ...doorFiles('resp', files, caFile) });
 
-/** What the door answers to these bytes until the connection ends, or has answered as much as that; empty if there is no answer. */
+/**
+ * What the door answers to these bytes until the connection ends, or has answered as much as that; empty if there is no
+ * answer.
+ */
 async function answered(socket: net.Socket, sent: Uint8Array | string, expected: string): Promise<string> {
   let text = '';
   socket.on('error', () => {});

@@ -39,7 +39,10 @@ const CALLS: Readonly<Record<string, readonly [words: readonly string[], without
 };
 const SPECS: readonly CommandSpec[] = [...COMMANDS.values()];
 
-/** Sends a command until it is answered: on a crowded machine a node may not have been running for so long that it does not carry it out. */
+/**
+ * Sends a command until it is answered: on a crowded machine a node may not have been running for so long that it does
+ * not carry it out.
+ */
 async function ask(client: RawClient, ...words: readonly string[]): Promise<string> {
   for (;;) {
     const answer = await askOnce(client, ...words);

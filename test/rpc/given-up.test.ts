@@ -26,7 +26,8 @@ test('call ages: a call is as old as it is later than the fastest one, whatever 
 simulated(
   'rpc: a node that was stopped does not drain, because who has asked for it has given up',
   async (t, world) => {
-    // Cause: calls that had come while a node was stopped were begun when it went on, although their callers had been told that they had failed.
+    // Cause: calls that had come while a node was stopped were begun when it went on, although their callers had been
+    // told that they had failed.
     const store = await startStore(world);
     const rpc = new RpcClient({ env: world.operator.environment });
     world.teardown(() => rpc.close());

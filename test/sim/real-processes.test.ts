@@ -20,7 +20,10 @@ const POLICIES = ['lru', 'yield'] as const;
 const NODES = 3;
 const POOL_PAGES = 20;
 const KEYS = 64;
-/** Longer than it takes until owners of pages have heard of reads by others, and until the directory has heard of evictions. */
+/**
+ * Longer than it takes until owners of pages have heard of reads by others, and until the directory has heard of
+ * evictions.
+ */
 const READS_HEARD_MS = 2_800;
 const EVICTIONS_HEARD_MS = 150;
 const RUNS_AGAIN_COUNT = 3;
@@ -43,7 +46,10 @@ interface Outcome {
   readonly states: readonly NodeState[];
 }
 
-/** Sets beyond what the pools hold, then reads that the owners hear of late, then sets that those decide about, then everything is read. */
+/**
+ * Sets beyond what the pools hold, then reads that the owners hear of late, then sets that those decide about, then
+ * everything is read.
+ */
 function scriptOf(seed: number): Step[] {
   const random = seededRandom(seed);
   const steps: Step[] = [];

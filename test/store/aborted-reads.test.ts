@@ -127,7 +127,10 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     if (signal !== undefined) target.bytes().fill(PATTERN);
     return results;
   };
-  /** What was aborted has left nothing behind: the pages are read, nobody was told of anything, and the memory was left alone until then. */
+  /**
+   * What was aborted has left nothing behind: the pages are read, nobody was told of anything, and the memory was left
+   * alone until then.
+   */
   const isUnharmed = async (signal: AbortSignal) => {
     for (let turns = 0; turns < 20; turns++) await systemClock.yield();
     t.true(target.bytes().every((byte) => byte === PATTERN));

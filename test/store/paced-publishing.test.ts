@@ -91,8 +91,8 @@ for (const [what, here, expires] of [
   ['a later expiry', { setBy: 0, expires: 2 ** 50 }, 2 ** 51],
 ] as const) {
   test(`paced publishing: ${what}, behind a page that has found no room, is to be announced`, async (t) => {
-    // Cause: the second attempt found the page as the first had left it. The directory went on to list a copy, and a clear of the node that had
-    // set the page took its location away; no other node found it any more.
+    // Cause: the second attempt found the page as the first had left it. The directory went on to list a copy, and a
+    // clear of the node that had set the page took its location away; no other node found it any more.
     const { pool, clock, told, left, done } = newCall(t, { here, expires });
     await settled();
     t.deepEqual(told, []);

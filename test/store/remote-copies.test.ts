@@ -23,7 +23,10 @@ const PAGE = 4096;
 /** Version of all pages at their owner. */
 const VERSION = 5;
 
-/** Copies into a pool of `poolPages` pages from an owner whose pages are `keys`, content {@link content} of their numbers. */
+/**
+ * Copies into a pool of `poolPages` pages from an owner whose pages are `keys`, content {@link content} of their
+ * numbers.
+ */
 function newCopies(
   t: ExecutionContext,
   {
@@ -147,7 +150,8 @@ test('copies: a copy that no directory owner has taken is dropped again, what th
   t.is(copies.copiedBytes, PAGE);
 });
 
-// Cause: what was in the pool by then could be read, though no owner knew of it: a newer content, or a delete, did not reach it.
+// Cause: what was in the pool by then could be read, though no owner knew of it: a newer content, or a delete, did not
+// reach it.
 test('copies: one whose older content the disk cannot remove is dropped again', async (t) => {
   const { copies, pool, hooks, announced } = newCopies(t, { keys: ['k0', 'k1'], kindOf: () => 'named' });
   hooks.onRemoveOlder = () => Promise.reject(new DiskError('removed pages cannot be recorded'));
@@ -219,7 +223,8 @@ test('copies: a page that this node is told to drop after it was read, and befor
 });
 
 test('copies: an older content than the own disk has is not copied', async (t) => {
-  // Cause: a page that was set while its directory owner was cut off lay on the disk behind such a copy, and the directory listed the copy.
+  // Cause: a page that was set while its directory owner was cut off lay on the disk behind such a copy, and the
+  // directory listed the copy.
   const keys = ['older', 'same', 'newer', 'computed'];
   const kindOf = (key: string) => (key === 'computed' ? 'computed' : 'named');
   const { copies, onDisk, announced } = newCopies(t, { keys, kindOf });

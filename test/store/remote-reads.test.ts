@@ -14,12 +14,17 @@ const PAGE = 64;
 interface Node {
   readonly nodeId: string;
   readonly tier?: Tier;
-  /** What a read there comes to; `gone`: it has answered that the page is not there; `dead`: false, and it does not answer any more. */
+  /**
+   * What a read there comes to; `gone`: it has answered that the page is not there; `dead`: false, and it does not
+   * answer any more.
+   */
   readonly read?: 'ok' | 'gone' | 'unreadable' | 'dead';
   readonly version?: number;
 }
 
-/** Reads of one page that these nodes have, the first ones rather than the last, and those that are avoided last of all. */
+/**
+ * Reads of one page that these nodes have, the first ones rather than the last, and those that are avoided last of all.
+ */
 function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[], readMs = 0, discard = async () => {}) {
   let nowMs = 0;
   let underWay = 0;
@@ -125,7 +130,8 @@ test('remote reads: what has taken long is not looked for anew', async (t) => {
 });
 
 test('remote reads: a location is discarded when its node has answered that the page is not there, and for no other failure', async (t) => {
-  // Cause: pages behind a connection that broke, and was whole again when the call looked, were in no directory for minutes.
+  // Cause: pages behind a connection that broke, and was whole again when the call looked, were in no directory for
+  // minutes.
   const gone = newReads(t, [{ nodeId: 'a', read: 'gone' }, { nodeId: 'b' }]);
   t.deepEqual(await gone.read(), ['a false', 'b true']);
   t.deepEqual(gone.events, ['find, not ', 'a gone', 'discard a', 'find, not a', 'b ok']);
@@ -143,7 +149,8 @@ test('remote reads: a directory owner that does not hear of a stale location doe
   t.deepEqual(await read(), ['a false', 'b true']);
 });
 
-// Cause: a node that had set a page and evicted it read an older one after that, which a node that had been cut off had brought back.
+// Cause: a node that had set a page and evicted it read an older one after that, which a node that had been cut off had
+// brought back.
 test('remote reads: what is older than what the node has set is not read, whoever names it; its node is told to drop it', async (t) => {
   const memory = newReads(t, [
     { nodeId: 'a', version: 9 },

@@ -199,8 +199,8 @@ export interface LateWritesCluster {
 }
 
 /**
- * Lets bytes through in bursts, with pauses of random length: most bursts are a part of what is held, so that a read is in the midst of its
- * bytes, and every few let all of it through, so that reads succeed too.
+ * Lets bytes through in bursts, with pauses of random length: most bursts are a part of what is held, so that a read is
+ * in the midst of its bytes, and every few let all of it through, so that reads succeed too.
  */
 function startThrottle(t: ExecutionContext, valve: Valve, random: RandomSource): Throttle {
   const state: Throttle = { isShut: false };

@@ -6,8 +6,9 @@ import { noPython } from '../_support/native/python-process.js';
 import { PATIENCE_MS } from '../_support/support.js';
 import { Engine, type EngineOptions, type EngineReport, startLateWritesCluster } from './late-writes-cluster.js';
 
-// A slot of an engine's pool is used for something else as soon as the call that was to fill it has returned. From then on the node must not
-// write into it: whether the read was aborted at its deadline, the node was frozen meanwhile, was killed, or has closed the connection.
+// A slot of an engine's pool is used for something else as soon as the call that was to fill it has returned. From then
+// on the node must not write into it: whether the read was aborted at its deadline, the node was frozen meanwhile, was
+// killed, or has closed the connection.
 
 /** Rounds of a test, in each of which one call reads a few pages; set in the environment for all of them. */
 const WANTED = process.env.MESHCACHE_STRESS_ROUNDS;

@@ -1,5 +1,6 @@
-// Clusters of real processes, into which a node comes whose date is wrong, or whose date steps while it is a member: honest nodes lose nothing, the
-// wrong one is named, and when its date is right again it is a member without being started again. `npm run stress` runs the whole table.
+// Clusters of real processes, into which a node comes whose date is wrong, or whose date steps while it is a member:
+// honest nodes lose nothing, the wrong one is named, and when its date is right again it is a member without being
+// started again. `npm run stress` runs the whole table.
 import { mkdtempSync, rmSync } from 'node:fs';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../src/system/system-clock.js';
@@ -45,14 +46,20 @@ function settingsOf(t: ExecutionContext, tier: Tier): string[] {
   return [`pool_path=${folder}/own`];
 }
 
-/** Looks when pages end. Reads that a busy machine has missed are missed once; a clock that makes pages end early does so each time. */
+/**
+ * Looks when pages end. Reads that a busy machine has missed are missed once; a clock that makes pages end early does
+ * so each time.
+ */
 async function expiryIsRight(t: ExecutionContext, cluster: DatedCluster, writer: DatedNode): Promise<void> {
   let readMs = 0;
   for (let attempt = 0; attempt < 3 && readMs <= SHORT_MS / 3; attempt++) readMs = await lastRead(t, cluster, writer);
   t.true(readMs > SHORT_MS / 3 && readMs < SHORT_MS + SLACK_MS);
 }
 
-/** Sets pages that live for some seconds, none of which may be read afterwards; the milliseconds after which all honest nodes have read all of them last. */
+/**
+ * Sets pages that live for some seconds, none of which may be read afterwards; the milliseconds after which all honest
+ * nodes have read all of them last.
+ */
 async function lastRead(t: ExecutionContext, cluster: DatedCluster, writer: DatedNode): Promise<number> {
   const keys = keysOf(`short ${performance.now()}`, 4);
   const startMs = performance.now();

@@ -5,12 +5,18 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import { createCluster } from '../_support/node/store-fixture.js';
 import { content } from '../_support/support.js';
 
-/** How long the run is, of which the first fifth is warm-up; ten minutes with MESHCACHE_SOAK_SECONDS=600. None: so many operations. */
+/**
+ * How long the run is, of which the first fifth is warm-up; ten minutes with MESHCACHE_SOAK_SECONDS=600. None: so many
+ * operations.
+ */
 const SECONDS = Number(process.env.MESHCACHE_SOAK_SECONDS ?? 0);
 /** Counted, not timed: on a slow machine the tables that are bounded would still be growing to their bounds. */
 const WARM_UP_OPERATIONS = 16_000;
 const MIN_OPERATIONS = 3 * WARM_UP_OPERATIONS;
-/** In a short run the resident size still follows the garbage collector's ups and downs: what is alive is looked at then. */
+/**
+ * In a short run the resident size still follows the garbage collector's ups and downs: what is alive is looked at
+ * then.
+ */
 const IS_LONG = SECONDS >= 300;
 const MAX_GROWTH = 0.05;
 /** What is remembered of removed keys is as much as it may be after the warm-up. */

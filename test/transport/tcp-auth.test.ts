@@ -67,7 +67,10 @@ const HEADER = 152;
 const PAGES_AT = HEADER + TAG * (PAGES + 1);
 const ANSWER_BYTES = PAGES_AT + PAGES * PAGE;
 
-/** What the attacker makes of an answer; `before` are those that he has seen. Shorter than it was: he ends the connection behind it. */
+/**
+ * What the attacker makes of an answer; `before` are those that he has seen. Shorter than it was: he ends the
+ * connection behind it.
+ */
 type Edit = (answer: Buffer, before: readonly Buffer[]) => Buffer;
 
 /** A relay at a port of its own that changes the second answer of each connection. */

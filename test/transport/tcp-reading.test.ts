@@ -199,7 +199,8 @@ test('tcp reading: a thread that was busy itself does not take its peer for stal
     // From here the event loop goes to its timers next, and looks at what has arrived after them.
     await systemClock.yield();
     const reading = read();
-    // The server answers by a thread of its own, which may have to wait for a processor; it is not connected to before the block ends.
+    // The server answers by a thread of its own, which may have to wait for a processor; it is not connected to before
+    // the block ends.
     while (what === 'reading' && server.transport.stats().servedOps === servedOps) Atomics.wait(blocked, 0, 0, 10);
     Atomics.wait(blocked, 0, 0, limitMs + 200);
     t.deepEqual(await reading, [true], what);
@@ -290,8 +291,8 @@ test('tcp reading: a peer that is silent costs a deadline once, then it is looke
   t.deepEqual(await read(), [true]);
 });
 
-// Cause: a piece of no bytes was added without end, and writing into memory without bytes threw in the socket's callback:
-// both ended the process.
+// Cause: a piece of no bytes was added without end, and writing into memory without bytes threw in the socket's
+// callback: both ended the process.
 for (const moment of ['before the call', 'before the answer', 'amid the answer'] as const) {
   test(`tcp reading: memory that its owner transfers away ${moment} is a miss of that call only`, async (t) => {
     const reader = await createReader(t);

@@ -34,7 +34,10 @@ export interface AuditActor {
   readonly client?: string | undefined;
 }
 
-/** One event of the audit log. Texts may come from anybody; they are shortened, and no text ends or forges a line. Never the content of keys, nor a secret. */
+/**
+ * One event of the audit log. Texts may come from anybody; they are shortened, and no text ends or forges a line. Never
+ * the content of keys, nor a secret.
+ */
 export interface AuditEvent {
   readonly action: AuditAction;
   readonly door: AuditDoor;
@@ -42,7 +45,10 @@ export interface AuditEvent {
   readonly actor?: AuditActor | undefined;
   /** Tag of the namespace. */
   readonly namespace?: string | undefined;
-  /** A word of a fixed set for each door: events that are refused for the same reason are told apart by nothing else of what a stranger chooses. */
+  /**
+   * A word of a fixed set for each door: events that are refused for the same reason are told apart by nothing else of
+   * what a stranger chooses.
+   */
   readonly reason?: string | undefined;
   /** What else is worth knowing. */
   readonly detail?: string | undefined;

@@ -8,8 +8,8 @@ interface Timers {
 }
 
 /**
- * Passes events on, the first of each kind at once, and then, once in LOG_LINE_INTERVAL_MS, the last of those that have come since, with their number. No event
- * is left out of a number.
+ * Passes events on, the first of each kind at once, and then, once in LOG_LINE_INTERVAL_MS, the last of those that have
+ * come since, with their number. No event is left out of a number.
  */
 export class SparseAudit implements AuditSink {
   readonly #clock: Timers;
@@ -55,8 +55,8 @@ export class SparseAudit implements AuditSink {
 }
 
 /**
- * The kinds that an event belongs to, each broader than the one before. What a stranger chooses tells no refusals apart: their number of lines depends on
- * nothing but where they are from.
+ * The kinds that an event belongs to, each broader than the one before. What a stranger chooses tells no refusals
+ * apart: their number of lines depends on nothing but where they are from.
  */
 function kindsOf({ action, door, outcome, actor, namespace, reason }: AuditEvent): string[] {
   const what = `${door} ${action} ${outcome}`;

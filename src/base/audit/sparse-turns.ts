@@ -10,9 +10,9 @@ interface Kind<T> {
 }
 
 /**
- * Counts events that somebody outside of this node can cause as often as they want, and lets a line be written for the first of each kind, and then for all
- * that have come since, once in LOG_LINE_INTERVAL_MS. LOG_KINDS_MAX_COUNT kinds are told apart within that time; events of further ones count for
- * broader kinds.
+ * Counts events that somebody outside of this node can cause as often as they want, and lets a line be written for the
+ * first of each kind, and then for all that have come since, once in LOG_LINE_INTERVAL_MS. LOG_KINDS_MAX_COUNT kinds
+ * are told apart within that time; events of further ones count for broader kinds.
  */
 export class SparseTurns<T> {
   readonly #clock: { nowMs(): number };
@@ -24,8 +24,9 @@ export class SparseTurns<T> {
   }
 
   /**
-   * Counts events. `kinds` are those that they belong to, each broader than the one before; of the last one there are few. Returns the number of events since
-   * the last turn of the kind if another line may be written now, which counts as written; else 0.
+   * Counts events. `kinds` are those that they belong to, each broader than the one before; of the last one there are
+   * few. Returns the number of events since the last turn of the kind if another line may be written now, which counts
+   * as written; else 0.
    */
   take(kinds: readonly string[], event: T, count = 1): number {
     const nowMs = this.#clock.nowMs();
@@ -38,8 +39,8 @@ export class SparseTurns<T> {
   }
 
   /**
-   * The last events of the kinds that have waited long enough, with the number since the last turn of each, which they have now. With `all`, those of the kinds
-   * that have not waited long enough, too.
+   * The last events of the kinds that have waited long enough, with the number since the last turn of each, which they
+   * have now. With `all`, those of the kinds that have not waited long enough, too.
    */
   due({ all = false }: { readonly all?: boolean } = {}): { readonly event: T; readonly count: number }[] {
     const nowMs = this.#clock.nowMs();
@@ -77,8 +78,8 @@ export class SparseTurns<T> {
   }
 
   /**
-   * Whether another kind can be told apart. The one that was first of all makes room if its next turn might be. Broader kinds have room of their own, so that
-   * many narrow ones of one source do not hide those of others.
+   * Whether another kind can be told apart. The one that was first of all makes room if its next turn might be. Broader
+   * kinds have room of their own, so that many narrow ones of one source do not hide those of others.
    */
   #hasRoom(level: number, nowMs: number): boolean {
     if (this.#kinds.size < LOG_KINDS_MAX_COUNT * (level + 1)) return true;

@@ -1,6 +1,9 @@
 import { setMaxListeners } from 'node:events';
 
-/** Calls `abort` when the signal, which is not aborted yet, is aborted. Returns a function that removes the listener; calling it later is harmless. */
+/**
+ * Calls `abort` when the signal, which is not aborted yet, is aborted. Returns a function that removes the listener;
+ * calling it later is harmless.
+ */
 export function onAbort(signal: AbortSignal, abort: () => void): () => void {
   // One call listens once for each node that it asks, and Node takes more than ten listeners for a leak.
   setMaxListeners(0, signal);
@@ -9,8 +12,8 @@ export function onAbort(signal: AbortSignal, abort: () => void): () => void {
 }
 
 /**
- * Resolves or rejects as `work` does, or resolves with undefined as soon as the signal is aborted; then `work` goes on and its result
- * or error is ignored. Leaves no listener on the signal.
+ * Resolves or rejects as `work` does, or resolves with undefined as soon as the signal is aborted; then `work` goes on
+ * and its result or error is ignored. Leaves no listener on the signal.
  */
 export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> {
   if (signal === undefined) return work;

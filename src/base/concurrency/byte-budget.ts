@@ -2,11 +2,12 @@ import { assert, assertEqual } from '../assert.js';
 import { type Sharer, Shares } from './shares.js';
 
 /**
- * Memory that many users share. Each piece of work holds bytes of it, which it takes as it needs them and gives back together. Work that wants
- * more than is there, or than its share is (see `Shares`), waits, and keeps what it has.
+ * Memory that many users share. Each piece of work holds bytes of it, which it takes as it needs them and gives back
+ * together. Work that wants more than is there, or than its share is (see `Shares`), waits, and keeps what it has.
  *
- * So that work does not wait for other work that waits: the earliest that is not whole yet, and the earliest of each sharer, have no share, and
- * `wholeBytes` less what the earliest of all has stay free for it. It becomes whole before that is used up, if it needs no more than `wholeBytes`.
+ * So that work does not wait for other work that waits: the earliest that is not whole yet, and the earliest of each
+ * sharer, have no share, and `wholeBytes` less what the earliest of all has stay free for it. It becomes whole before
+ * that is used up, if it needs no more than `wholeBytes`.
  *
  * Accounting: what is left and what `#holdings` have are all bytes together.
  */
@@ -39,7 +40,10 @@ export class ByteBudget {
     return holding;
   }
 
-  /** Calls `granted` when that many bytes are there for a sharer, at once or later. Returns a function that withdraws the wish or gives the bytes back. */
+  /**
+   * Calls `granted` when that many bytes are there for a sharer, at once or later. Returns a function that withdraws
+   * the wish or gives the bytes back.
+   */
   take(sharer: Sharer, bytes: number, granted: () => void): () => void {
     const holding = this.hold(sharer);
     holding.take(bytes, () => {

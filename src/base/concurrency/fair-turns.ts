@@ -2,11 +2,11 @@ import type { Clock } from '../environment/clock.js';
 import { FAIR_TURN_MS } from '../limits.js';
 
 /**
- * Lets timers and I/O have their turn between calls that resolve without any I/O. Awaited one after the other, such calls never leave
- * the queue of microtasks: nothing else would run, heartbeats neither.
+ * Lets timers and I/O have their turn between calls that resolve without any I/O. Awaited one after the other, such
+ * calls never leave the queue of microtasks: nothing else would run, heartbeats neither.
  *
- * A call waits for the event loop's next turn, at its end, when calls have had the thread for FAIR_TURN_MS since the last one. A
- * call that has waited for I/O has let the others run, and does not wait.
+ * A call waits for the event loop's next turn, at its end, when calls have had the thread for FAIR_TURN_MS since the
+ * last one. A call that has waited for I/O has let the others run, and does not wait.
  */
 export class FairTurns {
   readonly #clock: Clock;

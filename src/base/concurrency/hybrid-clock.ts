@@ -4,33 +4,46 @@ import { CLOCK_AHEAD_MAX_MS, EXPIRY_MAX_MS, VERSION_AHEAD_MAX_MS } from '../limi
 /** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;
 /**
- * Distance between versions that a node gives out in a row while the wall clock is not ahead of them: nodes that have seen the same version mostly
- * give out different ones. A longer distance would make the versions of busy nodes run ahead of the wall clock.
+ * Distance between versions that a node gives out in a row while the wall clock is not ahead of them: nodes that have
+ * seen the same version mostly give out different ones. A longer distance would make the versions of busy nodes run
+ * ahead of the wall clock.
  */
 const OWN_STEP = 32;
 /** A distance of versions, a second: clocks that are further apart are not in step. */
 export const CLOCKS_APART = 1000 * VERSIONS_PER_MS;
-/** The largest version that is accepted: far beyond honest clocks, and far enough below 2^53 that later versions are exact numbers. */
+/**
+ * The largest version that is accepted: far beyond honest clocks, and far enough below 2^53 that later versions are
+ * exact numbers.
+ */
 const VERSION_MAX = 2 ** 53 - 2 ** 45;
-/** A version that is further ahead by so much more is refused: dates differ a little, and no node is to refuse what another one follows. */
+/**
+ * A version that is further ahead by so much more is refused: dates differ a little, and no node is to refuse what
+ * another one follows.
+ */
 export const VERSION_AHEAD_SLACK_MS = 60_000;
 /** A date that so many nodes have is known: a clock that is wrong is seldom wrong in the same way as another one. */
 const DATES_MIN_COUNT = 2;
-/** The date of the cluster is not known well: a version is followed unless it is further ahead than any date that a machine has by mistake. */
+/**
+ * The date of the cluster is not known well: a version is followed unless it is further ahead than any date that a
+ * machine has by mistake.
+ */
 const UNJUDGED_AHEAD_MAX_MS = 50 * 365 * 86_400_000;
 /** The dates from which versions are taken: later ones are as wrong, and leave room for versions that follow. */
 const WALL_MIN_MS = 1;
 const WALL_MAX_MS = (VERSION_MAX - 2 ** 44) / VERSIONS_PER_MS;
 
 /**
- * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the present (see {@link now}) in milliseconds
- * times 2^11, plus a number of the node's own below 2^10. When that is not later than the latest version that this node has given out or seen, it is
- * the first later version with the same remainder modulo OWN_STEP as the node's own number. So whatever a node sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks
- * in step, versions of different nodes are in the order of real time. Nodes may give out the same version, but seldom. Whole numbers, exact until the year 2109.
+ * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the present (see
+ * {@link now}) in milliseconds times 2^11, plus a number of the node's own below 2^10. When that is not later than the
+ * latest version that this node has given out or seen, it is the first later version with the same remainder modulo
+ * OWN_STEP as the node's own number. So whatever a node sets after it has seen a version is newer than it, however
+ * wrong its wall clock is; and with clocks in step, versions of different nodes are in the order of real time. Nodes
+ * may give out the same version, but seldom. Whole numbers, exact until the year 2109.
  *
- * One wrong clock must not move all others: a version that is further ahead than VERSION_AHEAD_MAX_MS is not followed (see {@link isAhead}). Ahead of the wall
- * clock, or of the date of the cluster if that is later and known, so that a node whose date is behind follows the others. As long as no two nodes have had
- * the same date, this one cannot tell whose clock is wrong, and follows: what it did not believe, it would read the older content of.
+ * One wrong clock must not move all others: a version that is further ahead than VERSION_AHEAD_MAX_MS is not followed
+ * (see {@link isAhead}). Ahead of the wall clock, or of the date of the cluster if that is later and known, so that a
+ * node whose date is behind follows the others. As long as no two nodes have had the same date, this one cannot tell
+ * whose clock is wrong, and follows: what it did not believe, it would read the older content of.
  */
 export class HybridClock {
   readonly #clock: Pick<Clock, 'wallMs' | 'nowMs'>;
@@ -61,13 +74,17 @@ export class HybridClock {
   next(): number {
     const later = this.#latest + OWN_STEP;
     const own = later - ((later - this.#firstOfMs) % OWN_STEP);
-    // The present, and not the wall clock: after a wall clock was ahead and is right again, what is set later is newer still, on all nodes.
+    // The present, and not the wall clock: after a wall clock was ahead and is right again, what is set later is newer
+    // still, on all nodes.
     const presentMs = Math.floor(this.now() / VERSIONS_PER_MS);
     this.#latest = Math.max(own, presentMs * VERSIONS_PER_MS + this.#firstOfMs);
     return this.#latest;
   }
 
-  /** Takes note of a version that another node has given out: later ones of this node are greater, and its present is not before it. */
+  /**
+   * Takes note of a version that another node has given out: later ones of this node are greater, and its present is
+   * not before it.
+   */
   see(version: number): void {
     if (version <= this.#latest || !isVersion(version) || version > this.#limit()) return;
     if (version > this.now() + CLOCKS_APART) this.#jumpedTo = version;
@@ -75,20 +92,26 @@ export class HybridClock {
     this.now();
   }
 
-  /** Takes note of a version that this node has given out before it started, perhaps by a wrong date: one that is far ahead of the present one is not followed. */
+  /**
+   * Takes note of a version that this node has given out before it started, perhaps by a wrong date: one that is far
+   * ahead of the present one is not followed.
+   */
   remember(version: number): void {
     this.#earlier = Math.max(this.#earlier, version);
     if (version <= versionAt(this.dateMs() + VERSION_AHEAD_MAX_MS)) this.see(version);
   }
 
-  /** A version that is later than all that this node has, also than those of {@link remember} that it has not followed. */
+  /**
+   * A version that is later than all that this node has, also than those of {@link remember} that it has not followed.
+   */
   afterEarlier(): number {
     return Math.max(this.next(), this.#earlier + 1);
   }
 
   /**
-   * Whether a version is so far ahead, or an expiry so much further, that a wrong clock has given it out: what has it is refused. Versions that a node
-   * follows are not ahead for another one whose date is a little behind. To refuse wrongly would leave older content to be read.
+   * Whether a version is so far ahead, or an expiry so much further, that a wrong clock has given it out: what has it
+   * is refused. Versions that a node follows are not ahead for another one whose date is a little behind. To refuse
+   * wrongly would leave older content to be read.
    */
   isAhead(version: number, expires = 0): boolean {
     const limit = this.#limit() + VERSION_AHEAD_SLACK_MS * VERSIONS_PER_MS;
@@ -100,7 +123,10 @@ export class HybridClock {
     return this.#clock.wallMs();
   }
 
-  /** The date that this node goes by, in milliseconds since 1970: that of the cluster if it is known and later than that of this machine. */
+  /**
+   * The date that this node goes by, in milliseconds since 1970: that of the cluster if it is known and later than that
+   * of this machine.
+   */
   dateMs(): number {
     return Math.max(this.#clock.wallMs(), this.#clusterMs());
   }
@@ -135,14 +161,17 @@ export class HybridClock {
     return this.#clusterAheadMs === undefined ? 0 : this.#clock.wallMs() - this.#clusterMs();
   }
 
-  /** The latest version seen that was far ahead of this clock's present then: those that this node gave out before are older than it. 0: there was none. */
+  /**
+   * The latest version seen that was far ahead of this clock's present then: those that this node gave out before are
+   * older than it. 0: there was none.
+   */
   get jumpedTo(): number {
     return this.#jumpedTo;
   }
 
   /**
-   * The present as a version: the wall clock, or the latest version given out or seen. It never goes back, and goes forward as real time does
-   * while the wall clock stands still or is behind.
+   * The present as a version: the wall clock, or the latest version given out or seen. It never goes back, and goes
+   * forward as real time does while the wall clock stands still or is behind.
    */
   now(): number {
     const nowMs = this.#clock.nowMs();
@@ -208,13 +237,15 @@ export interface SharedClock {
   /** Takes note of another node's version. */
   see(version: number): void;
   /**
-   * Whether the wall clock is right, although versions of this node are far ahead of this date of the cluster: it is not too far ahead itself, and it is
-   * known that it was, or several nodes have that date (`isOthers`: it is that of another node). A date that may always have been behind says nothing.
+   * Whether the wall clock is right, although versions of this node are far ahead of this date of the cluster: it is
+   * not too far ahead itself, and it is known that it was, or several nodes have that date (`isOthers`: it is that of
+   * another node). A date that may always have been behind says nothing.
    */
   isRightAt(clusterMs: number, isOthers: boolean): boolean;
   /**
-   * Where {@link isRightAt}: goes by the wall clock anew, and follows no version any more that is too far ahead of this date of the cluster. The caller
-   * drops everything that has such a version. False: there is none, and nothing is changed.
+   * Where {@link isRightAt}: goes by the wall clock anew, and follows no version any more that is too far ahead of this
+   * date of the cluster. The caller drops everything that has such a version. False: there is none, and nothing is
+   * changed.
    */
   beginAgain(clusterMs: number): boolean;
 }

@@ -8,8 +8,8 @@ const READ_WITHIN_MS = 1000;
 const WORKED_FRACTION = 1 / 3;
 
 /**
- * Notices when this process was not running, as after SIGSTOP, or while its machine was suspended or out of memory: what it reads from a socket then
- * may have been sent long before, and its sender may have given it up since.
+ * Notices when this process was not running, as after SIGSTOP, or while its machine was suspended or out of memory:
+ * what it reads from a socket then may have been sent long before, and its sender may have given it up since.
  */
 export class PauseWatch {
   readonly #clock: Pick<Clock, 'nowMs' | 'workedMs' | 'after'>;
@@ -29,7 +29,10 @@ export class PauseWatch {
     this.#lookLater();
   }
 
-  /** The earliest time at which something that is read now was sent, unless this process has left it unread: now, or when a pause began. */
+  /**
+   * The earliest time at which something that is read now was sent, unless this process has left it unread: now, or
+   * when a pause began.
+   */
   sentAfterMs(): number {
     const nowMs = this.#clock.nowMs();
     return this.#pausedSinceMs ?? (this.#isPause(nowMs) ? this.#lookedMs : nowMs);

@@ -11,7 +11,9 @@ export interface PeerQueueParts<Item extends object> {
   readonly name: string;
   readonly env: Pick<Environment, 'clock' | 'random'>;
   readonly backoff: BackoffLimits;
-  /** The most items that wait for one peer. Beyond that the oldest are forgotten, and {@link tellAll} makes up for them. */
+  /**
+   * The most items that wait for one peer. Beyond that the oldest are forgotten, and {@link tellAll} makes up for them.
+   */
   readonly maxCount: number;
   readonly isMember: (peer: string) => boolean;
   /** Time in which a peer that is no member is still told. Default: 0. */
@@ -20,7 +22,10 @@ export interface PeerQueueParts<Item extends object> {
   readonly join?: (before: Item, item: Item) => Item;
   /** Tells the peer. Resolves with what it has heard, which is told no more; all else is told again later. */
   readonly tell: (peer: string, waiting: readonly Waiting<Item>[]) => Promise<readonly Waiting<Item>[]>;
-  /** Tells the peer all that forgotten items may have said. Resolves with whether it has heard. Default: nothing makes up for them. */
+  /**
+   * Tells the peer all that forgotten items may have said. Resolves with whether it has heard. Default: nothing makes
+   * up for them.
+   */
   readonly tellAll?: (peer: string) => Promise<boolean>;
 }
 
@@ -32,7 +37,10 @@ interface Queue<Item> {
   forgottenCount: number;
   /** Attempts that have failed since the last one that has not. */
   failures: number;
-  /** `telling`: an attempt is under way, or begins at the end of this turn. `pausing`: the next one begins after a pause. */
+  /**
+   * `telling`: an attempt is under way, or begins at the end of this turn. `pausing`: the next one begins after a
+   * pause.
+   */
   state: 'telling' | 'pausing';
   /** Ends the pause. */
   endPause: (() => void) | undefined;
@@ -43,8 +51,8 @@ interface Queue<Item> {
 }
 
 /**
- * Tells each peer what it must know until it has heard. What a peer has not heard is told again, after pauses that double, until the peer is no member.
- * Of two items under one key a peer is told once.
+ * Tells each peer what it must know until it has heard. What a peer has not heard is told again, after pauses that
+ * double, until the peer is no member. Of two items under one key a peer is told once.
  */
 export class PeerQueue<Item extends object> {
   readonly #parts: PeerQueueParts<Item>;
@@ -63,8 +71,8 @@ export class PeerQueue<Item extends object> {
   }
 
   /**
-   * Adds items for a peer. All that are added in one turn of the event loop are told together at its end, or after `pauseMs` if nothing waits for
-   * the peer yet. While a pause after a failure lasts, they wait for its end.
+   * Adds items for a peer. All that are added in one turn of the event loop are told together at its end, or after
+   * `pauseMs` if nothing waits for the peer yet. While a pause after a failure lasts, they wait for its end.
    */
   add(peer: string, waiting: Iterable<Waiting<Item>>, pauseMs = 0): void {
     if (this.#isStopped) return;
@@ -92,8 +100,8 @@ export class PeerQueue<Item extends object> {
   }
 
   /**
-   * Resolves when an attempt that tells what waits now has ended for each peer that is chosen, after `waitMs` at the latest. Peers whose last attempt
-   * has failed are not waited for, and neither is what is added later.
+   * Resolves when an attempt that tells what waits now has ended for each peer that is chosen, after `waitMs` at the
+   * latest. Peers whose last attempt has failed are not waited for, and neither is what is added later.
    */
   async attended(isChosen: (peer: string, has: (key: string) => boolean) => boolean, waitMs: number): Promise<void> {
     const ends: Promise<void>[] = [];

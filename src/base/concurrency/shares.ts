@@ -13,8 +13,9 @@ const ONE_FRACTION = 1 / 2;
 const GROUP_FRACTION = 3 / 4;
 
 /**
- * Divides an amount so that nobody can take all of it. One may have half of what nobody else has taken, a group three quarters: with a single user
- * half of everything, and however many come, there is something left for the next one. Whoever has nothing may have at least 1.
+ * Divides an amount so that nobody can take all of it. One may have half of what nobody else has taken, a group three
+ * quarters: with a single user half of everything, and however many come, there is something left for the next one.
+ * Whoever has nothing may have at least 1.
  *
  * Accounting: what is left and what `#ones` have are the whole amount; `#groups` have the same.
  */

@@ -21,14 +21,16 @@ interface Group {
 const REMEMBERED_MIN_COUNT = 64;
 
 /**
- * Divides the time of the main loop between those that cause work there. In one turn of the loop their work is done at once, until it has taken
- * CLIENTS_TURN_MS; what comes then waits for the next turn. Of those that wait, whoever has used the least time is next: first among the groups, then
- * among the sharers of a group. So somebody with little work waits for the piece of work that is being done, however many there are to come.
+ * Divides the time of the main loop between those that cause work there. In one turn of the loop their work is done at
+ * once, until it has taken CLIENTS_TURN_MS; what comes then waits for the next turn. Of those that wait, whoever has
+ * used the least time is next: first among the groups, then among the sharers of a group. So somebody with little work
+ * waits for the piece of work that is being done, however many there are to come.
  *
- * A piece of work must be short by itself. Longer work is cut into steps, which ask {@link goOn} in between; a step has used the time until others
- * begin, or the turn ends.
+ * A piece of work must be short by itself. Longer work is cut into steps, which ask {@link goOn} in between; a step has
+ * used the time until others begin, or the turn ends.
  *
- * Accounting: every sharer in the order of its group has work, and every group in the order of groups has such a sharer; nobody else has any.
+ * Accounting: every sharer in the order of its group has work, and every group in the order of groups has such a
+ * sharer; nobody else has any.
  */
 export class WorkTurns {
   readonly #clock: Clock;
@@ -43,7 +45,10 @@ export class WorkTurns {
     this.#clock = clock;
   }
 
-  /** Does a piece of work now, or later if others are to be served first. With `goesOn` it goes on when `work` has returned, as a step does. */
+  /**
+   * Does a piece of work now, or later if others are to be served first. With `goesOn` it goes on when `work` has
+   * returned, as a step does.
+   */
   run(sharer: Sharer, work: () => void, { goesOn = false }: { readonly goesOn?: boolean } = {}): void {
     if (!this.#begins(sharer)) this.#wait(sharer, { run: work, isStep: goesOn });
     else if (goesOn) work();
@@ -65,7 +70,9 @@ export class WorkTurns {
     }
   }
 
-  /** Whether there is time in this turn, and nobody is to be served before. If so, the loop is the sharer's from now on. */
+  /**
+   * Whether there is time in this turn, and nobody is to be served before. If so, the loop is the sharer's from now on.
+   */
   #begins(sharer: Sharer): boolean {
     const nowMs = this.#clock.nowMs();
     this.#count(nowMs);
@@ -126,7 +133,10 @@ export class WorkTurns {
     }
   }
 
-  /** Takes the next piece of work, with which the loop is its sharer's. What else that one has waiting is in no order until its time is counted. */
+  /**
+   * Takes the next piece of work, with which the loop is its sharer's. What else that one has waiting is in no order
+   * until its time is counted.
+   */
   #take(nowMs: number): Work | undefined {
     const group = this.#order.take();
     if (group === undefined) return undefined;
@@ -168,8 +178,9 @@ export class WorkTurns {
 }
 
 /**
- * Those that wait, in the order of the time that they have used: start-time fair queueing (Goyal et al., 1996). Somebody who comes after a pause counts
- * as if it had used as much as the one that was served last had before; of two that have used the same the first to wait comes first.
+ * Those that wait, in the order of the time that they have used: start-time fair queueing (Goyal et al., 1996).
+ * Somebody who comes after a pause counts as if it had used as much as the one that was served last had before; of two
+ * that have used the same the first to wait comes first.
  */
 class FairOrder {
   readonly #usedMs = new Map<string, number>();
@@ -216,7 +227,10 @@ class FairOrder {
     return next.name;
   }
 
-  /** Counts time that somebody has used. Returns those that are not remembered any more, as they count as anybody who comes. */
+  /**
+   * Counts time that somebody has used. Returns those that are not remembered any more, as they count as anybody who
+   * comes.
+   */
   used(name: string, ms: number): readonly string[] {
     const before = this.#of(name);
     this.#usedMs.set(name, before + ms);

@@ -1,6 +1,9 @@
 /** Time as the rest of the code sees it; a simulator or a test hands in its own. */
 export interface Clock {
-  /** Monotonic milliseconds from an arbitrary start, the same for all processes of a host; the only time that deadlines are made of. */
+  /**
+   * Monotonic milliseconds from an arbitrary start, the same for all processes of a host; the only time that deadlines
+   * are made of.
+   */
   nowMs(): number;
   /** Milliseconds of processor time that this process has had; default: none is known of. */
   workedMs?(): number;
@@ -17,7 +20,10 @@ export interface Clock {
   soon(fn: () => void): void;
 }
 
-/** Waits for `work`, but at most `ms`, and keeps the process alive meanwhile. Resolves with false if the time is over first. Rejects as `work` does. */
+/**
+ * Waits for `work`, but at most `ms`, and keeps the process alive meanwhile. Resolves with false if the time is over
+ * first. Rejects as `work` does.
+ */
 export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
   let stopWaiting = () => {};
   const tooLong = new Promise<boolean>((resolve) => {

@@ -28,7 +28,10 @@ export interface Environment {
   readonly audit?: AuditSink | undefined;
   /** @internal Limits that a simulation lowers, so that it reaches them. */
   readonly limits?: { readonly removalsMaxKeys?: number; readonly droppedMaxKeys?: number } | undefined;
-  /** With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See `securedEnvironment`. */
+  /**
+   * With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See
+   * `securedEnvironment`.
+   */
   readonly secrets?: ClusterSecrets | undefined;
   /** The certificate that `network` presents when it speaks TLS. Other threads build their own network from it. */
   readonly tls?: TlsIdentity | undefined;

@@ -1,12 +1,12 @@
 /**
- * Code of the error of a call that the file system has not answered in time, and of every further call on the same folder until that
- * one has ended. It may take effect at any time until then.
+ * Code of the error of a call that the file system has not answered in time, and of every further call on the same
+ * folder until that one has ended. It may take effect at any time until then.
  */
 export const CALL_OVERDUE = 'ETIMEDOUT';
 
 /**
- * Whether this is the error of a call to {@link Files} that the file system does not answer, or was caused by one. What is on the disk is as
- * good as before.
+ * Whether this is the error of a call to {@link Files} that the file system does not answer, or was caused by one. What
+ * is on the disk is as good as before.
  */
 export function isOverdue(error: unknown): boolean {
   const { code, cause } = (error ?? {}) as { readonly code?: unknown; readonly cause?: unknown };
@@ -18,7 +18,10 @@ export function isStillRunning(error: unknown): boolean {
   return isOverdue(error) && (error as { isStillRunning?: boolean }).isStillRunning === true;
 }
 
-/** How to open a file. Without options it is opened for reading and must exist. A file that is opened for writing is never the target of a link: ELOOP. */
+/**
+ * How to open a file. Without options it is opened for reading and must exist. A file that is opened for writing is
+ * never the target of a link: ELOOP.
+ */
 export interface OpenOptions {
   /** Opens the file for reading and writing. */
   readonly write?: boolean;
@@ -31,7 +34,10 @@ export interface OpenOptions {
   readonly truncate?: boolean;
   /** With `write`: every write goes to the end of the file, whatever its position. */
   readonly append?: boolean;
-  /** Bypasses the system's cache; fails with EINVAL where that is impossible. Memory, offsets and lengths must then be aligned. */
+  /**
+   * Bypasses the system's cache; fails with EINVAL where that is impossible. Memory, offsets and lengths must then be
+   * aligned.
+   */
   readonly direct?: boolean;
   /** Opens a directory, which is neither read nor written. */
   readonly directory?: boolean;
@@ -58,8 +64,9 @@ export function isWritableByAll({ mode }: Pick<FileStatus, 'mode'>): boolean {
 }
 
 /**
- * Makes calls to the system on threads of its own. Each resolves with the number of bytes, fewer in a read only where the file ends, or with
- * the negative errno; as soon as the system has answered, it sets `state` to 0. The memory of a view must be shared, and is in use until then.
+ * Makes calls to the system on threads of its own. Each resolves with the number of bytes, fewer in a read only where
+ * the file ends, or with the negative errno; as soon as the system has answered, it sets `state` to 0. The memory of a
+ * view must be shared, and is in use until then.
  */
 export interface FileCaller {
   /** Reads into the view from `position` of the file on. */
@@ -69,15 +76,24 @@ export interface FileCaller {
 }
 
 /**
- * An open file. It stays open if it is renamed or removed. Reads and writes may overlap in time; buffers are in use until the promise
- * is settled. Buffers in shared memory are used without a copy, and stay in use after an error whose `isStillRunning` is true.
+ * An open file. It stays open if it is renamed or removed. Reads and writes may overlap in time; buffers are in use
+ * until the promise is settled. Buffers in shared memory are used without a copy, and stay in use after an error whose
+ * `isStillRunning` is true.
  */
 export interface OpenFile {
-  /** File descriptor for the native addon; -1: the file does not belong to the operating system, and a {@link FileCaller} is not used. */
+  /**
+   * File descriptor for the native addon; -1: the file does not belong to the operating system, and a {@link
+   * FileCaller} is not used.
+   */
   readonly fd: number;
-  /** Resolves with the number of bytes read into `views`, one after the other; it is smaller than their total only at the end of the file. */
+  /**
+   * Resolves with the number of bytes read into `views`, one after the other; it is smaller than their total only at
+   * the end of the file.
+   */
   read(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number>;
-  /** Resolves with the number of bytes written, at least 1. If it is less than the total, the caller writes the rest. */
+  /**
+   * Resolves with the number of bytes written, at least 1. If it is less than the total, the caller writes the rest.
+   */
   write(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number>;
   /** Resolves when everything written before is on disk and would survive a loss of power. */
   datasync(): Promise<void>;
@@ -86,17 +102,21 @@ export interface OpenFile {
   /** The present status of the file. */
   status(): Promise<FileStatus>;
   /**
-   * Reserves disk space for the first `lengthBytes` of the file and extends a shorter file to that length; unwritten bytes read as zeros.
-   * The error's code is ENOSPC or EDQUOT if space is short, EOPNOTSUPP or ENOSYS where reserving is impossible.
+   * Reserves disk space for the first `lengthBytes` of the file and extends a shorter file to that length; unwritten
+   * bytes read as zeros. The error's code is ENOSPC or EDQUOT if space is short, EOPNOTSUPP or ENOSYS where reserving
+   * is impossible.
    */
   reserve(lengthBytes: number): Promise<void>;
-  /** Closes the file; operations in progress end by themselves. No other method may be called afterwards. Idempotent. */
+  /**
+   * Closes the file; operations in progress end by themselves. No other method may be called afterwards. Idempotent.
+   */
   close(): Promise<void>;
 }
 
 /**
- * The files of this host; a simulator or a test hands in its own. Errors are those of the system, with its `code` (ENOENT, EEXIST,
- * ENOSPC, EIO, EROFS, EACCES, ...). Every call ends: after some seconds without an answer of the file system with the code ETIMEDOUT.
+ * The files of this host; a simulator or a test hands in its own. Errors are those of the system, with its `code`
+ * (ENOENT, EEXIST, ENOSPC, EIO, EROFS, EACCES, ...). Every call ends: after some seconds without an answer of the file
+ * system with the code ETIMEDOUT.
  */
 export interface Files {
   /** Opens a file, which the caller has to close. */
@@ -111,17 +131,22 @@ export interface Files {
   writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
   /** The status of a path; symbolic links are followed. */
   status(path: string): Promise<FileStatus>;
-  /** Bytes that this user may still write to the file system that `path` is on; Infinity: it has no limit of its own. */
+  /**
+   * Bytes that this user may still write to the file system that `path` is on; Infinity: it has no limit of its own.
+   */
   freeBytes(path: string): Promise<number>;
   /** Names of the directory's entries; with `recursive`, paths of all entries below it. */
   readdir(path: string, options?: { readonly recursive?: boolean }): Promise<string[]>;
-  /** Creates a directory that only this user may enter. With `recursive` it also creates missing parents, and the directory may exist. */
+  /**
+   * Creates a directory that only this user may enter. With `recursive` it also creates missing parents, and the
+   * directory may exist.
+   */
   mkdir(path: string, options?: { readonly recursive?: boolean }): Promise<void>;
   /** Renames a file and atomically replaces one at `to`. A renamed socket goes on listening at its new path. */
   rename(from: string, to: string): Promise<void>;
   /**
-   * Removes a file, a socket or a symbolic link, but not the target of a link; EISDIR for a directory. With `recursive` it also removes
-   * directories with their content; with `force` the path may be missing.
+   * Removes a file, a socket or a symbolic link, but not the target of a link; EISDIR for a directory. With `recursive`
+   * it also removes directories with their content; with `force` the path may be missing.
    */
   rm(path: string, options?: { readonly recursive?: boolean; readonly force?: boolean }): Promise<void>;
   /** Removes an empty directory; ENOTEMPTY for one with content. */

@@ -14,7 +14,9 @@ export interface HostAddress {
 export interface HostMemory {
   /** The memory as consecutive views, which threads can share. All but the last have the same length. */
   readonly segments: readonly Uint8Array[];
-  /** Address of the first byte, at least 1. No other memory of the process that is in use shares any of the addresses. */
+  /**
+   * Address of the first byte, at least 1. No other memory of the process that is in use shares any of the addresses.
+   */
   readonly start: number;
   /** Frees the memory. */
   release(): void;
@@ -46,11 +48,14 @@ export interface Host {
   readonly parallelism: number;
   /** Whether RDMA devices of the machine may be looked for. */
   readonly hasDevices: boolean;
-  /** New memory of `bytes` zeros for pages; undefined: the caller allocates it from the system, as `HostRegion.allocate` does. Throws if there is none. */
+  /**
+   * New memory of `bytes` zeros for pages; undefined: the caller allocates it from the system, as `HostRegion.allocate`
+   * does. Throws if there is none.
+   */
   allocate(bytes: number): HostMemory | undefined;
   /**
-   * Memory of `bytes` behind a path, which a later process of this host finds again with its content; bytes that were never written are zeros.
-   * Missing: the caller maps a file of the system.
+   * Memory of `bytes` behind a path, which a later process of this host finds again with its content; bytes that were
+   * never written are zeros. Missing: the caller maps a file of the system.
    */
   keep?(path: string, bytes: number): HostMemory;
   /** Starts to observe the event loop of this process, without keeping the process alive. */
@@ -65,6 +70,9 @@ export interface Host {
   resolve(name: string): Promise<readonly string[]>;
   /** Addresses of all interfaces of this host, loopback included. */
   addresses(): readonly HostAddress[];
-  /** The local address from which the system would send to `target`, an address and not a name. Rejects if there is no route. */
+  /**
+   * The local address from which the system would send to `target`, an address and not a name. Rejects if there is no
+   * route.
+   */
   addressTowards(target: Endpoint): Promise<string>;
 }

@@ -8,7 +8,10 @@ export type Labels = Readonly<Record<string, string>>;
 export interface MetricsSink {
   /** Adds to a counter, which starts at 0. */
   count(name: string, amount?: number, labels?: Labels): void;
-  /** Registers a gauge, whose value `provider` gives at every scrape. A provider for the same labels replaces the former one. */
+  /**
+   * Registers a gauge, whose value `provider` gives at every scrape. A provider for the same labels replaces the former
+   * one.
+   */
   setGaugeProvider(name: string, provider: () => number, labels?: Labels): void;
   /** Registers a counter whose total since the start `provider` gives at every scrape. */
   setCounterProvider(name: string, provider: () => number, labels?: Labels): void;

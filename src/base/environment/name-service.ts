@@ -4,7 +4,10 @@ import type { Endpoint } from './network.js';
 export interface NameQuery {
   /** A domain name, without a dot at the end. */
   readonly name: string;
-  /** Addresses: A records, or AAAA records if there are none. Services: SRV records, their targets resolved to addresses. */
+  /**
+   * Addresses: A records, or AAAA records if there are none. Services: SRV records, their targets resolved to
+   * addresses.
+   */
   readonly kind: 'addresses' | 'services';
   /** The name server to ask; default: those of the machine, with its search domains. */
   readonly server?: Endpoint | undefined;
@@ -30,8 +33,8 @@ export interface LookUpSignal {
 /** The domain name system, as a program of this machine sees it. */
 export interface NameService {
   /**
-   * Resolves with an empty answer if the name does not exist. Rejects within some seconds if no name server answers, or if it cannot answer,
-   * and at once when the answer is no longer wanted.
+   * Resolves with an empty answer if the name does not exist. Rejects within some seconds if no name server answers, or
+   * if it cannot answer, and at once when the answer is no longer wanted.
    */
   lookUp(query: NameQuery, signal?: LookUpSignal): Promise<NameAnswer>;
 }

@@ -1,8 +1,8 @@
 import type { TlsIdentity, TlsRules } from './tls-identity.js';
 
 /**
- * One connection. Events, names and meanings are those of `net.Socket`, which implements it. Bytes arrive once and in order, or the
- * connection ends.
+ * One connection. Events, names and meanings are those of `net.Socket`, which implements it. Bytes arrive once and in
+ * order, or the connection ends.
  */
 export interface Connection {
   /** Address of the peer; undefined once the connection has ended, and for a Unix socket. */
@@ -59,8 +59,9 @@ export interface Connection {
 }
 
 /**
- * `connect`: the connection can be written to; `secureConnect`: the same for an `encrypted` one; `drain`: the system has accepted
- * everything written; `end`: the peer sends nothing more; `close`: the connection is over, always the last event.
+ * `connect`: the connection can be written to; `secureConnect`: the same for an `encrypted` one; `drain`: the system
+ * has accepted everything written; `end`: the peer sends nothing more; `close`: the connection is over, always the last
+ * event.
  */
 export type ConnectionEvent = 'connect' | 'secureConnect' | 'drain' | 'end' | 'close';
 
@@ -90,8 +91,8 @@ export type ConnectOptions = ConnectTarget & TcpOptions & { readonly onread?: Re
 /** A listening socket. Events, names and meanings are those of `net.Server`. */
 export interface Server {
   /**
-   * Starts to listen; `listening` or `error` follows. Port 0 is any free one. With `exclusive`, this process listens by itself even in a
-   * cluster of Node. It may listen again after `close`.
+   * Starts to listen; `listening` or `error` follows. Port 0 is any free one. With `exclusive`, this process listens by
+   * itself even in a cluster of Node. It may listen again after `close`.
    */
   listen(target: ListenTarget): unknown;
   /** The address that the server listens at, or the path of a Unix socket; null: it does not listen. */
@@ -121,7 +122,9 @@ export interface ListenOptions extends TcpOptions {
   readonly admit?: (connection: Connection) => boolean;
 }
 
-/** Called with the address of a peer whose handshake has failed, and the code of the reason: that of OpenSSL or Node.js. */
+/**
+ * Called with the address of a peer whose handshake has failed, and the code of the reason: that of OpenSSL or Node.js.
+ */
 export type TlsRefusal = (address: string, code: string) => void;
 
 /** Source of connections for everything below the runtime; a test or a simulator supplies its own. */
@@ -131,8 +134,9 @@ export interface Network {
   /** Creates a server that does not listen yet. */
   createServer(options: ListenOptions, onConnection: (connection: Connection) => void): Server;
   /**
-   * Returns this network with TLS on all connections: it accepts only peers whose certificate the authority of `identity` has signed, if it has one,
-   * and calls `refused` for the others. `rules` are those between nodes unless given. Undefined: the network has no TLS.
+   * Returns this network with TLS on all connections: it accepts only peers whose certificate the authority of
+   * `identity` has signed, if it has one, and calls `refused` for the others. `rules` are those between nodes unless
+   * given. Undefined: the network has no TLS.
    */
   readonly overTls?: ((identity: TlsIdentity, refused: TlsRefusal, rules?: TlsRules) => Network) | undefined;
 }
@@ -142,7 +146,10 @@ export function onConnected(connection: Connection, fn: () => void): void {
   connection.once(connection.encrypted ? 'secureConnect' : 'connect', fn);
 }
 
-/** Resolves when `server` listens at `target` and rejects if it cannot; later errors go to `onError`. To be called once for each server. */
+/**
+ * Resolves when `server` listens at `target` and rejects if it cannot; later errors go to `onError`. To be called once
+ * for each server.
+ */
 export function listenAt(
   server: Server,
   target: ListenTarget,
@@ -172,8 +179,9 @@ export interface Endpoint {
 }
 
 /**
- * Whether `host` is a wildcard: a server that listens there is reached at every address of its machine, and no peer can connect to
- * the wildcard itself. These are 0.0.0.0 and :: in all spellings that the system accepts: `0`, `0x0.0`, `[0::0]`, `::ffff:0.0.0.0`, with a zone.
+ * Whether `host` is a wildcard: a server that listens there is reached at every address of its machine, and no peer can
+ * connect to the wildcard itself. These are 0.0.0.0 and :: in all spellings that the system accepts: `0`, `0x0.0`,
+ * `[0::0]`, `::ffff:0.0.0.0`, with a zone.
  */
 export function isEveryAddress(host: string): boolean {
   const [address = ''] = host

@@ -1,6 +1,6 @@
 /**
- * A value that must not be shown, and that may be renewed while the program runs. Whoever uses it asks for it each time, or listens. Printing,
- * inspecting or serialising this object never shows the value.
+ * A value that must not be shown, and that may be renewed while the program runs. Whoever uses it asks for it each
+ * time, or listens. Printing, inspecting or serialising this object never shows the value.
  */
 export class Renewable<T> {
   readonly #shown: string;

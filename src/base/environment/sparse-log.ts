@@ -6,8 +6,9 @@ import type { LogFields, Logger, LogLevel } from './log.js';
 const OTHERS = '';
 
 /**
- * The log of events that somebody outside of this node can cause as often as they want: one line in LOG_LINE_INTERVAL_MS for each kind, with the
- * number of the events that were left out. LOG_KINDS_MAX_COUNT kinds are told apart within that time; further ones are one kind together.
+ * The log of events that somebody outside of this node can cause as often as they want: one line in
+ * LOG_LINE_INTERVAL_MS for each kind, with the number of the events that were left out. LOG_KINDS_MAX_COUNT kinds are
+ * told apart within that time; further ones are one kind together.
  */
 export class SparseLog {
   readonly #log: Logger;
@@ -24,7 +25,10 @@ export class SparseLog {
     if (count > 0) this.#log.log(level, message, { ...fields, more_like_it: count - 1 || undefined });
   }
 
-  /** Counts events. Returns the number since the last line of the kind if another line may be written now, which counts as written; else 0. */
+  /**
+   * Counts events. Returns the number since the last line of the kind if another line may be written now, which counts
+   * as written; else 0.
+   */
   turn(kind: string, count = 1): number {
     return this.#turns.take([kind, OTHERS], undefined, count);
   }

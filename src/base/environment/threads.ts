@@ -2,7 +2,9 @@
 export interface MessageEnd {
   /** Posts a message; without effect when either side has closed. */
   post(message: unknown): void;
-  /** Delivers messages to `listener`, including those that have waited. From now on this end keeps the process alive. */
+  /**
+   * Delivers messages to `listener`, including those that have waited. From now on this end keeps the process alive.
+   */
   onMessage(listener: (message: unknown) => void): void;
   /** Takes the next posted message; undefined: there is none. */
   receive(): unknown;
@@ -16,13 +18,15 @@ export interface MessageEnd {
 export interface ThreadProgram {
   /** Name of the thread, for tools that list the threads of the process. */
   readonly name: string;
-  /** The thread's first module; it gets `data` and its end of the messages. The thread ends when nothing keeps it alive. */
+  /**
+   * The thread's first module; it gets `data` and its end of the messages. The thread ends when nothing keeps it alive.
+   */
   readonly script: URL;
   /** Start data: values that can be cloned, and shared memory. */
   readonly data: unknown;
   /**
-   * Runs the same program on the calling thread, for an environment without threads. Resolves when the program has ended, at the latest
-   * soon after the other side closed `messages`; rejects with the error that ended it.
+   * Runs the same program on the calling thread, for an environment without threads. Resolves when the program has
+   * ended, at the latest soon after the other side closed `messages`; rejects with the error that ended it.
    */
   inline(data: unknown, messages: MessageEnd): Promise<void>;
 }
@@ -30,7 +34,9 @@ export interface ThreadProgram {
 /** A running {@link ThreadProgram}. */
 export interface Thread {
   readonly messages: MessageEnd;
-  /** Resolves when the thread has ended: with the message of the error that ended it, or with undefined. Never rejects. */
+  /**
+   * Resolves when the thread has ended: with the message of the error that ended it, or with undefined. Never rejects.
+   */
   readonly ended: Promise<string | undefined>;
   /** Stops the thread wherever it is; resolves when it has ended. */
   terminate(): Promise<void>;

@@ -15,14 +15,20 @@ export interface TlsTexts {
 /** How strictly a server that speaks TLS treats its peers. */
 export interface TlsRules {
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
-  /** Whether peers without an accepted certificate are let in where an authority is set; their connections are not `authorized`. */
+  /**
+   * Whether peers without an accepted certificate are let in where an authority is set; their connections are not
+   * `authorized`.
+   */
   readonly admitsStrangers?: boolean;
 }
 
 /** Between nodes both sides are of this project, and each shows a certificate. */
 export const NODE_TLS_RULES: TlsRules = { minVersion: 'TLSv1.3' };
 
-/** The certificate with its key that this side shows, and the authority that signs those of its peers. Printing this object never shows them. */
+/**
+ * The certificate with its key that this side shows, and the authority that signs those of its peers. Printing this
+ * object never shows them.
+ */
 export class TlsIdentity extends Renewable<TlsTexts> {
   constructor(texts: TlsTexts) {
     super(texts, '[key]');

@@ -55,8 +55,8 @@ export function parseEndpoints(list: string): Endpoint[] | undefined {
 }
 
 /**
- * What is wrong with a text that {@link parseDiscoveryAddress} does not accept, where there is more to say than what is allowed. The
- * text itself is not repeated, because it may contain a password.
+ * What is wrong with a text that {@link parseDiscoveryAddress} does not accept, where there is more to say than what is
+ * allowed. The text itself is not repeated, because it may contain a password.
  */
 export function discoveryAddressFault(text: string): string | undefined {
   const parts = text.split(',').map((part) => part.trim());

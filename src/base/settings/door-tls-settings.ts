@@ -2,17 +2,25 @@ import { type Field, text } from './fields.js';
 
 /** The settings of TLS at the port for Redis clients and at the metrics server. */
 export interface DoorTlsSettings {
-  /** PEM files; with the first two Redis clients must speak TLS, and with the third they must show a certificate that it has signed. */
+  /**
+   * PEM files; with the first two Redis clients must speak TLS, and with the third they must show a certificate that it
+   * has signed.
+   */
   readonly respTlsCertFile: string | undefined;
   readonly respTlsKeyFile: string | undefined;
   readonly respTlsCaFile: string | undefined;
-  /** PEM files; with the first two readers of the metrics server must speak TLS, and with the third all but `/healthz` and the empty page needs a certificate that it has signed. */
+  /**
+   * PEM files; with the first two readers of the metrics server must speak TLS, and with the third all but `/healthz`
+   * and the empty page needs a certificate that it has signed.
+   */
   readonly metricsTlsCertFile: string | undefined;
   readonly metricsTlsKeyFile: string | undefined;
   readonly metricsTlsCaFile: string | undefined;
 }
 
-/** A port for programs that are no nodes, which may speak TLS: the one for Redis clients, or that of the metrics server. */
+/**
+ * A port for programs that are no nodes, which may speak TLS: the one for Redis clients, or that of the metrics server.
+ */
 export type TlsDoor = 'resp' | 'metrics';
 const TLS_DOORS: readonly TlsDoor[] = ['resp', 'metrics'];
 
@@ -33,7 +41,10 @@ export const DOOR_TLS_FIELDS: Readonly<Record<string, Field>> = {
   metrics_tls_ca_file: text('the path of a PEM file', undefined),
 };
 
-/** What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the configuration does. Files are read when the node starts. */
+/**
+ * What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the
+ * configuration does. Files are read when the node starts.
+ */
 export function doorTlsFault(settings: DoorTlsSettings, spell: (key: string) => string): string | undefined {
   for (const door of TLS_DOORS) {
     const { certFile, keyFile, caFile } = doorFilesOf(door, settings);

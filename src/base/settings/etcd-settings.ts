@@ -22,8 +22,8 @@ export const ETCD_FIELDS: Readonly<Record<string, Field>> = {
 };
 
 /**
- * What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the configuration does. Files are read when
- * the node starts.
+ * What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the
+ * configuration does. Files are read when the node starts.
  */
 export function etcdFault(
   settings: EtcdSettings & { readonly discoveryAddr: string },

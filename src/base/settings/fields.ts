@@ -11,8 +11,8 @@ export interface Field {
   readonly allowed: string;
   readonly byDefault: unknown;
   /**
-   * Says what was given and what is allowed where there is more to say than the value and `allowed`: which of several parts is wrong, or that a
-   * part must not be shown. Undefined: there is not.
+   * Says what was given and what is allowed where there is more to say than the value and `allowed`: which of several
+   * parts is wrong, or that a part must not be shown. Undefined: there is not.
    */
   readonly fault?: (value: unknown) => string | undefined;
 }
@@ -107,8 +107,8 @@ export function ownHost(): Field {
 }
 
 /**
- * Permission bits in octal digits, as chmod takes them. The owner's are 6 or 7 always: that refuses numbers which a YAML reader has
- * made of 0600 or 0660, so that none of them is taken for other bits.
+ * Permission bits in octal digits, as chmod takes them. The owner's are 6 or 7 always: that refuses numbers which a
+ * YAML reader has made of 0600 or 0660, so that none of them is taken for other bits.
  */
 export function permissions(byDefault: string): Field {
   return {

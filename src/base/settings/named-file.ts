@@ -8,7 +8,10 @@ const READABLE_BY_OTHERS = 0o004;
 /** What is in a file, as far as errors say it. */
 type FileKind = 'file' | 'PEM file';
 
-/** What is wrong with the file at `path`, the value of configuration key `key`. `problem` goes on from there, and says what is allowed. */
+/**
+ * What is wrong with the file at `path`, the value of configuration key `key`. `problem` goes on from there, and says
+ * what is allowed.
+ */
 export function fileFault(key: string, path: string, problem: string, cause?: unknown): ConfigError {
   return new ConfigError(`configuration key "${key}": ${path} ${problem}`, cause === undefined ? {} : { cause });
 }
@@ -20,8 +23,8 @@ export function unreadable(key: string, path: string, cause: unknown, kind: File
 }
 
 /**
- * Reads the file at `path`, the value of configuration key `key`, when the process starts. It says who is trusted: throws {@link ConfigError}
- * also if another user of the machine could change it.
+ * Reads the file at `path`, the value of configuration key `key`, when the process starts. It says who is trusted:
+ * throws {@link ConfigError} also if another user of the machine could change it.
  */
 export function readNamedFile(
   key: string,

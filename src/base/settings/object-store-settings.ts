@@ -108,7 +108,10 @@ export const OBJECT_STORE_FIELDS: Readonly<Record<string, Field>> = {
   object_store_write_rate: size(64 * 1024, DISK_MAX_BYTES, '32mb'),
 };
 
-/** What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the configuration does. */
+/**
+ * What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the
+ * configuration does.
+ */
 export function objectStoreFault(settings: ObjectStoreSettings, spell: (key: string) => string): string | undefined {
   const { objectStore, objectStoreAccessKeyId: id, objectStoreSecretAccessKey: secret } = settings;
   const others = {

@@ -3,8 +3,8 @@ import { NAMESPACE_QUOTAS_MAX_COUNT } from '../limits.js';
 import { describeValue, type Field } from './fields.js';
 
 /**
- * Where pages that are set on a node are kept. `local`: in its pool. `storage`: on a storage node, and in the own pool until there is need
- * for room. `both`: on a storage node, and in the own pool like any page.
+ * Where pages that are set on a node are kept. `local`: in its pool. `storage`: on a storage node, and in the own pool
+ * until there is need for room. `both`: on a storage node, and in the own pool like any page.
  */
 export type WritePolicy = 'local' | 'storage' | 'both';
 
@@ -42,7 +42,10 @@ export function namespaceWritePolicies(): Field {
   };
 }
 
-/** Refuses write policies of a storage node: it is where pages are placed, and places none itself. `spell` writes keys as the mapping does. Throws `ConfigError`. */
+/**
+ * Refuses write policies of a storage node: it is where pages are placed, and places none itself. `spell` writes keys
+ * as the mapping does. Throws `ConfigError`.
+ */
 export function checkRole(
   { role, writePolicy, namespaceWritePolicies }: RoleSettings,
   spell: (key: string) => string,

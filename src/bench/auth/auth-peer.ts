@@ -29,7 +29,9 @@ export interface AuthPeerAnswer {
   readonly cpuMs?: number;
 }
 
-/** The other process of the authentication benchmark: one has nodes with pages in their pools, another one floods these. */
+/**
+ * The other process of the authentication benchmark: one has nodes with pages in their pools, another one floods these.
+ */
 export function authPeer(): ExecuteCommand<AuthPeerCommand, AuthPeerAnswer> {
   const stores: MeshCacheStore[] = [];
   let flood: Flood | undefined;

@@ -28,7 +28,10 @@ export class Authority {
     }
   }
 
-  /** Issues a key and a certificate. With a negative `validDays` the certificate has expired. `address`: the IP address that it is valid for. */
+  /**
+   * Issues a key and a certificate. With a negative `validDays` the certificate has expired. `address`: the IP address
+   * that it is valid for.
+   */
   issue(name: string, validDays = 30, address?: string): CertificateFiles {
     const [key, request, cert] = ['key', 'csr', 'pem'].map((end) => join(this.folder, `${name}.${end}`)) as [
       string,

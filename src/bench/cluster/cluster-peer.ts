@@ -74,7 +74,10 @@ export function clusterPeer(): ExecuteCommand<ClusterCommand, ClusterAnswer> {
   return (command) => node.execute(command);
 }
 
-/** One node of the cluster benchmark: joins when it is told to, sets its pages, and says when it knows all others and finds their pages. */
+/**
+ * One node of the cluster benchmark: joins when it is told to, sets its pages, and says when it knows all others and
+ * finds their pages.
+ */
 class BenchNode {
   readonly #traffic = new TrafficCount();
   readonly #counts = new Map<string, number>();

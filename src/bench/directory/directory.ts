@@ -23,8 +23,8 @@ const NODE_ID = 'peer';
 const SEED = 7;
 
 /**
- * Lookups in the shard of another process over loopback: every batch goes over one connection, every location that comes
- * back is compared with what was put.
+ * Lookups in the shard of another process over loopback: every batch goes over one connection, every location that
+ * comes back is compared with what was put.
  */
 export const directoryBench: Benchmark = async (options) => {
   const keyCount = options.quick ? QUICK_KEY_COUNT : FULL_KEY_COUNT;

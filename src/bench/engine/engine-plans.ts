@@ -109,7 +109,10 @@ function sglangPlan({ model, maxTokens, places }: PlanSettings): EnginePlan {
   };
 }
 
-/** vLLM engines behind LMCache servers. Each server keeps what its engines have read, so every reader has one of its own. */
+/**
+ * vLLM engines behind LMCache servers. Each server keeps what its engines have read, so every reader has one of its
+ * own.
+ */
 function lmcachePlan({ model, maxTokens, poolBytes, places }: PlanSettings): EnginePlan {
   const settings = { model, max_tokens: maxTokens, pool_bytes: poolBytes };
   const node = (client_socket: string) => ({

@@ -40,8 +40,8 @@ const CHECKS_MAX = 200;
 const SMALL_PROMPT = 'Hello';
 
 /**
- * The time from a request to its first token in a real engine with a model: computed, from the engine's own caches, from
- * the engine's own files, and from nodes. All answers must be equal to the computed ones.
+ * The time from a request to its first token in a real engine with a model: computed, from the engine's own caches,
+ * from the engine's own files, and from nodes. All answers must be equal to the computed ones.
  */
 export async function engineBench(options: BenchOptions): Promise<BenchReport> {
   const { engine = 'vllm', environment, model, prompts = 2 } = options.engine ?? {};

@@ -95,7 +95,9 @@ async function behave(name: string, target: Target): Promise<never> {
   }
 }
 
-/** Memory of this process that is in use, without what it shares: a client's memory counts once, and as the client's. */
+/**
+ * Memory of this process that is in use, without what it shares: a client's memory counts once, and as the client's.
+ */
 function residentBytes(): number {
   try {
     const text = readFileSync('/proc/self/status', 'latin1');
@@ -106,8 +108,9 @@ function residentBytes(): number {
 }
 
 /**
- * Watches how long the main loop of this process is held up. A timer is late by what the loop does meanwhile and by what the thread waits for
- * a processor; the processor time of the thread tells the two apart. Without /proc both figures are the whole.
+ * Watches how long the main loop of this process is held up. A timer is late by what the loop does meanwhile and by
+ * what the thread waits for a processor; the processor time of the thread tells the two apart. Without /proc both
+ * figures are the whole.
  */
 class LoopWatch {
   #lastMs = performance.now();

@@ -33,8 +33,8 @@ interface Window {
 }
 
 /**
- * Measures the calls of three well-behaved clients of a node, alone and beside a hostile client of each kind, one after the other in each round.
- * The node and each client have processes of their own.
+ * Measures the calls of three well-behaved clients of a node, alone and beside a hostile client of each kind, one after
+ * the other in each round. The node and each client have processes of their own.
  */
 export async function isolationBench(options: BenchOptions): Promise<BenchReport> {
   const kinds = kindsOf(options);

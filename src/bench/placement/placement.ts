@@ -29,8 +29,8 @@ const SAMPLE_PAGES = 4;
 const PLACED_TIMEOUT_MS = 30_000;
 
 /**
- * `batchSet` of new pages on a node of each write policy. Each has a cluster of its own, with a storage node in another process, which
- * reads what is placed while the next pages are set.
+ * `batchSet` of new pages on a node of each write policy. Each has a cluster of its own, with a storage node in another
+ * process, which reads what is placed while the next pages are set.
  */
 export async function placementBench(options: BenchOptions): Promise<BenchReport> {
   const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;

@@ -23,7 +23,10 @@ export interface RdmaPeerAnswer {
   readonly rkey?: number;
 }
 
-/** The serving process of the RDMA benchmark: one region that an engine serves, and a node whose pool it fills with the same pages. */
+/**
+ * The serving process of the RDMA benchmark: one region that an engine serves, and a node whose pool it fills with the
+ * same pages.
+ */
 export function rdmaPeer(): ExecuteCommand<RdmaPeerCommand, RdmaPeerAnswer> {
   let region: HostRegion | undefined;
   let store: MeshCacheStore | undefined;

@@ -265,7 +265,9 @@ class RdmaBench {
     return { bytesPerS: bytes / elapsedS, cpuSPerGib: (user + system) / 1e6 / (bytes / GIB) };
   }
 
-  /** A contender that runs `ib_read_bw`. Runs of few messages tell the time of start and set-up, which is subtracted. */
+  /**
+   * A contender that runs `ib_read_bw`. Runs of few messages tell the time of start and set-up, which is subtracted.
+   */
   #ibReadBw(messageBytes: number, sleeps: boolean): Contender {
     const { deviceName: device, queuePairsPerPeer: queuePairs, queueDepth: depth } = this.#engine;
     const host = hostOf(this.#engine);

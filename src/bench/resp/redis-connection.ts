@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import net from 'node:net';
 
 /**
- * A connection to a Redis server that does as little as possible: it sends bytes, and receives as many as are expected into memory of its own.
- * So the servers are measured, not their client.
+ * A connection to a Redis server that does as little as possible: it sends bytes, and receives as many as are expected
+ * into memory of its own. So the servers are measured, not their client.
  */
 export class RedisConnection {
   readonly #socket: net.Socket;
@@ -43,7 +43,10 @@ export class RedisConnection {
     this.#socket.resume();
   }
 
-  /** Sends commands, and returns their answers, which are valid until the next exchange. `expectedBytes`: of all answers together. */
+  /**
+   * Sends commands, and returns their answers, which are valid until the next exchange. `expectedBytes`: of all answers
+   * together.
+   */
   async exchange(commands: Uint8Array, expectedBytes: number): Promise<Uint8Array> {
     this.#expectedBytes = expectedBytes;
     await new Promise<void>((resolve, reject) => {

@@ -40,8 +40,9 @@ interface Work {
 type Row = BenchReport['rows'][number];
 
 /**
- * Sets and reads values by the Redis protocol: at redis-server, at a node that has them, and at another node. Servers have processes of
- * their own. Every answer is compared with the bytes that are expected, within the measured time, as it is the same for all.
+ * Sets and reads values by the Redis protocol: at redis-server, at a node that has them, and at another node. Servers
+ * have processes of their own. Every answer is compared with the bytes that are expected, within the measured time, as
+ * it is the same for all.
  */
 export async function respBench(options: BenchOptions): Promise<BenchReport> {
   const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;

@@ -11,7 +11,9 @@ const FULL_WORK_BYTES = 64 * 2 ** 20;
 const QUICK_WORK_BYTES = 4 * 2 ** 20;
 const FULL_PAGES = 4_096;
 const QUICK_PAGES = 256;
-/** Size of the peer's pool relative to the pages: allocator rounding, and quarantine of the pages of the size before. */
+/**
+ * Size of the peer's pool relative to the pages: allocator rounding, and quarantine of the pages of the size before.
+ */
 const POOL_SLACK = 8;
 const IN_FLIGHT_COUNT = 64;
 const BATCH_PAGES = 128;

@@ -12,8 +12,8 @@ import {
 } from '../measuring/store-pages.js';
 
 /**
- * The serving process of benchmarks of the store: nodes, whose pools it fills with pages of the size that it is asked for, and a plain
- * socket server with the same pages in a region of its own.
+ * The serving process of benchmarks of the store: nodes, whose pools it fills with pages of the size that it is asked
+ * for, and a plain socket server with the same pages in a region of its own.
  */
 export function storePeer(): ExecuteCommand<PeerCommand, PeerAnswer> {
   const stores: MeshCacheStore[] = [];

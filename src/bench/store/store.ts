@@ -13,7 +13,9 @@ const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const FULL_WORK_BYTES = 2 ** 30;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
-/** Size of the peer's pool relative to the pages: allocator rounding, and quarantine of the pages of the size before. */
+/**
+ * Size of the peer's pool relative to the pages: allocator rounding, and quarantine of the pages of the size before.
+ */
 const POOL_SLACK = 1.25;
 /**
  * Settings of the readers. Each has a cluster of its own, so that neither disturbs the other. Without quarantine a

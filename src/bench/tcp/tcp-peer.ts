@@ -23,7 +23,10 @@ export interface TcpPeerAnswer {
   readonly plainPort?: number;
 }
 
-/** The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main thread. */
+/**
+ * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main
+ * thread.
+ */
 export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
   let pool: HostRegion | undefined;
   return async (command) => {

@@ -96,8 +96,8 @@ export class Cluster {
   }
 
   /**
-   * Lets the nodes run on when this process ends; they stop on SIGTERM. The nodes take turns with the requests of `load`, each
-   * at its own pace.
+   * Lets the nodes run on when this process ends; they stop on SIGTERM. The nodes take turns with the requests of
+   * `load`, each at its own pace.
    */
   async keep({ requests, pauseMs }: KeptLoad): Promise<void> {
     const ofNode = (index: number) => requests.filter((_, i) => i % this.agents.length === index);
@@ -230,7 +230,9 @@ export class ClusterAgent {
     });
   }
 
-  /** Resolves when the process has ended and its whole output has arrived. ('close' never comes after `disconnect()`.) */
+  /**
+   * Resolves when the process has ended and its whole output has arrived. ('close' never comes after `disconnect()`.)
+   */
   async #awaitEnd(): Promise<void> {
     const outputEnded = new Promise((resolve) => this.#child.stderr?.once('close', resolve));
     const how = await new Promise<string>((resolve) => {

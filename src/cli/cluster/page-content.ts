@@ -40,9 +40,9 @@ function wordsOf(bytes: Uint8Array): Int32Array {
 }
 
 /**
- * A Weyl sequence (2^32 divided by the golden ratio is odd: every 32-bit value comes once), mixed by a bijection from SplitMix32.
- * The constants stand in the function and the `| 0` behind each sum because the loop is five times as slow without them:
- * the compiler then leaves the integers.
+ * A Weyl sequence (2^32 divided by the golden ratio is odd: every 32-bit value comes once), mixed by a bijection from
+ * SplitMix32. The constants stand in the function and the `| 0` behind each sum because the loop is five times as slow
+ * without them: the compiler then leaves the integers.
  */
 function fillWords(words: Int32Array, key: string, firstIndex: number): void {
   const step = 0x9e3779b1 | 0;

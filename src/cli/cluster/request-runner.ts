@@ -137,8 +137,8 @@ export class RequestRunner {
   }
 
   /**
-   * Waits for the disk and for storage nodes outside of all measured times: requests come here without the pauses that they
-   * have in practice, in which the disk writes and storage nodes take pages.
+   * Waits for the disk and for storage nodes outside of all measured times: requests come here without the pauses that
+   * they have in practice, in which the disk writes and storage nodes take pages.
    */
   async #drainDisk(): Promise<void> {
     for (;;) {

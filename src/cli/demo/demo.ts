@@ -18,8 +18,8 @@ import { printEngineDemo, runEngineDemo } from './engines.js';
 /** Part of the free memory that a demo may fill with pages. */
 const MEMORY_SHARE = 0.75;
 /**
- * With disks, the pools of all nodes hold this part of the pages, and the disks hold all pages twice. Few prompts are popular,
- * so that a pool of an eighth of the pages would serve most reads from memory.
+ * With disks, the pools of all nodes hold this part of the pages, and the disks hold all pages twice. Few prompts are
+ * popular, so that a pool of an eighth of the pages would serve most reads from memory.
  */
 const POOLED_SHARE = 1 / 20;
 /** In smaller pools, reads wait for the pages of other reads to leave. */

@@ -104,7 +104,10 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   return [own, ...doubts, ...findings.flat(), ...(await checkReach(config, host)), ...(await checkClashes(config))];
 }
 
-/** Says whether a node would refuse its address, or one at which it would run a discovery master, because everyone who reaches it there would be a member. */
+/**
+ * Says whether a node would refuse its address, or one at which it would run a discovery master, because everyone who
+ * reaches it there would be a member.
+ */
 async function checkReach(config: MeshCacheConfig, host: string): Promise<Finding[]> {
   const { clusterSecret, clusterSecretFile, tlsCaFile } = config;
   const isAuthenticated = [clusterSecret, clusterSecretFile, tlsCaFile].some((given) => given !== undefined);

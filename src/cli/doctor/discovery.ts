@@ -54,7 +54,9 @@ const TRIED_MAX_COUNT = 3;
 /** Difference between the clocks of two machines above which NTP cannot be at work. */
 const CLOCK_DIFFERENCE_MAX_S = 1;
 
-/** Checks of the discovery addresses of a configuration, or of the source that names them; none without a valid address. */
+/**
+ * Checks of the discovery addresses of a configuration, or of the source that names them; none without a valid address.
+ */
 export function discoveryChecks(configuration: Configuration): [string, Check][] {
   const { discovery_addr: given } = configuration.mapping;
   const address = given === undefined ? undefined : parseDiscoveryAddress(String(given));

@@ -12,8 +12,8 @@ const SUBJECT = 'Redis clients';
 export type RedisConfig = Pick<MeshCacheConfig, 'respPort' | 'respHost' | 'respSocket'> & DoorTlsSettings;
 
 /**
- * Checks whether the port for Redis clients can be listened on. A door without a password beyond loopback has been refused with the
- * configuration.
+ * Checks whether the port for Redis clients can be listened on. A door without a password beyond loopback has been
+ * refused with the configuration.
  */
 export async function checkRedis(config: RedisConfig): Promise<Finding> {
   const { respPort: port, respHost: host, respSocket: path } = config;

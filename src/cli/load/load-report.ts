@@ -49,7 +49,9 @@ export interface DiskReport {
   readonly skipped_pages: number;
   readonly corrupt_pages: number;
   readonly write_errors: number;
-  /** Pages read from the disks: by their own nodes, as in `hits.disk`, and for other nodes, as a part of `hits.remote`. */
+  /**
+   * Pages read from the disks: by their own nodes, as in `hits.disk`, and for other nodes, as a part of `hits.remote`.
+   */
   readonly read_pages: number;
 }
 

@@ -17,8 +17,8 @@ export interface TraceRequest {
 }
 
 /**
- * Reads a trace of JSON lines (`timestamp`, `input_length`, `output_length`, `hash_ids`) as a stream: it may be larger than memory.
- * Throws a {@link CommandFailure} that names the file, the line and what is wrong with it.
+ * Reads a trace of JSON lines (`timestamp`, `input_length`, `output_length`, `hash_ids`) as a stream: it may be larger
+ * than memory. Throws a {@link CommandFailure} that names the file, the line and what is wrong with it.
  */
 export async function* readTrace(path: string): AsyncGenerator<TraceRequest> {
   const file = createReadStream(path);

@@ -118,8 +118,8 @@ async function serve(store: MeshCacheStore, serving: Serving): Promise<void> {
 }
 
 /**
- * Resolves with true when the node has joined, with false when it is over before. Throws {@link CommandFailure} at `endMs` of the
- * clock.
+ * Resolves with true when the node has joined, with false when it is over before. Throws {@link CommandFailure} at
+ * `endMs` of the clock.
  */
 async function untilJoined(
   { runtime }: MeshCacheStore,
@@ -225,7 +225,10 @@ function withPortKey(error: unknown): unknown {
   return new ConfigError(`configuration key "discovery_addr": ${error.message}; ${advice}`, { cause: error });
 }
 
-/** The line that says that the node has started, and whether it has joined: with the form of the log, one of its records. */
+/**
+ * The line that says that the node has started, and whether it has joined: with the form of the log, one of its
+ * records.
+ */
 function startLine(
   store: MeshCacheStore,
   { config, options, isJoined }: Pick<Serving, 'config' | 'options'> & { readonly isJoined: boolean },

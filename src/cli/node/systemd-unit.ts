@@ -22,8 +22,9 @@ export async function systemdUnit(): Promise<string> {
 }
 
 /**
- * The unit with the absolute paths of these programs instead of what PATH has: a service has neither the PATH of a shell nor
- * the folders that nvm and others add to it. Programs in a home become visible to the service, and nothing else there.
+ * The unit with the absolute paths of these programs instead of what PATH has: a service has neither the PATH of a
+ * shell nor the folders that nvm and others add to it. Programs in a home become visible to the service, and nothing
+ * else there.
  */
 export function unitFor({ node, meshcache }: InstalledPrograms, unit: string): string {
   const lines = [`ExecStart=${[node, meshcache, 'node'].map(quoted).join(' ')}`];
@@ -33,7 +34,10 @@ export function unitFor({ node, meshcache }: InstalledPrograms, unit: string): s
   return unit.replace(`ExecStart=${COMMAND}`, () => lines.join('\n'));
 }
 
-/** The folder that holds a program's package and the packages that it imports: the outermost node_modules, or the checkout. */
+/**
+ * The folder that holds a program's package and the packages that it imports: the outermost node_modules, or the
+ * checkout.
+ */
 function packagesOf(path: string): string {
   const at = path.indexOf('/node_modules/');
   return at < 0 ? resolve(dirname(path), '../..') : path.slice(0, at + '/node_modules'.length);

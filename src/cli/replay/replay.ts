@@ -62,7 +62,10 @@ export interface ReplayResult extends LoadReport {
   readonly write_policy: WritePolicy;
   /** Disk bytes of each node; 0: no disk tier. */
   readonly disk_bytes: number;
-  /** Pages that fit into the pools of all storage nodes together (without any: into the disks, else the pools of all nodes); null: unbounded. */
+  /**
+   * Pages that fit into the pools of all storage nodes together (without any: into the disks, else the pools of all
+   * nodes); null: unbounded.
+   */
   readonly exact_lru_pages: number | null;
   /** Hit rate of one exact LRU cache with that many pages. */
   readonly exact_lru_hit_rate: number;

@@ -15,8 +15,8 @@ const SOURCE_KEYS = [
 ];
 
 /**
- * The discovery masters in the configuration, or those that its source names, the first ones; undefined if no address is configured.
- * Throws {@link CommandFailure}, with status 2 for an address that is not allowed.
+ * The discovery masters in the configuration, or those that its source names, the first ones; undefined if no address
+ * is configured. Throws {@link CommandFailure}, with status 2 for an address that is not allowed.
  */
 export async function mastersOf(configuration: Configuration): Promise<readonly Endpoint[] | undefined> {
   if (configuration.mapping.discovery_addr === undefined) return undefined;

@@ -74,7 +74,10 @@ function isAnswer(answer: MasterAnswer | NoAnswer): answer is MasterAnswer {
 
 /** Asks masters and nodes from outside of the cluster, without joining it. */
 export class ClusterQuery {
-  /** Milliseconds that the clock of this machine is ahead of the date of the cluster, by the last call of {@link members}; undefined: not known. */
+  /**
+   * Milliseconds that the clock of this machine is ahead of the date of the cluster, by the last call of {@link
+   * members}; undefined: not known.
+   */
   offsetMs: number | undefined;
   readonly #codec = new MessageCodec();
   readonly #env: Environment;
@@ -89,8 +92,9 @@ export class ClusterQuery {
   }
 
   /**
-   * The members according to all masters that answer, because one of them may be cut off from the others. Where none does, as on a machine that is
-   * too busy, those that were silent are asked once more. Throws {@link NoMasterFailure} if none answers.
+   * The members according to all masters that answer, because one of them may be cut off from the others. Where none
+   * does, as on a machine that is too busy, those that were silent are asked once more. Throws {@link NoMasterFailure}
+   * if none answers.
    */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
     this.offsetMs = undefined;
@@ -162,8 +166,8 @@ export class ClusterQuery {
 }
 
 /**
- * The members that any of these masters lists, each as its latest start has described it. A node that has left, as any of them knows, is none; one
- * that is lost to a master may be cut off from that master only.
+ * The members that any of these masters lists, each as its latest start has described it. A node that has left, as any
+ * of them knows, is none; one that is lost to a master may be cut off from that master only.
  */
 export function allMembers(rosters: readonly Roster[]): NodeInfo[] {
   const latest = new Map<string, NodeInfo>();

@@ -15,7 +15,10 @@ export interface ClusterNamespace extends Omit<NamespaceReport, 'clients' | 'att
 
 /** What is to be compared of namespaces. */
 interface Identity {
-  /** What must be the same for any comparison: the framework, and the ranks. Pages of other ranks of one engine differ, and are meant to. */
+  /**
+   * What must be the same for any comparison: the framework, and the ranks. Pages of other ranks of one engine differ,
+   * and are meant to.
+   */
   readonly kind: string;
   /** Facts by name: the fields of the namespace, and each pair of its layout. */
   readonly facts: ReadonlyMap<string, string>;
@@ -29,14 +32,20 @@ type ClientsByValue = Map<string, NamespaceClient[]>;
 const ABSENT = 'none';
 /** A pair of a layout that says which rank of how many. */
 const RANK = /^(\d+)\/(\d+)$/;
-/** The pair of a layout that nobody else has: a fact about the pages could not be read, so that they are shared with nobody. */
+/**
+ * The pair of a layout that nobody else has: a fact about the pages could not be read, so that they are shared with
+ * nobody.
+ */
 const PRIVATE = 'private';
 /** Clients that a warning names for each value. */
 const NAMED_CLIENTS_MAX_COUNT = 3;
 /** Warnings of one status. */
 const WARNINGS_MAX_COUNT = 20;
 
-/** Describes for an operator which clients share no pages though all but one fact of their namespaces is the same, and which share with nobody. */
+/**
+ * Describes for an operator which clients share no pages though all but one fact of their namespaces is the same, and
+ * which share with nobody.
+ */
 export function namespaceWarnings(namespaces: readonly ClusterNamespace[]): string[] {
   const isPrivate = ({ layout }: ClusterNamespace): boolean => pairsOf(layout)?.has(PRIVATE) === true;
   const warnings = [

@@ -55,7 +55,9 @@ export interface ClusterTotals {
   /** Nodes that were members: gone without a good-bye, and with one. */
   readonly lost: number;
   readonly left: number;
-  /** Seconds that the rates and recent lookups cover; null if no node has such figures: they need its metrics server. */
+  /**
+   * Seconds that the rates and recent lookups cover; null if no node has such figures: they need its metrics server.
+   */
   readonly window_s: number | null;
   readonly recent_lookups: Lookups;
   readonly lookups: Lookups;
@@ -84,7 +86,9 @@ export interface StatusResult {
   readonly departed: readonly DepartedNode[];
   /** The namespaces of attached clients, each once for all nodes: clients of one share their pages. */
   readonly namespaces: readonly ClusterNamespace[];
-  /** Which clients share no pages though all but one fact of their namespaces is the same, and which share with nobody. */
+  /**
+   * Which clients share no pages though all but one fact of their namespaces is the same, and which share with nobody.
+   */
   readonly namespace_warnings: readonly string[];
   /** Settings that nodes of one role do not have alike. */
   readonly setting_differences: readonly StatusDifference[];

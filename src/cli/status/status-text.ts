@@ -345,7 +345,10 @@ function agoOf(thenMs: number, nowMs: number): string {
   return `${formatAge(Math.max(0, nowMs - thenMs) / 1000)} ago`;
 }
 
-/** For each node what it reads from its own host, from its own zone and from others; empty if no node has a zone. A node without one does not count it. */
+/**
+ * For each node what it reads from its own host, from its own zone and from others; empty if no node has a zone. A node
+ * without one does not count it.
+ */
 function zoneRows(nodes: readonly NodeRow[]): Record<string, string>[] {
   const rows = nodes.flatMap((node) => (node.state === 'up' ? [node] : []));
   return rows.some(({ zone }) => zone) ? rows.map(zoneRow) : [];
@@ -368,7 +371,9 @@ function zoneRow({ node_id, zone = '', by_distance }: NodeRow & { readonly state
   };
 }
 
-/** Rows of a table of all quotas, by node and namespace tag: one of its pool, and one of its disk tier if it has one. */
+/**
+ * Rows of a table of all quotas, by node and namespace tag: one of its pool, and one of its disk tier if it has one.
+ */
 function quotaRows(nodes: readonly QuotasOfNode[]): Record<string, string>[] {
   return nodes.flatMap(({ node_id, quotas = [] }) =>
     quotas.flatMap(({ namespace, pool, disk, prefixes }) => {

@@ -93,8 +93,8 @@ async function whomToAsk(
 }
 
 /**
- * Shows the status again and again until the signal of `context` is aborted: in place on a terminal, which keeps the last one,
- * else one below the other. Fails only if the first attempt fails.
+ * Shows the status again and again until the signal of `context` is aborted: in place on a terminal, which keeps the
+ * last one, else one below the other. Fails only if the first attempt fails.
  */
 async function watchStatus(
   masters: readonly Endpoint[],

@@ -10,8 +10,9 @@ export class AbsentBudget {
 }
 
 /**
- * Pages of a client's memory that are not there yet. The system charges a page of a shared file to the control group of the process that
- * touches it first, for as long as the file has the page: a client could have its node pay for memory until the kernel ends the node.
+ * Pages of a client's memory that are not there yet. The system charges a page of a shared file to the control group of
+ * the process that touches it first, for as long as the file has the page: a client could have its node pay for memory
+ * until the kernel ends the node.
  */
 export class AbsentMemory {
   readonly #all: AbsentBudget;
@@ -21,7 +22,10 @@ export class AbsentMemory {
     this.#all = all;
   }
 
-  /** Counts what is not there of these ranges of mapped memory. Throws {@link RequestError} if it is more than this node pays for. */
+  /**
+   * Counts what is not there of these ranges of mapped memory. Throws {@link RequestError} if it is more than this node
+   * pays for.
+   */
   take(ranges: readonly LocalRange[]): void {
     if (ranges.length === 0) return;
     const pairs = new Float64Array(2 * ranges.length);

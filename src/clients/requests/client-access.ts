@@ -3,7 +3,10 @@ import type { Identity } from '../../net/users/users.js';
 import { RequestType, Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
 
-/** The right that each request needs; undefined: it concerns only the client itself, and whoever is attached may make it. */
+/**
+ * The right that each request needs; undefined: it concerns only the client itself, and whoever is attached may make
+ * it.
+ */
 export const REQUEST_RIGHTS: Readonly<Record<keyof typeof RequestType, Right | undefined>> = {
   hello: undefined,
   file: undefined,
@@ -31,15 +34,18 @@ const RIGHTS: ReadonlyMap<number, Right | undefined> = new Map(
   Object.entries(REQUEST_RIGHTS).map(([name, right]) => [RequestType[name as keyof typeof RequestType], right]),
 );
 
-/** What an attached client may do in its namespace. The table of users is asked each time, so that a right which is taken away is gone at once. */
+/**
+ * What an attached client may do in its namespace. The table of users is asked each time, so that a right which is
+ * taken away is gone at once.
+ */
 export class ClientAccess {
   readonly #identity: Identity;
   readonly #tag: string;
   readonly #onDenied: (right: Right, text: string) => void;
 
   /**
-   * `tag` is that of the namespace, empty without one. Throws {@link RequestError} if it is not the user's. `onDenied` is told of requests that the client may not
-   * make.
+   * `tag` is that of the namespace, empty without one. Throws {@link RequestError} if it is not the user's. `onDenied`
+   * is told of requests that the client may not make.
    */
   constructor(identity: Identity, tag: string, onDenied: (right: Right, text: string) => void = () => {}) {
     this.#identity = identity;

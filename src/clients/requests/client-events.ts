@@ -25,8 +25,8 @@ interface ListInProgress {
 }
 
 /**
- * The page events of one client. Each request gets one event, of its namespace alone. Between two requests only a list in progress is kept; changes
- * are found again by their position. One request at a time.
+ * The page events of one client. Each request gets one event, of its namespace alone. Between two requests only a list
+ * in progress is kept; changes are found again by their position. One request at a time.
  */
 export class ClientEvents {
   readonly #namespace: ClientNamespace;
@@ -39,8 +39,8 @@ export class ClientEvents {
   }
 
   /**
-   * Resolves with the body of the answer to EVENTS, at the latest when the signal is aborted. Throws {@link RequestError}, and `ProtocolError` for a
-   * body that cannot be decoded.
+   * Resolves with the body of the answer to EVENTS, at the latest when the signal is aborted. Throws {@link
+   * RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
   async next(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { position, pools } = decodeEvents(body);

@@ -113,7 +113,8 @@ export class ClientRegions {
   }
 
   /**
-   * Holds the regions of a request until `release`, and checks all of its pieces. Throws {@link RequestError}, and then holds nothing.
+   * Holds the regions of a request until `release`, and checks all of its pieces. Throws {@link RequestError}, and then
+   * holds nothing.
    */
   hold({ pieces }: Pick<RegionRequest, 'pieces'>, use: 'read' | 'write'): HeldRegions {
     const ids = distinct(pieces.regionIds);
@@ -139,8 +140,8 @@ export class ClientRegions {
   }
 
   /**
-   * Bytes of the staging memory for pages whose lengths are not known; it stays until `release`. Throws {@link RequestError} if the client
-   * has no such memory.
+   * Bytes of the staging memory for pages whose lengths are not known; it stays until `release`. Throws {@link
+   * RequestError} if the client has no such memory.
    */
   holdStaging(offset: number, length: number): HeldRoom {
     const region = this.#regions.get(STAGING_REGION);
@@ -233,7 +234,10 @@ export class HeldRegions {
     return lengthOf(page, this.#parts.pieces);
   }
 
-  /** The pages of a step of the request, for the store. Throws {@link RequestError} if the node does not pay for their memory. */
+  /**
+   * The pages of a step of the request, for the store. Throws {@link RequestError} if the node does not pay for their
+   * memory.
+   */
   pages({ start, end }: Slice): HeldPages {
     const { pieces, regions, absent } = this.#parts;
     const copies = copiesOf(pieces, regions, { start, end });
@@ -366,7 +370,9 @@ function lengthOf(page: number, { pieceCount, lengths }: PieceColumns): number {
   return bytes;
 }
 
-/** Throws {@link RequestError} for a piece outside of its region, a page that is too long, and too many bytes in files. */
+/**
+ * Throws {@link RequestError} for a piece outside of its region, a page that is too long, and too many bytes in files.
+ */
 function checkPieces(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): void {
   const { pieceCount, regionIds, offsets, lengths } = pieces;
   let fileBytes = 0;

@@ -247,8 +247,8 @@ export class ClientRequests {
   }
 
   /**
-   * Sets pages in steps, so that a large request ends soon when it is cancelled, and other clients have their turn. `withPages` makes the pages
-   * of a step and passes them on.
+   * Sets pages in steps, so that a large request ends soon when it is cancelled, and other clients have their turn.
+   * `withPages` makes the pages of a step and passes them on.
    */
   async #publish(
     { keys, pool, isNamed, expiresInMs, priority, lengthOf, ...told }: PagesToSet,

@@ -1,7 +1,10 @@
 import { ProtocolError } from '../../base/errors.js';
 import { encodeHeader, type FrameHeader } from './messages.js';
 
-/** Flag of a request: its body begins with the instant at which it was asked, in microseconds of the host's monotonic clock. */
+/**
+ * Flag of a request: its body begins with the instant at which it was asked, in microseconds of the host's monotonic
+ * clock.
+ */
 export const FLAG_ASKED = 1;
 /** Bytes of that instant, which do not count as bytes of the body. */
 export const ASKED_BYTES = 8;
@@ -40,8 +43,8 @@ export function decodeInstant(bytes: Buffer): number {
 }
 
 /**
- * Whether two processes read the same clock: what the other one has read lies between what this one has read before it asked and afterwards. Clocks
- * of different time namespaces that are less than that apart count as the same.
+ * Whether two processes read the same clock: what the other one has read lies between what this one has read before it
+ * asked and afterwards. Clocks of different time namespaces that are less than that apart count as the same.
  */
 export function isSameClock(otherMs: number, { beforeMs, afterMs }: { beforeMs: number; afterMs: number }): boolean {
   return otherMs >= beforeMs - INSTANT_STEP_MS && otherMs <= afterMs + INSTANT_STEP_MS;

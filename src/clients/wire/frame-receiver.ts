@@ -8,8 +8,8 @@ export interface FrameReceiverParts {
   /** Called for a frame whose body has not arrived whole with its header. */
   readonly onBegin?: () => void;
   /**
-   * Asks for memory for so many further bytes of a body above CLIENT_SMALL_BODY_BYTES, when they come. False: there is none yet, and
-   * {@link FrameReceiver.resume} is to be called when there is. Default: there always is.
+   * Asks for memory for so many further bytes of a body above CLIENT_SMALL_BODY_BYTES, when they come. False: there is
+   * none yet, and {@link FrameReceiver.resume} is to be called when there is. Default: there always is.
    */
   readonly reserve?: (bytes: number) => boolean;
   /** Called with each frame; `body` belongs to the callee. */
@@ -18,7 +18,10 @@ export interface FrameReceiverParts {
 
 const NOTHING = Buffer.alloc(0);
 
-/** Builds frames from the pieces that come from a socket. A body takes memory as its bytes come, and not because a header promises them. */
+/**
+ * Builds frames from the pieces that come from a socket. A body takes memory as its bytes come, and not because a
+ * header promises them.
+ */
 export class FrameReceiver {
   readonly #parts: FrameReceiverParts;
   readonly #headerBytes = Buffer.alloc(FRAME_HEADER_BYTES);

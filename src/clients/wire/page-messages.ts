@@ -18,7 +18,10 @@ export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROO
 /** The body of an answer, in one piece or several. */
 export type AnswerBody = Buffer | readonly Uint8Array[];
 
-/** Encodes the answer to GET_BYTES step by step: in pieces, of which large pages are some as they are, and small ones are put together. */
+/**
+ * Encodes the answer to GET_BYTES step by step: in pieces, of which large pages are some as they are, and small ones
+ * are put together.
+ */
 export function* encodeBytesAnswer(results: readonly BytesResult[]): Generator<void, readonly Uint8Array[]> {
   const head = new BodyWriter(4 * results.length);
   for (const result of results) head.u32(typeof result === 'number' ? result : result.length);

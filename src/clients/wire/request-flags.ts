@@ -52,7 +52,10 @@ export function writeFlags(
   return expiresInMs === undefined ? writer : writer.u64(expiresInMs);
 }
 
-/** Reads flags, and the expiry that follows them if there is one. A normal priority is not named. Throws `ProtocolError`. */
+/**
+ * Reads flags, and the expiry that follows them if there is one. A normal priority is not named. Throws
+ * `ProtocolError`.
+ */
 export function readFlags(reader: BodyReader): RequestFlags & Required<ToldFlags> {
   const flags = reader.u8();
   if (flags > FLAGS_MAX) throw new ProtocolError(`flags of ${flags}; 0 to ${FLAGS_MAX} are known`);

@@ -16,8 +16,8 @@ export const CANCELLABLE_TYPES: ReadonlySet<number> = new Set([
 ]);
 
 /**
- * Whether a request may be executed when its client has given it up: a cancelled one answers that nothing was done. Letting go of a region is always
- * done, as the client has no further use for it.
+ * Whether a request may be executed when its client has given it up: a cancelled one answers that nothing was done.
+ * Letting go of a region is always done, as the client has no further use for it.
  */
 export function mayBeginLate(type: number): boolean {
   return CANCELLABLE_TYPES.has(type) || type === RequestType.unregion;

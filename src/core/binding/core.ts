@@ -4,7 +4,10 @@ import type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
 import { KeyArea } from './key-area.js';
 import { SharedRingPoints } from './ring-points.js';
 
-/** The source of a core for {@link loadCore}: the bytes of `meshcache.wasm`, a response with them, or the compiled module. */
+/**
+ * The source of a core for {@link loadCore}: the bytes of `meshcache.wasm`, a response with them, or the compiled
+ * module.
+ */
 export type CoreSource = ArrayBuffer | ArrayBufferView | FetchResponse | WasmModule;
 
 /** Option that all constructors of `meshcache/core` have. */

@@ -88,7 +88,10 @@ export class KeyArea {
     }
   }
 
-  /** Like {@link writePositions}, but each key stands where its partition begins: the upper 16 bits of its position say which one that is. */
+  /**
+   * Like {@link writePositions}, but each key stands where its partition begins: the upper 16 bits of its position say
+   * which one that is.
+   */
   writePartitionStarts(keys: Keys, resultBytes: number): void {
     this.writePositions(keys, resultBytes);
     const { u32, count } = this;

@@ -2,8 +2,9 @@ import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 
 /**
- * When a page is evicted from the pool of the node that stores it: low pages before all others, high pages after all others. It is a hint
- * for memory only: the disk, copies on other nodes, and pages that come back from the disk do not have it.
+ * When a page is evicted from the pool of the node that stores it: low pages before all others, high pages after all
+ * others. It is a hint for memory only: the disk, copies on other nodes, and pages that come back from the disk do not
+ * have it.
  */
 export type PagePriority = 'low' | 'normal' | 'high';
 

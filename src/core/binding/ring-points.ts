@@ -21,9 +21,9 @@ export interface RingPoints {
 }
 
 /**
- * Points of hash rings, shared between rings. They depend only on the vnodes, the nodes and their zones, so rings with the same ones
- * share them: a thousand simulated nodes in one process, or former rings beside a current one, have each set of points
- * once.
+ * Points of hash rings, shared between rings. They depend only on the vnodes, the nodes and their zones, so rings with
+ * the same ones share them: a thousand simulated nodes in one process, or former rings beside a current one, have each
+ * set of points once.
  *
  * Accounting: the sum of `uses` over all entries is the number of rings that hold points.
  */
@@ -112,8 +112,8 @@ export class SharedRingPoints {
 }
 
 /**
- * The zones of these nodes, numbered from 0 in the order of the nodes; nodes that `zones` leaves out are in one zone of their own.
- * Undefined: there are not two.
+ * The zones of these nodes, numbered from 0 in the order of the nodes; nodes that `zones` leaves out are in one zone of
+ * their own. Undefined: there are not two.
  */
 function zoneNumbers(nodeIds: readonly string[], zones: ReadonlyMap<string, string>): Uint32Array | undefined {
   const numbers = new Map<string, number>();

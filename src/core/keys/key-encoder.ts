@@ -37,7 +37,10 @@ export const NAMESPACE_PARTS: ReadonlySet<string> = new Set<keyof KeyNamespace>(
 
 /** Options of a {@link KeyEncoder}. */
 export interface KeyEncoderOptions extends CoreOptions {
-  /** Called with the prefix of the object keys of a pool whenever keys of it are encoded. What it throws, encoding throws. */
+  /**
+   * Called with the prefix of the object keys of a pool whenever keys of it are encoded. What it throws, encoding
+   * throws.
+   */
   readonly onPrefix?: (prefix: string) => void;
 }
 
@@ -58,9 +61,9 @@ const FORMAT = 'meshcache/1';
  * @example
  * import { KeyEncoder } from 'meshcache/core';
  *
- * const encoder = new KeyEncoder({ modelName: 'llama-3-8b', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
- * const { objectKeys, digests } = encoder.encode(['page-1', 'page-2']);
- * console.log(objectKeys[0], digests.subarray(0, 16));
+ * const encoder = new KeyEncoder({ modelName: 'llama-3-8b', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel:
+ * false }); const { objectKeys, digests } = encoder.encode(['page-1', 'page-2']); console.log(objectKeys[0],
+ * digests.subarray(0, 16));
  */
 export class KeyEncoder {
   /** The namespace that the keys are of; `tpRank` does not count for MLA. */
@@ -185,7 +188,9 @@ function tagged(tag: number, value: number, rest: Uint8Array): Uint8Array {
   return bytes;
 }
 
-/** @internal Throws `ArgumentError` for key `index` if it is no well-formed text of at most `maxBytes` bytes of UTF-8. */
+/**
+ * @internal Throws `ArgumentError` for key `index` if it is no well-formed text of at most `maxBytes` bytes of UTF-8.
+ */
 export function checkKey(key: string, maxBytes: number, index: number): void {
   if (typeof key !== 'string' || !key.isWellFormed()) {
     throw new ArgumentError(`key ${index} must be well-formed text, got ${shown(key)}`);

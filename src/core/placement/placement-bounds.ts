@@ -55,9 +55,10 @@ export class PlacementBounds {
   }
 
   /**
-   * Pages before the first miss of their request in a cache of `capacity` pages that knows the future: for a new page, it evicts the page whose
-   * next use is farthest away, which may be the new one itself (MIN with bypass). Of the pages of one request, the last ones go first. Throws
-   * `ArgumentError` for a capacity that is not a whole number of at least 0.
+   * Pages before the first miss of their request in a cache of `capacity` pages that knows the future: for a new page,
+   * it evicts the page whose next use is farthest away, which may be the new one itself (MIN with bypass). Of the pages
+   * of one request, the last ones go first. Throws `ArgumentError` for a capacity that is not a whole number of at
+   * least 0.
    */
   clairvoyantHits(capacityPages: number): number {
     if (!Number.isSafeInteger(capacityPages) || capacityPages < 0) {

@@ -9,8 +9,8 @@ import type { CoreOptions } from '../binding/core.js';
 export const PLACEMENT_POLICIES: readonly EvictionPolicy[] = EVICTION_POLICIES;
 
 /**
- * Which node serves a request: each in turn, `session` the one that served the conversation's last request, `prefix` the
- * owner of the request's first pages on the hash ring.
+ * Which node serves a request: each in turn, `session` the one that served the conversation's last request, `prefix`
+ * the owner of the request's first pages on the hash ring.
  */
 export type PlacementRouting = 'round-robin' | 'session' | 'prefix';
 
@@ -32,11 +32,14 @@ export interface PlacementOptions extends CoreOptions {
   /** With `prefix` routing, the number of first pages that decide where a request goes. Default: 2. */
   readonly routingPages?: number;
   /**
-   * After this time an owner hears that another node has read its pages, which then count as used. Default: READ_REPORT_DELAY_MS,
-   * as real nodes do it; 0: at once; Infinity: never.
+   * After this time an owner hears that another node has read its pages, which then count as used. Default:
+   * READ_REPORT_DELAY_MS, as real nodes do it; 0: at once; Infinity: never.
    */
   readonly reportDelayMs?: number;
-  /** Milliseconds of the trace for which the range of an evicted page is withheld; at most a sixteenth of the pool is. Default: 0. */
+  /**
+   * Milliseconds of the trace for which the range of an evicted page is withheld; at most a sixteenth of the pool is.
+   * Default: 0.
+   */
   readonly quarantineMs?: number;
   /** No page crosses a multiple of this in the pool. Default: the pool's size. */
   readonly segmentBytes?: number;

@@ -53,7 +53,10 @@ export class PlacementPool {
     this.#allocator.touchBatch(keys, { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true });
   }
 
-  /** Sets pages in order: a page that is in the pool counts as used, another one is placed. A later page of the same call may be evicted for it. */
+  /**
+   * Sets pages in order: a page that is in the pool counts as used, another one is placed. A later page of the same
+   * call may be evicted for it.
+   */
   set(given: readonly string[], { hint, nowMs }: { hint: RequestHint; nowMs: number }): PoolChanges {
     const keys = [...new Set(given)];
     const inPool = new Set<string>();
@@ -88,7 +91,8 @@ export class PlacementPool {
         evicted.delete(key);
       });
     }
-    // A page that was evicted at once for an older one is the policy's choice; otherwise the call is too large for the pool.
+    // A page that was evicted at once for an older one is the policy's choice; otherwise the call is too large for the
+    // pool.
     const isTaken = (key: string) => inPool.has(key) || (evicted.has(key) && this.pages > inPool.size);
     const refused = given.reduce((count, key) => count + Number(!isTaken(key)), 0);
     return { placed, evicted, evictions, refused };

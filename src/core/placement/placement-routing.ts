@@ -47,8 +47,9 @@ class RoundRobin implements PlacementRouter {
 /**
  * Requests of one conversation go to one node, each new conversation to the next node.
  *
- * A trace may not name conversations. Then a request goes on with the one that it has the last whole page of: the last page, or the last
- * but one where the last was not full. A request's first page begins no conversation, as all may share a system prompt.
+ * A trace may not name conversations. Then a request goes on with the one that it has the last whole page of: the last
+ * page, or the last but one where the last was not full. A request's first page begins no conversation, as all may
+ * share a system prompt.
  */
 class BySession implements PlacementRouter {
   readonly #turns: RoundRobin;

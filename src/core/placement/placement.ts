@@ -16,7 +16,10 @@ export interface PlacementRequest {
   readonly hashIds: readonly number[];
   /** The conversation, for routing by session. If it is left out, it is inferred from the pages. */
   readonly session?: string | number | undefined;
-  /** The hint that the caller gives with every read and write; the policy `yield` learns its meaning. Default: 0, no hint. */
+  /**
+   * The hint that the caller gives with every read and write; the policy `yield` learns its meaning. Default: 0, no
+   * hint.
+   */
   readonly hint?: RequestHint | undefined;
 }
 
@@ -48,16 +51,19 @@ interface Report {
 }
 
 /**
- * Simulates where the pages of a trace come to lie in a cluster, and what later requests find there. The hash ring, the allocator and the
- * eviction policies are those of real nodes. There is no network, and no time but the trace's. It works wherever WebAssembly does.
+ * Simulates where the pages of a trace come to lie in a cluster, and what later requests find there. The hash ring, the
+ * allocator and the eviction policies are those of real nodes. There is no network, and no time but the trace's. It
+ * works wherever WebAssembly does.
  *
- * Requests are served one after the other, each by the node that the routing says. That node reads the longest prefix of the request that
- * is anywhere in the cluster, in calls of `batchPages`, from its own pool or the owner's. It sets the other pages into its own pool. After
- * the call it drops those that another node has, as real nodes do without `keep_duplicates`.
+ * Requests are served one after the other, each by the node that the routing says. That node reads the longest prefix
+ * of the request that is anywhere in the cluster, in calls of `batchPages`, from its own pool or the owner's. It sets
+ * the other pages into its own pool. After the call it drops those that another node has, as real nodes do without
+ * `keep_duplicates`.
  *
- * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; nearly with several, where requests
- * come without pauses there, and may overtake what nodes tell each other. A quarantine goes by the trace's time here and by real time there. Disks,
- * `promote_hot_reads` and `keep_duplicates` are not simulated.
+ * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; nearly
+ * with several, where requests come without pauses there, and may overtake what nodes tell each other. A quarantine
+ * goes by the trace's time here and by real time there. Disks, `promote_hot_reads` and `keep_duplicates` are not
+ * simulated.
  *
  *     const simulation = new PlacementSimulation({ nodes: 3, poolBytes: 1e9, pageBytes: 65536, policy: 'lru' });
  *     for (const request of trace) simulation.request(request);
@@ -144,7 +150,10 @@ export class PlacementSimulation {
     if (pages !== this.#owners.size) throw broken(`${this.#owners.size} pages have owners, ${pages} are in pools`);
   }
 
-  /** Frees the memory of the pools and the ring; only {@link counts} and {@link intervals} may be used afterwards. Idempotent. */
+  /**
+   * Frees the memory of the pools and the ring; only {@link counts} and {@link intervals} may be used afterwards.
+   * Idempotent.
+   */
   free(): void {
     for (const pool of this.#pools) pool.free();
     this.#router.free();

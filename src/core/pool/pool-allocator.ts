@@ -40,14 +40,14 @@ const NO_SLOT = -1;
  * cannot be found any more, but its range stays untouched until the last unpin, and its key cannot be published until
  * then.
  *
- * Of several priorities, low pages are evicted first and high ones last, the least recently used of each first; normal ones
- * go in the order of the policy, which takes no notice of the others. High pages take at most half of the capacity, or of
- * the maximum of their tenant: the least recently used beyond that become normal.
+ * Of several priorities, low pages are evicted first and high ones last, the least recently used of each first; normal
+ * ones go in the order of the policy, which takes no notice of the others. High pages take at most half of the
+ * capacity, or of the maximum of their tenant: the least recently used beyond that become normal.
  *
- * With tenants, each has an order of eviction of its own. A page for which its tenant has no quota left takes the room of
- * that tenant's own pages. A page for which the pool has no room takes that of the tenant with most bytes above its
- * minimum (if several have as much: of its own tenant, else of the one with the lowest number); of its own tenant if none
- * is above its minimum. Thus others leave a tenant its minimum, to within one page.
+ * With tenants, each has an order of eviction of its own. A page for which its tenant has no quota left takes the room
+ * of that tenant's own pages. A page for which the pool has no room takes that of the tenant with most bytes above its
+ * minimum (if several have as much: of its own tenant, else of the one with the lowest number); of its own tenant if
+ * none is above its minimum. Thus others leave a tenant its minimum, to within one page.
  *
  * @example
  * import { PoolAllocator } from 'meshcache/core';
@@ -172,8 +172,8 @@ export class PoolAllocator {
    * Puts pages back at former offsets, e.g. after a restart. `bytes` and `offsets` have one element for each key; the
    * offsets must be multiples of the alignment and strictly ascend, also from call to call. No page is evicted or
    * replaced. The pages enter the order of eviction as new ones; call {@link renewBatch} afterwards to restore their
-   * order of use. `tenants`: the tenant of each page; without it, tenant 0. Returns the slots; -1: not taken, because the
-   * range is not free or not inside one segment, or the key is there. A tenant may be above its maximum then, see
+   * order of use. `tenants`: the tenant of each page; without it, tenant 0. Returns the slots; -1: not taken, because
+   * the range is not free or not inside one segment, or the key is there. A tenant may be above its maximum then, see
    * {@link evictOverMax}. Throws `ArgumentError`, having taken none, also when a page was ever published or removed in
    * this pool.
    */
@@ -250,7 +250,10 @@ export class PoolAllocator {
     this.core.exports.poolSetPriorityBatch(handle, area.hashes, area.count, number);
   }
 
-  /** Gives the pages that are there to a tenant, each in turn as its newest normal one. It may be above its maximum then. */
+  /**
+   * Gives the pages that are there to a tenant, each in turn as its newest normal one. It may be above its maximum
+   * then.
+   */
   giveBatch(keys: Keys, tenant: number): void {
     const handle = this.open();
     checkTenant(tenant, this.tenantCount);

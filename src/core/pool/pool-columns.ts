@@ -23,7 +23,9 @@ export function writeTenants(area: KeyArea, tenants: ArrayLike<number>, start: n
   }
 }
 
-/** Writes offsets, which ascend from above `above`, from index `start` of the area's f64 view on; returns the last one. */
+/**
+ * Writes offsets, which ascend from above `above`, from index `start` of the area's f64 view on; returns the last one.
+ */
 export function writeOffsets(
   area: KeyArea,
   offsets: ArrayLike<number>,

@@ -48,9 +48,9 @@ export interface PoolRequestOptions extends RequestOptions {
 /** {@link RequestOptions} of a call that publishes, with the priority of its pages. */
 export interface PublishRequest extends RequestOptions {
   /**
-   * When the pages are evicted from this pool: `low` before all others, `high` after all others, each the least recently used first; `high` ones
-   * take at most half of the pool, or of their tenant's maximum. The latest publish says it, also of a page that is there.
-   * Default: `normal`.
+   * When the pages are evicted from this pool: `low` before all others, `high` after all others, each the least
+   * recently used first; `high` ones take at most half of the pool, or of their tenant's maximum. The latest publish
+   * says it, also of a page that is there. Default: `normal`.
    */
   readonly priority?: PagePriority | undefined;
 }
@@ -88,9 +88,10 @@ export interface PoolAllocatorOptions extends CoreOptions {
   /** Whether the quarantine is never cut short: at its limit, nothing more is evicted, and publishing is refused. */
   readonly neverReuseEarly?: boolean;
   /**
-   * Whether a normal page is refused when it would evict one that its own request has published or used. What stays of a request that is
-   * longer than the pool then is its head, and not its end, which is useless without it. Of one request are the keys of one call, a call
-   * that `continues`, and a publish after a lookup of the same caller. Default: false.
+   * Whether a normal page is refused when it would evict one that its own request has published or used. What stays of
+   * a request that is longer than the pool then is its head, and not its end, which is useless without it. Of one
+   * request are the keys of one call, a call that `continues`, and a publish after a lookup of the same caller.
+   * Default: false.
    */
   readonly keepsHeads?: boolean;
   /** Segment size: no page crosses a multiple of it. It must be a multiple of the alignment. Default: the capacity. */

@@ -11,7 +11,10 @@ const NUMBERS: ReadonlyMap<unknown, number> = new Map<RequestHint, number>([
   [3, 3],
 ]);
 
-/** The number of a hint, 0 to 3, as pools and peers have it; 0 for undefined. Throws `ArgumentError` for an invalid hint. */
+/**
+ * The number of a hint, 0 to 3, as pools and peers have it; 0 for undefined. Throws `ArgumentError` for an invalid
+ * hint.
+ */
 export function hintNumber(hint: RequestHint | undefined = 0): 0 | 1 | 2 | 3 {
   const number = NUMBERS.get(hint);
   if (number === undefined) throw new ArgumentError(`hint must be "open", "closed", 0, 1, 2 or 3, got ${shown(hint)}`);

@@ -28,12 +28,15 @@ export class ConsistentHashRing {
   readonly vnodes: number;
   /** @internal */
   protected readonly core: Core;
-  /** The points, which must be freed even if the ring is collected without being freed; `points` is undefined after {@link free}. */
+  /**
+   * The points, which must be freed even if the ring is collected without being freed; `points` is undefined after
+   * {@link free}.
+   */
   private readonly held: { points: RingPoints | undefined };
 
   /**
-   * `vnodes`: default 160, as for nodes; all rings of a cluster must have the same number. Throws `ArgumentError` when it is not an integer
-   * of at least 1.
+   * `vnodes`: default 160, as for nodes; all rings of a cluster must have the same number. Throws `ArgumentError` when
+   * it is not an integer of at least 1.
    */
   constructor(vnodes = VNODES_DEFAULT_COUNT, options: CoreOptions = {}) {
     if (!Number.isSafeInteger(vnodes) || vnodes < 1 || vnodes > RING_MAX_POINTS) {
@@ -56,9 +59,9 @@ export class ConsistentHashRing {
   }
 
   /**
-   * Replaces the nodes; order and duplicates do not matter. With `zones`, zone by node id, the further owners of a key are in zones
-   * other than those of the owners before, as far as there are any; nodes that it leaves out are in one zone of their own. The first
-   * owner is the same without zones. Throws `ArgumentError` before anything has changed.
+   * Replaces the nodes; order and duplicates do not matter. With `zones`, zone by node id, the further owners of a key
+   * are in zones other than those of the owners before, as far as there are any; nodes that it leaves out are in one
+   * zone of their own. The first owner is the same without zones. Throws `ArgumentError` before anything has changed.
    */
   setNodes(nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): void {
     if (zones !== undefined) checkZones(zones);
@@ -91,8 +94,8 @@ export class ConsistentHashRing {
   }
 
   /**
-   * For each key `n` indices into {@link nodes}, its owners in the order of {@link getNodes}, then {@link NO_NODE}; the caller
-   * owns the array.
+   * For each key `n` indices into {@link nodes}, its owners in the order of {@link getNodes}, then {@link NO_NODE}; the
+   * caller owns the array.
    */
   getNodesBatch(keys: Keys, n: number): Uint32Array {
     return this.ownersAt((resultBytes) => this.writePositions(keys, resultBytes), n);

@@ -17,8 +17,9 @@ export function partitionsOf(keys: Keys): Uint16Array {
 }
 
 /**
- * A hash ring on which partitions stand, and not keys: all keys of a partition have the same owners, those of the ring at the partition's first
- * position. So what a change of nodes moves can be said, and looked at, for {@link PARTITIONS_COUNT} partitions, however many keys there are.
+ * A hash ring on which partitions stand, and not keys: all keys of a partition have the same owners, those of the ring
+ * at the partition's first position. So what a change of nodes moves can be said, and looked at, for {@link
+ * PARTITIONS_COUNT} partitions, however many keys there are.
  */
 export class PartitionedRing extends ConsistentHashRing {
   override getNode(key: string): string | undefined {
@@ -26,8 +27,8 @@ export class PartitionedRing extends ConsistentHashRing {
   }
 
   /**
-   * `n` indices into `nodes` for each partition in turn, its owners, then NO_NODE. It takes some milliseconds, once for all rings of the same nodes; they
-   * share the array, which must not be written to.
+   * `n` indices into `nodes` for each partition in turn, its owners, then NO_NODE. It takes some milliseconds, once for
+   * all rings of the same nodes; they share the array, which must not be written to.
    */
   ownersOfPartitions(n: number): Uint32Array {
     const { ofPartitions } = this.points();

@@ -14,7 +14,10 @@ export interface ClientLine {
   readonly mode: string;
   readonly requests: number;
   readonly inFlight: number;
-  /** Part of what it asked for that was there: of its lookups, or, if it makes none, of its reads; null if it asked for nothing. */
+  /**
+   * Part of what it asked for that was there: of its lookups, or, if it makes none, of its reads; null if it asked for
+   * nothing.
+   */
   readonly prefixHit: number | null;
   readonly readBytes: number;
   readonly writtenBytes: number;

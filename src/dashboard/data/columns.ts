@@ -10,7 +10,10 @@ export interface Columns {
   readonly columns: readonly (readonly (number | null)[])[];
 }
 
-/** One column for each of `valuesOf`, with an unknown point wherever time is missing. `stepS`: seconds between two points as a rule. */
+/**
+ * One column for each of `valuesOf`, with an unknown point wherever time is missing. `stepS`: seconds between two
+ * points as a rule.
+ */
 export function columnsOf(
   points: readonly Point[],
   stepS: number,

@@ -23,7 +23,10 @@ export interface LoggedEvent {
   readonly isOfMember: boolean;
 }
 
-/** Events of all nodes, also of nodes that are gone, ordered by the nodes' clocks; each once, however many nodes tell of it. */
+/**
+ * Events of all nodes, also of nodes that are gone, ordered by the nodes' clocks; each once, however many nodes tell of
+ * it.
+ */
 export class EventLog {
   #events: LoggedEvent[] = [];
   readonly #seen = new Map<string, { incarnation: number; lastId: number }>();
@@ -52,7 +55,10 @@ export class EventLog {
     return true;
   }
 
-  /** Takes over what has happened to members; true if that is news. `ttlS`: seconds without a heartbeat after which a node is lost. */
+  /**
+   * Takes over what has happened to members; true if that is news. `ttlS`: seconds without a heartbeat after which a
+   * node is lost.
+   */
   addMemberEvents(events: readonly Loose<MemberEvent>[], ttlS: number | undefined): boolean {
     let isNew = false;
     for (const event of events) {

@@ -1,7 +1,10 @@
 import { quantileOf } from '../../base/quantile.js';
 import type { Point } from './points.js';
 
-/** At each point, a quantile of the read calls of the `windowS` seconds before it; null where there were none, and not across gaps. */
+/**
+ * At each point, a quantile of the read calls of the `windowS` seconds before it; null where there were none, and not
+ * across gaps.
+ */
 export function slidingQuantile(points: readonly Point[], quantile: number, windowS: number): (number | null)[] {
   let boundsS: readonly number[] = [];
   let sums: number[] = [];

@@ -5,13 +5,17 @@ import { amount, type LooseReport } from './loose.js';
 /** Number of nodes that are gone and are remembered; the first to go are forgotten first. */
 export const GONE_MAX_COUNT = 100;
 
-/** `lost`: gone without a good-bye. `left`: gone with one. `gone`: the nodes are of a version that does not say which. */
+/**
+ * `lost`: gone without a good-bye. `left`: gone with one. `gone`: the nodes are of a version that does not say which.
+ */
 export type MemberState = 'up' | 'unreachable' | 'lost' | 'left' | 'gone';
 
 export interface Member {
   readonly nodeId: string;
   readonly state: MemberState;
-  /** Time since when the node is in this state, by the clock of a node: when this page first saw it so, or a node did. */
+  /**
+   * Time since when the node is in this state, by the clock of a node: when this page first saw it so, or a node did.
+   */
   readonly sinceMs: number;
   /** Whether this node serves the page. */
   readonly isThis: boolean;

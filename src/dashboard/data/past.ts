@@ -24,7 +24,10 @@ export function isClusterHistory(value: unknown): value is ClusterHistory {
   return Number.isFinite(time_ms) && amount(step_s) > 0 && Array.isArray(nodes);
 }
 
-/** Brings the intervals of all nodes, which begin at different times, onto one row of times. What was counted is kept in all. */
+/**
+ * Brings the intervals of all nodes, which begin at different times, onto one row of times. What was counted is kept in
+ * all.
+ */
 export function pastOf({ time_ms, step_s, nodes }: ClusterHistory): Past {
   const stepMs = step_s * 1000;
   const byNode = new Map<string, Point[]>();
@@ -42,8 +45,9 @@ export function pastOf({ time_ms, step_s, nodes }: ClusterHistory): Past {
 }
 
 /**
- * The points of all nodes together. A node that was restarted, or is gone, has lost what it had kept: the nodes that go on say how many members
- * there were, and where fewer have points the sum is too small, as if the load had grown with each restart.
+ * The points of all nodes together. A node that was restarted, or is gone, has lost what it had kept: the nodes that go
+ * on say how many members there were, and where fewer have points the sum is too small, as if the load had grown with
+ * each restart.
  */
 function clusterOf(bySlot: ReadonlyMap<number, readonly Point[]>, seconds: number): Point[] {
   const slots = [...bySlot].sort(([a], [b]) => a - b);

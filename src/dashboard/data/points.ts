@@ -24,7 +24,10 @@ export interface Point extends Gauges {
   readonly seconds: number;
   /** Counts of the interval; null after a gap or a restart. */
   readonly counts: Counts | null;
-  /** True for the sum of several nodes if the counts of some are not known: it is too small then, while shares are as good as ever. */
+  /**
+   * True for the sum of several nodes if the counts of some are not known: it is too small then, while shares are as
+   * good as ever.
+   */
   readonly isPartial?: boolean;
 }
 

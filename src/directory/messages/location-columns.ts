@@ -130,8 +130,8 @@ export class LocationColumns {
   }
 
   /**
-   * Decodes and checks the columns of a message; the result is a copy. A location whose version or expiry is no version is left out. Throws
-   * {@link ProtocolError}.
+   * Decodes and checks the columns of a message; the result is a copy. A location whose version or expiry is no version
+   * is left out. Throws {@link ProtocolError}.
    */
   static decode(bytes: unknown, nodes: unknown): LocationColumns {
     if (!(bytes instanceof Uint8Array)) throw new ProtocolError('locations: not binary');

@@ -7,6 +7,9 @@ export const Taken = {
   outdated: 2,
   /** Another live node has an equally good page, and the statement asked to be left out in that case. */
   held: 3,
-  /** Taken, and it has replaced another content, by a statement that asked to be left out if the page is held: the node must keep its page. */
+  /**
+   * Taken, and it has replaced another content, by a statement that asked to be left out if the page is held: the node
+   * must keep its page.
+   */
   replaced: 4,
 } as const;

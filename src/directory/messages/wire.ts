@@ -46,8 +46,9 @@ export interface PutWish {
   /** A computed page that another live node has in the same length is not taken but `held`. */
   readonly unlessHeld?: boolean | undefined;
   /**
-   * The pages are from before this start of the node, or of before it was away. This is the last start of it that knew all of them to be good, see
-   * `digestOfStart`; 0: not known. A page that may have become void since that start was lost is `outdated`.
+   * The pages are from before this start of the node, or of before it was away. This is the last start of it that knew
+   * all of them to be good, see `digestOfStart`; 0: not known. A page that may have become void since that start was
+   * lost is `outdated`.
    */
   readonly formerStart?: number | undefined;
 }

@@ -261,8 +261,9 @@ function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array
 }
 
 /**
- * Waits for the answers of one directory owner to lookups, as long as they usually take. An owner that is silent for longer counts as one that does
- * not answer, for this lookup and for further ones, until an answer comes or its request fails.
+ * Waits for the answers of one directory owner to lookups, as long as they usually take. An owner that is silent for
+ * longer counts as one that does not answer, for this lookup and for further ones, until an answer comes or its request
+ * fails.
  */
 class Patience {
   readonly #clock: Clock;
@@ -273,7 +274,10 @@ class Patience {
     this.#clock = clock;
   }
 
-  /** Sends a request and resolves with its answer; undefined: it has failed, is overdue, or was not sent because an earlier one is. */
+  /**
+   * Sends a request and resolves with its answer; undefined: it has failed, is overdue, or was not sent because an
+   * earlier one is.
+   */
   ask<T>(send: () => Promise<T | undefined>): Promise<T | undefined> {
     if (this.#isSilent) return Promise.resolve(undefined);
     const clock = this.#clock;

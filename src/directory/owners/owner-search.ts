@@ -35,7 +35,10 @@ export interface OwnerSearch {
   ask(ownerId: string, request: readonly number[]): Promise<readonly number[]>;
 }
 
-/** The `replicas` owners of each key in the order in which they are asked: the nearest first, of equally near ones that of the ring. */
+/**
+ * The `replicas` owners of each key in the order in which they are asked: the nearest first, of equally near ones that
+ * of the ring.
+ */
 export function ownersToAsk(ring: OwnerRing, keys: Keys, replicas: number, distances: Distances): Uint32Array {
   const owners = ownersOf(ring, keys, replicas);
   if (distances === undefined || replicas === 1) return owners;
@@ -59,9 +62,9 @@ export function ownersToAsk(ring: OwnerRing, keys: Keys, replicas: number, dista
 
 /**
  * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing; then all first
- * owners, or nearest ones, at once; then, rank by rank, the other owners about keys that are still missing. Keys missing after that are
- * asked of recent former owners: a new owner may not have been told yet, and the other replica may be on a node that
- * has just died.
+ * owners, or nearest ones, at once; then, rank by rank, the other owners about keys that are still missing. Keys
+ * missing after that are asked of recent former owners: a new owner may not have been told yet, and the other replica
+ * may be on a node that has just died.
  */
 export async function askOwners(asked: Keys, search: OwnerSearch): Promise<void> {
   const keys = stringsOf(asked);
@@ -175,10 +178,9 @@ function furtherOwners(
 }
 
 /**
- * Former first owners of a key, from before joins. Candidates are the nodes from the key on, behind the first of them; those that are
- * owners now have been asked.
- * A node was the first owner at some time if it is older than all nodes before it: without the later ones it was the
- * first.
+ * Former first owners of a key, from before joins. Candidates are the nodes from the key on, behind the first of them;
+ * those that are owners now have been asked. A node was the first owner at some time if it is older than all nodes
+ * before it: without the later ones it was the first.
  *
  *       nodes from the key on     D    B    E    A    C          A is the oldest, E the youngest
  *       first owner                    B         A               before D had joined, before B had

@@ -53,8 +53,8 @@ export function keysMaxBytes(keys: readonly string[]): number {
 }
 
 /**
- * The keys as a batch, so that rings and messages encode them once. Keys that are too many, or too long together, for one
- * call to a ring stay a list.
+ * The keys as a batch, so that rings and messages encode them once. Keys that are too many, or too long together, for
+ * one call to a ring stay a list.
  */
 export function batchOf(keys: Keys): Keys {
   const strings = stringsOf(keys);
@@ -80,8 +80,8 @@ export function nextNodesOf(ring: OwnerRing, keys: Keys, n: number): Uint32Array
 }
 
 /**
- * For each key a row of its `replicas` owners and, of the next `n` nodes clockwise, those that are none of them; NO_OWNER up to the
- * row's length, which is `replicas + n`.
+ * For each key a row of its `replicas` owners and, of the next `n` nodes clockwise, those that are none of them;
+ * NO_OWNER up to the row's length, which is `replicas + n`.
  */
 export function ownersAndNext(ring: OwnerRing, keys: Keys, replicas: number, n: number): Uint32Array {
   const owners = ownersOf(ring, keys, replicas);

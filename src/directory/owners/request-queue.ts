@@ -43,11 +43,11 @@ interface Waiting<B, A> {
 
 /**
  * Queue of requests to one owner. Requests made in one turn of the event loop share messages, as far as their kind
- * allows; many of them travel in two if nothing else is under way, see {@link firstGroup}. A few messages are in flight at
- * once; the other requests wait and are joined likewise. Requests are sent in the order in which they were made.
+ * allows; many of them travel in two if nothing else is under way, see {@link firstGroup}. A few messages are in flight
+ * at once; the other requests wait and are joined likewise. Requests are sent in the order in which they were made.
  *
- * A request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more if the owner answers late or not at all: the
- * waits of a long queue would add up. An owner that answers in time is only asked much, and gets all requests.
+ * A request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more if the owner answers late or not at all:
+ * the waits of a long queue would add up. An owner that answers in time is only asked much, and gets all requests.
  */
 export class RequestQueue<B extends KeyedRequest, A> {
   readonly #kind: RequestKind<B, A>;

@@ -4,8 +4,8 @@ import type { LocationSlab } from './location-slab.js';
 
 /**
  * Whether the location in `slot` and the one at position `i` of `locations`, both of one key, have conflicting
- * contents. A named entry has one content and one expiry; computed pages may differ in their bytes but not in their length. A
- * location without a version conflicts with none.
+ * contents. A named entry has one content and one expiry; computed pages may differ in their bytes but not in their
+ * length. A location without a version conflicts with none.
  */
 export function conflicts(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
   if (slab.versionOf(slot) === 0) return false;
@@ -19,8 +19,8 @@ export function isEitherNamed(slab: LocationSlab, slot: number, locations: Locat
 }
 
 /**
- * Version below which pages are void when the location at position `i` replaces the one in `slot`. A computed page makes no computed page void that is
- * older than itself: they are as good.
+ * Version below which pages are void when the location at position `i` replaces the one in `slot`. A computed page
+ * makes no computed page void that is older than itself: they are as good.
  */
 export function replacedBelow(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): number {
   const version = locations.version[i] as number;

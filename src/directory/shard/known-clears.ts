@@ -15,13 +15,17 @@ export interface Clear {
 }
 
 /**
- * The clears that a node knows of: its own, and those that it has heard of. They never lapse, but where there are too many, the earliest ones are joined
- * to wider ones: first to a clear of all keys, then to one of the copies of all nodes. So what was cleared stays void, and what was not may be a miss.
+ * The clears that a node knows of: its own, and those that it has heard of. They never lapse, but where there are too
+ * many, the earliest ones are joined to wider ones: first to a clear of all keys, then to one of the copies of all
+ * nodes. So what was cleared stays void, and what was not may be a miss.
  */
 export class KnownClears {
   /** Origin -> version below which everything is void. */
   readonly #all = new Map<number, number>();
-  /** Origin -> prefix -> version below which pages with that prefix are void, the one that was noted first at the beginning. */
+  /**
+   * Origin -> prefix -> version below which pages with that prefix are void, the one that was noted first at the
+   * beginning.
+   */
   readonly #some = new Map<number, Map<string, number>>();
   #prefixCount = 0;
   /** Version below which the copies of any node are void. */
@@ -40,7 +44,10 @@ export class KnownClears {
     return true;
   }
 
-  /** Whether a copy of a page of this version is void, by the origin that it names; 0: it is no copy. What is undated is never void here. */
+  /**
+   * Whether a copy of a page of this version is void, by the origin that it names; 0: it is no copy. What is undated is
+   * never void here.
+   */
   isVoid(key: string, version: number, setBy: number): boolean {
     if (setBy === 0 || version <= UNDATED_VERSION || this.isEmpty) return false;
     if (version < this.#allBelow(setBy)) return true;

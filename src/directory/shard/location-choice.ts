@@ -25,7 +25,9 @@ export interface ShardClock {
   now(): number;
   /** Whether a version or an expiry is so far ahead that a wrong clock has given it out. */
   isAhead(version: number, expires: number): boolean;
-  /** Takes note of a version: what this node sets or deletes from then on is newer, and the present is not before it. */
+  /**
+   * Takes note of a version: what this node sets or deletes from then on is newer, and the present is not before it.
+   */
   see(version: number): void;
 }
 
@@ -36,12 +38,14 @@ export interface LocationChoiceOptions {
   /** How far nodes are from an asking one, which gets the nearest location. Default: all are equally far. */
   readonly distancesFrom?: (asker: string) => Distances;
   /**
-   * The clears that the node of the shard knows of: it hands out, and takes, no copies that they make void. Default: none.
+   * The clears that the node of the shard knows of: it hands out, and takes, no copies that they make void. Default:
+   * none.
    * @internal
    */
   readonly clears?: KnownClears;
   /**
-   * The notes of the shard. What is void by those of other nodes may be listed for a while, and is not handed out. Default: none.
+   * The notes of the shard. What is void by those of other nodes may be listed for a while, and is not handed out.
+   * Default: none.
    * @internal
    */
   readonly voids?: Pick<VoidVersions, 'isTaking' | 'isVoid'>;
@@ -64,10 +68,10 @@ export class LocationChoice {
   }
 
   /**
-   * The slot of one location of a key that can be read; NO_SLOT: there is none. Memory is preferred to disk, then a near
-   * location to a farther one, among the first DIRECTORY_NEAREST_MAX_COUNT; the first DIRECTORY_CHOICE_MAX_COUNT of the preferred
-   * locations take turns. A node in `avoided` is chosen only when no other node is left, and the node `asker` only when even avoided
-   * ones are not.
+   * The slot of one location of a key that can be read; NO_SLOT: there is none. Memory is preferred to disk, then a
+   * near location to a farther one, among the first DIRECTORY_NEAREST_MAX_COUNT; the first DIRECTORY_CHOICE_MAX_COUNT
+   * of the preferred locations take turns. A node in `avoided` is chosen only when no other node is left, and the node
+   * `asker` only when even avoided ones are not.
    */
   choose(key: string, asker = '', avoided: readonly string[] = []): number {
     const head = this.#lists.keys.get(key);
@@ -105,7 +109,10 @@ export class LocationChoice {
     return count === 1 ? only : this.#inTurn(key, count, { asker, avoided, rank, distances });
   }
 
-  /** Whether the node of a location is live and can read the page, which is not expired, void, or a copy of what was cleared. */
+  /**
+   * Whether the node of a location is live and can read the page, which is not expired, void, or a copy of what was
+   * cleared.
+   */
   isReadable(key: string, slot: number): boolean {
     const { slab } = this.#lists;
     const { voids } = this.#options;

@@ -6,7 +6,8 @@
  *       record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
  *                               8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 2 | flags   15 next
  *
- * Expiries, and the origins of copies, lie beside the records, chunk by chunk, where a location has one: most have none.
+ * Expiries, and the origins of copies, lie beside the records, chunk by chunk, where a location has one: most have
+ * none.
  */
 import { assert, assertEqual } from '../../base/assert.js';
 import { type LocationColumns, ON_DISK } from '../messages/location-columns.js';

@@ -10,7 +10,9 @@ export interface NodeRecord extends LocationNode {
   floor: number;
   /** Whether it was not live at the last call of {@link DirectoryShard.dropStrangers}. */
   isStranger: boolean;
-  /** Number of the call that last inspected this record; `isLive` and the index in the node table hold for that call. */
+  /**
+   * Number of the call that last inspected this record; `isLive` and the index in the node table hold for that call.
+   */
   seenIn: number;
   isLive: boolean;
   tableIndex: number;

@@ -4,7 +4,10 @@ import { digestOf } from './removals.js';
 /** Starts of nodes that are remembered, twice as many as a cluster has members; the earliest ones are forgotten. */
 const STARTS_MAX_COUNT = 8192;
 
-/** A number for a start of a node, by which a later start of the node refers to it. 0 stands for a start that is not known. */
+/**
+ * A number for a start of a node, by which a later start of the node refers to it. 0 stands for a start that is not
+ * known.
+ */
 export function digestOfStart(nodeId: string, incarnation: number): number {
   return digestOf(`${incarnation}\n${nodeId}`);
 }

@@ -95,8 +95,8 @@ export class Removals {
   }
 
   /**
-   * Visits what is noted, step by step, so that other work may go on in between; the partitions must be kept. A key may come more than once, its newest
-   * version among them; what is noted meanwhile may be left out.
+   * Visits what is noted, step by step, so that other work may go on in between; the partitions must be kept. A key may
+   * come more than once, its newest version among them; what is noted meanwhile may be left out.
    */
   *eachNote(visit: NoteVisitor): Generator<void, void> {
     for (const generation of this.#generations) yield* generation.each(visit);
@@ -278,7 +278,10 @@ export function digestOf(key: string): number {
   return (mixed >>> 11) * 2 ** 32 + (finalized(low ^ mixed) >>> 0);
 }
 
-/** The digest by which a copy names the node that has set its content: 32 bits, never 0. Two nodes with one digest clear each other's copies, which are misses then. */
+/**
+ * The digest by which a copy names the node that has set its content: 32 bits, never 0. Two nodes with one digest clear
+ * each other's copies, which are misses then.
+ */
 export function originOf(nodeId: string): number {
   return digestOf(nodeId) >>> 0 || 1;
 }

@@ -34,8 +34,8 @@ function verifyPair(key: string, lists: LocationLists, slot: number, other: numb
 }
 
 /**
- * Whether two locations have one content: a named entry has exactly one, and one expiry; computed pages may differ in bytes but
- * not in length.
+ * Whether two locations have one content: a named entry has exactly one, and one expiry; computed pages may differ in
+ * bytes but not in length.
  */
 function isOneContent(slab: LocationSlab, slot: number, other: number): boolean {
   if (slab.versionOf(slot) === 0 || slab.versionOf(other) === 0) return true;

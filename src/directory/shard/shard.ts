@@ -66,11 +66,13 @@ const SWEEP_KEYS_PER_PUT = 64;
 /**
  * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
  *
- * Each node that holds a page has one location; an unlisted node would not learn of a newer content. A node's statements about a key are ordered by
- * (start, generation), see `StartOrder`: newer replaces older. The shard is synchronous, without I/O; its only clock is the one by which locations expire.
+ * Each node that holds a page has one location; an unlisted node would not learn of a newer content. A node's
+ * statements about a key are ordered by (start, generation), see `StartOrder`: newer replaces older. The shard is
+ * synchronous, without I/O; its only clock is the one by which locations expire.
  *
- * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by (version, node id) stays, whatever
- * their order of arrival, so that all replicas agree. A version outlives its location, see `VoidVersions`.
+ * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by
+ * (version, node id) stays, whatever their order of arrival, so that all replicas agree. A version outlives its
+ * location, see `VoidVersions`.
  */
 export class DirectoryShard {
   readonly #options: DirectoryShardOptions;
@@ -123,15 +125,20 @@ export class DirectoryShard {
     return this.#newestVersion;
   }
 
-  /** The newest version that a page of these keys may have: of those with a location, or on a node that was lost: that is hardly newer than what was known then. */
+  /**
+   * The newest version that a page of these keys may have: of those with a location, or on a node that was lost: that
+   * is hardly newer than what was known then.
+   */
   newestOf(keys: readonly string[]): number {
     return keys.reduce((newest, key) => Math.max(newest, this.#lists.newestVersionOf(key)), this.#newestLost);
   }
 
   /**
-   * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings of their own, not slices of larger
-   * ones. A page of a version that is too far ahead is `refused`: whether its clock or that of this node is wrong, its node knows better. With `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`. With `formerStart`, what may have
-   * become void since that start was lost is `outdated`.
+   * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings
+   * of their own, not slices of larger ones. A page of a version that is too far ahead is `refused`: whether its clock
+   * or that of this node is wrong, its node knows better. With `unlessHeld`, a computed page that another live node has
+   * in the same length is not taken but `held`. With `formerStart`, what may have become void since that start was lost
+   * is `outdated`.
    */
   put(keys: readonly string[], locations: LocationColumns, wish: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
@@ -150,8 +157,9 @@ export class DirectoryShard {
   }
 
   /**
-   * One live location for each key that has any that can be read: memory before disk; equally good ones take turns. A node in `avoided`, from which the page could not be
-   * read, is used only when no other is left, and the node `asker` only as the very last.
+   * One live location for each key that has any that can be read: memory before disk; equally good ones take turns. A
+   * node in `avoided`, from which the page could not be read, is used only when no other is left, and the node `asker`
+   * only as the very last.
    */
   get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
     const found = new LocationColumns(keys.length);
@@ -248,15 +256,17 @@ export class DirectoryShard {
   }
 
   /**
-   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. Void locations are handed out until a
-   * walk over all keys frees them.
+   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. Void
+   * locations are handed out until a walk over all keys frees them.
    */
   renounce(nodeId: string, incarnation: number, generation: number): void {
     this.#voids.startRestated(nodeId, incarnation);
     this.voidLocations.renounced(nodeId, incarnation, generation);
   }
 
-  /** @internal Visits what this shard has noted: contents of keys before some version are void. See `Removals.eachNote`. */
+  /**
+   * @internal Visits what this shard has noted: contents of keys before some version are void. See `Removals.eachNote`.
+   */
   eachNote(visit: NoteVisitor): Generator<void, void> {
     return this.#voids.eachNote(visit);
   }
@@ -274,7 +284,10 @@ export class DirectoryShard {
     if (this.#voids.isTaking) this.#options.onNoted?.();
   }
 
-  /** {@link dropNode} for every start of a node that was not live at the previous call either: its last statements arrived after it had left. */
+  /**
+   * {@link dropNode} for every start of a node that was not live at the previous call either: its last statements
+   * arrived after it had left.
+   */
   dropStrangers(): void {
     const strangers = new Set<LocationNode>();
     for (const record of this.#lists.records) {
@@ -349,7 +362,8 @@ export class DirectoryShard {
 
   /**
    * Compares a location with those of other nodes and drops locations of older contents. `outdated`: a newer content
-   * exists. With `unlessHeld`, `replaced`: older ones were dropped; `held`: another live node has an equally good page that does not expire earlier, and this node none.
+   * exists. With `unlessHeld`, `replaced`: older ones were dropped; `held`: another live node has an equally good page
+   * that does not expire earlier, and this node none.
    */
   #compare(key: string, locations: LocationColumns, i: number, { record: own, unlessHeld }: Asked): number {
     const { nodeId } = this.#lists.recordAt(own);

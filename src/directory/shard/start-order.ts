@@ -5,9 +5,9 @@ import type { NodeRecord } from './node-records.js';
 const ENDED_MAX_COUNT = 1024;
 
 /**
- * Which of two starts of a node came first. Incarnations are wall-clock times, so that mostly the lower one did; but a node whose clock was
- * set back starts anew with a lower one, and what its former start said last may arrive after that. Then the start that is a member counts,
- * and not the one that is known to have ended.
+ * Which of two starts of a node came first. Incarnations are wall-clock times, so that mostly the lower one did; but a
+ * node whose clock was set back starts anew with a lower one, and what its former start said last may arrive after
+ * that. Then the start that is a member counts, and not the one that is known to have ended.
  */
 export class StartOrder {
   readonly #isLive: (record: NodeRecord) => boolean;

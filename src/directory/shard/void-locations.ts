@@ -16,8 +16,8 @@ export interface VoidLocationsParts {
 }
 
 /**
- * Frees what a shard lists and does not hand out any more: walks over all its keys, in steps between which other work goes on. An abandoned walk starts
- * again from the beginning.
+ * Frees what a shard lists and does not hand out any more: walks over all its keys, in steps between which other work
+ * goes on. An abandoned walk starts again from the beginning.
  */
 export class VoidLocations {
   readonly #parts: VoidLocationsParts;
@@ -53,7 +53,10 @@ export class VoidLocations {
     );
   }
 
-  /** Frees undated copies of what is cleared, and has their holders drop them: nobody can say whether they are from before. */
+  /**
+   * Frees undated copies of what is cleared, and has their holders drop them: nobody can say whether they are from
+   * before.
+   */
   *dropUndated(clears: readonly Clear[], sliceKeys: number): Generator<void, void> {
     if (!this.#hasUndated) return;
     const { lists, displace } = this.#parts;

@@ -17,7 +17,10 @@ export interface VoidVersionsOptions {
   readonly nowMs?: (() => number) | undefined;
 }
 
-/** Which contents a shard does not accept: versions below which the pages of keys are void. It also knows what it has forgotten. */
+/**
+ * Which contents a shard does not accept: versions below which the pages of keys are void. It also knows what it has
+ * forgotten.
+ */
 export class VoidVersions {
   readonly #all: Removals;
   readonly #starts = new NodeStarts();
@@ -80,8 +83,9 @@ export class VoidVersions {
   }
 
   /**
-   * Whether a page of this version may have become void while its node was away, without this shard remembering it: since that former start of it was
-   * lost, see `digestOfStart`; or else since this start of it was, which has come back.
+   * Whether a page of this version may have become void while its node was away, without this shard remembering it:
+   * since that former start of it was lost, see `digestOfStart`; or else since this start of it was, which has come
+   * back.
    */
   isForgotten(version: number, { nodeId, incarnation }: LocationNode, formerStart?: number): boolean {
     if (!this.#all.hasForgotten) return false;

@@ -4,7 +4,10 @@ import { DISCOVERY_LOG_INTERVAL_MS } from '../../base/limits.js';
 /** A date that is so far off is wrong, and not only compared late by a busy machine. */
 const OFF_MS = 60_000;
 
-/** Logs that the date of this machine is not that of the cluster, at most once in DISCOVERY_LOG_INTERVAL_MS, and when it is again. */
+/**
+ * Logs that the date of this machine is not that of the cluster, at most once in DISCOVERY_LOG_INTERVAL_MS, and when it
+ * is again.
+ */
 export class DateLog {
   readonly #nodeId: string;
   readonly #env: Pick<Environment, 'clock' | 'log'>;

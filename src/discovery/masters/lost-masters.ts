@@ -4,9 +4,9 @@ import { DISCOVERY_FORMER_MASTERS_KEPT_MS, DISCOVERY_FORMER_MASTERS_MAX_COUNT } 
 /**
  * Masters that one node has lost, by `host:port`. Time is passed in (monotonic milliseconds).
  *
- * Dead masters: no master has answered for the time-to-live, so that none tells which nodes are gone; they lose their seats.
- * Former masters: their hosts vanished without leaving, perhaps behind a partition. They are still tried, so that the two sides of a
- * partition find each other again even if no listed address lives.
+ * Dead masters: no master has answered for the time-to-live, so that none tells which nodes are gone; they lose their
+ * seats. Former masters: their hosts vanished without leaving, perhaps behind a partition. They are still tried, so
+ * that the two sides of a partition find each other again even if no listed address lives.
  */
 export class LostMasters {
   readonly #dead = new Set<string>();

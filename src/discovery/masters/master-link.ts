@@ -48,8 +48,8 @@ export interface MasterLinkOptions {
   /** Whether another link is registered with the same master under another name of its host. */
   isElsewhere(masterId: string): boolean;
   /**
-   * Called when a master that did not restart has forgotten this node, before the node registers again. If it returns true,
-   * `onForgotten` follows.
+   * Called when a master that did not restart has forgotten this node, before the node registers again. If it returns
+   * true, `onForgotten` follows.
    */
   onUnknown(): boolean;
   onForgotten(): void;
@@ -208,7 +208,9 @@ export class MasterLink {
     this.#isForgotten = false;
   }
 
-  /** Whether the master has what this node says of itself now; an earlier start of this node is for the master to miss. */
+  /**
+   * Whether the master has what this node says of itself now; an earlier start of this node is for the master to miss.
+   */
   #isStated(): boolean {
     const now = this.#options.self();
     return this.#stated?.incarnation !== now.incarnation || isSameInfo(this.#stated, now);

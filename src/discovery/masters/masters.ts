@@ -20,12 +20,13 @@ interface Candidate {
 }
 
 /**
- * The masters that have a seat: those of the first `maxMasters` hosts with a live node. Hosts of listed addresses come first, then all
- * others, each group by the start of the host's oldest node. So the seat of a dead host goes to a live one and returns with a listed
- * host, and a joining host does not change the seats of earlier ones.
+ * The masters that have a seat: those of the first `maxMasters` hosts with a live node. Hosts of listed addresses come
+ * first, then all others, each group by the start of the host's oldest node. So the seat of a dead host goes to a live
+ * one and returns with a listed host, and a joining host does not change the seats of earlier ones.
  *
- * The result depends only on the members, so that nodes with the same members choose the same masters even with different discovery
- * addresses. `dead` has the `host:port` of masters that count as dead although their nodes are members.
+ * The result depends only on the members, so that nodes with the same members choose the same masters even with
+ * different discovery addresses. `dead` has the `host:port` of masters that count as dead although their nodes are
+ * members.
  */
 export function seatsOf(
   members: Iterable<NodeInfo>,
@@ -68,8 +69,8 @@ export function chooseMasters(members: Iterable<NodeInfo>, rule: MasterRule, dea
 }
 
 /**
- * {@link chooseMasters} for changing members. In a large cluster nearly every change concerns a host that started after all hosts with
- * a seat; such changes cost nothing.
+ * {@link chooseMasters} for changing members. In a large cluster nearly every change concerns a host that started after
+ * all hosts with a seat; such changes cost nothing.
  */
 export class MasterChoice {
   #rule: MasterRule;
@@ -82,7 +83,10 @@ export class MasterChoice {
     this.#masters = rule.listed;
   }
 
-  /** The seats as {@link follow} has last found them; undefined if it has not for these members, or some masters count as dead. */
+  /**
+   * The seats as {@link follow} has last found them; undefined if it has not for these members, or some masters count
+   * as dead.
+   */
   seatsOf(members: ReadonlyMap<string, NodeInfo>): readonly Endpoint[] | undefined {
     return members === this.#members ? this.#seats?.endpoints : undefined;
   }
@@ -93,7 +97,10 @@ export class MasterChoice {
     this.#seats = undefined;
   }
 
-  /** The masters to talk to for `members`, a map that must not change; `changed` has the ids that differ from the previous call. */
+  /**
+   * The masters to talk to for `members`, a map that must not change; `changed` has the ids that differ from the
+   * previous call.
+   */
   follow(
     members: ReadonlyMap<string, NodeInfo>,
     changed: readonly string[],
@@ -157,7 +164,10 @@ function isListed({ isListed, masterAddr, controlHost }: NodeInfo, listed: reado
   return isListed || (masterAddr === '' && listed.some(({ host }) => host === controlHost));
 }
 
-/** The address of a host's master: what the node states, else the listed address of its host, else the port of the first listed address. */
+/**
+ * The address of a host's master: what the node states, else the listed address of its host, else the port of the first
+ * listed address.
+ */
 function masterOf({ masterAddr, controlHost: host }: NodeInfo, isListed: boolean, listed: readonly Endpoint[]) {
   if (masterAddr !== '') return parseEndpoint(masterAddr);
   if (isListed) return listed.find((endpoint) => endpoint.host === host);

@@ -44,7 +44,9 @@ export function hasLeft({ nodeId, incarnation }: NodeInfo, views: readonly Maste
   return views.some((view) => view.gone.some(isGone));
 }
 
-/** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */
+/**
+ * Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye.
+ */
 export function silentHosts(
   changed: readonly string[],
   {

@@ -10,9 +10,9 @@ export interface MasterView extends Roster {
 /**
  * The members that follow from the views of the masters that answer (none: no change).
  *
- * Every listed node is a member. A node that is on no list is removed if a mature master does not know it, or if any master lists it as
- * gone; so a master that has just restarted removes no nodes. Of one id the newest start counts, and of one start a record
- * with a zone: a master of an earlier version leaves it out. This node is always a member.
+ * Every listed node is a member. A node that is on no list is removed if a mature master does not know it, or if any
+ * master lists it as gone; so a master that has just restarted removes no nodes. Of one id the newest start counts, and
+ * of one start a record with a zone: a master of an earlier version leaves it out. This node is always a member.
  */
 export function mergeMembers(
   current: ReadonlyMap<string, NodeInfo>,
@@ -39,8 +39,9 @@ export function mergeMembers(
 }
 
 /**
- * The result of {@link mergeMembers} if only the records of `changed` differ from the views that `merged` was made of; then as now, a
- * mature view must be among them. Returns the same map if nothing differs, which is the usual case with several masters.
+ * The result of {@link mergeMembers} if only the records of `changed` differ from the views that `merged` was made of;
+ * then as now, a mature view must be among them. Returns the same map if nothing differs, which is the usual case with
+ * several masters.
  */
 export function mergeChanged(
   merged: Map<string, NodeInfo>,

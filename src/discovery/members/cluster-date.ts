@@ -1,7 +1,8 @@
 /**
- * The date of a cluster as one of its masters knows it: the median of the dates of its members, the master's own node among them. So one wrong date, also
- * the master's, changes nothing in a cluster of three and more; of two nodes the one that runs the master is right. All dates are given as what they are
- * ahead of one monotonic clock; `others` are in ascending order.
+ * The date of a cluster as one of its masters knows it: the median of the dates of its members, the master's own node
+ * among them. So one wrong date, also the master's, changes nothing in a cluster of three and more; of two nodes the
+ * one that runs the master is right. All dates are given as what they are ahead of one monotonic clock; `others` are in
+ * ascending order.
  */
 export function clusterDate(own: number, others: readonly number[]): number {
   const isLater = others.findIndex((date) => date >= own);

@@ -4,9 +4,9 @@
  *     row  [node_id, control_host, control_port, incarnation, protocols, tcp_port, tcp_host, rdma_port, rdma_host, metrics_port,
  *           metrics_host, is_listed, master_addr, zone, fingerprint, storage_pool_bytes, disk_hung]
  *
- * `protocols` are bits, 1 for tcp and 2 for rdma. A host that is the control host is null, and a `master_addr` on it its port. `storage_pool_bytes` is
- * 0 for a node that is no storage node. Values at the
- * end that are those of a record without them are left out; a reader ignores what it does not know behind them.
+ * `protocols` are bits, 1 for tcp and 2 for rdma. A host that is the control host is null, and a `master_addr` on it
+ * its port. `storage_pool_bytes` is 0 for a node that is no storage node. Values at the end that are those of a record
+ * without them are left out; a reader ignores what it does not know behind them.
  */
 
 import { formatEndpoint, parseEndpoint } from '../../base/environment/network.js';

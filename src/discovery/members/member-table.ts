@@ -20,8 +20,8 @@ export interface Departure {
 }
 
 /**
- * The members as one master knows them: soft state that their heartbeats keep alive. Time is passed in (monotonic milliseconds).
- * Of one node id the newest incarnation counts.
+ * The members as one master knows them: soft state that their heartbeats keep alive. Time is passed in (monotonic
+ * milliseconds). Of one node id the newest incarnation counts.
  */
 export class MemberTable {
   readonly #ttlMs: number;
@@ -139,7 +139,9 @@ export class MemberTable {
     if (this.#changes.length > DISCOVERY_CHANGES_MAX_COUNT) this.#changes.shift();
   }
 
-  /** Throws `InvariantError` unless members, departures and changes agree with each other and are within their limits. */
+  /**
+   * Throws `InvariantError` unless members, departures and changes agree with each other and are within their limits.
+   */
   verify(): void {
     for (const [nodeId, { info }] of this.#members) {
       assert(info.nodeId === nodeId, () => `member table: ${info.nodeId} is kept as ${nodeId}`);

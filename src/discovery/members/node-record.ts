@@ -40,7 +40,10 @@ function bytesOf(text: string): number {
   return maxBytes <= NODE_ID_MAX_BYTES ? maxBytes : Buffer.byteLength(text);
 }
 
-/** Whether the text has control characters (`\p{Cc}`). A loop, because every heartbeat and every member of a list is checked. */
+/**
+ * Whether the text has control characters (`\p{Cc}`). A loop, because every heartbeat and every member of a list is
+ * checked.
+ */
 function hasControls(text: string): boolean {
   for (let i = 0; i < text.length; i++) {
     const unit = text.charCodeAt(i);

@@ -3,9 +3,9 @@ import { shown } from '../../base/shown.js';
 import type { MeshCacheConfigFields } from '../../config.js';
 
 /**
- * The settings that all nodes of a cluster must share. Ring points and replicas decide which nodes know of a page: nodes that differ do
- * not find each other's pages. Unverified reads rely on the owner's quarantine: if the owner reuses memory earlier than the reader
- * assumes, a read could return wrong bytes. All other settings may differ.
+ * The settings that all nodes of a cluster must share. Ring points and replicas decide which nodes know of a page:
+ * nodes that differ do not find each other's pages. Unverified reads rely on the owner's quarantine: if the owner
+ * reuses memory earlier than the reader assumes, a read could return wrong bytes. All other settings may differ.
  */
 export type ClusterSettings = Pick<
   MeshCacheConfigFields,
@@ -51,8 +51,8 @@ export function encodeSettings(settings: ClusterSettings): Record<string, Settin
 }
 
 /**
- * Decodes the settings of a registration, which may be empty. Unknown keys are ignored, so that versions can be mixed. Throws
- * `ProtocolError` for values that no configuration can have.
+ * Decodes the settings of a registration, which may be empty. Unknown keys are ignored, so that versions can be mixed.
+ * Throws `ProtocolError` for values that no configuration can have.
  */
 export function decodeSettings(value: unknown): Partial<ClusterSettings> {
   if (value === undefined || value === null) return {};
@@ -124,7 +124,10 @@ export function refusalError({ nodeId, differences }: Refusal, master: string): 
   );
 }
 
-/** The date of the cluster that a refused node's clock is too far ahead of, in milliseconds since 1970; undefined: it was refused for something else. */
+/**
+ * The date of the cluster that a refused node's clock is too far ahead of, in milliseconds since 1970; undefined: it
+ * was refused for something else.
+ */
 export function clusterDateOf({ differences }: Refusal): number | undefined {
   const date = differences.find(({ key }) => key === CLOCK_KEY);
   return date === undefined ? undefined : Number(date.ours);

@@ -61,7 +61,10 @@ export interface MasterAnswer {
   readonly ageMs: number;
   /** The present of the master's node as a version; 0: it has not said. */
   readonly clock: number;
-  /** The date of the cluster as the master knows it, in milliseconds since 1970; undefined: it has not said, or does not know. */
+  /**
+   * The date of the cluster as the master knows it, in milliseconds since 1970; undefined: it has not said, or does not
+   * know.
+   */
   readonly clusterMs: number | undefined;
   /** By how many dates the master knows it. */
   readonly clusterDates: number;
@@ -97,8 +100,8 @@ export function encodeChanges(
 }
 
 /**
- * Applies news to the roster `before`, which must not be used afterwards. Undefined: the news do not apply to it, or would make it too
- * long; then `before` is unchanged.
+ * Applies news to the roster `before`, which must not be used afterwards. Undefined: the news do not apply to it, or
+ * would make it too long; then `before` is unchanged.
  */
 export function rosterAfter(before: OwnRoster | undefined, news: RosterNews, version: number): OwnRoster | undefined {
   if (news.base === undefined) return news;
@@ -161,7 +164,9 @@ export function dateField(fields: Readonly<Record<string, unknown>>, name: strin
   return Number.isSafeInteger(value) ? (value as number) : undefined;
 }
 
-/** The present of the node from which a message is, as a version; 0: it has not said, as nodes of older versions do not. */
+/**
+ * The present of the node from which a message is, as a version; 0: it has not said, as nodes of older versions do not.
+ */
 export function clockOf({ clock }: Readonly<Record<string, unknown>>): number {
   return isVersion(clock) ? clock : 0;
 }

@@ -21,8 +21,8 @@ export interface OwnSeat {
 }
 
 /**
- * A place outside of the cluster that names addresses of nodes. It is only where nodes meet: who is a member, and who runs a master, is
- * decided by the nodes, which keep what they know while a source is silent.
+ * A place outside of the cluster that names addresses of nodes. It is only where nodes meet: who is a member, and who
+ * runs a master, is decided by the nodes, which keep what they know while a source is silent.
  */
 export interface AddressSource {
   /** The source as `discovery_addr` names it. */

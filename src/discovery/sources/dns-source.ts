@@ -24,8 +24,9 @@ export interface DnsSourceOptions {
 }
 
 /**
- * Addresses from the domain name system: the A or AAAA records of a name, or its SRV records, asked for again and again. The addresses are
- * sorted, those of SRV records by priority, so that nodes with the same answer have them in the same order.
+ * Addresses from the domain name system: the A or AAAA records of a name, or its SRV records, asked for again and
+ * again. The addresses are sorted, those of SRV records by priority, so that nodes with the same answer have them in
+ * the same order.
  */
 export class DnsSource implements AddressSource {
   readonly name: string;

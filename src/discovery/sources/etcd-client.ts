@@ -41,8 +41,9 @@ export class EtcdError extends Error {
 }
 
 /**
- * Calls of etcd over its JSON interface, which every server from version 3.4 on has at its client address. A server that does not answer
- * in time is left for the next one. Every call ends within `CALL_TIMEOUT_MS` for each server and, with a user, as long again.
+ * Calls of etcd over its JSON interface, which every server from version 3.4 on has at its client address. A server
+ * that does not answer in time is left for the next one. Every call ends within `CALL_TIMEOUT_MS` for each server and,
+ * with a user, as long again.
  */
 export class EtcdClient {
   readonly #options: EtcdClientOptions;
@@ -57,7 +58,10 @@ export class EtcdClient {
     this.#current = options.first ?? 0;
   }
 
-  /** Calls a method such as `kv/range`. Rejects with `EtcdError` if etcd refuses, or with another error if no server answers. */
+  /**
+   * Calls a method such as `kv/range`. Rejects with `EtcdError` if etcd refuses, or with another error if no server
+   * answers.
+   */
   async call(method: string, params: object): Promise<EtcdObject> {
     const { endpoints } = this.#options;
     const first = this.#current;
@@ -78,8 +82,8 @@ export class EtcdClient {
   }
 
   /**
-   * Begins a call whose answers go on until it is ended: `onMessage` is called with each, `onEnd` once when no more will come. Returns a
-   * function that ends it.
+   * Begins a call whose answers go on until it is ended: `onMessage` is called with each, `onEnd` once when no more
+   * will come. Returns a function that ends it.
    */
   stream(
     method: string,

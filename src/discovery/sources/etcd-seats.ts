@@ -43,8 +43,8 @@ export async function readSeats(client: EtcdClient, name: string): Promise<EtcdS
 }
 
 /**
- * The keys after the events of a watch. Events that are not newer than `known` are in it already: a list and a watch are two connections, and
- * tell the same change at different times.
+ * The keys after the events of a watch. Events that are not newer than `known` are in it already: a list and a watch
+ * are two connections, and tell the same change at different times.
  */
 export function afterEvents(known: EtcdSeats, events: unknown): EtcdSeats {
   if (!Array.isArray(events)) return known;
@@ -89,7 +89,10 @@ export async function takeSeat(
   return answer.succeeded === true;
 }
 
-/** Rejects if this user may not write keys of masters: etcd checks the rights of a transaction, also of one that does nothing. */
+/**
+ * Rejects if this user may not write keys of masters: etcd checks the rights of a transaction, also of one that does
+ * nothing.
+ */
 export async function checkRights(client: EtcdClient, name: string): Promise<void> {
   const key = base64(keyOf(name, 0));
   const compare = [{ key, target: 'VERSION', result: 'LESS', version: '0' }];

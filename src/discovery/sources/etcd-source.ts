@@ -8,12 +8,17 @@ import type { AddressSource, OwnSeat, SourceListener } from './address-source.js
 import type { EtcdClient, EtcdObject } from './etcd-client.js';
 import { afterEvents, type EtcdSeats, freeKey, hasAddress, readSeats, seatRange, takeSeat } from './etcd-seats.js';
 
-/** Pause between two lists while this node has no master: its watch tells of changes, the list tells that etcd answers. */
+/**
+ * Pause between two lists while this node has no master: its watch tells of changes, the list tells that etcd answers.
+ */
 const URGENT_MS = 5_000;
 /** Pause between two lists of a node that has a key, or wants one, and of all others: what a watch may have missed. */
 const MASTER_INTERVAL_MS = 30_000;
 const INTERVAL_MS = 300_000;
-/** Pause after a first failure. It doubles up to the longest one: a short one for nodes that are waited for, and without a master. */
+/**
+ * Pause after a first failure. It doubles up to the longest one: a short one for nodes that are waited for, and without
+ * a master.
+ */
 const RETRY_MS = 1_000;
 const RETRY_PRESSING_MAX_MS = 2_000;
 const RETRY_MAX_MS = 30_000;
@@ -22,10 +27,16 @@ const REWATCH_MS = 10_000;
 /** Time after which a key ends whose node does not keep its lease alive, and the pause between two signs of life. */
 const LEASE_TTL_S = 10;
 const KEEP_ALIVE_MS = 3_000;
-/** Time for which a seat is held before it is registered beside others, and for which a key is kept without one: seats move while nodes join. */
+/**
+ * Time for which a seat is held before it is registered beside others, and for which a key is kept without one: seats
+ * move while nodes join.
+ */
 const SETTLE_MS = 2_000;
 const RELEASE_MS = 10_000;
-/** Time after which a node without a master registers its own: at random, where there is none; later, where none answers. */
+/**
+ * Time after which a node without a master registers its own: at random, where there is none; later, where none
+ * answers.
+ */
 const FOUND_MS = 1_000;
 const SILENT_MS = 4_000;
 
@@ -39,8 +50,9 @@ export interface EtcdSourceOptions {
 }
 
 /**
- * Addresses from etcd, where each node that runs a master registers it, with a lease. All nodes list the keys once and watch them; what a
- * watch tells is taken as it is told. So requests follow the masters and the starts of nodes, and neither the nodes nor the changes.
+ * Addresses from etcd, where each node that runs a master registers it, with a lease. All nodes list the keys once and
+ * watch them; what a watch tells is taken as it is told. So requests follow the masters and the starts of nodes, and
+ * neither the nodes nor the changes.
  */
 export class EtcdSource implements AddressSource {
   readonly name: string;
@@ -137,7 +149,8 @@ export class EtcdSource implements AddressSource {
 
   /** Takes a list, and watches from there on. */
   #listed(known: EtcdSeats): void {
-    // Older than what the watch has told: it has been overtaken, or etcd has lost data. A watch from here on tells either.
+    // Older than what the watch has told: it has been overtaken, or etcd has lost data. A watch from here on tells
+    // either.
     if (known.revision < this.#known.revision) this.#dropWatch();
     this.#known = known;
     this.#answersSinceMs ??= this.#nowMs;
@@ -175,7 +188,9 @@ export class EtcdSource implements AddressSource {
     return (this.#isPressing ? MASTER_INTERVAL_MS : INTERVAL_MS) * this.#between(0.8, 1);
   }
 
-  /** Plans the next list anew. It is asked for at once if the own key is to be written or removed: a list decides that. */
+  /**
+   * Plans the next list anew. It is asked for at once if the own key is to be written or removed: a list decides that.
+   */
   #reconsider(): void {
     if ((this.#dueMs() ?? Number.POSITIVE_INFINITY) <= this.#nowMs) void this.#ask();
     else if (!this.#isAsking) this.#askAfter(this.#pauseMs());
@@ -245,7 +260,9 @@ export class EtcdSource implements AddressSource {
     }
   }
 
-  /** Notes since when the own state has been what it is. A node with a key keeps it while it has a seat, or no master. */
+  /**
+   * Notes since when the own state has been what it is. A node with a key keeps it while it has a seat, or no master.
+   */
   #note({ hasSeat, isJoined }: OwnSeat): void {
     const since = (isSo: boolean, beforeMs: number | undefined) => (isSo ? (beforeMs ?? this.#nowMs) : undefined);
     this.#loneSinceMs = since(!isJoined, this.#loneSinceMs);
@@ -255,8 +272,9 @@ export class EtcdSource implements AddressSource {
   }
 
   /**
-   * Time from which on this node is to be found at its master: it has a seat, or has waited long enough for another master. Time in which
-   * etcd did not answer does not count, or all nodes would register when it is back. Undefined: never.
+   * Time from which on this node is to be found at its master: it has a seat, or has waited long enough for another
+   * master. Time in which etcd did not answer does not count, or all nodes would register when it is back. Undefined:
+   * never.
    */
   #wantedAtMs(): number | undefined {
     const { seats } = this.#known;

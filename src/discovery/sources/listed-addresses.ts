@@ -38,13 +38,14 @@ interface Kept extends Found {
 }
 
 /**
- * Chooses the listed addresses from those that a source has found. These are the places where nodes meet: each node talks to the masters
- * there, and the nodes there run one.
+ * Chooses the listed addresses from those that a source has found. These are the places where nodes meet: each node
+ * talks to the masters there, and the nodes there run one.
  *
- * Listed are the first few addresses, so that nodes with the same answer choose the same; and, for the case that some of them are dead, the
- * first few of live members. An address that was among them stays for a while, because sources show different parts to different nodes
- * or at different times. A node without a master tries further addresses, more from time to time, in case that the first ones are dead.
- * A node with a master tries one after the other those that belong to no member: another part of the cluster may have begun there.
+ * Listed are the first few addresses, so that nodes with the same answer choose the same; and, for the case that some
+ * of them are dead, the first few of live members. An address that was among them stays for a while, because sources
+ * show different parts to different nodes or at different times. A node without a master tries further addresses, more
+ * from time to time, in case that the first ones are dead. A node with a master tries one after the other those that
+ * belong to no member: another part of the cluster may have begun there.
  */
 export class ListedAddresses {
   readonly #seats: number;

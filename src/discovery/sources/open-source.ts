@@ -34,7 +34,10 @@ const DNS_KEPT_MS = 300_000;
 /** A key comes back sooner than that whose lease has ended by mistake. */
 const ETCD_KEPT_MS = 15_000;
 
-/** The source of addresses that a configuration names; undefined: it lists the addresses itself. Reads files; throws `ConfigError`. */
+/**
+ * The source of addresses that a configuration names; undefined: it lists the addresses itself. Reads files; throws
+ * `ConfigError`.
+ */
 export function openSource(config: SourceSettings, nodeId: string, env: Environment): OpenedSource | undefined {
   const address = config.discoveryAddress();
   const { maxMasters: seats } = config;
@@ -52,7 +55,10 @@ export function openSource(config: SourceSettings, nodeId: string, env: Environm
   }
 }
 
-/** The addresses that the source of a configuration names now, those that are to be tried first in front. Rejects if it does not answer. */
+/**
+ * The addresses that the source of a configuration names now, those that are to be tried first in front. Rejects if it
+ * does not answer.
+ */
 export async function askOnce(config: SourceSettings, env: Environment): Promise<readonly Endpoint[]> {
   const address = config.discoveryAddress();
   switch (address.kind) {
@@ -71,7 +77,9 @@ export async function askOnce(config: SourceSettings, env: Environment): Promise
   }
 }
 
-/** The addresses of {@link askOnce}. Rejects, too, if this node could not register its master there. Changes nothing. */
+/**
+ * The addresses of {@link askOnce}. Rejects, too, if this node could not register its master there. Changes nothing.
+ */
 export async function examineSource(config: SourceSettings, env: Environment): Promise<readonly Endpoint[]> {
   const address = config.discoveryAddress();
   if (address.kind !== 'etcd') return askOnce(config, env);

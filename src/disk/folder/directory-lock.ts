@@ -17,7 +17,10 @@ export const LOCK_FOLDER = 'lock';
 const ENTRY_NAME = /^(\d+)-([0-9a-f]{16})$/;
 /** Prefix of the name of a socket that does not listen yet. */
 const NEW_PREFIX = 'new-';
-/** Suffix of the mark of the entry that has the lock: a symbolic link whose target is the node's id, or an empty file where there are no such links. */
+/**
+ * Suffix of the mark of the entry that has the lock: a symbolic link whose target is the node's id, or an empty file
+ * where there are no such links.
+ */
 const OWNER_SUFFIX = '.owner';
 /** What systems answer where the file system has no symbolic links. */
 const HAS_NO_LINKS: ReadonlySet<string> = new Set(['EINVAL', 'EOPNOTSUPP', 'ENOTSUP', 'EPERM']);
@@ -27,23 +30,27 @@ const SOCKET_PATH_MAX_BYTES = 103;
 /**
  * A lock that gives a directory to one user in one process. It ends with the process in any case.
  *
- * A process that wants the lock listens on a Unix socket in the folder `lock`. The system accepts connections to it as long as the process
- * lives, even if it is busy or stopped, and refuses them afterwards. So the lock does not depend on process ids, which differ between
- * containers. Sockets on network file systems work only within one host, so that this is no lock between hosts.
+ * A process that wants the lock listens on a Unix socket in the folder `lock`. The system accepts connections to it as
+ * long as the process lives, even if it is busy or stopped, and refuses them afterwards. So the lock does not depend on
+ * process ids, which differ between containers. Sockets on network file systems work only within one host, so that this
+ * is no lock between hosts.
  *
- * 1. An entry gets its name only when it listens (it is created under another name, then renamed). An entry that refuses connections is
- *    dead, and every process that sees it removes it. Names are never reused, so that no live entry can be removed.
- * 2. A process that wants the lock creates an entry, then probes all others, and has the lock if none of them is alive. If two processes
- *    had the lock, the one with the later entry would have seen the other's entry. So at most one has it.
- * 3. The owner of the lock marks its entry. A process that sees a live marked entry removes its own and fails. Of two unmarked entries,
- *    the one with the larger number is removed by its process, which waits; the other process waits for that. So one gets the lock.
+ * 1. An entry gets its name only when it listens (it is created under another name, then renamed). An entry that
+ *    refuses connections is dead, and every process that sees it removes it. Names are never reused, so that no live
+ *    entry can be removed.
+ * 2. A process that wants the lock creates an entry, then probes all others, and has the lock if none of them is alive.
+ *    If two processes had the lock, the one with the later entry would have seen the other's entry. So at most one has
+ *    it.
+ * 3. The owner of the lock marks its entry. A process that sees a live marked entry removes its own and fails. Of two
+ *    unmarked entries, the one with the larger number is removed by its process, which waits; the other process waits
+ *    for that. So one gets the lock.
  */
 export class DirectoryLock {
   readonly #entry: Entry;
 
   /**
-   * Takes the lock. Throws `DiskError`: `... is in use by process 1234 (node X)`, or the file system of the directory has no sockets.
-   * Leftovers of a killed process do no harm. The lock does not keep the process alive.
+   * Takes the lock. Throws `DiskError`: `... is in use by process 1234 (node X)`, or the file system of the directory
+   * has no sockets. Leftovers of a killed process do no harm. The lock does not keep the process alive.
    */
   static async acquire(folder: string, options: DirectoryLockOptions): Promise<DirectoryLock> {
     const entries = await Entries.open(folder, options);
@@ -242,7 +249,8 @@ class Entries {
       socket.on('error', () => {});
       socket.destroy();
     });
-    // `exclusive` listens in this process even in a cluster of Node. A connection that cannot be accepted does not end the lock.
+    // `exclusive` listens in this process even in a cluster of Node. A connection that cannot be accepted does not end
+    // the lock.
     await listenAt(server, { path: this.#addressOf(NEW_PREFIX + name), exclusive: true }, () => {});
     server.unref();
     const path = join(this.#folder, name);

@@ -69,9 +69,9 @@ export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSize
 }
 
 /**
- * Locks the directory, which is created if it is missing, and opens the store in it. A store that is damaged or of an unknown version is
- * set aside without its pages, and a new one is created. Throws `DiskError` if the directory is in use or not writable, or if space is
- * short; then nothing is left of what was made.
+ * Locks the directory, which is created if it is missing, and opens the store in it. A store that is damaged or of an
+ * unknown version is set aside without its pages, and a new one is created. Throws `DiskError` if the directory is in
+ * use or not writable, or if space is short; then nothing is left of what was made.
  */
 export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFolder> {
   const { path, maxBytes, indexBytes, nodeId, env } = options;
@@ -112,8 +112,8 @@ export async function probeFolder({ journal, file }: Pick<DiskFolder, 'journal' 
 }
 
 /**
- * Creates missing directories level by level, so that an error names the first one that cannot be created. Adds each to `made`, the
- * outermost first.
+ * Creates missing directories level by level, so that an error names the first one that cannot be created. Adds each to
+ * `made`, the outermost first.
  */
 async function makeFolder(path: string, files: Files, made: string[]): Promise<void> {
   try {
@@ -129,7 +129,10 @@ async function makeFolder(path: string, files: Files, made: string[]): Promise<v
   }
 }
 
-/** Removes the directories that were made for a store that there is not. Those in which another process has put something stay. */
+/**
+ * Removes the directories that were made for a store that there is not. Those in which another process has put
+ * something stay.
+ */
 async function removeMade(path: string, made: readonly string[], files: Files): Promise<void> {
   if (
     await files.status(join(path, STORE_FILE)).then(
@@ -182,7 +185,10 @@ async function removeStore(path: string, files: Files): Promise<void> {
   }
 }
 
-/** Opens an existing store; null: there is none. Throws `JournalDamage` if it cannot be used, and `DiskError` if the files are not of a store. */
+/**
+ * Opens an existing store; null: there is none. Throws `JournalDamage` if it cannot be used, and `DiskError` if the
+ * files are not of a store.
+ */
 async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>) {
   const { files } = options.env;
   const [, hasIndex, hasPages] = await Promise.all(
@@ -243,7 +249,10 @@ async function writeStoreFile(path: string, storeId: string, files: Files): Prom
   await flushNames(path, files);
 }
 
-/** Sets a store aside and deletes its pages, which are useless without their index and would take the space of the new store. */
+/**
+ * Sets a store aside and deletes its pages, which are useless without their index and would take the space of the new
+ * store.
+ */
 async function setAside(path: string, reason: string, { files, log, metrics }: Environment): Promise<void> {
   const aside = join(path, SET_ASIDE);
   await files.rm(aside, { recursive: true, force: true });

@@ -9,9 +9,9 @@ const FORMAT = 1;
 const PREFIX = /^[0-9a-f]{32}$/;
 
 /**
- * The file of a disk tier that says which namespace tags its pages are of, so that quotas hold from the start of a node on (`FORMAT.md`).
- * It is of no use but for quotas: if it is missing, damaged or behind, pages count as those of tags without a quota until somebody uses
- * their namespace again.
+ * The file of a disk tier that says which namespace tags its pages are of, so that quotas hold from the start of a node
+ * on (`FORMAT.md`). It is of no use but for quotas: if it is missing, damaged or behind, pages count as those of tags
+ * without a quota until somebody uses their namespace again.
  */
 export class NamespaceFile {
   readonly #path: string;
@@ -22,7 +22,10 @@ export class NamespaceFile {
   #isWaiting = false;
   #isClosed = false;
 
-  /** Reads the file in the directory `folder`: tenants learn the namespaces of `entries`. It is written anew when more are learned. */
+  /**
+   * Reads the file in the directory `folder`: tenants learn the namespaces of `entries`. It is written anew when more
+   * are learned.
+   */
   static async open(
     folder: string,
     tenants: NamespaceTenants,

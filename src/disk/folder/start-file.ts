@@ -5,8 +5,8 @@ const NAME = 'start.json';
 const FORMAT = 1;
 
 /**
- * The file of a disk tier that says which start of its node has last known all pages to be good (`FORMAT.md`). It is not synced: a file that is
- * missing, behind or damaged costs pages at the most.
+ * The file of a disk tier that says which start of its node has last known all pages to be good (`FORMAT.md`). It is
+ * not synced: a file that is missing, behind or damaged costs pages at the most.
  */
 export class StartFile {
   readonly #path: string;

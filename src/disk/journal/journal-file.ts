@@ -52,8 +52,9 @@ export class JournalFile {
   }
 
   /**
-   * Opens an existing file and returns it with the pages that its records list, the least recently used first, and the size of their
-   * records. An incomplete block at the end is cut off. Throws `JournalDamage` and leaves the file unchanged if it cannot be used.
+   * Opens an existing file and returns it with the pages that its records list, the least recently used first, and the
+   * size of their records. An incomplete block at the end is cut off. Throws `JournalDamage` and leaves the file
+   * unchanged if it cannot be used.
    */
   static async open(
     path: string,
@@ -66,7 +67,8 @@ export class JournalFile {
       const reader = new JournalReader(file, sizeBytes, clock);
       const { version, bytes } = await reader.read(storeId);
       if (bytes < sizeBytes) await file.truncate(bytes);
-      // What is appended may have records of this version, which a program that reads only the earlier one must not take for others.
+      // What is appended may have records of this version, which a program that reads only the earlier one must not
+      // take for others.
       if (version !== FORMAT_VERSION) await writeHeader(file, storeId);
       const entries = await reader.entries();
       return { file: new JournalFile(file, bytes), entries, liveBytes: reader.liveBytes };

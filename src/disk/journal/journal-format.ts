@@ -76,7 +76,10 @@ export function encodeHeader(storeId: string): Buffer {
   return header;
 }
 
-/** Returns the version in a header. Throws `JournalDamage` unless it is that of a journal of this store and of a known version. */
+/**
+ * Returns the version in a header. Throws `JournalDamage` unless it is that of a journal of this store and of a known
+ * version.
+ */
 export function checkHeader(header: Buffer, storeId: string): number {
   if (header.length < HEADER_BYTES || header.toString('latin1', 0, 4) !== JOURNAL_MAGIC)
     throw new JournalDamage('the index is no journal of meshcache, or its first bytes are damaged');
@@ -211,8 +214,8 @@ export class Replay {
   }
 
   /**
-   * Applies at most `maxRecords` records of `body` from `start` on; returns the start of the next one. Throws `JournalDamage`
-   * at an invalid record.
+   * Applies at most `maxRecords` records of `body` from `start` on; returns the start of the next one. Throws
+   * `JournalDamage` at an invalid record.
    */
   apply(body: Buffer, start: number, maxRecords: number): number {
     let at = start;

@@ -6,7 +6,10 @@ import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, putRecordBytes, Reco
 /** The pages of a store at one moment. */
 export interface Snapshot {
   readonly count: number;
-  /** Keys of a slice of pages, the next victim first; the key of a page that has left since is undefined or that of another page. */
+  /**
+   * Keys of a slice of pages, the next victim first; the key of a page that has left since is undefined or that of
+   * another page.
+   */
   keysAt(from: number, to: number): readonly (string | undefined)[];
   /** The present entry of each key; null: the page has left since. */
   entriesOf(keys: readonly string[]): (IndexEntry | null)[];
@@ -19,8 +22,8 @@ const SLICE_KEYS = 512;
 const SLICE_CHARACTERS = 128 * 1024;
 
 /**
- * A journal that replaces another one. It has the pages of a snapshot that were not put again since, then the blocks that were written
- * to the old journal since the snapshot began.
+ * A journal that replaces another one. It has the pages of a snapshot that were not put again since, then the blocks
+ * that were written to the old journal since the snapshot began.
  */
 export class JournalRewriting {
   readonly #path: string;
@@ -99,7 +102,10 @@ export class JournalRewriting {
     await this.#file.sync();
   }
 
-  /** Replaces the file at `path`, whose last block must have been added. Returns the new file, which then belongs to the caller. */
+  /**
+   * Replaces the file at `path`, whose last block must have been added. Returns the new file, which then belongs to the
+   * caller.
+   */
   async replace(path: string): Promise<JournalFile> {
     await this.#appendBlocks();
     await this.#files.rename(this.#path, path);

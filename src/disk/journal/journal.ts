@@ -29,8 +29,8 @@ export interface JournalOptions {
   readonly maxBytes: number;
   readonly env: Pick<Environment, 'files' | 'clock' | 'log'>;
   /**
-   * A snapshot of the listed pages. It is called once for each rewriting, which reads its entries in slices while other work goes on.
-   * It must match the calls to the journal, and be complete from the first flush on.
+   * A snapshot of the listed pages. It is called once for each rewriting, which reads its entries in slices while other
+   * work goes on. It must match the calls to the journal, and be complete from the first flush on.
    */
   readonly snapshot: () => Snapshot;
 }
@@ -40,15 +40,16 @@ const RETRY_FRACTION = 1 / 16;
 const BLOCK_FRACTION = 1 / 16;
 
 /**
- * The index of the page file: a file that is only appended to and, when it has become long, rewritten. Replaying it gives the pages and
- * the order of their use. FORMAT.md describes the file.
+ * The index of the page file: a file that is only appended to and, when it has become long, rewritten. Replaying it
+ * gives the pages and the order of their use. FORMAT.md describes the file.
  *
- * A change is in the file when a later {@link flush} has resolved. A failed write breaks the journal: every flush rejects until a
- * {@link rewrite} succeeds, and the file on disk stays as before. But if the file still lists a page that was removed, it is deleted,
- * which needs no space.
+ * A change is in the file when a later {@link flush} has resolved. A failed write breaks the journal: every flush
+ * rejects until a {@link rewrite} succeeds, and the file on disk stays as before. But if the file still lists a page
+ * that was removed, it is deleted, which needs no space.
  *
- * Accounting: `#liveBytes` is the size of the records of all pages, if all of them expire. It is no larger if the store removes a page before it puts
- * another one under its key or at its place; otherwise it is larger until the journal is opened again.
+ * Accounting: `#liveBytes` is the size of the records of all pages, if all of them expire. It is no larger if the store
+ * removes a page before it puts another one under its key or at its place; otherwise it is larger until the journal is
+ * opened again.
  */
 export class Journal {
   readonly #path: string;
@@ -103,8 +104,8 @@ export class Journal {
   }
 
   /**
-   * Opens an existing journal and returns it with its pages, the least recently used first. Throws `JournalDamage` and leaves the file
-   * unchanged if it cannot be used; otherwise the system's error.
+   * Opens an existing journal and returns it with its pages, the least recently used first. Throws `JournalDamage` and
+   * leaves the file unchanged if it cannot be used; otherwise the system's error.
    */
   static async open(path: string, options: JournalOptions): Promise<{ journal: Journal; entries: IndexEntry[] }> {
     checkMaxBytes(options.maxBytes);
@@ -127,8 +128,8 @@ export class Journal {
   }
 
   /**
-   * Lists a page as the most recently used one; it replaces pages with the same key or offset. Throws `ArgumentError` if the key is not
-   * well-formed Unicode or too long.
+   * Lists a page as the most recently used one; it replaces pages with the same key or offset. Throws `ArgumentError`
+   * if the key is not well-formed Unicode or too long.
    */
   put(entry: IndexEntry): void {
     this.#record(() => this.#records.put(entry));
@@ -167,16 +168,16 @@ export class Journal {
   }
 
   /**
-   * Resolves when all changes so far are written to the file; a crash of the machine may still lose them. Rejects with the system's
-   * error, and from then on until the journal is rewritten.
+   * Resolves when all changes so far are written to the file; a crash of the machine may still lose them. Rejects with
+   * the system's error, and from then on until the journal is rewritten.
    */
   flush(): Promise<void> {
     return this.#closing === undefined ? this.#flush() : Promise.reject(new ClosedError('the index of the disk'));
   }
 
   /**
-   * Resolves when no loss of power can undo the removals so far: they are on the medium, or the file has been deleted because it could
-   * not be written. Rejects if neither is possible; the file is deleted as soon as it is.
+   * Resolves when no loss of power can undo the removals so far: they are on the medium, or the file has been deleted
+   * because it could not be written. Rejects if neither is possible; the file is deleted as soon as it is.
    */
   sync(): Promise<void> {
     if (this.#closing !== undefined) return this.#closing;
@@ -189,7 +190,9 @@ export class Journal {
     return this.#nextSync;
   }
 
-  /** Replaces the file by one without outdated records, which repairs a broken journal. Rejects with the system's error. */
+  /**
+   * Replaces the file by one without outdated records, which repairs a broken journal. Rejects with the system's error.
+   */
   rewrite(): Promise<void> {
     if (this.#closing !== undefined) return Promise.reject(new ClosedError('the index of the disk'));
     return this.#startRewriting();
@@ -283,7 +286,10 @@ export class Journal {
     }
   }
 
-  /** Brings all changes to the medium. If that fails, a rewriting in progress has them too; without one, the file is deleted. */
+  /**
+   * Brings all changes to the medium. If that fails, a rewriting in progress has them too; without one, the file is
+   * deleted.
+   */
   async #sync(): Promise<void> {
     try {
       await this.#flush();
@@ -312,7 +318,9 @@ export class Journal {
     throw error;
   }
 
-  /** Breaks the journal: changes are not kept until it is rewritten, and the file is deleted if it lists removed pages. */
+  /**
+   * Breaks the journal: changes are not kept until it is rewritten, and the file is deleted if it lists removed pages.
+   */
   #giveUp(): void {
     this.#forgetRecords();
     if (!this.#hasRemovals || this.#isDeleting) return;
@@ -415,7 +423,10 @@ export class Journal {
     }
   }
 
-  /** Throws unless a rewriting fits. A file that exceeds a lowered limit from the start can only be replaced by exceeding the limit. */
+  /**
+   * Throws unless a rewriting fits. A file that exceeds a lowered limit from the start can only be replaced by
+   * exceeding the limit.
+   */
   #checkRoomToRewrite({ maxBytes }: JournalRewriting): void {
     const bothBytes = this.#file.bytes + maxBytes;
     if (bothBytes <= this.#budgetBytes || this.#file.bytes > this.#budgetBytes) return;
@@ -471,8 +482,9 @@ export class Journal {
   }
 
   /**
-   * Throws `InvariantError` unless its counts match the pages of a snapshot. Valid from the first flush on, for a store that removes a page
-   * before it puts another one under its key or at its place. Takes time in proportion to the number of pages.
+   * Throws `InvariantError` unless its counts match the pages of a snapshot. Valid from the first flush on, for a store
+   * that removes a page before it puts another one under its key or at its place. Takes time in proportion to the
+   * number of pages.
    */
   verify(): void {
     const { entries, liveBytes } = counted(this.#options.snapshot());

@@ -5,8 +5,9 @@ import { Semaphore } from './semaphore.js';
 const WASM_PAGE_BYTES = 65_536;
 
 /**
- * Buffers for direct I/O, in one WebAssembly memory, which is page-aligned with and without the addon. It is shared, so that other
- * threads can copy, and make the calls to the system. The system provides memory only for buffers that were used, and the one used last is used next.
+ * Buffers for direct I/O, in one WebAssembly memory, which is page-aligned with and without the addon. It is shared, so
+ * that other threads can copy, and make the calls to the system. The system provides memory only for buffers that were
+ * used, and the one used last is used next.
  */
 export class AlignedBuffers {
   readonly #bufferBytes: number;
@@ -26,8 +27,9 @@ export class AlignedBuffers {
   }
 
   /**
-   * Runs `work` as soon as a buffer is free; it has the buffer, with old content, until its promise is settled. A buffer that an overdue
-   * call to the system may still use is given up, and so are the others beside it when their work has ended.
+   * Runs `work` as soon as a buffer is free; it has the buffer, with old content, until its promise is settled. A
+   * buffer that an overdue call to the system may still use is given up, and so are the others beside it when their
+   * work has ended.
    */
   use<T>(work: (buffer: Uint8Array) => Promise<T>): Promise<T> {
     return this.#semaphore.use(async (permit) => {

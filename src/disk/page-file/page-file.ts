@@ -45,12 +45,12 @@ const ADVICE: Readonly<Record<string, string>> = {
 };
 
 /**
- * A file of fixed length with pages at multiples of DISK_ALIGNMENT_BYTES. It does not know which page is where; calls at overlapping
- * ranges may run in any order.
+ * A file of fixed length with pages at multiples of DISK_ALIGNMENT_BYTES. It does not know which page is where; calls
+ * at overlapping ranges may run in any order.
  *
- * The system reads from disk into buffers of this class only: a read that the disk completes late does not write into memory that has
- * another owner by then. It writes from the page's own memory where direct I/O can use that, else from such a buffer. A write that the
- * disk completes late may put other bytes into its range, in which there is no page.
+ * The system reads from disk into buffers of this class only: a read that the disk completes late does not write into
+ * memory that has another owner by then. It writes from the page's own memory where direct I/O can use that, else from
+ * such a buffer. A write that the disk completes late may put other bytes into its range, in which there is no page.
  */
 export class PageFile {
   readonly mode: 'direct' | 'buffered';
@@ -66,8 +66,9 @@ export class PageFile {
   #closing: Promise<void> | undefined;
 
   /**
-   * Opens the file, which is created if it is missing (for this user only), and makes it `capacityBytes` long; see {@link reserveSpace}.
-   * Throws `DiskError`, with the system's error as its cause, if it cannot be written, space is short, or direct I/O is asked for and missing.
+   * Opens the file, which is created if it is missing (for this user only), and makes it `capacityBytes` long; see
+   * {@link reserveSpace}. Throws `DiskError`, with the system's error as its cause, if it cannot be written, space is
+   * short, or direct I/O is asked for and missing.
    */
   static async open(path: string, { capacityBytes, mode = 'auto', env }: PageFileOptions): Promise<PageFile> {
     assert(
@@ -97,9 +98,9 @@ export class PageFile {
   }
 
   /**
-   * Writes one page at `offset`, followed by zeros up to the next multiple of the alignment. Its bytes are in use until the promise is
-   * settled. Rejects with the system's error (ENOSPC, EIO, EROFS, ...); then any part of the range may have been written, and if the call is
-   * overdue, may yet be, with what is in the memory by then.
+   * Writes one page at `offset`, followed by zeros up to the next multiple of the alignment. Its bytes are in use until
+   * the promise is settled. Rejects with the system's error (ENOSPC, EIO, EROFS, ...); then any part of the range may
+   * have been written, and if the call is overdue, may yet be, with what is in the memory by then.
    */
   write(offset: number, page: PageBytes): Promise<void> {
     this.#checkRange('write', offset, page);
@@ -107,9 +108,9 @@ export class PageFile {
   }
 
   /**
-   * Reads a page at `offset` into the targets, which are in use until the promise is settled, and resolves with the CRC-32 of the bytes.
-   * Rejects with the system's error, with `DiskError` if the file was truncated, or soon after the signal was aborted, whatever the disk
-   * does; then any part of the targets may have been written.
+   * Reads a page at `offset` into the targets, which are in use until the promise is settled, and resolves with the
+   * CRC-32 of the bytes. Rejects with the system's error, with `DiskError` if the file was truncated, or soon after the
+   * signal was aborted, whatever the disk does; then any part of the targets may have been written.
    */
   read(offset: number, targets: PageBytes, signal?: AbortSignal): Promise<number> {
     this.#checkRange('read', offset, targets);
@@ -314,7 +315,10 @@ function piecesOf(method: string, page: PageBytes): Piece[] {
   return pieces;
 }
 
-/** Memory of a caller that is used now and then while something slow is waited for; the caller gets it back when the signal is aborted. */
+/**
+ * Memory of a caller that is used now and then while something slow is waited for; the caller gets it back when the
+ * signal is aborted.
+ */
 class Lending {
   readonly #signal: AbortSignal | undefined;
   #use: Promise<unknown> = Promise.resolve();
@@ -336,7 +340,9 @@ class Lending {
     return using;
   }
 
-  /** Settles as `work` does, or rejects with the signal's reason as soon as it is aborted and the memory is not in use. */
+  /**
+   * Settles as `work` does, or rejects with the signal's reason as soon as it is aborted and the memory is not in use.
+   */
   until<T>(work: Promise<T>): Promise<T> {
     const signal = this.#signal;
     if (signal === undefined) return work;
@@ -350,9 +356,9 @@ class Lending {
 }
 
 /**
- * Makes the file `capacityBytes` long. A longer file is truncated; missing space is reserved, without writing, if the system supports it.
- * Otherwise the file is sparse, and later writes may find the file system full. Throws `DiskError` if space is short, and leaves the
- * length as before; or with the system's error as its cause.
+ * Makes the file `capacityBytes` long. A longer file is truncated; missing space is reserved, without writing, if the
+ * system supports it. Otherwise the file is sparse, and later writes may find the file system full. Throws `DiskError`
+ * if space is short, and leaves the length as before; or with the system's error as its cause.
  */
 async function reserveSpace(
   file: OpenFile,

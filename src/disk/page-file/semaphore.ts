@@ -1,6 +1,9 @@
 import { assert, assertEqual } from '../../base/assert.js';
 
-/** Admits a fixed number of users at a time; the others wait, in the order of asking. Each user has a number from 0 on that no other one has. */
+/**
+ * Admits a fixed number of users at a time; the others wait, in the order of asking. Each user has a number from 0 on
+ * that no other one has.
+ */
 export class Semaphore {
   readonly #count: number;
   /** Free numbers. The one that was given back last is at the end, and is taken first. */
@@ -24,7 +27,10 @@ export class Semaphore {
     }
   }
 
-  /** Throws `InvariantError` unless the free numbers are distinct and below the count, and no user waits while one is free. */
+  /**
+   * Throws `InvariantError` unless the free numbers are distinct and below the count, and no user waits while one is
+   * free.
+   */
   verify(): void {
     const free = new Set(this.#free);
     assertEqual('semaphore: free numbers', this.#free.length, free.size);

@@ -21,8 +21,8 @@ export interface PageReaderParts {
 }
 
 /**
- * Reads pages of a disk store: from the disk, or from memory while they wait to be written. A page whose bytes do not have their checksum is
- * dropped.
+ * Reads pages of a disk store: from the disk, or from memory while they wait to be written. A page whose bytes do not
+ * have their checksum is dropped.
  */
 export class PageReader {
   readonly #parts: PageReaderParts;
@@ -42,8 +42,8 @@ export class PageReader {
   }
 
   /**
-   * Reads all pages at once; one outcome a key. The targets are in use until the promise has resolved: soon after the signal was aborted,
-   * whatever the disk does.
+   * Reads all pages at once; one outcome a key. The targets are in use until the promise has resolved: soon after the
+   * signal was aborted, whatever the disk does.
    */
   async read(keys: readonly string[], targets: readonly PageBytes[], signal?: AbortSignal): Promise<LocalRead[]> {
     const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes, signal)));

@@ -12,8 +12,8 @@ export interface DiskStateParts {
 }
 
 /**
- * Whether the disk works. After a failure nothing is written for DISK_RETRY_AFTER_MS. A disk that does not answer has hung: nothing is
- * written until a probe, every DISK_RETRY_AFTER_MS, has succeeded.
+ * Whether the disk works. After a failure nothing is written for DISK_RETRY_AFTER_MS. A disk that does not answer has
+ * hung: nothing is written until a probe, every DISK_RETRY_AFTER_MS, has succeeded.
  */
 export class DiskState {
   readonly #parts: DiskStateParts;
@@ -45,7 +45,9 @@ export class DiskState {
     return this.#isHung;
   }
 
-  /** The last failure, if the disk still hangs, or if it is recent and the disk has not worked since; otherwise null. */
+  /**
+   * The last failure, if the disk still hangs, or if it is recent and the disk has not worked since; otherwise null.
+   */
   get failure(): string | null {
     if (this.#failure === undefined) return null;
     const { atMs, message } = this.#failure;

@@ -21,7 +21,10 @@ export interface PageWriterParts {
   readonly queueMaxBytes: number;
   /** The present of the hybrid clock, by which pages expire. Default: none expires. */
   readonly present?: (() => number) | undefined;
-  /** Whether a version or an expiry is so far ahead that a wrong clock has given it out: such a page is not written. Default: none is. */
+  /**
+   * Whether a version or an expiry is so far ahead that a wrong clock has given it out: such a page is not written.
+   * Default: none is.
+   */
   readonly isAhead?: ((version: number, expires: number) => boolean) | undefined;
   /** Called with the keys of pages that were evicted. */
   readonly onEvict: (keys: string[]) => void;
@@ -30,8 +33,8 @@ export interface PageWriterParts {
 }
 
 /**
- * Writes queued pages, several at a time and small ones together, and lists each, in the order of the queue, when its bytes are written.
- * Before a place is reused, the journal file records that its former page is removed.
+ * Writes queued pages, several at a time and small ones together, and lists each, in the order of the queue, when its
+ * bytes are written. Before a place is reused, the journal file records that its former page is removed.
  *
  * Accounting: until a page is listed or given up, it is unfilled and held in the index and counts in the queue.
  */
@@ -162,9 +165,9 @@ export class PageWriter {
   }
 
   /**
-   * Drops the pages with the highest places, DISK_GIVEN_BACK_FRACTION of the capacity, and gives their space back to the file system, for
-   * the journal. False: there are none, or somebody uses one of them. A crash before the journal is written leaves pages of zeros in the
-   * list, which are found by their checksums.
+   * Drops the pages with the highest places, DISK_GIVEN_BACK_FRACTION of the capacity, and gives their space back to
+   * the file system, for the journal. False: there are none, or somebody uses one of them. A crash before the journal
+   * is written leaves pages of zeros in the list, which are found by their checksums.
    */
   async #giveSpaceBack(): Promise<boolean> {
     const { index, folder } = this.#parts;

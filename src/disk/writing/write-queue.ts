@@ -23,10 +23,11 @@ export interface QueuedPage {
 }
 
 /**
- * Pages that wait to be written or are being written, bounded by their disk space; of each key only the latest one counts.
+ * Pages that wait to be written or are being written, bounded by their disk space; of each key only the latest one
+ * counts.
  *
- * Accounting: `bytes` is the total of the waiting pages, which are in `#waiting` and not cancelled, and of the taken pages that have not
- * ended, which are in `#taken`.
+ * Accounting: `bytes` is the total of the waiting pages, which are in `#waiting` and not cancelled, and of the taken
+ * pages that have not ended, which are in `#taken`.
  */
 export class WriteQueue {
   readonly maxBytes: number;
@@ -84,8 +85,8 @@ export class WriteQueue {
   }
 
   /**
-   * Takes the next pages to write, in order: one, or several of at most `maxBytes` in all; empty if none waits. They count until
-   * {@link ended}.
+   * Takes the next pages to write, in order: one, or several of at most `maxBytes` in all; empty if none waits. They
+   * count until {@link ended}.
    */
   take(maxBytes: number): QueuedPage[] {
     const taken: QueuedPage[] = [];
@@ -114,7 +115,9 @@ export class WriteQueue {
     this.#drop(entry);
   }
 
-  /** Cancels the queued page of this key, if there is one: it will not be listed, and not be written if it still waits. */
+  /**
+   * Cancels the queued page of this key, if there is one: it will not be listed, and not be written if it still waits.
+   */
   cancel(key: string): void {
     const entry = this.#byKey.get(key);
     if (entry === undefined) return;

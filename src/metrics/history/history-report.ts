@@ -60,8 +60,8 @@ export interface HistorySample {
 }
 
 /**
- * A node's figures over time, a column each and an interval a row, oldest first. Times are ages: how long before the answer. So they mean
- * the same to a reader with another clock. A column or bucket without any count is left out.
+ * A node's figures over time, a column each and an interval a row, oldest first. Times are ages: how long before the
+ * answer. So they mean the same to a reader with another clock. A column or bucket without any count is left out.
  */
 export interface HistoryReport {
   readonly node_id: string;

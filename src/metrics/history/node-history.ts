@@ -35,8 +35,9 @@ export interface RecentFigures {
 }
 
 /**
- * A node's figures of the last hour, in memory of a fixed size. A sample is taken every 2 s; each of the rings keeps every one, or one in
- * so many, so that older figures are coarser. Counts are kept as totals, so that a ring is thinned by leaving rows out.
+ * A node's figures of the last hour, in memory of a fixed size. A sample is taken every 2 s; each of the rings keeps
+ * every one, or one in so many, so that older figures are coarser. Counts are kept as totals, so that a ring is thinned
+ * by leaving rows out.
  */
 export class NodeHistory {
   readonly #options: NodeHistoryOptions;
@@ -66,7 +67,10 @@ export class NodeHistory {
     this.#cancel?.();
   }
 
-  /** The figures in steps of `stepS`, which is one of HISTORY_STEPS_S. The last interval may be shorter: it ends with the latest sample. */
+  /**
+   * The figures in steps of `stepS`, which is one of HISTORY_STEPS_S. The last interval may be shorter: it ends with
+   * the latest sample.
+   */
   report(stepS: number): Omit<HistoryReport, 'node_id' | 'incarnation'> {
     const ring = this.#rings[HISTORY_STEPS_S.indexOf(stepS)];
     const finest = this.#rings[0];
@@ -99,7 +103,9 @@ export class NodeHistory {
     };
   }
 
-  /** The figures of the last 30 s, and the page lifetime over the finest ring; undefined before there are two samples. */
+  /**
+   * The figures of the last 30 s, and the page lifetime over the finest ring; undefined before there are two samples.
+   */
   recent(): RecentFigures | undefined {
     const ring = this.#rings[0];
     if (ring === undefined || ring.size < 2) return undefined;

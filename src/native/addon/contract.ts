@@ -45,7 +45,10 @@ export const OP_STATUS = [
 ] as const;
 export type OpStatusName = (typeof OP_STATUS)[number];
 
-/** Numbers in a row of `ops` of {@link RdmaEngine.submit}: peer, rkey, remote address, checksum (-1: none), stamp (0: none), number of pieces. */
+/**
+ * Numbers in a row of `ops` of {@link RdmaEngine.submit}: peer, rkey, remote address, checksum (-1: none), stamp (0:
+ * none), number of pieces.
+ */
 export const OP_COLUMNS = 6;
 
 export interface NativeMemory {
@@ -86,8 +89,8 @@ export interface RdmaEngineOptions {
   /** One rail for each device, at most 8. Peers are told the address and port of the first. */
   readonly rails: readonly RailOptions[];
   /**
-   * Tokens of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. The engine presents the first
-   * and accepts each. Empty: all peers are accepted.
+   * Tokens of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. The engine presents the
+   * first and accepts each. Empty: all peers are accepted.
    */
   readonly tokens: readonly Uint8Array[];
   /** Queue pairs to one peer on each rail. */
@@ -108,7 +111,9 @@ export interface RdmaEngineOptions {
   readonly verifyThreads: number;
 }
 
-/** What an engine reports of its connections and devices; the same numbers as `EventKind` in `native/verbs/engine.h`. */
+/**
+ * What an engine reports of its connections and devices; the same numbers as `EventKind` in `native/verbs/engine.h`.
+ */
 export const RDMA_EVENT_KINDS = [
   'connect_failed',
   /** The peer refused this engine, or this engine did not accept the peer's answer. */
@@ -121,7 +126,9 @@ export const RDMA_EVENT_KINDS = [
 ] as const;
 export type RdmaEventKind = (typeof RDMA_EVENT_KINDS)[number];
 
-/** Why an event happened; the same numbers as `EventCause` in `native/verbs/engine.h`. `EVENT_TEXTS` has them in words. */
+/**
+ * Why an event happened; the same numbers as `EventCause` in `native/verbs/engine.h`. `EVENT_TEXTS` has them in words.
+ */
 export const RDMA_EVENT_CAUSES = [
   /** The call failed with `errno`. */
   'system_error',
@@ -213,8 +220,8 @@ export interface RdmaEngine {
    */
   registerMr(addr: number, length: number, rkey: number, access: number): { handle: number; lkey: number };
   /**
-   * Starts no new read of the memory, by peers or into it; `deregistered` reports when reads in progress have ended. Returns true
-   * if no read was in progress and the memory is released already; that is reported, too.
+   * Starts no new read of the memory, by peers or into it; `deregistered` reports when reads in progress have ended.
+   * Returns true if no read was in progress and the memory is released already; that is reported, too.
    */
   deregisterMr(handle: number): boolean;
   /** The number of the peer `host:port` for `submit`, always the same for one address. */
@@ -275,15 +282,21 @@ export interface DescriptorListenerStats {
 }
 
 export interface NativeDescriptorListener {
-  /** Sends 1 to {@link DESCRIPTOR_REPLY_MAX_BYTES} bytes, with `fd` if given, and closes the connection. Without effect if it has ended. */
+  /**
+   * Sends 1 to {@link DESCRIPTOR_REPLY_MAX_BYTES} bytes, with `fd` if given, and closes the connection. Without effect
+   * if it has ended.
+   */
   reply(connection: number, bytes: Uint8Array, fd: number | undefined): void;
   stats(): DescriptorListenerStats;
-  /** Ends all connections, closes descriptors that were not given to `onRecords`, removes the socket file. Idempotent. */
+  /**
+   * Ends all connections, closes descriptors that were not given to `onRecords`, removes the socket file. Idempotent.
+   */
   close(): void;
 }
 
 /**
- * Computes the tags of one key (`src/memory/frame-tags.ts`), one after the other. Throws if OpenSSL fails. For the thread that made it.
+ * Computes the tags of one key (`src/memory/frame-tags.ts`), one after the other. Throws if OpenSSL fails. For the
+ * thread that made it.
  */
 export interface NativeFrameTagger {
   /** Begins the tag of a part of a frame; one that was begun before and not ended is given up. */
@@ -300,29 +313,37 @@ export interface NativeAddon {
   /** The checksum implementation for this processor, e.g. `vpclmulqdq-avx512`. */
   readonly checksumPath: string;
 
-  /** Allocates page-aligned memory filled with zeros, with huge pages if asked for and available. Throws {@link NativeFailure}. */
+  /**
+   * Allocates page-aligned memory filled with zeros, with huge pages if asked for and available. Throws {@link
+   * NativeFailure}.
+   */
   memoryAllocate(length: number, flags: number): NativeMemory;
   /**
-   * Maps the first `length` bytes of a memfd, or of a file on tmpfs or hugetlbfs. Other processes may change and truncate the file; truncated
-   * parts read as zeros. Takes over the descriptor, unless it throws {@link NativeFailure}.
+   * Maps the first `length` bytes of a memfd, or of a file on tmpfs or hugetlbfs. Other processes may change and
+   * truncate the file; truncated parts read as zeros. Takes over the descriptor, unless it throws {@link
+   * NativeFailure}.
    */
   memoryMap(fd: number, length: number, writable: boolean): NativeMemory;
   /** Whether the file of the memory is or was shorter than the memory. False for memory that cannot be truncated. */
   memoryIsDamaged(addr: number): boolean;
   /**
-   * Buffers over memory of {@link memoryAllocate} or {@link memoryMap}, each but the last of `segmentBytes`. They hold the memory: it
-   * is returned to the system when it has been freed and the last buffer is gone, in all threads. Memory that is shared with other
-   * processes is returned when it is freed; then the buffers show private zeros. V8 does not count them: an ArrayBuffer would cost a
-   * garbage collection for each.
+   * Buffers over memory of {@link memoryAllocate} or {@link memoryMap}, each but the last of `segmentBytes`. They hold
+   * the memory: it is returned to the system when it has been freed and the last buffer is gone, in all threads. Memory
+   * that is shared with other processes is returned when it is freed; then the buffers show private zeros. V8 does not
+   * count them: an ArrayBuffer would cost a garbage collection for each.
    */
   memoryViews(addr: number, segmentBytes: number): SharedArrayBuffer[];
-  /** Frees memory. Large memory goes back to the system a little later, on another thread: the system needs time in proportion to it. */
+  /**
+   * Frees memory. Large memory goes back to the system a little later, on another thread: the system needs time in
+   * proportion to it.
+   */
   memoryFree(addr: number): void;
   /** Makes the system provide the pages of any live memory, on `threads` threads; contents stay. */
   memoryPrefault(addr: number, length: number, threads: number): Promise<void>;
   /**
-   * Bytes of system pages that are not in memory, within ranges given as pairs of address and length: pages that nobody has touched, or
-   * that are swapped out. Whoever touches one of a shared file first pays for it. 0 where the system does not tell.
+   * Bytes of system pages that are not in memory, within ranges given as pairs of address and length: pages that nobody
+   * has touched, or that are swapped out. Whoever touches one of a shared file first pays for it. 0 where the system
+   * does not tell.
    */
   memoryAbsent(ranges: Float64Array): number;
   /** Address of the first byte. The memory must neither move nor be freed while the address is in use. */
@@ -330,8 +351,9 @@ export interface NativeAddon {
 
   crc32(view: Uint8Array, seed: number): number;
   /**
-   * Copies pages and computes their checksums in one pass. `pieces` has destination, source and length of each piece (destination 0:
-   * checksum only); `counts` has the number of consecutive pieces of each page. Returns one CRC-32 for each page.
+   * Copies pages and computes their checksums in one pass. `pieces` has destination, source and length of each piece
+   * (destination 0: checksum only); `counts` has the number of consecutive pieces of each page. Returns one CRC-32 for
+   * each page.
    */
   copyPagesSync(pieces: Float64Array, counts: Uint32Array): Uint32Array;
   /** Does what `copyPagesSync` does on threads of the addon. The memory must stay until the promise has resolved. */
@@ -341,30 +363,35 @@ export interface NativeAddon {
   createFrameTagger(key: Uint8Array): NativeFrameTagger | null;
 
   /**
-   * Reserves disk space for a range of a file on a separate thread. A shorter file is extended; contents stay. Resolves with 0 or
-   * the errno of fallocate(2): EOPNOTSUPP if the file system cannot do it, ENOSPC. The descriptor must stay open until then.
+   * Reserves disk space for a range of a file on a separate thread. A shorter file is extended; contents stay. Resolves
+   * with 0 or the errno of fallocate(2): EOPNOTSUPP if the file system cannot do it, ENOSPC. The descriptor must stay
+   * open until then.
    */
   preallocate(fd: number, offset: number, length: number): Promise<number>;
   /**
-   * Reads into memory on a thread that no other call waits for, and for which the process does not stay. Resolves with the number of
-   * bytes, fewer only where the file ends, or with the negative errno of pread(2). The memory, the descriptor and `state`, one number in
-   * shared memory, must stay until then; the thread sets `state` to 0 as soon as the system has answered.
+   * Reads into memory on a thread that no other call waits for, and for which the process does not stay. Resolves with
+   * the number of bytes, fewer only where the file ends, or with the negative errno of pread(2). The memory, the
+   * descriptor and `state`, one number in shared memory, must stay until then; the thread sets `state` to 0 as soon as
+   * the system has answered.
    */
   readAt(fd: number, addr: number, length: number, position: number, state: Int32Array): Promise<number>;
-  /** Writes as `readAt` reads. Resolves with the number of bytes that the system has accepted, or the negative errno of pwrite(2). */
+  /**
+   * Writes as `readAt` reads. Resolves with the number of bytes that the system has accepted, or the negative errno of
+   * pwrite(2).
+   */
   writeAt(fd: number, addr: number, length: number, position: number, state: Int32Array): Promise<number>;
 
   /**
-   * Listens for records on a Unix socket, on a separate thread, which does not keep the process alive. `onRecords` is called on the
-   * thread that created the listener. Throws {@link NativeFailure}.
+   * Listens for records on a Unix socket, on a separate thread, which does not keep the process alive. `onRecords` is
+   * called on the thread that created the listener. Throws {@link NativeFailure}.
    */
   createDescriptorListener(
     options: NativeDescriptorListenerOptions,
     onRecords: (records: readonly NativeDescriptorRecord[]) => void,
   ): NativeDescriptorListener;
   /**
-   * Closes a descriptor that another process has sent, if need be on another thread: closing the last one of a file gives its memory
-   * back, and a file system may not answer. Does not throw for a descriptor that is not open.
+   * Closes a descriptor that another process has sent, if need be on another thread: closing the last one of a file
+   * gives its memory back, and a file system may not answer. Does not throw for a descriptor that is not open.
    */
   closeReceived(fd: number): void;
   /** Credentials of the peer of a connected Unix socket. Throws {@link NativeFailure}. */

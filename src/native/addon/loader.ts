@@ -71,7 +71,8 @@ const ELF_MACHINE_OFFSET = 18;
 let loaded: NativeLoad | null = null;
 
 /**
- * The addon of this package, loaded on the first call. With `MESHCACHE_NATIVE=off` in the environment there is none. Does not throw.
+ * The addon of this package, loaded on the first call. With `MESHCACHE_NATIVE=off` in the environment there is none.
+ * Does not throw.
  */
 export function loadNative(): NativeLoad {
   loaded ??=
@@ -82,8 +83,9 @@ export function loadNative(): NativeLoad {
 }
 
 /**
- * Loads the addon at `path`, whose SHA-256 must be beside it (`<path>.sha256`, in hexadecimal). The check comes first because the
- * dynamic linker kills the process if a file was truncated. An addon that does not match is refused with a reason. Does not throw.
+ * Loads the addon at `path`, whose SHA-256 must be beside it (`<path>.sha256`, in hexadecimal). The check comes first
+ * because the dynamic linker kills the process if a file was truncated. An addon that does not match is refused with a
+ * reason. Does not throw.
  */
 export function loadAddon(path: string): NativeLoad {
   if (process.platform !== 'linux') return none(`there is no native addon for ${process.platform}`);

@@ -38,9 +38,9 @@ interface Candidate {
 }
 
 /**
- * Selects device, port and address for each rail. The default is one rail: the port that has `bindHost`, else the first active port,
- * with its best RoCE v2 address: IPv4, then global IPv6, then link-local.
- * Throws {@link ConfigError} for a wish that this machine cannot fulfil. If it has no RDMA device or no active port, the result is a reason.
+ * Selects device, port and address for each rail. The default is one rail: the port that has `bindHost`, else the first
+ * active port, with its best RoCE v2 address: IPv4, then global IPv6, then link-local. Throws {@link ConfigError} for a
+ * wish that this machine cannot fulfil. If it has no RDMA device or no active port, the result is a reason.
  */
 export function selectRails(
   wishes: RailWishes,
@@ -171,7 +171,10 @@ function gidOf(port: RdmaPort, index: number): RdmaPort['gids'][number] | undefi
   return port.gids.find((gid) => gid.index === index && gid.type !== 'RoCE v1');
 }
 
-/** Addresses to bind to, the best first. On InfiniBand, where GIDs are no IP addresses, these are the addresses of IPoIB. */
+/**
+ * Addresses to bind to, the best first. On InfiniBand, where GIDs are no IP addresses, these are the addresses of
+ * IPoIB.
+ */
 function addressesOf(port: RdmaPort, gidIndex: number | undefined): string[] {
   if (port.linkLayer === 'InfiniBand') return [...port.ipoibAddresses];
   return port.gids

@@ -36,14 +36,17 @@ export interface RdmaDevice {
 
 /** Folder in which the kernel describes RDMA devices. */
 const SYSFS_ROOT = '/sys/class/infiniband';
-/** Compares names with numbers by value. It is shared because a GID table may have 1,024 entries and `localeCompare` creates a collator for each call. */
+/**
+ * Compares names with numbers by value. It is shared because a GID table may have 1,024 entries and `localeCompare`
+ * creates a collator for each call.
+ */
 const byNumber = new Intl.Collator('en', { numeric: true });
 const IPV4_MAPPED = /^(?:0000:){5}ffff:([0-9a-f]{4}):([0-9a-f]{4})$/;
 const UNUSED_GID = /^[0:]*$/;
 
 /**
- * The RDMA devices of this machine, by name, with their ports and GIDs; empty if there is none or the kernel does not support RDMA.
- * Values that cannot be read are empty, because devices can be removed at any time. Does not throw.
+ * The RDMA devices of this machine, by name, with their ports and GIDs; empty if there is none or the kernel does not
+ * support RDMA. Values that cannot be read are empty, because devices can be removed at any time. Does not throw.
  */
 export function readRdmaDevices(root: string = SYSFS_ROOT): RdmaDevice[] {
   return entries(root).map((name) => ({ name, ports: readPorts(join(root, name)) }));

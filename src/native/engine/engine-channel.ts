@@ -25,8 +25,8 @@ export type EngineStats = Readonly<Record<RdmaStatName, number>>;
 /**
  * One RDMA engine of the addon, as this thread uses it: matches reports of the engine with what was started.
  *
- * The channel neither accesses nor holds memory: a caller that submits reads or registers memory keeps the memory until the promise
- * has resolved.
+ * The channel neither accesses nor holds memory: a caller that submits reads or registers memory keeps the memory until
+ * the promise has resolved.
  */
 export class EngineChannel {
   readonly #engine: RdmaEngine;
@@ -61,7 +61,10 @@ export class EngineChannel {
     return this.#engine.ports;
   }
 
-  /** Registers memory; see `RdmaEngine.registerMr`. Throws `RdmaError`, whose message says what to do, and `ClosedError`. */
+  /**
+   * Registers memory; see `RdmaEngine.registerMr`. Throws `RdmaError`, whose message says what to do, and
+   * `ClosedError`.
+   */
   registerMr(addr: number, length: number, rkey: number, access: number): { handle: number; lkey: number } {
     if (this.#isClosing) throw new ClosedError('the RDMA engine');
     try {

@@ -17,7 +17,10 @@ import type { RailOptions, RdmaEngineOptions } from '../addon/contract.js';
 const REQUEST_LABEL = 'meshcache rdma 1 request';
 const REPLY_LABEL = 'meshcache rdma 1 reply';
 
-/** Options for an engine with these rails that presents the first of `secrets` and accepts each; tests replace some with `overrides`. */
+/**
+ * Options for an engine with these rails that presents the first of `secrets` and accepts each; tests replace some with
+ * `overrides`.
+ */
 export function engineOptions(
   rails: readonly RailOptions[],
   secrets: readonly string[],
@@ -39,7 +42,10 @@ export function engineOptions(
   };
 }
 
-/** A token of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. Neither half reveals the secret or the other half. */
+/**
+ * A token of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. Neither half reveals the
+ * secret or the other half.
+ */
 export function engineToken(clusterSecret: string): Uint8Array {
   const half = (label: string): Buffer => createHmac('sha256', clusterSecret).update(label).digest();
   return new Uint8Array(Buffer.concat([half(REQUEST_LABEL), half(REPLY_LABEL)]));

@@ -54,8 +54,8 @@ export class EngineReader {
   }
 
   /**
-   * Whether a peer answered when it was last tried, or was never tried. A peer that did not answer is tried again in the
-   * background when its pause is over.
+   * Whether a peer answered when it was last tried, or was never tried. A peer that did not answer is tried again in
+   * the background when its pause is over.
    */
   isReachable(endpoint: string): boolean {
     if (!this.backoff.isTroubled(endpoint)) return true;
@@ -101,7 +101,9 @@ export class EngineReader {
     });
   }
 
-  /** Throws `InvariantError` if counts of operations in flight are negative or more peers are remembered than allowed. */
+  /**
+   * Throws `InvariantError` if counts of operations in flight are negative or more peers are remembered than allowed.
+   */
   verify(): void {
     assert(this.#inFlightBytes >= 0, () => `engine reader: ${this.#inFlightBytes} bytes are in flight`);
     assertAtMost('engine reader: peers', this.#peers.size, PEERS_MAX_COUNT);
@@ -128,8 +130,8 @@ export class ReaderBatch {
   }
 
   /**
-   * Adds the operation for `results[index]`; its pieces follow by {@link addPiece}. Returns false if the peer is skipped or the
-   * endpoint is invalid; then the result is false, too.
+   * Adds the operation for `results[index]`; its pieces follow by {@link addPiece}. Returns false if the peer is
+   * skipped or the endpoint is invalid; then the result is false, too.
    */
   addOp(index: number, endpoint: string, rkey: number, remoteAddr: number, checks?: OpChecks): boolean {
     if (endpoint !== this.#lastPeer) this.#turnTo(endpoint);
@@ -148,7 +150,10 @@ export class ReaderBatch {
     this.#ops.addPiece(addr, length);
   }
 
-  /** Runs the batch; resolves when no device writes into its memory any more. Never rejects. `gone` is that of `Transport.batchRead`. */
+  /**
+   * Runs the batch; resolves when no device writes into its memory any more. Never rejects. `gone` is that of
+   * `Transport.batchRead`.
+   */
   async run(gone?: Uint8Array): Promise<boolean[]> {
     if (this.#indices.length === 0) return this.results;
     const { clock, onFailure } = this.#reader.options;
@@ -178,7 +183,10 @@ export class ReaderBatch {
     this.#runEnds.push(this.#indices.length);
   }
 
-  /** Reports the results to the back-off, all runs of one peer together: a success in one run must not hide a failure in another. */
+  /**
+   * Reports the results to the back-off, all runs of one peer together: a success in one run must not hide a failure in
+   * another.
+   */
   #tellPeers(startedMs: number, statuses: Uint8Array): void {
     const byPeer = new Map<string, number[]>();
     let from = 0;

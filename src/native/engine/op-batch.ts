@@ -27,7 +27,10 @@ export class OpBatch {
     return this.#totalBytes;
   }
 
-  /** Adds an operation; its pieces follow by {@link addPiece}. Without `checksum` and `stamp`, its bytes are not checked. */
+  /**
+   * Adds an operation; its pieces follow by {@link addPiece}. Without `checksum` and `stamp`, its bytes are not
+   * checked.
+   */
   addOp(peer: number, rkey: number, remoteAddr: number, checks: OpChecks = {}): void {
     const { checksum = NO_CHECKSUM, stamp = NO_STAMP } = checks;
     this.#ops.push(peer, rkey, remoteAddr, checksum, stamp, 0);

@@ -38,8 +38,8 @@ const VERDICTS: Readonly<Partial<Record<OpStatusName, 'well' | 'lost' | 'failed'
 const BY_INDEX = OP_STATUS.map((name) => VERDICTS[name]);
 
 /**
- * Decides which peers are skipped after failures, and until when. A single lost connection is no reason to skip a peer, so that a
- * restarted peer is found at once.
+ * Decides which peers are skipped after failures, and until when. A single lost connection is no reason to skip a peer,
+ * so that a restarted peer is found at once.
  */
 export class PeerBackoff {
   readonly #options: PeerBackoffOptions;

@@ -22,8 +22,8 @@ export interface DescriptorRecord {
   readonly uid: number;
   readonly gid: number;
   /**
-   * Sends the answer, 1 to 256 bytes, and with it a copy of the descriptor `fd`, if given, which stays the caller's; then closes
-   * the connection. Later calls do nothing, nor do calls when the connection has ended.
+   * Sends the answer, 1 to 256 bytes, and with it a copy of the descriptor `fd`, if given, which stays the caller's;
+   * then closes the connection. Later calls do nothing, nor do calls when the connection has ended.
    */
   reply(bytes: Uint8Array, fd?: number): void;
 }
@@ -42,15 +42,15 @@ export interface DescriptorListenerOptions {
   /** Time after which an accepted connection without an answer is closed. */
   readonly timeoutMs: number;
   /**
-   * Called on this thread for each record. An error that it throws is an uncaught exception. A process that disconnects before it
-   * has its answer may not be reported.
+   * Called on this thread for each record. An error that it throws is an uncaught exception. A process that disconnects
+   * before it has its answer may not be reported.
    */
   readonly onRecord: (record: DescriptorRecord) => void;
 }
 
 /**
- * A Unix socket for descriptors: each connection sends one record, in one message, with or without a descriptor, and gets
- * one answer. Sockets of Node lose descriptors, so the addon has its own, with a separate thread.
+ * A Unix socket for descriptors: each connection sends one record, in one message, with or without a descriptor, and
+ * gets one answer. Sockets of Node lose descriptors, so the addon has its own, with a separate thread.
  *
  * It does not keep the process alive, and is closed when the calling thread ends.
  */
@@ -87,8 +87,8 @@ export class DescriptorListener {
   }
 
   /**
-   * Closes all connections and the descriptors that were not handed to `onRecord`. Removes the socket file unless another one has
-   * replaced it. Idempotent.
+   * Closes all connections and the descriptors that were not handed to `onRecord`. Removes the socket file unless
+   * another one has replaced it. Idempotent.
    */
   close(): void {
     this.#isClosed = true;

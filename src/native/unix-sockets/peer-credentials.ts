@@ -7,8 +7,9 @@ import { loadNative } from '../addon/loader.js';
 export type { PeerCredentials } from '../addon/contract.js';
 
 /**
- * Identity of the process at the other end of a connected Unix socket when it connected; `fd` is the socket's descriptor.
- * Undefined without the addon. Throws {@link ArgumentError} for a descriptor that is not one of a connected Unix socket.
+ * Identity of the process at the other end of a connected Unix socket when it connected; `fd` is the socket's
+ * descriptor. Undefined without the addon. Throws {@link ArgumentError} for a descriptor that is not one of a connected
+ * Unix socket.
  */
 export function peerCredentials(fd: number): PeerCredentials | undefined {
   if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31 - 1) {
@@ -25,15 +26,19 @@ export function peerCredentials(fd: number): PeerCredentials | undefined {
   }
 }
 
-/** {@link peerCredentials} of a connection; undefined also if it has ended or is not a connection of the operating system. */
+/**
+ * {@link peerCredentials} of a connection; undefined also if it has ended or is not a connection of the operating
+ * system.
+ */
 export function credentialsOf(connection: Connection): PeerCredentials | undefined {
   const fd = descriptorOf(connection);
   return fd === undefined ? undefined : peerCredentials(fd);
 }
 
 /**
- * A connection takes the share of its process and of its user, as the kernel knows them. Where the kernel cannot tell the
- * process, because it is of another PID namespace, each connection counts as one; where nothing is known, all are of one user.
+ * A connection takes the share of its process and of its user, as the kernel knows them. Where the kernel cannot tell
+ * the process, because it is of another PID namespace, each connection counts as one; where nothing is known, all are
+ * of one user.
  */
 export function sharerOf(credentials: PeerCredentials | undefined, id: number): Sharer {
   const { pid = 0, uid } = credentials ?? {};

@@ -3,8 +3,9 @@ import type { Files } from '../../base/environment/files.js';
 import { fileFault, readNamedFile } from '../../base/settings/named-file.js';
 
 /**
- * Reads the certificates of authorities from the PEM file at `path`, the value of configuration key `key`. Throws `ConfigError`, also for a file
- * without a certificate: with an empty one, Node would trust the authorities that it comes with.
+ * Reads the certificates of authorities from the PEM file at `path`, the value of configuration key `key`. Throws
+ * `ConfigError`, also for a file without a certificate: with an empty one, Node would trust the authorities that it
+ * comes with.
  */
 export function readAuthorityFile(
   key: string,

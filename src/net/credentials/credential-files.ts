@@ -27,16 +27,20 @@ type Outcome = 'same' | 'renewed';
 export interface Credential {
   /** What is in the files, for the log. */
   readonly kind: 'secret' | 'certificate' | 'users';
-  /** Looks at the files. What has changed is in use when it resolves. Rejects if the files cannot be used, and changes nothing then. */
+  /**
+   * Looks at the files. What has changed is in use when it resolves. Rejects if the files cannot be used, and changes
+   * nothing then.
+   */
   look(): Promise<Outcome>;
   /** When the first of what is in use ends, in milliseconds of the wall clock. Default: never. */
   readonly endsMs?: () => number;
 }
 
 /**
- * Reads the files of secrets, certificates and users anew while they are in use, by their contents: links and folders may be swapped below them, as
- * Kubernetes does it. What has changed and can be used takes the place of the former, for connections that are made from then on, and among the users
- * for open connections as well. What cannot be used is logged, and the former stays.
+ * Reads the files of secrets, certificates and users anew while they are in use, by their contents: links and folders
+ * may be swapped below them, as Kubernetes does it. What has changed and can be used takes the place of the former, for
+ * connections that are made from then on, and among the users for open connections as well. What cannot be used is
+ * logged, and the former stays.
  */
 export class CredentialFiles {
   readonly #plane: AuthFailurePlane;
@@ -121,7 +125,10 @@ export class CredentialFiles {
   }
 }
 
-/** The files by which a node is a member of its cluster, and that of its `users`. `env` is what `securedEnvironment` made of `config`. */
+/**
+ * The files by which a node is a member of its cluster, and that of its `users`. `env` is what `securedEnvironment`
+ * made of `config`.
+ */
 export function memberCredentials(config: CredentialPaths, env: Environment, users?: Users): CredentialFiles {
   const paths = tlsFilesOf(config);
   const secret = secretFile(config, env);

@@ -8,14 +8,17 @@ import { ConnectionLimits, turnAway } from '../connection-limits.js';
 import { CredentialFiles, certificateFiles, tellExpiry } from './credential-files.js';
 import { readTlsIdentity, type TlsFiles } from './tls-files.js';
 
-/** Codes of handshakes that end without a failure: the client has gone, as one does that only asks whether the port is open. */
+/**
+ * Codes of handshakes that end without a failure: the client has gone, as one does that only asks whether the port is
+ * open.
+ */
 const GONE_CODES: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 
 const TOO_MANY = 'too many connections from this address that have not authenticated themselves; refused for a moment';
 
 /**
- * TLS at a door. Its certificate is read anew while the door is open. What clients can cause before they have authenticated themselves is limited: the
- * connections of each address, and their handshakes in number and time.
+ * TLS at a door. Its certificate is read anew while the door is open. What clients can cause before they have
+ * authenticated themselves is limited: the connections of each address, and their handshakes in number and time.
  */
 export class DoorTls {
   /** Whether clients must show a certificate. */
@@ -26,7 +29,10 @@ export class DoorTls {
   readonly #limits: ConnectionLimits;
   readonly #failures: AuthFailures;
 
-  /** Reads the certificate of a door; undefined: it speaks no TLS. Throws {@link ConfigError}, which names the key of a file that cannot be used. */
+  /**
+   * Reads the certificate of a door; undefined: it speaks no TLS. Throws {@link ConfigError}, which names the key of a
+   * file that cannot be used.
+   */
   static of(door: TlsDoor, config: DoorTlsSettings, env: Environment): DoorTls | undefined {
     const { certFile, keyFile, caFile } = doorFilesOf(door, config);
     if (certFile === undefined || keyFile === undefined) return undefined;

@@ -6,7 +6,10 @@ import { fileFault, readNamedFile, readNamedFileAgain } from '../../base/setting
 
 const KEY = 'cluster_secret_file';
 
-/** Reads the secrets from a file of one or two lines. Throws `ConfigError`, which names the key and the path, never the content. */
+/**
+ * Reads the secrets from a file of one or two lines. Throws `ConfigError`, which names the key and the path, never the
+ * content.
+ */
 export function readSecretsFile(path: string, files: Files): ClusterSecrets {
   return secretsIn(path, readNamedFile(KEY, path, files));
 }
@@ -17,7 +20,8 @@ export async function readSecretsFileAgain(path: string, files: Files): Promise<
 }
 
 function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
-  // Replacement characters would turn different bytes into the same secret. A file that a loss of power has left full of zeros is a secret that everybody knows.
+  // Replacement characters would turn different bytes into the same secret. A file that a loss of power has left full
+  // of zeros is a secret that everybody knows.
   if (!isUtf8(bytes) || bytes.includes(0))
     throw fileFault(KEY, path, 'is no text; allowed is UTF-8, such as the output of openssl rand -hex 32');
   const lines = bytes

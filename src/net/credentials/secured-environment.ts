@@ -21,8 +21,8 @@ export interface SecurityConfig {
 }
 
 /**
- * Returns `env` with the secrets and the TLS network that `config` asks for; components made with it talk only to peers that have
- * them. Reads the files. Throws {@link ConfigError}, which names the key of a file that cannot be used.
+ * Returns `env` with the secrets and the TLS network that `config` asks for; components made with it talk only to peers
+ * that have them. Reads the files. Throws {@link ConfigError}, which names the key of a file that cannot be used.
  */
 export function securedEnvironment(config: SecurityConfig, env: Environment): Environment {
   checkSecurity(config);

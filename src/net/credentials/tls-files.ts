@@ -8,7 +8,9 @@ const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs
 
 /** Paths of PEM files. */
 export interface TlsFiles {
-  /** What the configuration keys of these files begin with. Default: `tls_`, the files of a node towards other nodes. */
+  /**
+   * What the configuration keys of these files begin with. Default: `tls_`, the files of a node towards other nodes.
+   */
   readonly keyPrefix?: string;
   readonly certFile: string;
   readonly keyFile: string;
@@ -18,8 +20,8 @@ export interface TlsFiles {
 }
 
 /**
- * Reads the files at `paths`. `wallMs` is the present time; `names` are for the identity. Throws {@link ConfigError}, which names the key of a file that cannot be read, is no
- * certificate, is not valid now, or does not fit.
+ * Reads the files at `paths`. `wallMs` is the present time; `names` are for the identity. Throws {@link ConfigError},
+ * which names the key of a file that cannot be read, is no certificate, is not valid now, or does not fit.
  */
 export function readTlsIdentity(
   paths: TlsFiles,
@@ -54,7 +56,10 @@ export async function readTlsTexts(paths: TlsFiles, files: Files): Promise<Omit<
   return { cert, key, ca, crl };
 }
 
-/** Throws {@link ConfigError} as {@link readTlsIdentity} does unless these texts can be used, which came from the files at `paths`. */
+/**
+ * Throws {@link ConfigError} as {@link readTlsIdentity} does unless these texts can be used, which came from the files
+ * at `paths`.
+ */
 export function checkTlsTexts(paths: TlsFiles, { cert, key, ca, crl }: TlsTexts, wallMs: number): void {
   const keys = keysOf(paths);
   const certificate = validCertificate(keys.cert, paths.certFile, cert, wallMs);
@@ -93,7 +98,10 @@ function authoritiesIn(ca: string | undefined): readonly string[] {
   return ca === undefined ? [] : certificatesIn(ca);
 }
 
-/** The certificates of a PEM text, one by one; a text without any is itself the only one, for whoever says what is wrong with it. */
+/**
+ * The certificates of a PEM text, one by one; a text without any is itself the only one, for whoever says what is wrong
+ * with it.
+ */
 function certificatesIn(text: string): readonly string[] {
   return text.match(CERTIFICATES) ?? [text];
 }

@@ -14,8 +14,9 @@ export interface ArrivalsParts {
 }
 
 /**
- * What has come on a connection of a client. It is taken in pieces of at most RECEIVING_PIECE_BYTES, which may have thousands of small requests,
- * when it is the client's turn. While something waits nothing more should be read from the socket.
+ * What has come on a connection of a client. It is taken in pieces of at most RECEIVING_PIECE_BYTES, which may have
+ * thousands of small requests, when it is the client's turn. While something waits nothing more should be read from the
+ * socket.
  */
 export class Arrivals {
   readonly #parts: ArrivalsParts;

@@ -10,8 +10,8 @@ export interface LeastRateParts {
 }
 
 /**
- * Watches that a message which has begun goes on: in each window RECEIVING_MIN_BYTES_PER_S must come, or its end. A window in which this node did
- * not read does not count.
+ * Watches that a message which has begun goes on: in each window RECEIVING_MIN_BYTES_PER_S must come, or its end. A
+ * window in which this node did not read does not count.
  */
 export class LeastRate {
   readonly #parts: LeastRateParts;

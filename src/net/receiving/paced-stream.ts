@@ -11,9 +11,9 @@ export interface PacedStreamParts {
 }
 
 /**
- * An accepted connection as a stream that hands out what has come in small pieces, each when it is the peer's turn. For readers that carry out
- * everything in the bytes that they are given before they return, as Node's HTTP server does: 64 KiB have well over a thousand requests. While a
- * piece waits, nothing more is read from the socket.
+ * An accepted connection as a stream that hands out what has come in small pieces, each when it is the peer's turn. For
+ * readers that carry out everything in the bytes that they are given before they return, as Node's HTTP server does: 64
+ * KiB have well over a thousand requests. While a piece waits, nothing more is read from the socket.
  */
 export class PacedStream extends Duplex {
   readonly #socket: Socket;

@@ -9,9 +9,10 @@ export interface ReceivedPart {
 }
 
 /**
- * Bytes of room that are to be made for the first `bytes` bytes of a message, when there is too little. The room grows with what comes, as a message may
- * end early. What has come is copied into it in one go: beyond RECEIVING_WHOLE_MIN_BYTES that would take long, and there is room for the
- * whole message. The system gives memory to such a large room only where bytes are written.
+ * Bytes of room that are to be made for the first `bytes` bytes of a message, when there is too little. The room grows
+ * with what comes, as a message may end early. What has come is copied into it in one go: beyond
+ * RECEIVING_WHOLE_MIN_BYTES that would take long, and there is room for the whole message. The system gives memory to
+ * such a large room only where bytes are written.
  */
 export function roomFor(bytes: number, { roomBytes, wholeBytes }: ReceivedPart): number {
   if (bytes > RECEIVING_WHOLE_MIN_BYTES) return wholeBytes;

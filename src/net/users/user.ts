@@ -58,7 +58,10 @@ export class User {
     return this.tags.includes(EVERY_TAG);
   }
 
-  /** The tag of the namespace that the user's Redis commands reach; `nodeTag` is that of the node. Undefined: they reach none. */
+  /**
+   * The tag of the namespace that the user's Redis commands reach; `nodeTag` is that of the node. Undefined: they reach
+   * none.
+   */
   redisTag(nodeTag: string): string | undefined {
     if (this.ownRedisTag !== undefined) return this.ownRedisTag;
     return this.mayUse(nodeTag) ? nodeTag : this.tags.find((pattern) => !pattern.endsWith(EVERY_TAG));

@@ -11,7 +11,10 @@ const KEY = 'users_file';
 const USERS_FILE_MAX_BYTES = 1 << 20;
 const USERS_MAX_COUNT = 1024;
 const USER_LIST_MAX_COUNT = 64;
-/** The number that the kernel gives for users that it cannot name here, as those of other containers: it is no user's own. */
+/**
+ * The number that the kernel gives for users that it cannot name here, as those of other containers: it is no user's
+ * own.
+ */
 const OVERFLOW_UID = 65_534;
 const UID_MAX = 2 ** 32 - 2;
 const ACCOUNTS = '/etc/passwd';

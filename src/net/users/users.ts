@@ -3,8 +3,8 @@ import { Renewable } from '../../base/environment/renewable.js';
 import { DEFAULT_USER, EVERYBODY, type User } from './user.js';
 
 /**
- * What a client has to show who it is. A token alone counts, right or wrong, where there is one; else the user of the host whose process it is, as
- * the kernel says; else nothing, as for every client at a port.
+ * What a client has to show who it is. A token alone counts, right or wrong, where there is one; else the user of the
+ * host whose process it is, as the kernel says; else nothing, as for every client at a port.
  */
 export interface Proof {
   /** {@link digestOf} the token. */
@@ -13,8 +13,8 @@ export interface Proof {
 }
 
 /**
- * The users of a node as they are now. The table is renewed while the node runs: whoever keeps an {@link Identity} is told, and meets the present
- * rights with each request.
+ * The users of a node as they are now. The table is renewed while the node runs: whoever keeps an {@link Identity} is
+ * told, and meets the present rights with each request.
  */
 export class Users extends Renewable<readonly User[]> {
   readonly #byDigest = new Map<string, User>();
@@ -74,7 +74,10 @@ export class Identity {
     this.name = name;
   }
 
-  /** The user with the rights of now. Undefined: the proof has become void, or somebody else's; the connection is to end. */
+  /**
+   * The user with the rights of now. Undefined: the proof has become void, or somebody else's; the connection is to
+   * end.
+   */
   get user(): User | undefined {
     const user = this.#users.userWith(this.#proof);
     return user?.name === this.name ? user : undefined;

@@ -27,7 +27,10 @@ const DETAIL_MAX_CHARACTERS = 256;
 
 /** What a line says beside its event. */
 interface AuditLineFacts {
-  /** Counts the lines of this start of the node: one that is missing was lost or removed, one that is there twice was written again after a failure. */
+  /**
+   * Counts the lines of this start of the node: one that is missing was lost or removed, one that is there twice was
+   * written again after a failure.
+   */
   readonly seq: number;
   /** Milliseconds since 1970. */
   readonly wallMs: number;
@@ -48,7 +51,10 @@ export interface AuditLogOptions {
   readonly env: Pick<Environment, 'clock' | 'files' | 'log' | 'metrics'>;
 }
 
-/** The audit log of a node: who has done what at its doors, and who was refused, one line each. Nothing waits for its file. */
+/**
+ * The audit log of a node: who has done what at its doors, and who was refused, one line each. Nothing waits for its
+ * file.
+ */
 export class AuditLog implements AuditSink {
   readonly #options: AuditLogOptions;
   readonly #file: AuditFile;
@@ -200,8 +206,8 @@ function escaped(character: string): string {
 }
 
 /**
- * The file of an audit log, to which lines are appended. When its path leads elsewhere or nowhere, because somebody has renamed or removed the file, a new one
- * is made there: that is all that programs need which rotate logs.
+ * The file of an audit log, to which lines are appended. When its path leads elsewhere or nowhere, because somebody has
+ * renamed or removed the file, a new one is made there: that is all that programs need which rotate logs.
  */
 class AuditFile {
   readonly #path: string;
@@ -209,8 +215,8 @@ class AuditFile {
   #opened: Opened;
 
   /**
-   * Opens the file, and makes it and its folder if they are missing. Throws {@link ConfigError} unless this node can append to it, and nobody could have put it
-   * there but the user of this process or root.
+   * Opens the file, and makes it and its folder if they are missing. Throws {@link ConfigError} unless this node can
+   * append to it, and nobody could have put it there but the user of this process or root.
    */
   static async open(path: string, files: Files): Promise<AuditFile> {
     try {
@@ -231,8 +237,9 @@ class AuditFile {
   }
 
   /**
-   * Appends lines from the offset `from` on, of which those before have been appended. Resolves with the offset up to which they are in the file now. If a new file
-   * was made meanwhile, that begins with a whole line. Rejects with the error of the system, or why the file at the path cannot be used.
+   * Appends lines from the offset `from` on, of which those before have been appended. Resolves with the offset up to
+   * which they are in the file now. If a new file was made meanwhile, that begins with a whole line. Rejects with the
+   * error of the system, or why the file at the path cannot be used.
    */
   async append(lines: Buffer, from: number): Promise<number> {
     let start = from;

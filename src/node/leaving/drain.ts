@@ -61,9 +61,9 @@ export interface DrainParts {
 const POLL_MS = 20;
 
 /**
- * Takes a node out of its cluster so that the other nodes keep the pages that they have recently read from it. The node stops publishing, asks
- * other nodes to copy the pages that they want, waits until its disk is written, leaves, and goes on serving for a while. The program
- * then decides what becomes of the node.
+ * Takes a node out of its cluster so that the other nodes keep the pages that they have recently read from it. The node
+ * stops publishing, asks other nodes to copy the pages that they want, waits until its disk is written, leaves, and
+ * goes on serving for a while. The program then decides what becomes of the node.
  */
 export class Drain {
   /** Resolves when the node has left; never without {@link start}. */
@@ -100,7 +100,10 @@ export class Drain {
     };
   }
 
-  /** Begins to drain the node, if that has not begun, and returns the progress. After `timeoutMs` the node leaves with what has been handed over by then. */
+  /**
+   * Begins to drain the node, if that has not begun, and returns the progress. After `timeoutMs` the node leaves with
+   * what has been handed over by then.
+   */
   start(timeoutMs = DRAIN_TIMEOUT_MS): DrainProgress {
     if (!this.isDraining && !this.#isClosed) {
       this.#state = 'handing_over';
@@ -110,8 +113,8 @@ export class Drain {
   }
 
   /**
-   * Ends a drain in progress with what has been done. Resolves when it has ended, and with it the request to another node that is in
-   * progress.
+   * Ends a drain in progress with what has been done. Resolves when it has ended, and with it the request to another
+   * node that is in progress.
    */
   async close(): Promise<void> {
     this.#isClosed = true;
@@ -169,7 +172,9 @@ export class Drain {
     await Promise.all(Array.from({ length: HANDOVERS_IN_FLIGHT_MAX_COUNT }, handOverInTurn));
   }
 
-  /** Hands one request's pages over: nodes take turns, and pages that a node does not take are offered to the next one. */
+  /**
+   * Hands one request's pages over: nodes take turns, and pages that a node does not take are offered to the next one.
+   */
   async #handOverOnce(request: readonly string[], turn: number, untilMs: number): Promise<void> {
     let left = request;
     for (const attempt of [0, 1]) {

@@ -8,7 +8,10 @@ import type { RpcServer } from '../../rpc/server.js';
 /** The call that asks a node to copy pages; DRAIN.md beside this file describes its fields. */
 const COPY_METHOD = 'pool.copy';
 
-/** Copies pages of other nodes into this node's pool: 1 for each key whose page is there afterwards. The handler may keep `keys`. */
+/**
+ * Copies pages of other nodes into this node's pool: 1 for each key whose page is there afterwards. The handler may
+ * keep `keys`.
+ */
 export type CopyRequestHandler = (keys: readonly string[]) => Promise<Uint8Array>;
 
 /** Asks other nodes to copy pages of this one, and answers the same request of others. */
@@ -30,8 +33,8 @@ export class Handovers {
   }
 
   /**
-   * Asks a node to copy pages: 1 for each key whose page it has in its pool now; all 0 when it cannot be reached, refuses or takes longer
-   * than `timeoutMs`. At most COPY_REQUEST_MAX_KEYS keys.
+   * Asks a node to copy pages: 1 for each key whose page it has in its pool now; all 0 when it cannot be reached,
+   * refuses or takes longer than `timeoutMs`. At most COPY_REQUEST_MAX_KEYS keys.
    */
   async ask(nodeId: string, keys: readonly string[], timeoutMs: number): Promise<Uint8Array> {
     if (keys.length > COPY_REQUEST_MAX_KEYS)

@@ -16,7 +16,10 @@ export interface StoreLeaving {
   readonly start: (params: unknown, caller: Pick<RpcContext, 'user' | 'address'>) => DrainProgress;
   /** Answers a node that is drained and asks this one to copy its pages. */
   readonly takeOver: CopyRequestHandler;
-  /** Ends draining and copying early. Resolves when neither uses the pool any more, which needs the runtime to be stopped meanwhile. */
+  /**
+   * Ends draining and copying early. Resolves when neither uses the pool any more, which needs the runtime to be
+   * stopped meanwhile.
+   */
   close(): Promise<void>;
   /** Throws `InvariantError` unless the copies of other nodes' pages and the pages that others want are counted. */
   verify(): void;

@@ -1,4 +1,7 @@
-/** The classes that programs can make by themselves. Without an environment, they use the real machine; everything below takes the environment that it is given. */
+/**
+ * The classes that programs can make by themselves. Without an environment, they use the real machine; everything below
+ * takes the environment that it is given.
+ */
 import type { Environment } from '../../base/environment/environment.js';
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
@@ -40,9 +43,9 @@ function withEnvironment<Options extends EnvironmentOption>(options: Options): O
 export interface RpcServerOptions extends Omit<RpcServerOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Answers calls of the control plane. A peer that breaks the protocol loses its connection, and nothing worse happens; each
- * case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment, the server answers only peers that have proved
- * to know one.
+ * Answers calls of the control plane. A peer that breaks the protocol loses its connection, and nothing worse happens;
+ * each case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment, the server answers
+ * only peers that have proved to know one.
  */
 export class RpcServer extends RpcServerOf {
   /** Throws `ArgumentError` for an invalid host or port. */
@@ -58,8 +61,8 @@ export interface RpcClientOptions extends Omit<RpcClientOptionsOf, 'env'>, Envir
  * Calls methods of {@link RpcServer}s: one connection an endpoint, opened on demand, used for all calls at once.
  *
  * An endpoint that cannot be reached costs one deadline: afterwards calls to it reject at once, and after
- * RPC_RETRY_AFTER_MS one of them tries again. Idle connections and timers do not keep the process alive; a call under way
- * does, until its deadline at the latest.
+ * RPC_RETRY_AFTER_MS one of them tries again. Idle connections and timers do not keep the process alive; a call under
+ * way does, until its deadline at the latest.
  */
 export class RpcClient extends RpcClientOf {
   constructor(options: RpcClientOptions = {}) {
@@ -71,8 +74,8 @@ export class RpcClient extends RpcClientOf {
 export interface DirectoryClientOptions extends Omit<DirectoryClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Asks and tells the shards of a key's owners: one request an owner and batch. A shard that does not answer is a miss or
- * false, never an exception; only wrong arguments throw (`ArgumentError`), before anything is sent.
+ * Asks and tells the shards of a key's owners: one request an owner and batch. A shard that does not answer is a miss
+ * or false, never an exception; only wrong arguments throw (`ArgumentError`), before anything is sent.
  *
  * The client owns the node's statement counter: every `put`, `announce` and `delete` is ordered by it, so that a delete
  * that arrives late leaves what was put after it.
@@ -87,8 +90,8 @@ export class DirectoryClient extends DirectoryClientOf {
 export interface DiscoveryServerOptions extends Omit<DiscoveryServerOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * A discovery master: it lists nodes while their heartbeats arrive, and informs all of them at once of changes. It keeps nothing on disk;
- * after a restart its members register again by themselves.
+ * A discovery master: it lists nodes while their heartbeats arrive, and informs all of them at once of changes. It
+ * keeps nothing on disk; after a restart its members register again by themselves.
  */
 export class DiscoveryServer extends DiscoveryServerOf {
   /** Throws `ArgumentError` for an invalid host, port or time. */
@@ -101,11 +104,13 @@ export class DiscoveryServer extends DiscoveryServerOf {
 export interface DiscoveryClientOptions extends Omit<DiscoveryClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Registers a node with every master, and keeps the list of all members. This node is always one of them. While no master answers, the
- * members stay as they were.
+ * Registers a node with every master, and keeps the list of all members. This node is always one of them. While no
+ * master answers, the members stay as they were.
  */
 export class DiscoveryClient extends DiscoveryClientOf {
-  /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for an invalid time. */
+  /**
+   * `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for an invalid time.
+   */
   constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions = {}) {
     super(addr, nodeInfo, withEnvironment(options));
   }
@@ -113,8 +118,8 @@ export class DiscoveryClient extends DiscoveryClientOf {
 
 /**
  * The transport that is asked for where it is possible, else TCP; says which and why, once, in the log and in the gauge
- * `meshcache_transport_info`. Other metrics follow its statistics. Throws `ConfigError` when it cannot listen, and for a device, port or GID that is asked for by name on a
- * machine with RDMA that does not have it.
+ * `meshcache_transport_info`. Other metrics follow its statistics. Throws `ConfigError` when it cannot listen, and for
+ * a device, port or GID that is asked for by name on a machine with RDMA that does not have it.
  */
 export function createTransport(config: TransportConfig, env: Environment = systemEnvironment()): Promise<Transport> {
   if (typeof config !== 'object' || config === null) {

@@ -11,13 +11,15 @@ export interface DiskStoreOptions extends Omit<DiskStoreOptionsOf, 'env'> {
 }
 
 /**
- * Keeps pages in a directory of the disk: at most `maxBytes`, everything included; the least recently used pages go first. When the store is
- * opened again, the pages are found in the same order of use; after a crash, the pages written last may be missing.
+ * Keeps pages in a directory of the disk: at most `maxBytes`, everything included; the least recently used pages go
+ * first. When the store is opened again, the pages are found in the same order of use; after a crash, the pages written
+ * last may be missing.
  */
 export class DiskStore extends DiskStoreOf {
   /**
-   * Opens the store in the directory `path`, which is created if it is missing; `maxBytes` may differ from before. Throws `DiskError` if another
-   * process uses the directory, if it cannot be written, or if there is too little space. Contents that are damaged or of another version are set aside.
+   * Opens the store in the directory `path`, which is created if it is missing; `maxBytes` may differ from before.
+   * Throws `DiskError` if another process uses the directory, if it cannot be written, or if there is too little space.
+   * Contents that are damaged or of another version are set aside.
    */
   static override open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
     if (typeof options !== 'object' || options === null) {

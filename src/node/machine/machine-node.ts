@@ -65,8 +65,8 @@ export interface MetricsOptions extends Omit<MetricsOptionsOf, 'clock' | 'host'>
 }
 
 /**
- * One node's metrics: a registry of its own, whose samples are labelled with the node's id. It observes the event loop until it is closed,
- * which does not keep the process alive.
+ * One node's metrics: a registry of its own, whose samples are labelled with the node's id. It observes the event loop
+ * until it is closed, which does not keep the process alive.
  */
 export class Metrics extends MetricsOf {
   constructor(nodeId: string, options: MetricsOptions = {}) {

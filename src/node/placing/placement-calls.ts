@@ -34,7 +34,10 @@ export class PlacementCalls {
     server.handle(TAKE_METHOD, async (params) => ({ outcomes: await handler.take(readRequest(asFields(params))) }));
   }
 
-  /** Asks a storage node to take pages: one `PlacementOutcome` for each; undefined: it cannot be reached, refuses the call, or takes longer than `timeoutMs`. */
+  /**
+   * Asks a storage node to take pages: one `PlacementOutcome` for each; undefined: it cannot be reached, refuses the
+   * call, or takes longer than `timeoutMs`.
+   */
   async take(nodeId: string, { placer, pages }: PlacementRequest, timeoutMs: number): Promise<Uint8Array | undefined> {
     const endpoint = this.#endpointOf(nodeId);
     if (endpoint === undefined) return undefined;

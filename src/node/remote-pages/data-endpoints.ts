@@ -5,8 +5,8 @@ import { type Transport, tcpEndpointText } from '../../transport/contract/transp
 import type { NodeInfo } from '../../types.js';
 
 /**
- * Chooses the endpoint at which a node's pages are read: the best protocol that both nodes support, and TCP while the other node does not answer
- * over RDMA. That fallback is logged once a peer.
+ * Chooses the endpoint at which a node's pages are read: the best protocol that both nodes support, and TCP while the
+ * other node does not answer over RDMA. That fallback is logged once a peer.
  */
 export class DataEndpoints {
   readonly #transport: Transport;

@@ -28,9 +28,9 @@ export interface PageNoticesParts {
 }
 
 /**
- * Tells the owners of pages what became of reads (NOTICES.md beside this file), and answers the same notices of others. Best effort: nobody
- * waits for a notice. One notice of failed reads is on its way to an owner at a time; further ones are dropped meanwhile, so that an owner in
- * trouble is not flooded with them.
+ * Tells the owners of pages what became of reads (NOTICES.md beside this file), and answers the same notices of others.
+ * Best effort: nobody waits for a notice. One notice of failed reads is on its way to an owner at a time; further ones
+ * are dropped meanwhile, so that an owner in trouble is not flooded with them.
  */
 export class PageNotices {
   readonly #rpc: RpcClient;
@@ -52,7 +52,10 @@ export class PageNotices {
     server.handle('pool.restate', (params) => handler.restate(readKeys(asFields(params), true)));
   }
 
-  /** Reports pages of an owner that one call has read, in this order. The owner is told soon, so that its eviction keeps them. */
+  /**
+   * Reports pages of an owner that one call has read, in this order. The owner is told soon, so that its eviction keeps
+   * them.
+   */
   touched(nodeId: string, keys: readonly string[], hint: RequestHint = 0): void {
     this.#reports.add(nodeId, { keys, hint });
   }

@@ -57,8 +57,8 @@ export class Promotions {
   }
 
   /**
-   * Asks an owner to bring pages into its pool: one outcome a key; all `absent` when the owner cannot be reached, fails or gives an invalid
-   * answer. Never rejects. The keys must fit in one directory request, by count and by bytes.
+   * Asks an owner to bring pages into its pool: one outcome a key; all `absent` when the owner cannot be reached, fails
+   * or gives an invalid answer. Never rejects. The keys must fit in one directory request, by count and by bytes.
    */
   async ask(nodeId: string, keys: readonly string[]): Promise<PromoteOutcome[]> {
     try {
@@ -69,7 +69,10 @@ export class Promotions {
     }
   }
 
-  /** Tells an owner that pages which it has promoted have been read. Best effort: the owner's lease of them ends by itself, too. */
+  /**
+   * Tells an owner that pages which it has promoted have been read. Best effort: the owner's lease of them ends by
+   * itself, too.
+   */
   release(nodeId: string, keys: readonly string[]): void {
     this.#call(nodeId, PromoteMethod.release, keys).catch(() => {});
   }

@@ -43,16 +43,20 @@ interface OwnerReads {
 }
 
 /**
- * Reports to owners which of their pages this node has read out of their memory, because owners do not see one-sided reads. A report has the
- * reads in order, and leaves READ_REPORT_DELAY_MS after its first read, or as soon as READ_REPORT_FULL_KEYS wait; one report to an owner is
- * in progress at a time. Best effort: reads that cannot be reported are dropped and counted.
+ * Reports to owners which of their pages this node has read out of their memory, because owners do not see one-sided
+ * reads. A report has the reads in order, and leaves READ_REPORT_DELAY_MS after its first read, or as soon as
+ * READ_REPORT_FULL_KEYS wait; one report to an owner is in progress at a time. Best effort: reads that cannot be
+ * reported are dropped and counted.
  *
- * Accounting: `#waitingKeys` and `#waitingCharacters` are the sums over what waits for all owners. Beyond their limits the oldest reads are
- * dropped; the owner that has had no report for the longest time loses its reads first.
+ * Accounting: `#waitingKeys` and `#waitingCharacters` are the sums over what waits for all owners. Beyond their limits
+ * the oldest reads are dropped; the owner that has had no report for the longest time loses its reads first.
  */
 export class ReadReports {
   readonly #parts: ReadReportsParts;
-  /** Owners for which reads wait, or to which a report is in progress. An owner moves to the end when a report to it begins. */
+  /**
+   * Owners for which reads wait, or to which a report is in progress. An owner moves to the end when a report to it
+   * begins.
+   */
   readonly #owners = new Map<string, OwnerReads>();
   #waitingKeys = 0;
   #waitingCharacters = 0;

@@ -10,7 +10,10 @@ interface MembersById {
   readonly byId: ReadonlyMap<string, NodeInfo>;
 }
 
-/** The members whose pages cannot be read now, as reads have found out. Reads, lookups and reports ask it, so that they agree. */
+/**
+ * The members whose pages cannot be read now, as reads have found out. Reads, lookups and reports ask it, so that they
+ * agree.
+ */
 export class UnreachableNodes {
   readonly #transport: Transport;
   readonly #endpoints: DataEndpoints;

@@ -42,7 +42,10 @@ export interface ClusterReporterParts {
   readonly clock: Clock;
 }
 
-/** Collects the reports of all members over the control plane. The answer is shared: however many operators ask, each member is asked once in a while. */
+/**
+ * Collects the reports of all members over the control plane. The answer is shared: however many operators ask, each
+ * member is asked once in a while.
+ */
 export class ClusterReporter {
   readonly #parts: ClusterReporterParts;
   /** The latest report; `endedMs` is missing while the members are being asked. */
@@ -55,8 +58,8 @@ export class ClusterReporter {
   }
 
   /**
-   * Answers other nodes and operators with the report of this node, and its figures over time. `events_max` in the params limits the events
-   * to the last ones.
+   * Answers other nodes and operators with the report of this node, and its figures over time. `events_max` in the
+   * params limits the events to the last ones.
    */
   static handle(
     server: RpcServer,
@@ -84,8 +87,8 @@ export class ClusterReporter {
   }
 
   /**
-   * The figures over time of all members that keep some, in steps of `stepS`, at most HISTORY_MAX_AGE_MS old. A member that does not answer is
-   * left out. Never rejects.
+   * The figures over time of all members that keep some, in steps of `stepS`, at most HISTORY_MAX_AGE_MS old. A member
+   * that does not answer is left out. Never rejects.
    */
   history(stepS: number): Promise<ClusterHistory> {
     const { nodeId: node_id, clock } = this.#parts;
@@ -184,7 +187,9 @@ function withLastEvents(report: NodeReport, params: unknown): NodeReport {
   };
 }
 
-/** Whether an answer has all parts of a report: a node of another version, or one without a store, may leave some out. */
+/**
+ * Whether an answer has all parts of a report: a node of another version, or one without a store, may leave some out.
+ */
 function isReport(answer: unknown): answer is NodeReport {
   if (!isReportLike(answer)) return false;
   const { pool, latency, health, events } = answer as Partial<NodeReport>;

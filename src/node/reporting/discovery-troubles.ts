@@ -6,7 +6,10 @@ import { describeDifferences } from '../../discovery/messages/cluster-settings.j
 
 const REFUSED_SHOWN_MAX_COUNT = 8;
 
-/** Describes for an operator what is wrong with a node's membership. `addr` is the configured list of discovery addresses. */
+/**
+ * Describes for an operator what is wrong with a node's membership. `addr` is the configured list of discovery
+ * addresses.
+ */
 export function discoveryTroubles(
   { discovery, master }: { readonly discovery: DiscoveryClient; readonly master: EmbeddedMaster },
   addr: string,
@@ -24,7 +27,10 @@ export function discoveryTroubles(
   ];
 }
 
-/** A node whose date is behind is a member, but what it shows of dates is wrong, and its certificates and signatures may be. */
+/**
+ * A node whose date is behind is a member, but what it shows of dates is wrong, and its certificates and signatures may
+ * be.
+ */
 function clockTroubles({ offsetMs }: Pick<SharedClock, 'offsetMs'>): string[] {
   if (offsetMs >= -CLOCK_AHEAD_MAX_MS) return [];
   const behind = `${Math.round(-offsetMs / 1000)} s`;

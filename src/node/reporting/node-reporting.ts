@@ -41,7 +41,10 @@ export interface StoreReporter {
   readonly events: PageEventSource;
 }
 
-/** Shows a node to its operators: the metrics server, the health, and the report to other nodes. Lives as long as the node's store. */
+/**
+ * Shows a node to its operators: the metrics server, the health, and the report to other nodes. Lives as long as the
+ * node's store.
+ */
 export class NodeReporting implements NodeView {
   /** Divides the time of the main loop between the readers of the metrics server and the clients of the doors. */
   readonly turns: WorkTurns;

@@ -5,8 +5,8 @@ import type { MeshCacheConfigFields } from '../../config.js';
 export type ShownSetting = string | number | boolean;
 
 /**
- * Keys of settings that say how a node behaves, and that nodes of one role have alike as a rule. Not those of one host, such as names, ports, paths
- * and devices, and no secret.
+ * Keys of settings that say how a node behaves, and that nodes of one role have alike as a rule. Not those of one host,
+ * such as names, ports, paths and devices, and no secret.
  */
 export const SHOWN_SETTINGS: readonly string[] = [
   ...['role', 'protocol', 'global_segment_size', 'eviction_policy', 'write_policy', 'namespace_write_policies'],

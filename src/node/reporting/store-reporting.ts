@@ -187,7 +187,8 @@ function diskStatus(info: DiskInfo): NonNullable<NodeReport['disk']> {
 }
 
 /**
- * The quotas of a node and what is used of them. Undefined if there is only one tenant, without a quota, and once the pool is freed.
+ * The quotas of a node and what is used of them. Undefined if there is only one tenant, without a quota, and once the
+ * pool is freed.
  */
 function quotaReports(
   tenants: Pick<NamespaceTenants, 'names' | 'prefixesCount' | 'refusedCount'>,

@@ -1,8 +1,9 @@
 import type { Right } from '../../net/users/user.js';
 
 /**
- * The callers of each method of the control plane and of discovery: a `member`, which is whoever knows the cluster's secret, or has its certificates; or a
- * user of the called node with this right, who is an operator. Members make no calls of operators. A method without an entry is refused.
+ * The callers of each method of the control plane and of discovery: a `member`, which is whoever knows the cluster's
+ * secret, or has its certificates; or a user of the called node with this right, who is an operator. Members make no
+ * calls of operators. A method without an entry is refused.
  */
 export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'directory.put': 'member',

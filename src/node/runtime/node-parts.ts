@@ -130,7 +130,10 @@ interface NodeNetwork {
   readonly control: Endpoint;
 }
 
-/** Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before `DiscoveryClient.start`. */
+/**
+ * Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before
+ * `DiscoveryClient.start`.
+ */
 export async function openNodeParts(options: NodePartsOptions): Promise<NodeParts> {
   const { config, identity, metricsEndpoint: metrics, isDiskHung, versions, env, stops } = options;
   const { nodeId } = identity;
@@ -233,8 +236,8 @@ function membershipListener({
 }
 
 /**
- * Refuses an address at which everyone would be a member, unless that is allowed; then it is warned of. The RDMA data plane is never on loopback:
- * no RDMA device is there. Throws `ConfigError`.
+ * Refuses an address at which everyone would be a member, unless that is allowed; then it is warned of. The RDMA data
+ * plane is never on loopback: no RDMA device is there. Throws `ConfigError`.
  */
 function checkReach(
   { allowUnauthenticated }: MeshCacheConfig,
@@ -303,7 +306,10 @@ class OperatorAccess {
     this.#env = env;
   }
 
-  /** Name of the user who makes a call; undefined: any member may make it. Throws {@link AuthError} if the caller may not. */
+  /**
+   * Name of the user who makes a call; undefined: any member may make it. Throws {@link AuthError} if the caller may
+   * not.
+   */
   check(call: RpcCall): string | undefined {
     const caller = METHOD_CALLERS[call.method];
     if (caller === 'member') return undefined;
@@ -380,8 +386,9 @@ function metricsAddress(
 }
 
 /**
- * Opens the source of discovery addresses, if there is one. Without an answer a node starts all the same and goes on asking, provided that
- * it knows its own address: from `local_hostname`, or from the route to the source. Throws `ConfigError`, also if no other host could reach it there.
+ * Opens the source of discovery addresses, if there is one. Without an answer a node starts all the same and goes on
+ * asking, provided that it knows its own address: from `local_hostname`, or from the route to the source. Throws
+ * `ConfigError`, also if no other host could reach it there.
  */
 async function openDiscovery(config: MeshCacheConfig, options: OpenDiscoveryOptions): Promise<OpenDiscovery> {
   const { env } = options;
@@ -435,7 +442,10 @@ async function ownName({ localHostname }: MeshCacheConfig, env: Environment): Pr
   return host;
 }
 
-/** The port of a master on a host that is not listed: that of the first listed address, or what the configuration says for a source. */
+/**
+ * The port of a master on a host that is not listed: that of the first listed address, or what the configuration says
+ * for a source.
+ */
 function masterPortOf(config: MeshCacheConfig, listed: readonly Endpoint[]): number {
   const address = config.discoveryAddress();
   if (address.kind === 'dns' && address.port !== undefined) return address.port;

@@ -120,8 +120,8 @@ export class NodeRuntime {
   }
 
   /**
-   * Wall-clock milliseconds of this start. A node that the others have dropped, because its heartbeats did not arrive, joins again
-   * under a new incarnation: what others knew of it before is void.
+   * Wall-clock milliseconds of this start. A node that the others have dropped, because its heartbeats did not arrive,
+   * joins again under a new incarnation: what others knew of it before is void.
    */
   get incarnation(): number {
     return this.#identity.incarnation;
@@ -160,7 +160,9 @@ export class NodeRuntime {
     return this.#running().directory.distances();
   }
 
-  /** @internal Makes other nodes drop pages, and knows whether they have told this one which of its own are outdated. */
+  /**
+   * @internal Makes other nodes drop pages, and knows whether they have told this one which of its own are outdated.
+   */
   get drops(): Pick<NodeDirectory, 'deleteEverywhere' | 'dropFrom' | 'isAnnounced'> {
     return this.#running().directory;
   }
@@ -200,7 +202,10 @@ export class NodeRuntime {
     return [...this.members().values()].filter(({ role, nodeId }) => role === 'storage' && nodeId !== this.nodeId);
   }
 
-  /** @internal Tells the cluster that this node's disk does not answer, or answers again: nobody looks for its pages there meanwhile. */
+  /**
+   * @internal Tells the cluster that this node's disk does not answer, or answers again: nobody looks for its pages
+   * there meanwhile.
+   */
   setDiskHung(isHung: boolean): void {
     this.#isDiskHung = isHung;
     if (this.#parts !== undefined) this.#parts.membership.discovery.restate(this.#parts.describe());
@@ -211,17 +216,24 @@ export class NodeRuntime {
     this.#running().directory.changed.listen(listener);
   }
 
-  /** @internal Calls `listener` when other nodes have, or may have, dropped this one as a member. The node must be open. */
+  /**
+   * @internal Calls `listener` when other nodes have, or may have, dropped this one as a member. The node must be open.
+   */
   onAway(listener: () => void): void {
     this.#running().directory.away.listen(listener);
   }
 
-  /** @internal Calls `listener` when the clock of this node goes by its date again after that was ahead. The node must be open. */
+  /**
+   * @internal Calls `listener` when the clock of this node goes by its date again after that was ahead. The node must
+   * be open.
+   */
   onBegunAgain(listener: () => void): void {
     this.#running().directory.begunAgain.listen(listener);
   }
 
-  /** @internal Calls `listener` when other nodes have become members, see `NodeDirectory.met`. The node must be open. */
+  /**
+   * @internal Calls `listener` when other nodes have become members, see `NodeDirectory.met`. The node must be open.
+   */
   onMet(listener: (nodeIds: readonly string[], isEarlier: boolean) => void): void {
     this.#running().directory.met.listen(listener);
   }
@@ -236,7 +248,10 @@ export class NodeRuntime {
     return this.#starting;
   }
 
-  /** @internal The first half of {@link start}: starts everything that a store is built on. The node is not a member of the cluster yet. */
+  /**
+   * @internal The first half of {@link start}: starts everything that a store is built on. The node is not a member of
+   * the cluster yet.
+   */
   open(): Promise<void> {
     this.#starting = this.#open();
     return this.#starting;
@@ -262,8 +277,8 @@ export class NodeRuntime {
   }
 
   /**
-   * Resolves with true when every node that was a member before this one has announced its pages to this one, or has left; with false after
-   * SHARD_FILLING_TIMEOUT_MS, or when the node is stopped.
+   * Resolves with true when every node that was a member before this one has announced its pages to this one, or has
+   * left; with false after SHARD_FILLING_TIMEOUT_MS, or when the node is stopped.
    */
   waitForDirectory(): Promise<boolean> {
     return this.#running().filling.filled();
@@ -295,7 +310,10 @@ export class NodeRuntime {
     return troubles;
   }
 
-  /** The endpoint at which a node is read, by the best protocol that both nodes support; undefined when that start of it is not alive. */
+  /**
+   * The endpoint at which a node is read, by the best protocol that both nodes support; undefined when that start of it
+   * is not alive.
+   */
   dataEndpointOf({ nodeId, incarnation }: Pick<LocationNode, 'nodeId' | 'incarnation'>): string | undefined {
     const owner = this.members().get(nodeId);
     if (owner === undefined || owner.incarnation !== incarnation) return undefined;

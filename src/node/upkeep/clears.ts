@@ -23,7 +23,10 @@ import { type MemberChange, startedIn } from './member-log.js';
 /** The call that tells a node of clears. */
 const METHOD = 'pages.clear';
 
-/** Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here, not even after a crash. */
+/**
+ * Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here, not even
+ * after a crash.
+ */
 export type ClearedDrop = (clears: readonly Clear[]) => Promise<void>;
 
 export interface ClearsOptions {
@@ -39,17 +42,20 @@ export interface ClearsOptions {
   readonly see: (version: number) => void;
   /** Whether a version is so far ahead that a wrong clock has given it out. */
   readonly isAhead: (version: number) => boolean;
-  /** Makes the shard of this node forget the locations of copies that these clears make void, and that do not say so. */
+  /**
+   * Makes the shard of this node forget the locations of copies that these clears make void, and that do not say so.
+   */
   readonly dropUndated: (clears: readonly Clear[]) => Promise<void>;
   /** After so long every node knows of a change of members. */
   readonly settleMs: number;
 }
 
 /**
- * Tells all members which pages of this node are cleared, and carries out what others clear. A clear is one fact: what a node has set before a
- * version is void, wherever a copy of it is. A member that does not answer is told again until it does or is no member. Every member tells a start of
- * a node that joins all clears that it knows of, also of nodes that have left: it may have been away with copies. And it passes on what it hears to
- * those that have just joined, and of which the clearing node may not know yet.
+ * Tells all members which pages of this node are cleared, and carries out what others clear. A clear is one fact: what
+ * a node has set before a version is void, wherever a copy of it is. A member that does not answer is told again until
+ * it does or is no member. Every member tells a start of a node that joins all clears that it knows of, also of nodes
+ * that have left: it may have been away with copies. And it passes on what it hears to those that have just joined, and
+ * of which the clearing node may not know yet.
  */
 export class Clears {
   readonly known: KnownClears;
@@ -94,8 +100,8 @@ export class Clears {
   }
 
   /**
-   * Makes void what this node has set before this version. Resolves when all members have dropped their copies, or have failed to answer, after
-   * DROP_WAIT_MAX_MS at the latest.
+   * Makes void what this node has set before this version. Resolves when all members have dropped their copies, or have
+   * failed to answer, after DROP_WAIT_MAX_MS at the latest.
    */
   async clear(voidBelow: number, prefixes: readonly string[] | undefined): Promise<void> {
     const { nodeId, members, known } = this.#options;
@@ -144,7 +150,10 @@ export class Clears {
     await passedOn;
   }
 
-  /** Tells those that the clearing node may not know yet. Resolves when they have dropped their copies, after DROP_WAIT_MAX_MS at the latest. */
+  /**
+   * Tells those that the clearing node may not know yet. Resolves when they have dropped their copies, after
+   * DROP_WAIT_MAX_MS at the latest.
+   */
   async #passOn(news: readonly Clear[]): Promise<void> {
     const young = news.length === 0 ? [] : [...this.#young.keys()].filter((start) => this.#isYoung(start));
     for (const start of young) this.#untold.add(start, news.map(waitingOf));

@@ -22,14 +22,18 @@ interface Start {
 }
 
 /**
- * Asks a node that rejoined with the same incarnation to announce its pages to this one again. This node's shard dropped what the other node had
- * stated, and the other node may not know that it was ever gone: for a while, this node heard only from a master that the other one did not
- * reach. Or it heard of a former start of the other node once more, from a master that did not know the present one. A node that has
- * started anew after its clock went back is asked, too: until its former start had gone here, its statements were refused as older than that one's.
+ * Asks a node that rejoined with the same incarnation to announce its pages to this one again. This node's shard
+ * dropped what the other node had stated, and the other node may not know that it was ever gone: for a while, this node
+ * heard only from a master that the other one did not reach. Or it heard of a former start of the other node once more,
+ * from a master that did not know the present one. A node that has started anew after its clock went back is asked,
+ * too: until its former start had gone here, its statements were refused as older than that one's.
  */
 export class LostStatements {
   readonly #options: LostStatementsOptions;
-  /** Node id -> its start that was the member before the present one, or before it went: its statements were dropped. The earliest change comes first. */
+  /**
+   * Node id -> its start that was the member before the present one, or before it went: its statements were dropped.
+   * The earliest change comes first.
+   */
   readonly #dropped = new Map<string, number>();
   readonly #asked: PeerQueue<Start>;
 
@@ -83,7 +87,9 @@ export class LostStatements {
     }
   }
 
-  /** Throws `InvariantError` unless the remembered nodes are within their limit, and nothing waits after {@link stop}. */
+  /**
+   * Throws `InvariantError` unless the remembered nodes are within their limit, and nothing waits after {@link stop}.
+   */
   verify(): void {
     assertAtMost('lost statements: nodes', this.#dropped.size, MEMBERS_MAX_COUNT);
     this.#asked.verify();

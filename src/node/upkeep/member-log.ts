@@ -6,7 +6,10 @@ import type { NodeInfo } from '../../types.js';
 export interface MemberChange {
   readonly before: ReadonlyMap<string, NodeInfo>;
   readonly after: ReadonlyMap<string, NodeInfo>;
-  /** Ids of all members whose record differs before and after, and perhaps of a few others: whoever follows a change looks at these only. */
+  /**
+   * Ids of all members whose record differs before and after, and perhaps of a few others: whoever follows a change
+   * looks at these only.
+   */
   readonly changed: readonly string[];
 }
 
@@ -18,7 +21,10 @@ export function startedIn({ before, after, changed }: MemberChange, ownId: strin
   });
 }
 
-/** Whether members have only said something new of themselves: all starts and zones, from which the owners of keys follow, are as before. */
+/**
+ * Whether members have only said something new of themselves: all starts and zones, from which the owners of keys
+ * follow, are as before.
+ */
 export function isOfSameOwners({ before, after, changed }: MemberChange): boolean {
   const isSameOf = (nodeId: string): boolean => {
     const [was, is] = [before.get(nodeId), after.get(nodeId)];
@@ -34,7 +40,10 @@ export interface MemberLogOptions {
   readonly memberTtlS: number;
 }
 
-/** Logs which nodes have joined, restarted, left and got lost: one line for each of these, however many nodes it is about. */
+/**
+ * Logs which nodes have joined, restarted, left and got lost: one line for each of these, however many nodes it is
+ * about.
+ */
 export function logMemberChange(
   log: Logger,
   { before, after, changed }: MemberChange,

@@ -24,8 +24,8 @@ export class MemberZones {
   }
 
   /**
-   * The zones by which replicas are spread; undefined: they are not. All nodes must choose the same owners, and a node of an earlier
-   * version chooses them without zones: while there is one, zones do not count.
+   * The zones by which replicas are spread; undefined: they are not. All nodes must choose the same owners, and a node
+   * of an earlier version chooses them without zones: while there is one, zones do not count.
    */
   forRing(): ReadonlyMap<string, string> | undefined {
     return this.#unaware.size === 0 && this.#zones.size > 0 ? this.#zones : undefined;

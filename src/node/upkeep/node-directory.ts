@@ -55,7 +55,10 @@ export class NodeDirectory {
   readonly away = new Signal<[]>();
   /** The clock of this node goes by its date again after that was ahead; sent before its pages are announced again. */
   readonly begunAgain = new Signal<[]>();
-  /** Nodes that have become members, told before pages are announced to them. `isEarlier`: one may have removed this node's pages without knowing it. */
+  /**
+   * Nodes that have become members, told before pages are announced to them. `isEarlier`: one may have removed this
+   * node's pages without knowing it.
+   */
   readonly met = new Signal<[nodeIds: readonly string[], isEarlier: boolean]>();
   /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
@@ -173,12 +176,12 @@ export class NodeDirectory {
   }
 
   /**
-   * Makes all members drop these pages, and forget their locations, if they are older than the version. True: every member has done so. A
-   * member that does not answer in time is told again until it answers or leaves.
+   * Makes all members drop these pages, and forget their locations, if they are older than the version. True: every
+   * member has done so. A member that does not answer in time is told again until it answers or leaves.
    *
-   * A page that was set before this call may have a later version than this node's clock gives, if the clock of the node that set it is ahead. The
-   * members report such versions, and are told once more, with a version later than these, unless `isOver`: the caller has given the call up. A page
-   * that is newer even then was set meanwhile.
+   * A page that was set before this call may have a later version than this node's clock gives, if the clock of the
+   * node that set it is ahead. The members report such versions, and are told once more, with a version later than
+   * these, unless `isOver`: the caller has given the call up. A page that is newer even then was set meanwhile.
    */
   async deleteEverywhere(keys: readonly string[], version: number, isOver: () => boolean): Promise<boolean[]> {
     // One message a member at a time, so that each of them has the whole time of a call.
@@ -186,15 +189,18 @@ export class NodeDirectory {
     return outcomes.flat();
   }
 
-  /** Tells another node to drop a page that is older than this version: that node was away when a newer page was set. */
+  /**
+   * Tells another node to drop a page that is older than this version: that node was away when a newer page was set.
+   */
   dropFrom(nodeId: string, key: string, voidBelow: number): void {
     this.drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
   }
 
   /**
-   * Called when the other nodes have dropped this one, and it goes on as a later start of itself. Its shard's contents are out of date, and the
-   * nodes that see it join announce theirs again; its own pages are announced to all owners. With `begunAgain`, the clock of this node goes by its date
-   * again after that was ahead: what has a version of before is forgotten.
+   * Called when the other nodes have dropped this one, and it goes on as a later start of itself. Its shard's contents
+   * are out of date, and the nodes that see it join announce theirs again; its own pages are announced to all owners.
+   * With `begunAgain`, the clock of this node goes by its date again after that was ahead: what has a version of before
+   * is forgotten.
    */
   restartAs(incarnation: number, { begunAgain = false } = {}): void {
     this.#shard.clear(!begunAgain);
@@ -207,13 +213,19 @@ export class NodeDirectory {
     this.announceAfterAway();
   }
 
-  /** Called when another node has taken this one's id, or has given it back: while it has it, nothing is announced; afterwards everything is. */
+  /**
+   * Called when another node has taken this one's id, or has given it back: while it has it, nothing is announced;
+   * afterwards everything is.
+   */
   setReplaced(isReplaced: boolean): void {
     this.client.setSilent(isReplaced);
     if (!isReplaced) this.announceAfterAway();
   }
 
-  /** States all pages again: to an owner that has dropped what this node had stated, or to all because one has forgotten what this node was to drop. */
+  /**
+   * States all pages again: to an owner that has dropped what this node had stated, or to all because one has forgotten
+   * what this node was to drop.
+   */
   restate(ownerId?: string): void {
     if (ownerId === undefined) {
       this.#lists.listAll();
@@ -223,7 +235,10 @@ export class NodeDirectory {
     this.#lists.listAgain(ownerId);
   }
 
-  /** Announces all pages again, because other nodes have, or may have, dropped what this one had announced: no master knows it any more, or it was away. */
+  /**
+   * Announces all pages again, because other nodes have, or may have, dropped what this one had announced: no master
+   * knows it any more, or it was away.
+   */
   announceAfterAway(): void {
     this.away.tell();
     this.#lists.listAll();
@@ -264,7 +279,10 @@ export class NodeDirectory {
     keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
   }
 
-  /** The newest version that a page of these keys may have, here or on a node that is away, by this node's shard; 0: it knows of none. */
+  /**
+   * The newest version that a page of these keys may have, here or on a node that is away, by this node's shard; 0: it
+   * knows of none.
+   */
   newestKnown(keys: readonly string[]): number {
     return this.#shard.newestOf(keys);
   }
@@ -278,8 +296,8 @@ export class NodeDirectory {
   }
 
   /**
-   * How long the members have been there, by the dates of their starts: of several hosts, so they may be wrong. What a node does before it joins counts for
-   * none of them: the date of now is that of this start and the time since then.
+   * How long the members have been there, by the dates of their starts: of several hosts, so they may be wrong. What a
+   * node does before it joins counts for none of them: the date of now is that of this start and the time since then.
    */
   #seniority(ring: OwnerRing, members: ReadonlyMap<string, NodeInfo>): Seniority {
     const sinceMs = Float64Array.from(ring.nodes, (nodeId) => members.get(nodeId)?.incarnation ?? 0);
@@ -348,7 +366,9 @@ export class NodeDirectory {
     );
   }
 
-  /** Throws `InvariantError` unless the shard, and the classes that keep it in step with the members, are consistent. */
+  /**
+   * Throws `InvariantError` unless the shard, and the classes that keep it in step with the members, are consistent.
+   */
   verify(): void {
     this.#shard.verify();
     this.client.verify();

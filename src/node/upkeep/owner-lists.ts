@@ -78,13 +78,15 @@ interface Asked {
 const LIST = '';
 
 /**
- * Tells directory owners what they must know of this node's pages until they have taken it or are no members. What a start of an owner gains, all pages of
- * some partitions, is listed to it, and before them what this node has noted of those that are void. Statements that an owner has not answered are
- * repeated key by key, as they hold by then; they do not wait for lists. At most OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that,
- * all pages are stated to it.
+ * Tells directory owners what they must know of this node's pages until they have taken it or are no members. What a
+ * start of an owner gains, all pages of some partitions, is listed to it, and before them what this node has noted of
+ * those that are void. Statements that an owner has not answered are repeated key by key, as they hold by then; they do
+ * not wait for lists. At most OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that, all pages are
+ * stated to it.
  *
- * Invariant: every page was stated to the owners of its partition of each time since it came, or its partition is in their lists. For the store states a new
- * page to the owners of its time, and a list is told after its partitions were gained.
+ * Invariant: every page was stated to the owners of its partition of each time since it came, or its partition is in
+ * their lists. For the store states a new page to the owners of its time, and a list is told after its partitions were
+ * gained.
  */
 export class OwnerLists {
   readonly #directory: DirectoryClient;
@@ -165,7 +167,10 @@ export class OwnerLists {
     for (const [ownerId, partitions] of this.#gained(undefined, this.#view)) this.#add(ownerId, partitions);
   }
 
-  /** Lists all its pages again to an owner that has lost what it knew: soon, but at a limited rate, however often this is called. */
+  /**
+   * Lists all its pages again to an owner that has lost what it knew: soon, but at a limited rate, however often this
+   * is called.
+   */
   listAgain(ownerId: string): void {
     const partitions = this.#gained(undefined, this.#view).get(ownerId);
     if (partitions === undefined) return;
@@ -177,7 +182,10 @@ export class OwnerLists {
     this.#add(ownerId, partitions, dueMs - nowMs);
   }
 
-  /** Lists all its pages to an owner at once, and then tells it that all older statements are void. Resolves with whether it has answered. */
+  /**
+   * Lists all its pages to an owner at once, and then tells it that all older statements are void. Resolves with
+   * whether it has answered.
+   */
   async restate(ownerId: string): Promise<boolean> {
     const { generation } = this.#directory;
     const partitions = this.#gained(undefined, this.#view).get(ownerId) ?? new PartitionSet();
@@ -205,7 +213,10 @@ export class OwnerLists {
     return this.#lists.count === 0;
   }
 
-  /** Whether this start of an owner has answered for all that it has gained since it became a member. Before {@link start} nothing was listed. */
+  /**
+   * Whether this start of an owner has answered for all that it has gained since it became a member. Before {@link
+   * start} nothing was listed.
+   */
   hasListed(ownerId: string, incarnation: number): boolean {
     const isKnown = this.#publications !== undefined && this.#view.incarnations.get(ownerId) === incarnation;
     return isKnown && !this.#lists.has(this.#startOf(ownerId), LIST);

@@ -8,8 +8,8 @@ export interface RingUser {
 }
 
 /**
- * Makes and owns a node's rings, one for each change of members, and frees rings that have no user any more: their points are in WASM
- * memory, which the garbage collector does not see.
+ * Makes and owns a node's rings, one for each change of members, and frees rings that have no user any more: their
+ * points are in WASM memory, which the garbage collector does not see.
  */
 export class OwnerRings {
   readonly #vnodes: number;
@@ -35,8 +35,8 @@ export class OwnerRings {
   }
 
   /**
-   * Makes the ring that follows the latest one: of the nodes in `changed` it has those that are wanted, and the others as before. `zones`:
-   * those of all nodes; undefined: none.
+   * Makes the ring that follows the latest one: of the nodes in `changed` it has those that are wanted, and the others
+   * as before. `zones`: those of all nodes; undefined: none.
    */
   next(
     changed: readonly string[],

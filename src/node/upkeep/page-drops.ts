@@ -20,7 +20,10 @@ import { indicesWhere } from '../../store/call/indices.js';
 
 /** The call that tells a node to drop pages. */
 const METHOD = 'pages.drop';
-/** The call that asks a node to state all its pages again, to one owner or to all: the answers tell it which ones to drop. */
+/**
+ * The call that asks a node to state all its pages again, to one owner or to all: the answers tell it which ones to
+ * drop.
+ */
 export const RESTATE_METHOD = 'pages.restate';
 
 /** An order to drop a page. */
@@ -33,7 +36,10 @@ export interface PageDrop {
    * node has set another content with the version before `voidBelow`, at the same time; that one is not void.
    */
   readonly reason: DropReason;
-  /** Called with a version, not older than `voidBelow`, of a page that the node still has or knows of, when it has answered so. */
+  /**
+   * Called with a version, not older than `voidBelow`, of a page that the node still has or knows of, when it has
+   * answered so.
+   */
   readonly onNewer?: (version: number) => void;
 }
 
@@ -44,8 +50,8 @@ export type DropReason = (typeof REASONS)[number];
 const ORDER = [false, true].flatMap((isAhead) => REASONS.map((reason) => ({ reason, isAhead })));
 
 /**
- * Drops pages on this node. Resolves when they cannot be read from it any more, not even after a crash: for deleted keys with the newest version
- * that the node still has or knows of under any of them, else with 0.
+ * Drops pages on this node. Resolves when they cannot be read from it any more, not even after a crash: for deleted
+ * keys with the newest version that the node still has or knows of under any of them, else with 0.
  */
 export type DropHandler = (
   keys: readonly string[],
@@ -61,14 +67,18 @@ export interface PageDropsOptions {
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
   /** Whether a version is so far ahead that a wrong clock has given it out. Default: none is. */
   readonly isAhead?: (version: number) => boolean;
-  /** A node that is not a member is told nothing more after so long. Joining nodes announce pages before all others know of them, hence the wait. */
+  /**
+   * A node that is not a member is told nothing more after so long. Joining nodes announce pages before all others know
+   * of them, hence the wait.
+   */
   readonly joinMs: number;
 }
 
 /**
- * Tells nodes to drop pages that are void: overwritten elsewhere, or deleted. A node that does not answer is
- * told again until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are forgotten: once
- * the node answers, it is asked to state all its pages again, and the directory's answers tell it which ones to drop.
+ * Tells nodes to drop pages that are void: overwritten elsewhere, or deleted. A node that does not answer is told again
+ * until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are
+ * forgotten: once the node answers, it is asked to state all its pages again, and the directory's answers tell it which
+ * ones to drop.
  */
 export class PageDrops {
   readonly #options: PageDropsOptions;
@@ -95,8 +105,8 @@ export class PageDrops {
   }
 
   /**
-   * Answers other nodes; `handler` also carries out the orders to this node itself, and `restate` states all pages again, to this owner or to all. A
-   * malformed request is refused as a whole.
+   * Answers other nodes; `handler` also carries out the orders to this node itself, and `restate` states all pages
+   * again, to this owner or to all. A malformed request is refused as a whole.
    */
   handle(server: RpcServer, handler: DropHandler, restate: (ownerId?: string) => void): void {
     this.#handler = handler;
@@ -134,9 +144,9 @@ export class PageDrops {
   }
 
   /**
-   * Resolves when the nodes that {@link tell} was called for since the last call of this, and those that were told earlier to drop one of these
-   * keys, have answered or failed to, after `waitMs` at the latest. Later orders are not waited for, and neither are nodes whose last attempt has
-   * failed.
+   * Resolves when the nodes that {@link tell} was called for since the last call of this, and those that were told
+   * earlier to drop one of these keys, have answered or failed to, after `waitMs` at the latest. Later orders are not
+   * waited for, and neither are nodes whose last attempt has failed.
    */
   async told(keys: readonly string[], waitMs = DROP_WAIT_MAX_MS): Promise<void> {
     const fresh = new Set(this.#fresh);
@@ -230,7 +240,10 @@ export class PageDrops {
     }
   }
 
-  /** Throws `InvariantError` unless the orders for each node are within their limit, and being sent or due to be sent again. */
+  /**
+   * Throws `InvariantError` unless the orders for each node are within their limit, and being sent or due to be sent
+   * again.
+   */
   verify(): void {
     this.#owed.verify();
   }

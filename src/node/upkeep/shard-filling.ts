@@ -26,8 +26,8 @@ export interface ShardFillingOptions {
 }
 
 /**
- * Finds out when this node's shard is complete: when every node that was a member before this one has announced its pages to it, or has
- * left.
+ * Finds out when this node's shard is complete: when every node that was a member before this one has announced its
+ * pages to it, or has left.
  */
 export class ShardFilling {
   readonly #options: ShardFillingOptions;
@@ -50,7 +50,10 @@ export class ShardFilling {
     });
   }
 
-  /** Resolves with true when the shard is complete; with false after SHARD_FILLING_TIMEOUT_MS, or when the node is stopped. Never rejects. */
+  /**
+   * Resolves with true when the shard is complete; with false after SHARD_FILLING_TIMEOUT_MS, or when the node is
+   * stopped. Never rejects.
+   */
   filled(): Promise<boolean> {
     this.#filled ??= this.#wait().then((isComplete) => {
       // Whoever asks again waits again.

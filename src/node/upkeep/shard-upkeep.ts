@@ -34,9 +34,9 @@ export class ShardUpkeep {
   }
 
   /**
-   * Follows a change of owners. A key goes when this node has not owned it for the delay: until then its new owner may not know of it, and others
-   * ask this node. Keys are looked at when the delay has passed since the first change after the last look, so that nodes which come and go
-   * all the time do not put it off for ever.
+   * Follows a change of owners. A key goes when this node has not owned it for the delay: until then its new owner may
+   * not know of it, and others ask this node. Keys are looked at when the delay has passed since the first change after
+   * the last look, so that nodes which come and go all the time do not put it off for ever.
    */
   ownersChanged(ring: OwnerRing): void {
     const { clock, pruneDelayMs } = this.#options;
@@ -52,7 +52,10 @@ export class ShardUpkeep {
     return this.#ring === undefined ? [] : [this.#ring, ...this.#formerRings()];
   }
 
-  /** Begins to look now and then for void entries: those that nodes have renounced, and late statements of nodes that had left. */
+  /**
+   * Begins to look now and then for void entries: those that nodes have renounced, and late statements of nodes that
+   * had left.
+   */
   start(): void {
     const { shard, clock } = this.#options;
     this.#cancelTurn = clock.after(SHARD_UPKEEP_INTERVAL_MS, async () => {

@@ -14,7 +14,8 @@ export interface VoidPagesParts {
 }
 
 /**
- * Drops the pages of this node that the cluster has replaced or deleted: when another node says so, and when the directory's answers show it.
+ * Drops the pages of this node that the cluster has replaced or deleted: when another node says so, and when the
+ * directory's answers show it.
  */
 export class VoidPages {
   readonly #parts: VoidPagesParts;
@@ -35,7 +36,10 @@ export class VoidPages {
     );
   }
 
-  /** Drops pages. For deleted keys it returns the newest version that this node still has or knows of under any of them, else 0. */
+  /**
+   * Drops pages. For deleted keys it returns the newest version that this node still has or knows of under any of them,
+   * else 0.
+   */
   async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
     const { directory, pages } = this.#parts;
     if (reason === 'deleted') directory.forgetDeleted(keys, voidBelow);
@@ -58,8 +62,8 @@ export class VoidPages {
   }
 
   /**
-   * Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. Where the disk cannot record that, the
-   * tier has reported it, and nobody finds the pages there while this node runs.
+   * Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. Where
+   * the disk cannot record that, the tier has reported it, and nobody finds the pages there while this node runs.
    */
   async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     const { directory, pages } = this.#parts;

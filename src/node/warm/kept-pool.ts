@@ -39,8 +39,9 @@ export interface KeptPoolOptions {
 }
 
 /**
- * The memory of a pool that outlives its process, and the pages of before that were found in it: those whose record is whole and whose stamp is in its
- * place. Their bytes are checked by whoever reads them; with `verify_reads` off, nobody would, so that they are checked here.
+ * The memory of a pool that outlives its process, and the pages of before that were found in it: those whose record is
+ * whole and whose stamp is in its place. Their bytes are checked by whoever reads them; with `verify_reads` off, nobody
+ * would, so that they are checked here.
  */
 export class KeptPool {
   readonly region: HostRegion;
@@ -91,7 +92,10 @@ export class KeptPool {
     return this.#found.reduce((newest, { version }) => Math.max(newest, version), 0);
   }
 
-  /** Compares the pages with those of the disk: of two contents of a key, the older one goes. The runtime must be open: its present is that by which pages expire. Resolves when no crash can bring the older ones back. */
+  /**
+   * Compares the pages with those of the disk: of two contents of a key, the older one goes. The runtime must be open:
+   * its present is that by which pages expire. Resolves when no crash can bring the older ones back.
+   */
   async compareWith(disk: DiskStore): Promise<void> {
     const newer: FoundRecord[] = [];
     for (let first = 0; first < this.#found.length; first += COMPARE_SLICE_PAGES) {

@@ -40,9 +40,9 @@ export interface PoolFolder {
 }
 
 /**
- * Locks the folder, and maps its two files, `pages` and `index`, with all of their memory reserved. Throws `ConfigError` without the native addon;
- * when another process has the folder, when it is not in memory, belongs to another user or has files of others, and when there is no room. Files of
- * others stay as they are.
+ * Locks the folder, and maps its two files, `pages` and `index`, with all of their memory reserved. Throws
+ * `ConfigError` without the native addon; when another process has the folder, when it is not in memory, belongs to
+ * another user or has files of others, and when there is no room. Files of others stay as they are.
  */
 export async function openPoolFolder(options: PoolFolderOptions): Promise<PoolFolder> {
   const { path, nodeId, env } = options;

@@ -31,7 +31,9 @@ export interface SettlingParts {
   /** The notes beside pages from before this start. */
   readonly former: readonly StartNote[];
   readonly directory: Pick<DirectoryClient, 'former' | 'setFormer'>;
-  /** The source of versions. It is moved past those of the earlier pages, in case the date was set back a little since. */
+  /**
+   * The source of versions. It is moved past those of the earlier pages, in case the date was set back a little since.
+   */
   readonly versions: Pick<HybridClock, 'afterEarlier' | 'remember'>;
   /** Whether what the others know is needed even without pages from before this start. */
   readonly needsOthers: boolean;
@@ -42,18 +44,23 @@ export interface SettlingParts {
   readonly isAnnounced: () => boolean;
   /** This start of the node. */
   readonly current: () => number;
-  /** How long after an absence the pages settle at the earliest, in ms: a master that has just started learns of the other members only then. */
+  /**
+   * How long after an absence the pages settle at the earliest, in ms: a master that has just started learns of the
+   * other members only then.
+   */
   readonly quietMs: number;
   readonly clock: Clock;
 }
 
 /**
- * Follows the pages that this node has from before it was away, until they are settled. They may have been overwritten or deleted meanwhile: while the
- * node was down, or while others had dropped it as a member. Other nodes know whether they were, but a node that has found no discovery master does not
- * know the other nodes. Statements of such pages name the last start of this node in which all its pages were settled: owners that have forgotten what
- * was removed since then refuse the pages.
+ * Follows the pages that this node has from before it was away, until they are settled. They may have been overwritten
+ * or deleted meanwhile: while the node was down, or while others had dropped it as a member. Other nodes know whether
+ * they were, but a node that has found no discovery master does not know the other nodes. Statements of such pages name
+ * the last start of this node in which all its pages were settled: owners that have forgotten what was removed since
+ * then refuse the pages.
  *
- * Pages of the pool from before this start are hidden until they are confirmed, because nobody asks this node before reading them from its memory.
+ * Pages of the pool from before this start are hidden until they are confirmed, because nobody asks this node before
+ * reading them from its memory.
  */
 export class Settling {
   readonly #parts: SettlingParts;
@@ -93,18 +100,27 @@ export class Settling {
     this.#lookAfter(SOON_MS, 1);
   }
 
-  /** Whether all other nodes have said what they know since {@link start}: what comes from the object store can be told from what was replaced. */
+  /**
+   * Whether all other nodes have said what they know since {@link start}: what comes from the object store can be told
+   * from what was replaced.
+   */
   get hasHeard(): boolean {
     return this.#hasHeard;
   }
 
-  /** Whether all other nodes have said what they know, and have answered what this one has announced: no page from before this start is uncertain. */
+  /**
+   * Whether all other nodes have said what they know, and have answered what this one has announced: no page from
+   * before this start is uncertain.
+   */
   get isSettled(): boolean {
     if (!this.#hasEarlier) return true;
     return this.#hasHeard && (this.#parts.membersCount() === 1 || this.#parts.isAnnounced());
   }
 
-  /** Called when others have, or may have, dropped this node as a member: what is there already counts as from before, for all owners. */
+  /**
+   * Called when others have, or may have, dropped this node as a member: what is there already counts as from before,
+   * for all owners.
+   */
   wasAway(): void {
     if (this.#stopped) return;
     this.#sayFormer();
@@ -112,9 +128,9 @@ export class Settling {
   }
 
   /**
-   * Called when this node meets others: for these, what is there already counts as from before, because they may have removed it without knowing this
-   * node. `isEarlier`: one was up before this node. Just after a start without earlier pages there is nothing yet that anybody could have removed and
-   * forgotten.
+   * Called when this node meets others: for these, what is there already counts as from before, because they may have
+   * removed it without knowing this node. `isEarlier`: one was up before this node. Just after a start without earlier
+   * pages there is nothing yet that anybody could have removed and forgotten.
    */
   met(nodeIds: readonly string[], isEarlier: boolean): void {
     const { clock, directory } = this.#parts;
@@ -159,7 +175,10 @@ export class Settling {
     this.#endLooks = this.#parts.clock.after(ms, () => this.#look(look));
   }
 
-  /** Looks whether the pages are settled. Pages of the pool are confirmed one by one when others take long to say what they know. */
+  /**
+   * Looks whether the pages are settled. Pages of the pool are confirmed one by one when others take long to say what
+   * they know.
+   */
   async #look(look: number): Promise<void> {
     const isDue = this.isSettled || look >= SOON_COUNT;
     if (isDue && this.#confirm !== undefined && !this.#parts.pool.unconfirmed.earlier.isEmpty)
@@ -182,7 +201,10 @@ export class Settling {
     }
   }
 
-  /** Whether directory owners have accepted all pages of this node. A node that is alone learns nothing: it may be cut off from the others. */
+  /**
+   * Whether directory owners have accepted all pages of this node. A node that is alone learns nothing: it may be cut
+   * off from the others.
+   */
   #areAllSettled(): boolean {
     const { pool, clock, quietMs, membersCount, isAnnounced } = this.#parts;
     const isQuiet = clock.nowMs() - this.#awayMs >= quietMs;

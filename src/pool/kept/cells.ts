@@ -22,12 +22,18 @@ const SALT_AT = 6;
 const HASH_AT = 7;
 /** All cells from this one on have never been used; the hash does not cover it. */
 const USED_AT = 8;
-/** By units of 8 bytes: the start of the node that has last known all pages to be good; the hash does not cover it either. */
+/**
+ * By units of 8 bytes: the start of the node that has last known all pages to be good; the hash does not cover it
+ * either.
+ */
 const START_AT = 5;
 /** Cells by which that number grows. */
 const USED_STEP_CELLS = 4096;
 
-/** What an index is: `empty`: never used; `ours`; `other-version`: of another version of the format; `damaged`: its header; `foreign`. */
+/**
+ * What an index is: `empty`: never used; `ours`; `other-version`: of another version of the format; `damaged`: its
+ * header; `foreign`.
+ */
 export type CellsState = 'empty' | 'ours' | 'other-version' | 'damaged' | 'foreign';
 
 /** Part of a pool that its index takes beside it, and the least size of an index. */
@@ -54,8 +60,8 @@ export interface CellSegment {
 }
 
 /**
- * The memory of a pool's index as cells of CELL_BYTES, the first of which is the header. A stopped process leaves the memory as it is after some
- * store of a number: the order of stores is the order of the code.
+ * The memory of a pool's index as cells of CELL_BYTES, the first of which is the header. A stopped process leaves the
+ * memory as it is after some store of a number: the order of stores is the order of the code.
  *
  *       0   magic (16 bytes)                  header
  *       16  version u32 | cells u32 | salt u32 | hash u32 | cells that were ever used u32

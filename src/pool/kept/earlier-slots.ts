@@ -2,8 +2,9 @@ import { assertEqual } from '../../base/assert.js';
 import type { PublishedPage } from '../slots/placement.js';
 
 /**
- * Slots of pages that were found again when the pool was opened, and of which no directory owner has said yet whether they are still good: they
- * may have been overwritten or deleted while the node was away. Nobody finds them, here or from another node.
+ * Slots of pages that were found again when the pool was opened, and of which no directory owner has said yet whether
+ * they are still good: they may have been overwritten or deleted while the node was away. Nobody finds them, here or
+ * from another node.
  */
 export class EarlierSlots {
   #isEarlier = new Uint8Array(0);

@@ -47,7 +47,10 @@ export interface KeptPagesParts {
   readonly keepsCopies?: boolean | undefined;
 }
 
-/** The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have one on storage nodes alone. */
+/**
+ * The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have one on
+ * storage nodes alone.
+ */
 export class KeptPages {
   readonly #parts: KeptPagesParts;
 
@@ -56,8 +59,8 @@ export class KeptPages {
   }
 
   /**
-   * Puts pages that were found in the pool's memory back at their places, hidden for as long as they are among the earlier slots. The pool
-   * must be new.
+   * Puts pages that were found in the pool's memory back at their places, hidden for as long as they are among the
+   * earlier slots. The pool must be new.
    */
   restore(found: readonly FoundRecord[]): RestoredPages {
     const { records, index, stamps, earlier, capacityBytes } = this.#parts;

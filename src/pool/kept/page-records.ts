@@ -52,9 +52,10 @@ export interface FoundRecords {
 }
 
 /**
- * The records of the pages of one pool, in memory that outlives the process (`POOL_FILE.md`). A record is written once its page is whole and has its
- * stamp, and destroyed after that stamp and before the range is given to another page. So what is found after a crash at any moment is a page with
- * all its bytes, or no page: the record's hash is wrong, or the stamp in the pool is not the one that the record names.
+ * The records of the pages of one pool, in memory that outlives the process (`POOL_FILE.md`). A record is written once
+ * its page is whole and has its stamp, and destroyed after that stamp and before the range is given to another page. So
+ * what is found after a crash at any moment is a page with all its bytes, or no page: the record's hash is wrong, or
+ * the stamp in the pool is not the one that the record names.
  *
  *       head     kind | next | hash | order | flags | key bytes | length | checksum (u32 each)
  *       32       offset | stamp | tail | version | expires (f64 each)
@@ -62,7 +63,8 @@ export interface FoundRecords {
  *       76       the first 52 bytes of the key
  *       further  kind | next (u32 each) | 120 bytes of the key
  *
- * Accounting: `#cellOf` of a slot is the head of its page's record, NO_CELL: it has none. Each cell but the header is in exactly one record or free.
+ * Accounting: `#cellOf` of a slot is the head of its page's record, NO_CELL: it has none. Each cell but the header is
+ * in exactly one record or free.
  */
 export class PageRecords {
   readonly #cells: Cells;
@@ -92,8 +94,9 @@ export class PageRecords {
   }
 
   /**
-   * Looks through an index of this format; `isThere` says whether the pool has that page's stamp in its place. The caller must {@link adopt} the
-   * records that it uses, and call {@link settle} then: all other cells are free afterwards.
+   * Looks through an index of this format; `isThere` says whether the pool has that page's stamp in its place. The
+   * caller must {@link adopt} the records that it uses, and call {@link settle} then: all other cells are free
+   * afterwards.
    */
   find(isThere: (record: FoundRecord) => boolean): FoundRecords {
     const byKey = new Map<string, FoundRecord>();
@@ -157,7 +160,8 @@ export class PageRecords {
     const head = this.#write(key, page, stamp, tail);
     if (head === NO_CELL) this.unrecordedCount++;
     else this.#count++;
-    // Without room for the new record, the page has none: the one of before may say of an expired or outdated content that it is good.
+    // Without room for the new record, the page has none: the one of before may say of an expired or outdated content
+    // that it is good.
     if (before !== NO_CELL) this.#destroy(before);
     this.#setCell(slot, head);
   }
@@ -326,7 +330,10 @@ export class PageRecords {
     this.#cellOf[slot] = cell;
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds, and each of `pages` that has a record has its own. */
+  /**
+   * Throws `InvariantError` unless the accounting of this class holds, and each of `pages` that has a record has its
+   * own.
+   */
   verify(pages: Iterable<readonly [key: string, page: PublishedPage]>): void {
     const seen = new Set<number>();
     const take = (cell: number, what: string): void => {

@@ -3,8 +3,8 @@ import { assert, assertEqual } from '../../base/assert.js';
 const FIRST_SLOTS = 256;
 
 /**
- * Slots in the order in which their pages expire: a binary min-heap in which the place of each slot is known, so that a slot is changed in
- * O(log n). It takes no memory before the first page with an expiry.
+ * Slots in the order in which their pages expire: a binary min-heap in which the place of each slot is known, so that a
+ * slot is changed in O(log n). It takes no memory before the first page with an expiry.
  *
  * Accounting: a slot is in the heap exactly when its expiry is not 0; `#heap[#placeOf[slot]]` is the slot.
  */

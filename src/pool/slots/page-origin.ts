@@ -8,7 +8,10 @@ export interface PageOrigin {
   readonly kind: EntryKind;
   /** Time of the hybrid clock from which on the page is expired, so that nobody finds it; 0: never. */
   readonly expires: number;
-  /** The origin of the node that has set the content of a copy (see `originOf`), also of a copy of a copy; 0: it was set on this node. */
+  /**
+   * The origin of the node that has set the content of a copy (see `originOf`), also of a copy of a copy; 0: it was set
+   * on this node.
+   */
   readonly setBy: number;
 }
 
@@ -32,8 +35,8 @@ export function isAsGood(here: PageOrigin, origin: PageOrigin): boolean {
 }
 
 /**
- * Origin of an existing page that is set again with the same bytes: no longer a copy, and named if it was or is named. A named set
- * gives its own expiry; a computed one leaves the later expiry.
+ * Origin of an existing page that is set again with the same bytes: no longer a copy, and named if it was or is named.
+ * A named set gives its own expiry; a computed one leaves the later expiry.
  */
 export function again(page: PageOrigin, origin: PageOrigin): PageOrigin {
   const isNewer = origin.version > page.version && !isAsGood(page, origin);

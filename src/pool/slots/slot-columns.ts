@@ -6,7 +6,10 @@ import type { PageOrigin } from './page-origin.js';
 /** Flag bits of a slot. */
 const NAMED = 1;
 
-/** Checksums and origins of the pages of an index by slot, column by column. A slot without a page keeps the checksum and version of its last page. */
+/**
+ * Checksums and origins of the pages of an index by slot, column by column. A slot without a page keeps the checksum
+ * and version of its last page.
+ */
 export class SlotColumns {
   /** The slots whose pages expire. */
   readonly expiring = new ExpiryHeap();

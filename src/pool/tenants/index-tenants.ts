@@ -19,8 +19,9 @@ export class IndexTenants {
   }
 
   /**
-   * Gives all pages of tenant 0 whose keys begin with `prefix` to a tenant, as its newest ones, and evicts those that it may not have;
-   * returns their keys. Takes time in proportion to all pages if tenant 0 has any. Does nothing once the index is freed.
+   * Gives all pages of tenant 0 whose keys begin with `prefix` to a tenant, as its newest ones, and evicts those that
+   * it may not have; returns their keys. Takes time in proportion to all pages if tenant 0 has any. Does nothing once
+   * the index is freed.
    */
   give(prefix: string, tenant: number): string[] {
     if (this.#allocator.isFreed || this.#allocator.tenantStats(0).entries === 0) return [];

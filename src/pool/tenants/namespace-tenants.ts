@@ -44,12 +44,14 @@ const FULL_FRACTION = 3 / 4;
 const ASKED_MAX_COUNT = 16_384;
 
 /**
- * The tenants of a node: each namespace tag with a quota is one, from 1 on; all other pages are of tenant 0. Object keys begin with a digest
- * of their namespace, of which a tag is only a part. So a node learns which tag is behind a digest whenever somebody uses the namespace there;
- * its disk tier remembers it over restarts. Pages whose digest is not known yet are of tenant 0.
+ * The tenants of a node: each namespace tag with a quota is one, from 1 on; all other pages are of tenant 0. Object
+ * keys begin with a digest of their namespace, of which a tag is only a part. So a node learns which tag is behind a
+ * digest whenever somebody uses the namespace there; its disk tier remembers it over restarts. Pages whose digest is
+ * not known yet are of tenant 0.
  *
- * Nobody leaves the tenant of their tag: of each tag NAMESPACE_PREFIXES_MAX_COUNT prefixes are known, whatever others do, and the use of one more
- * fails. Prefixes that nobody has used for a while, and that no tier has a page of, make room.
+ * Nobody leaves the tenant of their tag: of each tag NAMESPACE_PREFIXES_MAX_COUNT prefixes are known, whatever others
+ * do, and the use of one more fails. Prefixes that nobody has used for a while, and that no tier has a page of, make
+ * room.
  */
 export class NamespaceTenants {
   /** Tells of a prefix of object keys that has become known, and its tenant. */
@@ -108,8 +110,8 @@ export class NamespaceTenants {
   }
 
   /**
-   * To be called before keys with this prefix are used, with the tag of their namespace. Throws `ArgumentError` if it cannot be known any more
-   * whose they are.
+   * To be called before keys with this prefix are used, with the tag of their namespace. Throws `ArgumentError` if it
+   * cannot be known any more whose they are.
    */
   use(prefix: string, tag: string | undefined): void {
     if (tag === undefined || (this.#last.prefix === prefix && this.#last.tag === tag)) return;
@@ -155,7 +157,10 @@ export class NamespaceTenants {
     for (const { prefix, tag, tenant } of this.#known.values()) if (tenant > 0) yield [prefix, tag as string];
   }
 
-  /** Prefixes of the keys of a tier stay known. `give` is called when pages that the tier may have turn out to be of a tenant. */
+  /**
+   * Prefixes of the keys of a tier stay known. `give` is called when pages that the tier may have turn out to be of a
+   * tenant.
+   */
   addTier(tier: Tier, give: (prefix: string, tenant: number) => void): void {
     this.#tiers.push(tier);
     this.#learnedLate.listen(give);
@@ -198,7 +203,10 @@ export class NamespaceTenants {
     );
   }
 
-  /** Forgets prefixes that nobody has used since the round before and that have no pages, if it is time for another round. */
+  /**
+   * Forgets prefixes that nobody has used since the round before and that have no pages, if it is time for another
+   * round.
+   */
   #makeRoom(): void {
     const { clock, log } = this.#parts.env;
     if (clock.nowMs() - this.#roundMs < ROUND_MS) return;

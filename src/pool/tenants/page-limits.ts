@@ -1,7 +1,10 @@
 import type { PoolTenantStats } from '../../core/index.js';
 import type { NamespaceTenants } from './namespace-tenants.js';
 
-/** The length in bytes of the longest page that a pool takes under each key: the pool's own, or less by the quota of a namespace tag. */
+/**
+ * The length in bytes of the longest page that a pool takes under each key: the pool's own, or less by the quota of a
+ * namespace tag.
+ */
 export class PageLimits {
   readonly #capacity: number;
   readonly #tenants: Pick<NamespaceTenants, 'names' | 'tenantOf'> | undefined;

@@ -54,7 +54,9 @@ export class RespAccess {
     return this.#users.knowsSecrets;
   }
 
-  /** Makes the client the user to whom a password or token belongs; `name` is that of the user, if the client gives one. */
+  /**
+   * Makes the client the user to whom a password or token belongs; `name` is that of the user, if the client gives one.
+   */
   login(name: string | undefined, secret: Uint8Array): 'right' | WrongPassword {
     const found = this.#users.login(name, secret, this.#origin.from);
     if (typeof found === 'string') {

@@ -54,7 +54,10 @@ export class RespUsers {
     return this.#parts.password !== undefined || this.#parts.users.hasTokens;
   }
 
-  /** The user of a client that shows a password or a token. Without a password, everybody may be the user `default`. `from` tells clients from others. */
+  /**
+   * The user of a client that shows a password or a token. Without a password, everybody may be the user `default`.
+   * `from` tells clients from others.
+   */
   login(name: string | undefined, secret: Uint8Array, from: string): Identity | WrongPassword {
     const anybody = name === DEFAULT_USER && this.#parts.password === undefined && this.#parts.users.identify({});
     if (anybody) return anybody;

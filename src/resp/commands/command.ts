@@ -39,7 +39,10 @@ export interface RespSession {
   readonly signal: AbortSignal;
   /** Lets other clients have their turn between two steps of a long command; undefined: none need it now. */
   readonly goOn: () => Promise<void> | undefined;
-  /** The time of commands that are carried out together, the first of which is given; over when the client has ended the connection. */
+  /**
+   * The time of commands that are carried out together, the first of which is given; over when the client has ended the
+   * connection.
+   */
   timeOf(first: RespCommand): CommandTime;
   answer(value: Answer): void;
   /** Adds bytes to the answers as they are. */

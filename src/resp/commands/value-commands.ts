@@ -15,7 +15,9 @@ import {
   wordOf,
 } from './command.js';
 
-/** Options of SET that say when the value expires: the milliseconds of their unit, and whether they count from 1970 on. */
+/**
+ * Options of SET that say when the value expires: the milliseconds of their unit, and whether they count from 1970 on.
+ */
 const EXPIRIES: ReadonlyMap<string, ExpiryUnit> = new Map([
   ['ex', { unitMs: 1000, isDate: false }],
   ['px', { unitMs: 1, isDate: false }],
@@ -26,7 +28,9 @@ const EXPIRIES: ReadonlyMap<string, ExpiryUnit> = new Map([
 /** Options of SET that Redis has and meshcache has not. */
 const REFUSED: ReadonlySet<string> = new Set(['keepttl', 'nx', 'xx', 'get']);
 
-/** A whole number as Redis takes it, without leading zeros, a plus sign or spaces. One of 64 bits has at most 19 digits. */
+/**
+ * A whole number as Redis takes it, without leading zeros, a plus sign or spaces. One of 64 bits has at most 19 digits.
+ */
 const WHOLE_NUMBER = /^(?:0|-?[1-9]\d{0,18})$/;
 
 const INTEGER_MAX = 2n ** 63n - 1n;
@@ -325,8 +329,9 @@ export const VALUE_COMMANDS: readonly CommandSpec[] = [
 ];
 
 /**
- * Reads what follows the value of a SET; the one place for its options. Returns the milliseconds after which the value is expired, 1 for a time
- * that has passed; undefined: never. A client that asks for something that would not happen gets an error: throws `CommandError`.
+ * Reads what follows the value of a SET; the one place for its options. Returns the milliseconds after which the value
+ * is expired, 1 for a time that has passed; undefined: never. A client that asks for something that would not happen
+ * gets an error: throws `CommandError`.
  */
 function expiryOfSet(options: readonly RespArgument[], dateMs: number): number | undefined {
   let expiry: { readonly argument: RespArgument | undefined; readonly unit: ExpiryUnit } | undefined;
@@ -344,7 +349,10 @@ function expiryOfSet(options: readonly RespArgument[], dateMs: number): number |
   return expiry && expiryOf(expiry.argument, expiry.unit, { command: 'set', dateMs });
 }
 
-/** Milliseconds from now on until an expiry that a client has stated; 1 for a time that has passed. Throws `CommandError`. */
+/**
+ * Milliseconds from now on until an expiry that a client has stated; 1 for a time that has passed. Throws
+ * `CommandError`.
+ */
 function expiryOf(
   argument: RespArgument | undefined,
   { unitMs, isDate }: ExpiryUnit,

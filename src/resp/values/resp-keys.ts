@@ -57,8 +57,8 @@ export class ArgumentKeys implements StepKeys {
 }
 
 /**
- * The page that stands for the empty value: a page has at least one byte. A value with just these bytes is not stored, so that no other
- * value is taken for the empty one.
+ * The page that stands for the empty value: a page has at least one byte. A value with just these bytes is not stored,
+ * so that no other value is taken for the empty one.
  */
 export const EMPTY_VALUE: Buffer = Buffer.of(
   ...[0xa3, 0xf1, 0xc0, 0x7e, 0x5b, 0xd9, 0x4d, 0x0e, 0x88, 0x66, 0xf2, 0xd1, 0x1b, 0x5e, 0x9a, 0x47],

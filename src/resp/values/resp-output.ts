@@ -30,8 +30,9 @@ const COLLECT_MAX_BYTES = 64 * 2 ** 10;
 const POLL_MS = 1;
 
 /**
- * The answers to one client, in order. Small ones are collected and written together. Large values are given to the socket slice by slice,
- * each when the one before has been taken by the system: nothing that was not taken is read from any more when the connection is closed.
+ * The answers to one client, in order. Small ones are collected and written together. Large values are given to the
+ * socket slice by slice, each when the one before has been taken by the system: nothing that was not taken is read from
+ * any more when the connection is closed.
  */
 export class RespOutput {
   readonly #parts: RespOutputParts;
@@ -104,8 +105,9 @@ export class RespOutput {
   }
 
   /**
-   * Sends a page from where it lies, and releases it as soon as the system has taken all of it, or the connection is closed. If somebody
-   * sets the page meanwhile, what is left is copied, so that only the slice under way is waited for.
+   * Sends a page from where it lies, and releases it as soon as the system has taken all of it, or the connection is
+   * closed. If somebody sets the page meanwhile, what is left is copied, so that only the slice under way is waited
+   * for.
    */
   async sendServed(head: Buffer, page: ServedPage): Promise<boolean> {
     const { clock, onStalled } = this.#parts;
@@ -238,8 +240,8 @@ export class RespOutput {
 }
 
 /**
- * Splits bytes into slices of RESP_SLICE_BYTES or more, and less than twice as much. Each is a list of views, and large enough for a socket
- * to tell when it has been taken.
+ * Splits bytes into slices of RESP_SLICE_BYTES or more, and less than twice as much. Each is a list of views, and large
+ * enough for a socket to tell when it has been taken.
  */
 function slicesOf(views: readonly Uint8Array[], totalBytes: number): Uint8Array[][] {
   const slices: Uint8Array[][] = [[]];

@@ -59,7 +59,10 @@ export interface ChangeOptions extends StepOptions {
 
 const POOL = '';
 
-/** The pages of the Redis door's namespace, by their keys in the store. Reads send what they find in the order in which it was asked for. */
+/**
+ * The pages of the Redis door's namespace, by their keys in the store. Reads send what they find in the order in which
+ * it was asked for.
+ */
 export class RespPages {
   readonly #pages: StoredPages;
   readonly #budget: ByteBudget;
@@ -137,7 +140,10 @@ export class RespPages {
     return inKeySteps(new ArgumentKeys(keys), { goOn }, (some) => this.#pages.exists(some, options));
   }
 
-  /** Deletes values. 1 for each key that had a value, 0 for others, also when a key is there again; NaN: not every node has confirmed it. */
+  /**
+   * Deletes values. 1 for each key that had a value, 0 for others, also when a key is there again; NaN: not every node
+   * has confirmed it.
+   */
   delete(keys: readonly Buffer[], { goOn, ...change }: ChangeOptions): Promise<number[]> {
     const options = { pool: POOL, ...change, timeoutMs: RESP_DEADLINE_MS };
     return inKeySteps(new ArgumentKeys(keys), { goOn }, async (some) => {
@@ -229,7 +235,10 @@ export class RespPages {
     }
   }
 
-  /** Copies small values from the pool straight into their answer; false: one of them has changed meanwhile, and nothing is sent. */
+  /**
+   * Copies small values from the pool straight into their answer; false: one of them has changed meanwhile, and nothing
+   * is sent.
+   */
   async #sendLocal(reads: readonly ValueRead[], lengths: readonly number[], sink: ValueSink): Promise<boolean> {
     const heads = reads.map(({ head }, i) => {
       const bulk = Buffer.from(bulkHead(lengths[i] as number));
@@ -325,8 +334,8 @@ export class RespPages {
   }
 
   /**
-   * Waits for a turn of the event loop in which no other large copy begins. Connections that end give their memory to others, all at once, which may
-   * have ended as well.
+   * Waits for a turn of the event loop in which no other large copy begins. Connections that end give their memory to
+   * others, all at once, which may have ended as well.
    */
   #nextTurn(): Promise<void> {
     this.#turn = this.#turn.then(() => this.#clock.yield());

@@ -9,8 +9,8 @@ const ESCAPES: ReadonlyMap<number, number> = new Map([
 ]);
 
 /**
- * Splits a line into words as Redis does: words may be in quotes, and in double quotes a backslash stands before special characters or
- * `xHH`. Undefined: a quote is missing, or something follows one.
+ * Splits a line into words as Redis does: words may be in quotes, and in double quotes a backslash stands before
+ * special characters or `xHH`. Undefined: a quote is missing, or something follows one.
  */
 export function splitInline(line: Buffer): Buffer[] | undefined {
   const words: Buffer[] = [];
@@ -63,8 +63,8 @@ function quoted(line: Buffer, start: number, word: number[]): number | undefined
 }
 
 /**
- * Whether a line is of the head of an HTTP request: a page in somebody's browser must not have the commands in its body carried out. Besides the
- * request line these are the words by which Redis knows one.
+ * Whether a line is of the head of an HTTP request: a page in somebody's browser must not have the commands in its body
+ * carried out. Besides the request line these are the words by which Redis knows one.
  */
 export function isHttpRequest(words: readonly Buffer[]): boolean {
   const [first, last] = [words[0], words.at(-1)].map((word) => word?.toString('latin1').toLowerCase() ?? '');

@@ -24,11 +24,14 @@ export interface RespParserParts {
   /** Called for a large argument that has not arrived whole with its beginning. False: it is received and dropped. */
   readonly beginLarge: (bytes: number) => boolean;
   /**
-   * Asks for memory for so many further bytes of that argument, when they come. `later`: {@link RespParser.resume} is called when there is;
-   * `drop`: there will be none.
+   * Asks for memory for so many further bytes of that argument, when they come. `later`: {@link RespParser.resume} is
+   * called when there is; `drop`: there will be none.
    */
   readonly reserve: (bytes: number) => 'now' | 'later' | 'drop';
-  /** Asks for memory for so many bytes of small arguments, of a command that has many; the answers as of `reserve`, but that they are never dropped. */
+  /**
+   * Asks for memory for so many bytes of small arguments, of a command that has many; the answers as of `reserve`, but
+   * that they are never dropped.
+   */
   readonly reserveWords: (bytes: number) => 'now' | 'later';
   /** Memory of so many bytes for a large argument, which begins as `body`, which is given back; null: there is none. */
   readonly grow: (body: Buffer, bytes: number) => Buffer | null;
@@ -47,8 +50,8 @@ const CRLF_BYTES = 2;
 const NOT_A_NUMBER = Number.NaN;
 
 /**
- * Builds commands from the pieces that come from a socket: arrays of bulk strings, and lines as they are typed in. Anything else throws a
- * `ProtocolError` with the words of Redis.
+ * Builds commands from the pieces that come from a socket: arrays of bulk strings, and lines as they are typed in.
+ * Anything else throws a `ProtocolError` with the words of Redis.
  *
  *       command   * count CR LF, then count times:  $ bytes CR LF  argument  CR LF        or a line of words
  */

@@ -6,9 +6,9 @@ export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear' | 'pin';
 /**
  * The longest time of each kind of call, in milliseconds. Two owners may have to be asked for a location, one after the
  * other, each within the time to connect and to answer (3 s). They are told of a set page within the time to wait for a
- * turn and to answer (4 s), and once more when it has been evicted meanwhile; a page that does not come takes the time to
- * connect and to stall (4 s), one on another node's disk may take 5 s. Slow networks get a second more. A page that is to be pinned
- * is looked for on the own disk first, and may wait for its turn behind other copies.
+ * turn and to answer (4 s), and once more when it has been evicted meanwhile; a page that does not come takes the time
+ * to connect and to stall (4 s), one on another node's disk may take 5 s. Slow networks get a second more. A page that
+ * is to be pinned is looked for on the own disk first, and may wait for its turn behind other copies.
  */
 export const CALL_BOUNDS_MS: Readonly<Record<CallKind, number>> = {
   set: 10_000,

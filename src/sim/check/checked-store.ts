@@ -128,7 +128,9 @@ export class CheckedStore {
     );
   }
 
-  /** Reads named pages of known lengths. `onContent` receives each page's content, by the key's name in the `Checker`. */
+  /**
+   * Reads named pages of known lengths. `onContent` receives each page's content, by the key's name in the `Checker`.
+   */
   async getNamed(pages: readonly PageToSet[], scope = '', onContent?: OnContent): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
     const sizes = pages.map(({ bytes }) => bytes);
@@ -193,7 +195,10 @@ export class CheckedStore {
     });
   }
 
-  /** Pins pages for `forMs`; true for each page that is pinned. Computed ones are in the pool until then, which {@link checkPins} checks. */
+  /**
+   * Pins pages for `forMs`; true for each page that is pinned. Computed ones are in the pool until then, which {@link
+   * checkPins} checks.
+   */
   async pin(
     keys: readonly PageToPin[],
     { forMs, scope = '' }: { readonly forMs: number; readonly scope?: string },
@@ -292,7 +297,10 @@ export class CheckedStore {
     return read;
   }
 
-  /** Whether an error is what a call says: that the store is closed, or, of a clear, that the disk fails and cannot record it. */
+  /**
+   * Whether an error is what a call says: that the store is closed, or, of a clear, that the disk fails and cannot
+   * record it.
+   */
   #isAnswer(kind: CallKind, error: unknown): boolean {
     if (error instanceof ClosedError) return this.#isClosing;
     if (kind !== 'clear' || !(error instanceof DiskError)) return false;
@@ -396,7 +404,10 @@ export function scoped(scope: string, key: string): string {
   return scope === '' ? key : `${scope}${SCOPE_SEPARATOR}${key}`;
 }
 
-/** The pages that the program of one store has pinned: each must be in its pool until the pin is over, unless somebody has removed it. */
+/**
+ * The pages that the program of one store has pinned: each must be in its pool until the pin is over, unless somebody
+ * has removed it.
+ */
 class PinnedPages {
   readonly #store: MeshCacheStore;
   readonly #id: ProcessId;

@@ -25,7 +25,10 @@ export class FollowedPages {
     await this.#following;
   }
 
-  /** The pages that the list lacks, and those that it should not have, beside a list that a new reader gets now; empty if they are the same. */
+  /**
+   * The pages that the list lacks, and those that it should not have, beside a list that a new reader gets now; empty
+   * if they are the same.
+   */
   async differences(store: MeshCacheStore): Promise<string[]> {
     const now = new FollowedPages();
     for await (const event of store.pageEvents()) {

@@ -8,7 +8,10 @@ export const ORDER_BOUND_MS = 10_000;
 /** Calls of different nodes that are closer together than this have no order, as wall clocks count milliseconds. */
 const MARGIN_MS = 5;
 
-/** While all nodes hear of each other, their clocks agree so well, whatever their wall clocks say: a message between them may be on its way. */
+/**
+ * While all nodes hear of each other, their clocks agree so well, whatever their wall clocks say: a message between
+ * them may be on its way.
+ */
 const CLOCKS_AGREE_MS = 250;
 
 /** Rules by which a page must not have been read, with their texts. */
@@ -37,7 +40,10 @@ export interface PageRead extends ProcessId {
 }
 
 export interface ReadOrderOptions {
-  /** Whether wall clocks are wrong at times: then calls of nodes that may not have heard of each other's clocks are ordered by their versions. */
+  /**
+   * Whether wall clocks are wrong at times: then calls of nodes that may not have heard of each other's clocks are
+   * ordered by their versions.
+   */
   readonly hasClockFaults: boolean;
   /** Directory owners of a key. If as many nodes end, no node may be left that knows the last set. */
   readonly replicas: number;
@@ -48,9 +54,9 @@ export interface ReadOrderOptions {
 /**
  * Holds reads against what was set, deleted and cleared before they began.
  *
- * A page is void when a call that began after the page's own `set` had ended has returned true: a `set` of a named entry, a `delete`, or a
- * `clear` by the process that had set the page. Computed pages make nothing void: any content is right. By the {@link ORDER_RULES} a void
- * page is not read any more.
+ * A page is void when a call that began after the page's own `set` had ended has returned true: a `set` of a named
+ * entry, a `delete`, or a `clear` by the process that had set the page. Computed pages make nothing void: any content
+ * is right. By the {@link ORDER_RULES} a void page is not read any more.
  */
 export class ReadOrder {
   readonly #statements: Statements;
@@ -93,8 +99,9 @@ export class ReadOrder {
   }
 
   /**
-   * Whether a page had expired: by the clock of the reading node, which never goes back, and by time itself, unless clocks were wrong and nodes may not
-   * have heard of each other's. Of a computed page the latest expiry of all that set it counts.
+   * Whether a page had expired: by the clock of the reading node, which never goes back, and by time itself, unless
+   * clocks were wrong and nodes may not have heard of each other's. Of a computed page the latest expiry of all that
+   * set it counts.
    */
   #isExpired(history: KeyHistory, set: Statement, read: PageRead): boolean {
     if (!Number.isFinite(set.expiresInMs)) return false;
@@ -138,7 +145,9 @@ export class ReadOrder {
     return set.endMs + marginMs < than.beginMs;
   }
 
-  /** Whether time itself is the order: wall clocks are right, or all nodes have heard of each other's clocks by then. */
+  /**
+   * Whether time itself is the order: wall clocks are right, or all nodes have heard of each other's clocks by then.
+   */
   #areClocksHeard(atMs: number): boolean {
     return !this.#options.hasClockFaults || this.#faults.calmSinceMs(atMs) + ORDER_BOUND_MS <= atMs;
   }
@@ -146,8 +155,8 @@ export class ReadOrder {
 
 /**
  * Whether a page of `set` may have become another node's own before `by` was over: a node that sets a computed page
- * accepts any content of it, also one that was copied or has not been dropped yet. A copy becomes a page of the node that sets it, whenever
- * that is: also later than a clear, by a node that was cut off from it and still has its copy.
+ * accepts any content of it, also one that was copied or has not been dropped yet. A copy becomes a page of the node
+ * that sets it, whenever that is: also later than a clear, by a node that was cut off from it and still has its copy.
  */
 function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement, read: PageRead): boolean {
   for (const other of sets.values()) {

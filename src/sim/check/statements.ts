@@ -89,7 +89,10 @@ export class Statements {
     return history;
   }
 
-  /** Whether any delete or clear of the key has begun, which may take effect at any time, or any set of it has an expiry. */
+  /**
+   * Whether any delete or clear of the key has begun, which may take effect at any time, or any set of it has an
+   * expiry.
+   */
   mayBeRemoved(key: string): boolean {
     const { isDeleted, mayExpire } = this.of(key);
     return isDeleted || mayExpire || [...this.#clearedScopes].some((scope) => key.startsWith(scope));

@@ -7,10 +7,11 @@ const QUARANTINE_MS = 1_000;
 const PROMOTION_MESSAGES_COUNT = 6;
 
 /**
- * Additional milliseconds until every node has read that many pages of a disk. Each reader, its own node among them, needs a page in memory for
- * itself; at most PROMOTE_POOL_FRACTION of the pool, or one page, is there for readers at a time. With `verify_reads` off, freed memory rests for
- * the whole quarantine, as nothing else keeps pages whole under readers, and at most QUARANTINE_POOL_FRACTION of the pool, or one page, may rest. A
- * reader asks again in pauses: once until the memory is freed, and once when it has rested.
+ * Additional milliseconds until every node has read that many pages of a disk. Each reader, its own node among them,
+ * needs a page in memory for itself; at most PROMOTE_POOL_FRACTION of the pool, or one page, is there for readers at a
+ * time. With `verify_reads` off, freed memory rests for the whole quarantine, as nothing else keeps pages whole under
+ * readers, and at most QUARANTINE_POOL_FRACTION of the pool, or one page, may rest. A reader asks again in pauses: once
+ * until the memory is freed, and once when it has rested.
  */
 export function promotingMs({ shape, network, nodes }: Scenario, pages: number): number {
   if (shape.diskPages === null) return 0;

@@ -230,8 +230,9 @@ class Survivors {
   }
 
   /**
-   * Pages by scope, key and length: a key may have pages of several lengths. Pages that are expired by the clock of any of the nodes are left
-   * out: nodes whose clocks differ see a page end at different times, and those that are ahead do not find it any more.
+   * Pages by scope, key and length: a key may have pages of several lengths. Pages that are expired by the clock of any
+   * of the nodes are left out: nodes whose clocks differ see a page end at different times, and those that are ahead do
+   * not find it any more.
    */
   of(nodes: readonly SimNode[]): Map<string, Survivor> {
     const found = new Map<string, Survivor>();

@@ -201,8 +201,8 @@ class ScenarioRun {
   }
 
   /**
-   * Compares the lists that were kept by page events with what the nodes have. A difference counts if it is still there when it must have been
-   * told: the change may have come just before.
+   * Compares the lists that were kept by page events with what the nodes have. A difference counts if it is still there
+   * when it must have been told: the change may have come just before.
    */
   async #checkEvents(): Promise<void> {
     const { checker, nodes } = this.#cluster;

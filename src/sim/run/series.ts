@@ -79,7 +79,10 @@ export class Series {
     return sum;
   }
 
-  /** Pages read from other nodes and keys asked of directory owners, by where those are, over all processes since the beginning. */
+  /**
+   * Pages read from other nodes and keys asked of directory owners, by where those are, over all processes since the
+   * beginning.
+   */
   distances() {
     const sum = (counted: ReadonlyMap<number, readonly number[]>) => {
       const [host, zone, other] = DISTANCES.map((_, i) => {

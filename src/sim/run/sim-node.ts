@@ -310,7 +310,10 @@ export class SimNode {
     return { id, process, store, checked, calls, serving, followed };
   }
 
-  /** The loop that pins pages; undefined if the workload has none. It draws numbers of its own, so that without it the others are the same. */
+  /**
+   * The loop that pins pages; undefined if the workload has none. It draws numbers of its own, so that without it the
+   * others are the same.
+   */
   #pinCalls(store: CheckedStore, { programClock: clock }: SimProcess): PinCalls | undefined {
     const { scenario, node, keys } = this.#parts;
     const { workload, nodes, seed } = scenario;

@@ -1,6 +1,9 @@
 /** Requirements of a kind of fault, and how random scenarios draw it. */
 interface FaultKindShape {
-  /** Group of the kind; a node has at most one fault of each group at a time, and so has the source of addresses, which is no node. */
+  /**
+   * Group of the kind; a node has at most one fault of each group at a time, and so has the source of addresses, which
+   * is no node.
+   */
   readonly group: 'process' | 'network' | 'disk' | 'clock' | 'source';
   /** Relative frequency with which it is drawn. */
   readonly weight: number;
@@ -64,7 +67,10 @@ export const FAULT_KINDS = {
   diskreadonly: { group: 'disk', weight: 1, durationMs: [500, 4_000], needs: 'disk' },
   /** `amount` bits of the disk's files flip. */
   bitrot: { group: 'disk', weight: 2, durationMs: [0, 0], amount: [1, 200], needs: 'disk' },
-  /** The wall clock jumps by `amount` milliseconds, back or forth, and stays so: several jumps are not so far that its node is refused. */
+  /**
+   * The wall clock jumps by `amount` milliseconds, back or forth, and stays so: several jumps are not so far that its
+   * node is refused.
+   */
   clockjump: { group: 'clock', weight: 2, durationMs: [0, 0], amount: [500, 60_000] },
   /** Both clocks are fast or slow by `amount` parts in a million. */
   clockdrift: { group: 'clock', weight: 1, durationMs: [2_000, 20_000], amount: [10, 50_000] },
@@ -104,7 +110,10 @@ export const RESTARTS: ReadonlySet<FaultKind> = new Set([
   'memory',
 ]);
 
-/** A fault of nodes from `atMs` on. Nodes are numbers from 1; a fault of hosts affects the nodes' hosts, and one of the source has none. */
+/**
+ * A fault of nodes from `atMs` on. Nodes are numbers from 1; a fault of hosts affects the nodes' hosts, and one of the
+ * source has none.
+ */
 export interface Fault {
   readonly kind: FaultKind;
   readonly atMs: number;

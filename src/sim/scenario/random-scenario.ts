@@ -47,7 +47,10 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   return withFewRemovals(withKeptPools(withSource(whole, options.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[]))));
 }
 
-/** The scenario, for some seeds with nodes that find each other by DNS or etcd, which have faults of their own. Drawn apart, so that all else stays. */
+/**
+ * The scenario, for some seeds with nodes that find each other by DNS or etcd, which have faults of their own. Drawn
+ * apart, so that all else stays.
+ */
 function withSource(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
   const draw = new Draw(scenario.seed ^ SOURCE_SEED);
   if (!draw.oneIn(5)) return scenario;
@@ -74,7 +77,10 @@ function withFewRemovals(scenario: Scenario): Scenario {
   return removalsMaxKeys === 0 ? scenario : { ...scenario, shape: { ...shape, removalsMaxKeys } };
 }
 
-/** The scenario, half of the time with calls that pin pages. They are drawn apart from all else, which stays as it was without them. */
+/**
+ * The scenario, half of the time with calls that pin pages. They are drawn apart from all else, which stays as it was
+ * without them.
+ */
 function withPins(scenario: Scenario): Scenario {
   const { seed, workload, shape } = scenario;
   const random = forkedRandom(seed, 'pins');
@@ -173,7 +179,9 @@ function drawShape(draw: Draw, nodes: number): Shape {
   };
 }
 
-/** The shape with quotas for the namespace of some workloads; they are drawn apart, so that they change nothing else. */
+/**
+ * The shape with quotas for the namespace of some workloads; they are drawn apart, so that they change nothing else.
+ */
 function withQuotas(shape: Shape, workload: Workload, seed: number): Shape {
   const [tag] = workload.kind === 'mixed' ? workload.namespaces : [];
   const draw = new Draw(seed ^ QUOTAS_SEED);

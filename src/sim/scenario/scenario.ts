@@ -15,7 +15,9 @@ export interface Shape {
   readonly zones?: number;
   /** Whether every pool outlives its process (`pool_path`), until its host loses power; default: no. */
   readonly keepsPools?: boolean;
-  /** Removed keys that a directory shard remembers in each generation; default: as many as those that are not simulated. */
+  /**
+   * Removed keys that a directory shard remembers in each generation; default: as many as those that are not simulated.
+   */
   readonly removalsMaxKeys?: number;
   /** Nodes with `role: storage`; default: none. The others have the write policy of `config`. */
   readonly storageNodes?: readonly number[];

@@ -28,7 +28,10 @@ const KINDS: readonly KeyKind[] = ['own', 'named', 'computed', 'both'];
 const HOT_KEYS_COUNT = 3;
 const DELETED_MAX_COUNT = 3;
 const LOOKED_UP_MAX_COUNT = 60;
-/** One set of that many has an expiry, of that many milliseconds at most: less than what pages are given to be found after the last fault. */
+/**
+ * One set of that many has an expiry, of that many milliseconds at most: less than what pages are given to be found
+ * after the last fault.
+ */
 const EXPIRING_ONE_IN = 8;
 const EXPIRES_WITHIN_MS = 6_000;
 /** The priorities of sets, each as often. */

@@ -53,8 +53,8 @@ interface Params {
 }
 
 /**
- * An etcd of a world, reached at every address of HTTP: keys, leases and watches as the production code uses them over the JSON interface.
- * It counts what it is asked.
+ * An etcd of a world, reached at every address of HTTP: keys, leases and watches as the production code uses them over
+ * the JSON interface. It counts what it is asked.
  */
 export class SimEtcd {
   /** Requests so far, by method; `event`: changes that watchers were told. */
@@ -81,7 +81,9 @@ export class SimEtcd {
     return this.#entries.size;
   }
 
-  /** From now on it is in this state: watches end when it goes down, and keys whose lease is over go when it is back. */
+  /**
+   * From now on it is in this state: watches end when it goes down, and keys whose lease is over go when it is back.
+   */
   setState(state: EtcdState): void {
     this.#state = state;
     if (state === 'down') {
@@ -102,7 +104,9 @@ export class SimEtcd {
     return { entries: new Map(this.#entries), leases: new Map(this.#leases), revision: this.#revision };
   }
 
-  /** Ends all connections and starts with this content, by default with none. Leases last for their whole time again. */
+  /**
+   * Ends all connections and starts with this content, by default with none. Leases last for their whole time again.
+   */
   restart({ entries, leases, revision }: EtcdSnapshot = { entries: new Map(), leases: new Map(), revision: 1 }): void {
     this.setState('down');
     this.#entries = new Map(entries);

@@ -20,7 +20,10 @@ export class SimNames {
   readonly #records = new Map<string, readonly Endpoint[]>();
   readonly #views = new Map<string, ReadonlyMap<string, readonly Endpoint[]>>();
 
-  /** Sets the records of a name, addresses with port 0, or services. Processes of `host`, if given, get this answer instead of the others'. */
+  /**
+   * Sets the records of a name, addresses with port 0, or services. Processes of `host`, if given, get this answer
+   * instead of the others'.
+   */
   set(name: string, records: readonly (Endpoint | string)[], host?: string): void {
     const endpoints = records.map((one) => (typeof one === 'string' ? { host: one, port: 0 } : one));
     if (host === undefined) this.#records.set(name, endpoints);

@@ -117,7 +117,9 @@ export class SimProcess implements NetworkProcess {
     return bytes;
   }
 
-  /** Runs `fn` as a part of its program, and resolves with the result. Never resolves if the process dies before that. */
+  /**
+   * Runs `fn` as a part of its program, and resolves with the result. Never resolves if the process dies before that.
+   */
   run<T>(fn: () => T | Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.schedule('run', () => {
@@ -127,7 +129,9 @@ export class SimProcess implements NetworkProcess {
     });
   }
 
-  /** Kills the process, as SIGKILL does: the kernel closes its files, and peers see their connections end. Idempotent. */
+  /**
+   * Kills the process, as SIGKILL does: the kernel closes its files, and peers see their connections end. Idempotent.
+   */
   kill(): void {
     if (!this.#isAlive) return;
     this.#die();
@@ -205,7 +209,10 @@ export class SimProcess implements NetworkProcess {
     return { segments: [new Uint8Array(new SharedArrayBuffer(length))], start, release };
   }
 
-  /** @internal The memory behind a path of the host, see `Host.keep`. What a shorter process before has not had is zeros. */
+  /**
+   * @internal The memory behind a path of the host, see `Host.keep`. What a shorter process before has not had is
+   * zeros.
+   */
   keep(path: string, length: number): HostMemory {
     const { kept } = this.host;
     const memory = this.allocate(length);

@@ -36,8 +36,9 @@ const FIRST_ADDRESS = 2 ** 52;
 const ADDRESS_ALIGNMENT_BYTES = 2 ** 21;
 
 /**
- * A simulated world: hosts with clocks, disks and processes, and the network between them, on virtual time and from one seed. What runs
- * in it is production code that takes its surroundings from an `Environment`; a world hands it one, and the code cannot tell.
+ * A simulated world: hosts with clocks, disks and processes, and the network between them, on virtual time and from one
+ * seed. What runs in it is production code that takes its surroundings from an `Environment`; a world hands it one, and
+ * the code cannot tell.
  *
  *     const world = new World({ seed: 1 });
  *     const host = world.host({ name: 'node-1' });

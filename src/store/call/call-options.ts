@@ -9,8 +9,8 @@ import type { PublishRequest, RequestOptions } from '../../core/index.js';
 import { type CallTime, callTime } from './call-time.js';
 
 /**
- * How long a call may take. When the signal is aborted, or the time is over, the call ends as soon as nothing touches its buffers any
- * more: pages that have been read by then count, all others are misses, and `false`.
+ * How long a call may take. When the signal is aborted, or the time is over, the call ends as soon as nothing touches
+ * its buffers any more: pages that have been read by then count, all others are misses, and `false`.
  */
 export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
@@ -67,8 +67,8 @@ export type RefusalReason =
 /** Options of calls that read pages. */
 export interface ReadOptions extends RequestOptions, WaitOptions {
   /**
-   * Called for each page that has not been read, before the call resolves: its index in the call, the reason, and the name of its pool
-   * (`kv` is the main one). A call with it is read alone, and not joined with other small calls.
+   * Called for each page that has not been read, before the call resolves: its index in the call, the reason, and the
+   * name of its pool (`kv` is the main one). A call with it is read alone, and not joined with other small calls.
    */
   readonly onMiss?: ((index: number, reason: MissReason, pool: string) => void) | undefined;
 }
@@ -76,12 +76,15 @@ export interface ReadOptions extends RequestOptions, WaitOptions {
 /** Options of calls that set pages. */
 export interface WriteOptions extends PublishRequest, WaitOptions {
   /**
-   * Milliseconds after which the pages are expired: from then on no node finds them. A whole number from 1 to EXPIRY_MAX_MS, about ten years.
-   * Default: they do not expire. A named entry that is set anew has the expiry of the new call; of a computed page that is there already the
-   * later expiry counts.
+   * Milliseconds after which the pages are expired: from then on no node finds them. A whole number from 1 to
+   * EXPIRY_MAX_MS, about ten years. Default: they do not expire. A named entry that is set anew has the expiry of the
+   * new call; of a computed page that is there already the later expiry counts.
    */
   readonly expiresInMs?: number | undefined;
-  /** Called for each page that has not been set, before the call resolves: its index in the call, the reason, and the name of its pool. */
+  /**
+   * Called for each page that has not been set, before the call resolves: its index in the call, the reason, and the
+   * name of its pool.
+   */
   readonly onRefused?: ((index: number, reason: RefusalReason, pool: string) => void) | undefined;
 }
 
@@ -195,7 +198,10 @@ export function timedOut(timeoutMs: number): DOMException {
   return new DOMException(`the call took more than ${timeoutMs} ms`, 'TimeoutError');
 }
 
-/** Why pages of one call have not been read or set, by their index in the call; only calls that ask for reasons have one. */
+/**
+ * Why pages of one call have not been read or set, by their index in the call; only calls that ask for reasons have
+ * one.
+ */
 export class Reasons<Reason extends MissReason | RefusalReason> {
   readonly #reasons = new Map<number, Reason>();
 

@@ -1,12 +1,17 @@
 import { CLIENT_STEP_BYTES, CLIENT_STEP_KEY_BYTES, CLIENT_STEP_KEYS } from '../../base/limits.js';
 import type { Slice } from './page-slices.js';
 
-/** The keys of a request as they were received. A request may have many MiB of them, so they are made for one step after the other. */
+/**
+ * The keys of a request as they were received. A request may have many MiB of them, so they are made for one step after
+ * the other.
+ */
 export interface StepKeys {
   readonly count: number;
   /** Bytes of which the keys from `start` to before `end` are made. */
   bytesBetween(start: number, end: number): number;
-  /** Throws if one of the keys from `start` to before `end` is malformed. It must take much less time than making them. */
+  /**
+   * Throws if one of the keys from `start` to before `end` is malformed. It must take much less time than making them.
+   */
   check(start: number, end: number): void;
   /** Makes the keys from `start` to before `end`; throws if one of them is malformed. */
   slice(start: number, end: number): readonly string[];
@@ -84,8 +89,9 @@ export interface KeyStepsOptions {
 }
 
 /**
- * Works on the keys of a request step by step. Resolves with the results of all steps, each of which has one for each of its keys. Rejects when a
- * step has failed and none is under way any more. All keys are checked before the first step: nothing is done of a request with a malformed one.
+ * Works on the keys of a request step by step. Resolves with the results of all steps, each of which has one for each
+ * of its keys. Rejects when a step has failed and none is under way any more. All keys are checked before the first
+ * step: nothing is done of a request with a malformed one.
  */
 export async function inKeySteps<T>(
   keys: StepKeys,

@@ -9,7 +9,10 @@ export interface ReasonQuota {
   readonly maxBytes: number;
 }
 
-/** Logs why pages have not been read or set: for each reason and quota one line in LOG_LINE_INTERVAL_MS at most, with the number of pages since the last one. */
+/**
+ * Logs why pages have not been read or set: for each reason and quota one line in LOG_LINE_INTERVAL_MS at most, with
+ * the number of pages since the last one.
+ */
 export class ReasonLog<Reason extends MissReason | RefusalReason> {
   readonly #event: string;
   readonly #log: Logger;

@@ -101,7 +101,10 @@ export class RequestCalls {
     return { open: { ...open }, closed: { ...closed }, other: { ...other } };
   }
 
-  /** Begins a call for this many pages; the priority is of those that it sets. Throws `ArgumentError` for an invalid hint. */
+  /**
+   * Begins a call for this many pages; the priority is of those that it sets. Throws `ArgumentError` for an invalid
+   * hint.
+   */
   begin(request: PublishRequest, pages: number): RequestCall {
     this.#count(request, pages);
     const { hint, caller: given = 0, continues } = request;

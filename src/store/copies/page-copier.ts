@@ -38,8 +38,8 @@ export interface CopyOptions {
 }
 
 /**
- * Copies pages of other nodes into the own pool and announces them; they are read and checked like any page. A page that the program has
- * set under a key, before or meanwhile, stays: a copy never replaces it.
+ * Copies pages of other nodes into the own pool and announces them; they are read and checked like any page. A page
+ * that the program has set under a key, before or meanwhile, stays: a copy never replaces it.
  *
  * A copy that no directory owner has accepted is dropped again, because this node would not be told what happens to the
  * page. Until the owners have answered it is not read here: it may have been set anew while it was copied.
@@ -60,7 +60,10 @@ export class PageCopier {
     this.#reads.close();
   }
 
-  /** Copies a batch, whose keys must be distinct; returns the number of copied pages that the directory has. The batch is in memory twice meanwhile. */
+  /**
+   * Copies a batch, whose keys must be distinct; returns the number of copied pages that the directory has. The batch
+   * is in memory twice meanwhile.
+   */
   async copy(batch: readonly WantedPage[], options: CopyOptions = {}): Promise<number> {
     if (batch.length === 0 || this.#isClosed) return 0;
     const { pages, pool } = this.#parts;
@@ -172,7 +175,10 @@ export class PageCopier {
   }
 }
 
-/** Version, kind and expiry of a copy are those of the page; it was set by the node that has it, or by the one of which that has a copy. */
+/**
+ * Version, kind and expiry of a copy are those of the page; it was set by the node that has it, or by the one of which
+ * that has a copy.
+ */
 function originOfCopy({ nodeId, version, kind, expires, setBy }: DataLocation): PageOrigin {
   return { version, kind, expires, setBy: setBy || originOf(nodeId) };
 }

@@ -109,8 +109,8 @@ export class DiskTier implements Backlog {
   /** Time at which the disk last finished a write, or was given the first one. */
   #movedAtMs = 0;
   /**
-   * Keys of removed pages that the disk could not record as removed. Setting or deleting one of them again waits for the record, too;
-   * with DISK_UNRECORDED_MAX_KEYS of them, every key does.
+   * Keys of removed pages that the disk could not record as removed. Setting or deleting one of them again waits for
+   * the record, too; with DISK_UNRECORDED_MAX_KEYS of them, every key does.
    */
   readonly #unrecorded = new Set<string>();
   #onNoneWaiting: () => void = () => {};
@@ -182,7 +182,8 @@ export class DiskTier implements Backlog {
     const isStored = this.#disk.hasBatch(keys);
     const leases = this.#pool.lease(keys);
     const pages = leases.map((lease, i) => lease?.page ?? published[i] ?? null);
-    // Pages that have expired are not stored, and would be in the way. Where no new page has come, they stay until their removal is told.
+    // Pages that have expired are not stored, and would be in the way. Where no new page has come, they stay until
+    // their removal is told.
     const come = indicesWhere(pages, (page) => page !== null);
     this.#disk.dropExpired(come.length === pages.length ? keys : pickKeys(keys, come));
     leases.forEach((lease, i) => {
@@ -206,7 +207,10 @@ export class DiskTier implements Backlog {
     return this.#disk.hasBatch(keys);
   }
 
-  /** One byte for each key; 1: the page can be read now. A disk that does not answer has none but those that wait to be written. */
+  /**
+   * One byte for each key; 1: the page can be read now. A disk that does not answer has none but those that wait to be
+   * written.
+   */
   readableBatch(keys: Keys): Uint8Array {
     return this.#disk.hasBatch(keys, { canRead: true });
   }
@@ -225,7 +229,10 @@ export class DiskTier implements Backlog {
     if (keys.length > 0) this.#disk.touchBatch(keys, request);
   }
 
-  /** Reads pages, with one outcome each; the targets are in use until the promise has resolved, soon after the signal was aborted. */
+  /**
+   * Reads pages, with one outcome each; the targets are in use until the promise has resolved, soon after the signal
+   * was aborted.
+   */
   readPages(keys: readonly string[], targets: readonly PageBytes[], options?: DiskReadOptions): Promise<LocalRead[]> {
     return this.#disk.readPages(keys, targets, options);
   }
@@ -246,7 +253,8 @@ export class DiskTier implements Backlog {
   }
 
   /**
-   * Removes pages that are older than the version given for their key; only those that `of` means. Once it resolves, a crash cannot bring them back; it rejects if the disk does not record that.
+   * Removes pages that are older than the version given for their key; only those that `of` means. Once it resolves, a
+   * crash cannot bring them back; it rejects if the disk does not record that.
    */
   async removeOlder(keys: readonly string[], voidBelow: readonly number[], of?: PagesOf): Promise<void> {
     const wasWritten = this.#disk.removeOlder(keys, voidBelow, of);

@@ -51,8 +51,8 @@ export class OwnDiskReads {
   }
 
   /**
-   * Reads those of the pages with these indices that the disk has and that are good as far as can be known. Soon after the
-   * call's signal is aborted, nothing touches the pages any more, whatever the disk does.
+   * Reads those of the pages with these indices that the disk has and that are good as far as can be known. Soon after
+   * the call's signal is aborted, nothing touches the pages any more, whatever the disk does.
    */
   async read(
     { keys, pages, results, request, signal, reasons }: ReadingCall,

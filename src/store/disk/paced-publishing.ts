@@ -48,8 +48,8 @@ interface Call extends Publishing {
   /** Whether its pages have been cleared. */
   isCleared: boolean;
   /**
-   * Pages of the call that are in the pool and were not reported yet, because an earlier page found no room: by key, as the call first found
-   * them there or put them.
+   * Pages of the call that are in the pool and were not reported yet, because an earlier page found no room: by key, as
+   * the call first found them there or put them.
    */
   readonly untold: Map<string, PublishedPage>;
 }
@@ -214,8 +214,9 @@ export class PacedPublishing {
   }
 
   /**
-   * Removes the unreported pages that the call has put into the pool: no reader would find them, and if set again they would be taken for
-   * announced. Computed pages that were there before stay, and are announced as the call has left them.
+   * Removes the unreported pages that the call has put into the pool: no reader would find them, and if set again they
+   * would be taken for announced. Computed pages that were there before stay, and are announced as the call has left
+   * them.
    */
   #takeBack({ untold, origin, onTakenBack, onLeft }: Call): void {
     const pages = [...untold];
@@ -228,8 +229,8 @@ export class PacedPublishing {
   }
 
   /**
-   * Reports pages that were published at an earlier attempt as that has found them, because it is their first report: as new, as a copy that this call
-   * has made a page of this node, or with the expiry from before it gave a later one.
+   * Reports pages that were published at an earlier attempt as that has found them, because it is their first report:
+   * as new, as a copy that this call has made a page of this node, or with the expiry from before it gave a later one.
    */
   #told(keys: readonly string[], published: readonly (PublishedPage | null)[], { untold }: Call) {
     return published.map((page, i) => {

@@ -87,8 +87,8 @@ interface Taken {
  * disk is read once for all readers of a page.
  *
  * Accounting: `#keptBytes` is the sum over `#kept`: all pages that are on their way or leased, never more than
- * PROMOTE_POOL_FRACTION of the pool less what is pinned there, or one page. Readers without room wait in order of arrival, and no later reader is
- * served before them: a reader that asks fast does not keep the others out.
+ * PROMOTE_POOL_FRACTION of the pool less what is pinned there, or one page. Readers without room wait in order of
+ * arrival, and no later reader is served before them: a reader that asks fast does not keep the others out.
  */
 export class Promoter {
   readonly #parts: PromoterParts;

@@ -19,7 +19,10 @@ export interface Publishing {
   readonly onPublished: (slice: Slice, published: readonly (PublishedPage | null)[], keys: Keys) => void;
   /** Called with pages that have replaced others and were removed again before they were reported. */
   readonly onTakenBack: (keys: readonly string[]) => void;
-  /** Called with computed pages that were here before and are not reported; the call may have changed what is to be announced of them. */
+  /**
+   * Called with computed pages that were here before and are not reported; the call may have changed what is to be
+   * announced of them.
+   */
   readonly onLeft: (keys: readonly string[]) => void;
 }
 

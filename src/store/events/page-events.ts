@@ -14,7 +14,10 @@ const BATCH_MS = 20;
 /** Changed keys that are looked at without waiting for the rest of the time. */
 const COLLECTED_MAX_COUNT = 8192;
 
-/** What has become of a page: where this node has it now; null: it has gone. The last change of a key is the one that counts. */
+/**
+ * What has become of a page: where this node has it now; null: it has gone. The last change of a key is the one that
+ * counts.
+ */
 export interface PageChange {
   /** The object key. */
   readonly key: string;
@@ -22,8 +25,9 @@ export interface PageChange {
 }
 
 /**
- * A part of the stream. `reset`: all that is known of this node's pages is void, and a list of them begins; `listed`: pages of that list;
- * `complete`: the list is whole; `changed`: pages have come, moved or gone since. A reader that comes back after a position gets what follows it.
+ * A part of the stream. `reset`: all that is known of this node's pages is void, and a list of them begins; `listed`:
+ * pages of that list; `complete`: the list is whole; `changed`: pages have come, moved or gone since. A reader that
+ * comes back after a position gets what follows it.
  */
 export type PageEvent<Change extends PageChange = PageChange> =
   | { readonly kind: 'reset' }
@@ -38,7 +42,10 @@ export type PageEvent<Change extends PageChange = PageChange> =
 
 /** Where a stream of page events begins and when it ends. */
 export interface FollowOptions {
-  /** The position of the last event that the reader has had; without it, or when it is too old, the stream begins with a list. */
+  /**
+   * The position of the last event that the reader has had; without it, or when it is too old, the stream begins with a
+   * list.
+   */
   readonly after?: string | undefined;
   /** Ends the stream. */
   readonly signal?: AbortSignal | undefined;
@@ -61,11 +68,13 @@ interface Batch {
 }
 
 /**
- * The changes of this node's pages, for routers that keep a list of them. A change says where a page is now and not what happened, so that a reader
- * may get one twice without harm, and changes of one page within {@link BATCH_MS} are one.
+ * The changes of this node's pages, for routers that keep a list of them. A change says where a page is now and not
+ * what happened, so that a reader may get one twice without harm, and changes of one page within {@link BATCH_MS} are
+ * one.
  *
- * While nobody reads, and nobody has for EVENTS_KEPT_MS, nothing is recorded and {@link note} costs nothing. Else the last changes are kept,
- * EVENTS_KEPT_MAX_COUNT of them with EVENTS_KEPT_MAX_CHARACTERS in their keys; a reader that falls behind further begins with a new list.
+ * While nobody reads, and nobody has for EVENTS_KEPT_MS, nothing is recorded and {@link note} costs nothing. Else the
+ * last changes are kept, EVENTS_KEPT_MAX_COUNT of them with EVENTS_KEPT_MAX_CHARACTERS in their keys; a reader that
+ * falls behind further begins with a new list.
  */
 export class PageEvents {
   readonly #pages: ListedPages;

@@ -7,11 +7,16 @@ import type { HostIndices, HostMemPool } from './host-pool.js';
 
 /** Pages of one length that lie one after the other. */
 export interface HostPagesOptions {
-  /** Memory of the pages. Of several regions each holds as many whole pages as fit into it, in the order of the regions. */
+  /**
+   * Memory of the pages. Of several regions each holds as many whole pages as fit into it, in the order of the regions.
+   */
   readonly region: HostRegion | readonly HostRegion[];
   /** Bytes of a page. */
   readonly pageBytes: number;
-  /** Tokens of a page: page i has the tokens from i * pageTokens on. Default: 1, so that host indices are numbers of pages. */
+  /**
+   * Tokens of a page: page i has the tokens from i * pageTokens on. Default: 1, so that host indices are numbers of
+   * pages.
+   */
   readonly pageTokens?: number;
 }
 
@@ -25,7 +30,8 @@ interface Place {
 }
 
 /**
- * The host buffer of a framework, for `registerMemPoolHost`, whose pages lie one after the other. Throws `ArgumentError` for lengths that do not fit.
+ * The host buffer of a framework, for `registerMemPoolHost`, whose pages lie one after the other. Throws
+ * `ArgumentError` for lengths that do not fit.
  *
  * @example
  * import { HostRegion, hostPages, MeshCacheStore } from 'meshcache';

@@ -48,7 +48,10 @@ export function checkHostPool(method: string, pool: HostMemPool): void {
   }
 }
 
-/** A copy of `keys`, which the caller may change during the call. Throws `ArgumentError` unless it is an array of keys within the limit. */
+/**
+ * A copy of `keys`, which the caller may change during the call. Throws `ArgumentError` unless it is an array of keys
+ * within the limit.
+ */
 export function checkedKeys(method: string, keys: readonly string[]): readonly string[] {
   if (!Array.isArray(keys)) throw new ArgumentError(`${method}: keys must be an array of strings, got ${typeof keys}`);
   if (keys.length > CALL_MAX_KEYS) {

@@ -61,7 +61,9 @@ export interface PoolPresence {
   readonly trailingCount: number | undefined;
 }
 
-/** What a lookup needs to know of the transfers to further pools, checked; the caller may change them during the call. */
+/**
+ * What a lookup needs to know of the transfers to further pools, checked; the caller may change them during the call.
+ */
 export function furtherPools(
   method: string,
   transfers: readonly PoolTransfer[],

@@ -9,8 +9,8 @@ import type { PageRoom, PlacedPage } from '../placed-reads.js';
 import { MAIN_POOL } from './hybrid.js';
 
 /**
- * Options of calls. When the signal is aborted or the time is over, reads end early, as misses; nothing touches their memory after they
- * have resolved.
+ * Options of calls. When the signal is aborted or the time is over, reads end early, as misses; nothing touches their
+ * memory after they have resolved.
  */
 export interface PageOptions extends RequestOptions, TimedOptions {
   readonly pool: string;
@@ -39,8 +39,8 @@ export interface PagePinOptions extends PageOptions {
 }
 
 /**
- * Access to the pages of one namespace, by the program's own keys and the names of pools; one result for each key. Methods throw
- * `ArgumentError` for invalid keys, at once.
+ * Access to the pages of one namespace, by the program's own keys and the names of pools; one result for each key.
+ * Methods throw `ArgumentError` for invalid keys, at once.
  */
 export interface NamespacePages {
   exists(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
@@ -53,7 +53,10 @@ export interface NamespacePages {
   /** Sets pages. Writes that have begun when the call is ended early may take effect. */
   set(keys: readonly string[], pages: readonly CallerPage[], options: PageWriteOptions): Promise<boolean[]>;
   delete(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
-  /** Keeps pages in the node's pool for a time; true for each page that is pinned. Rejects with `ArgumentError` for a time that is not allowed. */
+  /**
+   * Keeps pages in the node's pool for a time; true for each page that is pinned. Rejects with `ArgumentError` for a
+   * time that is not allowed.
+   */
   pin(keys: readonly string[], options: PagePinOptions): Promise<boolean[]>;
   /** Ends pins of this client; true for each page that it had pinned. */
   unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]>;

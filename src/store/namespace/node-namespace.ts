@@ -14,7 +14,10 @@ export interface NodeNamespaceParts extends StoreNamespaceParts {
   readonly namespacePages: StoredPages;
 }
 
-/** A namespace of a node of this process: in addition to reading and writing, it lists the pages that the node has itself. */
+/**
+ * A namespace of a node of this process: in addition to reading and writing, it lists the pages that the node has
+ * itself.
+ */
 export class NodeNamespace extends StoreNamespace {
   readonly #pages: StoredPages;
 
@@ -25,9 +28,10 @@ export class NodeNamespace extends StoreNamespace {
   }
 
   /**
-   * Keys of the pages that this node itself has, in its pool and on its disk, the next victims of eviction first. It does not count as a
-   * use. The event loop has its turn every few thousand keys; pages that come or go meanwhile may be left out, or come twice. Rejects with
-   * the signal's reason when it is aborted, a `TimeoutError` when the time is over, and with `ClosedError` when the store is closed.
+   * Keys of the pages that this node itself has, in its pool and on its disk, the next victims of eviction first. It
+   * does not count as a use. The event loop has its turn every few thousand keys; pages that come or go meanwhile may
+   * be left out, or come twice. Rejects with the signal's reason when it is aborted, a `TimeoutError` when the time is
+   * over, and with `ClosedError` when the store is closed.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';

@@ -64,9 +64,10 @@ export interface StoreNamespaceParts {
  * A miss is `false`, `null` or a shorter prefix, never an exception. Wrong arguments throw `ArgumentError` before
  * anything is touched; any call after `close()` throws `ClosedError`.
  *
- * The last argument of every call has options: `signal` and `timeoutMs` end it early, as a miss; `onMiss` and `onRefused` are
- * told the reason for each page that was not read or set; `hint` and `caller` describe the request. The keys of a call are in the order of
- * a prefix, its head first. The eviction policy `yield` learns from both; for other policies they are only counted.
+ * The last argument of every call has options: `signal` and `timeoutMs` end it early, as a miss; `onMiss` and
+ * `onRefused` are told the reason for each page that was not read or set; `hint` and `caller` describe the request. The
+ * keys of a call are in the order of a prefix, its head first. The eviction policy `yield` learns from both; for other
+ * policies they are only counted.
  */
 export class StoreNamespace {
   readonly #pages: NamespacePages;
@@ -81,7 +82,9 @@ export class StoreNamespace {
     this.#onLookup = onLookup;
   }
 
-  /** Registers the framework's main host buffer; a later one replaces it. {@link hostPages} makes one of pages in a row. */
+  /**
+   * Registers the framework's main host buffer; a later one replaces it. {@link hostPages} makes one of pages in a row.
+   */
   async registerMemPoolHost(pool: HostMemPool): Promise<void> {
     await this.#registerHostPool('registerMemPoolHost', pool, MAIN_POOL);
   }
@@ -182,7 +185,10 @@ export class StoreNamespace {
   set(key: string, data: PageMemory, options?: WriteOptions): Promise<boolean>;
   set(key: string, ptr: bigint, size: number, options?: WriteOptions): Promise<boolean>;
   set(key: string, source: bigint | PageMemory, size?: number): Promise<boolean>;
-  /** Publishes one entry from memory at `ptr`, or from `data`: a Buffer, any other typed array, a DataView or a whole buffer. */
+  /**
+   * Publishes one entry from memory at `ptr`, or from `data`: a Buffer, any other typed array, a DataView or a whole
+   * buffer.
+   */
   async set(key: string, source: bigint | PageMemory, ...rest: SizeAndOptions<WriteOptions>): Promise<boolean> {
     return this.#turns.run(() => this.#setOne('set', { key, source, ...sizeAndOptions('set', rest) }));
   }
@@ -325,11 +331,10 @@ export class StoreNamespace {
 
   /**
    * Deletes entries everywhere: in the pool and on the disk of every node, and in the directory. True: no node can read
-   * the entry any more, except by reads that had begun before. False: a node did not answer within RPC_CALL_TIMEOUT_MS, or the call was
-   * ended early.
-   * All others have dropped the entry, and that node is told again until it answers or is no longer a member; until
-   * then it may still read the entry itself, and serve it to readers that ask it for a location. A key that no node has
-   * is true.
+   * the entry any more, except by reads that had begun before. False: a node did not answer within RPC_CALL_TIMEOUT_MS,
+   * or the call was ended early. All others have dropped the entry, and that node is told again until it answers or is
+   * no longer a member; until then it may still read the entry itself, and serve it to readers that ask it for a
+   * location. A key that no node has is true.
    */
   async delete(keys: readonly string[], options: WaitOptions = NO_OPTIONS): Promise<boolean[]> {
     return this.#turns.run(() => {
@@ -340,9 +345,10 @@ export class StoreNamespace {
   }
 
   /**
-   * Keeps pages in the pool of this node: they are not evicted for `forMs` milliseconds. True for each page that is pinned; false: no node has
-   * it, or it is above the limits of the node (`pin_max_share`). A page on the disk or on another node is brought into the pool first. Pinning
-   * again extends the time. A pin ends with its time, with this store or client, and when its page is deleted, cleared or overwritten.
+   * Keeps pages in the pool of this node: they are not evicted for `forMs` milliseconds. True for each page that is
+   * pinned; false: no node has it, or it is above the limits of the node (`pin_max_share`). A page on the disk or on
+   * another node is brought into the pool first. Pinning again extends the time. A pin ends with its time, with this
+   * store or client, and when its page is deleted, cleared or overwritten.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';
@@ -370,8 +376,9 @@ export class StoreNamespace {
   /**
    * Drops everything that this node has of the namespace, in its pool, copies included, on its disk and in the
    * directory, and the copies that other nodes have made of it unless another node has set the page. Of the pools of
-   * {@link batchSetV2}, it clears those that this node has used since its start. When the signal is aborted or the time is over, it rejects with
-   * the signal's reason, a `TimeoutError` for the time: the pages have gone here, and other nodes are still being told.
+   * {@link batchSetV2}, it clears those that this node has used since its start. When the signal is aborted or the time
+   * is over, it rejects with the signal's reason, a `TimeoutError` for the time: the pages have gone here, and other
+   * nodes are still being told.
    */
   async clear(options: WaitOptions = NO_OPTIONS): Promise<void> {
     return this.#turns.run(() => {

@@ -5,12 +5,15 @@ import { shown } from '../../base/shown.js';
 import type { KeyNamespace } from '../../core/index.js';
 import { NAMESPACE_PARTS } from '../../core/keys/key-encoder.js';
 
-/** The parts as a configuration has them that does not name them: a store of that configuration and this namespace share their pages. */
+/**
+ * The parts as a configuration has them that does not name them: a store of that configuration and this namespace share
+ * their pages.
+ */
 const DEFAULT_PARTS = { dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
 
 /**
- * Completes a namespace as the configuration of a store is completed: texts that are left out are empty, but for the name of the model; ranks
- * are 0 and sizes 1. Throws `ArgumentError` for unknown parts.
+ * Completes a namespace as the configuration of a store is completed: texts that are left out are empty, but for the
+ * name of the model; ranks are 0 and sizes 1. Throws `ArgumentError` for unknown parts.
  */
 export function wholeNamespace(parts: Partial<KeyNamespace>): KeyNamespace {
   if (typeof parts !== 'object' || parts === null) {

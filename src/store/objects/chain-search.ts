@@ -2,9 +2,10 @@
 const FIRST_WINDOW_COUNT = 4;
 
 /**
- * Looks for pages that form a chain, in growing windows: from the first page on as far as all of a window are found; or, when the first is
- * missing, from the last one back. So a chain that is not there costs two looks, and pages behind a gap are not looked for. `look` says which
- * pages of a window it has found, and may be given fewer than it could take; `windowMaxCount` says how many from an index on.
+ * Looks for pages that form a chain, in growing windows: from the first page on as far as all of a window are found;
+ * or, when the first is missing, from the last one back. So a chain that is not there costs two looks, and pages behind
+ * a gap are not looked for. `look` says which pages of a window it has found, and may be given fewer than it could
+ * take; `windowMaxCount` says how many from an index on.
  */
 export async function searchChain(
   count: number,

@@ -51,9 +51,10 @@ interface ReadObject {
 const UNKNOWN_WINDOW_PAGES = 4;
 
 /**
- * Reads pages from the object store: each goes into the own pool, is announced there as a copy, and is readable when a directory owner has
- * accepted it. An owner that knows a newer content does not, so that nothing comes back from the store that the cluster has replaced or deleted.
- * A page that is damaged, cut short, expired, cleared, too slow or another one than was asked for is a miss.
+ * Reads pages from the object store: each goes into the own pool, is announced there as a copy, and is readable when a
+ * directory owner has accepted it. An owner that knows a newer content does not, so that nothing comes back from the
+ * store that the cluster has replaced or deleted. A page that is damaged, cut short, expired, cleared, too slow or
+ * another one than was asked for is a miss.
  */
 export class ObjectReads {
   readonly #parts: ObjectReadsParts;
@@ -126,7 +127,10 @@ export class ObjectReads {
     return this.#readPages;
   }
 
-  /** Called when this node clears pages: those that are on their way to the pool, or come before `ended`, do not get there. */
+  /**
+   * Called when this node clears pages: those that are on their way to the pool, or come before `ended`, do not get
+   * there.
+   */
   clearing(ended: Promise<unknown>): void {
     this.#clears++;
     this.#clearing++;
@@ -165,7 +169,9 @@ export class ObjectReads {
     return isGood;
   }
 
-  /** Reads a window of pages into the pool; resolves with the indices of those that are there when they have been used. */
+  /**
+   * Reads a window of pages into the pool; resolves with the indices of those that are there when they have been used.
+   */
   async #bringWindow(
     indices: readonly number[],
     { keys, lengths, signal, use }: WantedObjects,

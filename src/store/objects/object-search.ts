@@ -9,8 +9,9 @@ import type { ObjectStore } from '../../objects/object-store.js';
 import type { DataLocation } from '../../types.js';
 
 /**
- * Version of pages from the object store, which is older than everything that this cluster knows of a key: versions of other clusters, whose
- * clocks are their own, do not compare. So a page that was deleted, or replaced by a named one, does not come back from the store.
+ * Version of pages from the object store, which is older than everything that this cluster knows of a key: versions of
+ * other clusters, whose clocks are their own, do not compare. So a page that was deleted, or replaced by a named one,
+ * does not come back from the store.
  */
 export const OBJECT_PAGE_VERSION = UNDATED_VERSION;
 
@@ -23,7 +24,9 @@ export interface PageAnnouncements {
   isVoid(key: string, version: number): boolean;
   /** Whether what the node with this origin has set with this version is cleared. */
   isCleared(key: string, version: number, setBy: number): boolean;
-  /** Announces pages of the pool that came from elsewhere; resolves with the keys that no directory owner has accepted. */
+  /**
+   * Announces pages of the pool that came from elsewhere; resolves with the keys that no directory owner has accepted.
+   */
   announcePromoted(keys: readonly string[]): Promise<string[]>;
   /** The locations of those of `keys` that this node has now. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];

@@ -92,8 +92,8 @@ export class ObjectTier {
   }
 
   /**
-   * Puts marks in the place of pages that every node of the cluster has dropped, so that nobody reads them, and a write that is still on its way
-   * does not bring one back. True for each page of which the store has confirmed it.
+   * Puts marks in the place of pages that every node of the cluster has dropped, so that nobody reads them, and a write
+   * that is still on its way does not bring one back. True for each page of which the store has confirmed it.
    */
   async delete(keys: readonly string[], version: number, signal?: AbortSignal): Promise<boolean[]> {
     const { store } = this.#parts;
@@ -117,8 +117,9 @@ export class ObjectTier {
   }
 
   /**
-   * Makes void what this node has stored, at once for pages that are on their way. Nothing is stored, and nothing gets into the pool, until the pages
-   * are removed from it. Rejects if the store does not confirm it; then the node tries again before it stores anything else.
+   * Makes void what this node has stored, at once for pages that are on their way. Nothing is stored, and nothing gets
+   * into the pool, until the pages are removed from it. Rejects if the store does not confirm it; then the node tries
+   * again before it stores anything else.
    */
   async clear(prefixes: readonly string[] | undefined, removed: Promise<void>): Promise<void> {
     this.#writes.cleared();

@@ -47,15 +47,18 @@ interface Sending {
   readonly ended: Promise<void>;
 }
 
-/** What becomes of a page: `gone`: it is not here any more, or not one that is stored; `unsupported`: the store does not keep conditions. */
+/**
+ * What becomes of a page: `gone`: it is not here any more, or not one that is stored; `unsupported`: the store does not
+ * keep conditions.
+ */
 type Outcome = Written | 'present' | 'gone' | 'unsupported';
 
 /**
- * Sends computed pages to the object store behind the calls that use them: a page is queued when it is read after it was set, and sent if this
- * node holds the original, in its pool or on its disk, and the store does not have it yet.
+ * Sends computed pages to the object store behind the calls that use them: a page is queued when it is read after it
+ * was set, and sent if this node holds the original, in its pool or on its disk, and the store does not have it yet.
  *
- * The queue holds keys only; a page is copied when it is sent. What does not fit into the queue, and what comes while the store fails, is skipped
- * and counted; the page is queued again when it is read again.
+ * The queue holds keys only; a page is copied when it is sent. What does not fit into the queue, and what comes while
+ * the store fails, is skipped and counted; the page is queued again when it is read again.
  */
 export class ObjectWrites {
   readonly #parts: ObjectWritesParts;
@@ -112,7 +115,10 @@ export class ObjectWrites {
     this.#lastSetMs = this.#parts.clock.nowMs();
   }
 
-  /** Called with keys whose pages are deleted. What is being sent is stopped, or refused by the store, or replaced by the mark of the deletion. */
+  /**
+   * Called with keys whose pages are deleted. What is being sent is stopped, or refused by the store, or replaced by
+   * the mark of the deletion.
+   */
   dropped(keys: readonly string[]): void {
     for (const key of keys) {
       this.#dequeue(key);
@@ -230,7 +236,8 @@ export class ObjectWrites {
     const header = found.kind === 'object' ? found.object.header : undefined;
     const isPage = header !== undefined && !search.isDamaged(key) && search.isPageOf(key, header);
     if (isPage && (await search.begin(undefined).isGood(header))) return 'present';
-    // Nothing waits from here on until the page is taken: it is in the pool or on the disk after all clearings of the generation.
+    // Nothing waits from here on until the page is taken: it is in the pool or on the disk after all clearings of the
+    // generation.
     const { generation } = marker;
     const page = this.#originalOf(key);
     if (sending.isDropped || this.#isClosed || generation === undefined || page === undefined) return 'gone';
@@ -286,8 +293,9 @@ export class ObjectWrites {
 }
 
 /**
- * Pages that are in the object store, as far as this node knows, by the digests of their keys: two generations, of which the older one is
- * forgotten when the younger one is full. Two keys of one digest count as one, so that one of them may never be sent.
+ * Pages that are in the object store, as far as this node knows, by the digests of their keys: two generations, of
+ * which the older one is forgotten when the younger one is full. Two keys of one digest count as one, so that one of
+ * them may never be sent.
  */
 class KnownPages {
   #young = new Set<number>();

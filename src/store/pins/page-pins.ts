@@ -18,7 +18,9 @@ export interface PagePinsParts {
   >;
   /** Bytes of a segment of the pool's memory; no page crosses the end of one. */
   readonly segmentBytes: number;
-  /** Part of the pool that pinned pages may take, and part of a tenant's maximum that pinned pages of the tenant may. */
+  /**
+   * Part of the pool that pinned pages may take, and part of a tenant's maximum that pinned pages of the tenant may.
+   */
   readonly maxShare: number;
   /** Tenants of the pool. Default: all pages are of one. */
   readonly tenants?: TierTenants | undefined;
@@ -73,10 +75,10 @@ export type { Holder as PinHolder };
  * Pages of the own pool that clients have pinned for a time: they are not evicted. A pin ends with its time, by
  * {@link unpin}, with its client, and when its page is removed or overwritten, which no pin delays.
  *
- * Accounting: `#bytes` is the sum over `#pages`, each page once, and `#tenantBytes` the space of those of each tenant; a
- * client's bytes are the sum over its pins, an owner's the sum over its clients. All are within {@link PinLimits}. Beside the pinned pages there is always a gap in
- * which the longest page that the pool has had so far finds room. Each pin is in `#due`, by the tick at which it is
- * looked at next.
+ * Accounting: `#bytes` is the sum over `#pages`, each page once, and `#tenantBytes` the space of those of each tenant;
+ * a client's bytes are the sum over its pins, an owner's the sum over its clients. All are within {@link PinLimits}.
+ * Beside the pinned pages there is always a gap in which the longest page that the pool has had so far finds room. Each
+ * pin is in `#due`, by the tick at which it is looked at next.
  */
 export class PagePins {
   readonly #parts: PagePinsParts;
@@ -119,7 +121,9 @@ export class PagePins {
     return this.#pages.has(key);
   }
 
-  /** Begins to count the pins of one client. `owner`: what its pins count for, with those of others; default: itself. */
+  /**
+   * Begins to count the pins of one client. `owner`: what its pins count for, with those of others; default: itself.
+   */
   holder(name?: string): Holder {
     const owner = (name === undefined ? undefined : this.#owners.get(name)) ?? { name, holders: 0, bytes: 0 };
     owner.holders++;
@@ -210,7 +214,10 @@ export class PagePins {
     return new Set([...admitted].slice(0, before[fitting]));
   }
 
-  /** How many of these pages, counted from the first, can be pinned too so that the longest page of the pool still finds room. */
+  /**
+   * How many of these pages, counted from the first, can be pinned too so that the longest page of the pool still finds
+   * room.
+   */
   #countLeavingGap(added: readonly PublishedPage[]): number {
     const { pool, segmentBytes } = this.#parts;
     const shape = { capacity: pool.capacity, segmentBytes };

@@ -8,7 +8,9 @@ const CLIENT_FRACTION = 1 / 2;
 export interface PinLimitsParts {
   /** Bytes of the pool. */
   readonly capacity: number;
-  /** Part of the pool that pinned pages may take, and part of a tenant's maximum that pinned pages of the tenant may. */
+  /**
+   * Part of the pool that pinned pages may take, and part of a tenant's maximum that pinned pages of the tenant may.
+   */
   readonly maxShare: number;
   /** Default: all pages are of one tenant without limits. */
   readonly tenants?: TierTenants | undefined;
@@ -110,7 +112,9 @@ export class PinLimits {
   }
 }
 
-/** What a client may still pin, as one call pins pages or brings them into the pool to pin them. It reserves nothing. */
+/**
+ * What a client may still pin, as one call pins pages or brings them into the pool to pin them. It reserves nothing.
+ */
 export class PinBudget {
   readonly #limits: PinLimits;
   #all: number;

@@ -18,7 +18,8 @@ export function leavesGap(pages: readonly PoolRange[], bytes: number, { capacity
   let takenBytes = 0;
   for (const { length } of pages) takenBytes += spaceOf(length);
   const segmentsCount = Math.ceil(capacity / segmentBytes);
-  // The pages and the ends of the segments cut the rest into this many gaps at most, so that the longest one has the mean length or more.
+  // The pages and the ends of the segments cut the rest into this many gaps at most, so that the longest one has the
+  // mean length or more.
   if ((capacity - takenBytes) / (pages.length + segmentsCount) >= wanted) return true;
   let startOfGap = 0;
   for (const { offset, length } of [...pages].sort((a, b) => a.offset - b.offset)) {

@@ -36,7 +36,10 @@ interface PinCall {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Pins pages for the clients of a node. A page that is not in the pool is brought there first: from the own disk, or as a copy from another node. */
+/**
+ * Pins pages for the clients of a node. A page that is not in the pool is brought there first: from the own disk, or as
+ * a copy from another node.
+ */
 export class Pinning {
   readonly #parts: PinningParts;
   #isClosed = false;
@@ -45,7 +48,10 @@ export class Pinning {
     this.#parts = parts;
   }
 
-  /** Begins to serve a client. `owner`: the pins of all clients of one owner count together; default: each counts by itself. */
+  /**
+   * Begins to serve a client. `owner`: the pins of all clients of one owner count together; default: each counts by
+   * itself.
+   */
   client(owner?: string): ClientPins {
     return new ClientPins(this.#parts, () => this.#isClosed, owner);
   }

@@ -1,8 +1,8 @@
 import type { NamespaceWritePolicies, WritePolicy } from '../../base/settings/write-policies.js';
 
 /**
- * The write policy of each object key: that of its namespace tag, which the node knows before anything is set in the namespace, or else that of
- * the node.
+ * The write policy of each object key: that of its namespace tag, which the node knows before anything is set in the
+ * namespace, or else that of the node.
  */
 export class KeyPolicies {
   readonly #byDefault: WritePolicy;

@@ -52,18 +52,20 @@ interface PlacedPage {
 }
 
 /**
- * Places pages that were set on this node on storage nodes, in the background. Setting a page does not wait for it: the page is in the
- * own pool and in the directory before.
+ * Places pages that were set on this node on storage nodes, in the background. Setting a page does not wait for it: the
+ * page is in the own pool and in the directory before.
  *
- * Each page goes to the first storage node of its order (see `orderOf`) that takes pages now. A node that does not answer or refuses is left
- * alone for a while, and the next one of the order is asked. When there is none, and when too many pages wait, pages stay in the own pool
- * alone; they are searched for when there is room again, as far as they are still there.
+ * Each page goes to the first storage node of its order (see `orderOf`) that takes pages now. A node that does not
+ * answer or refuses is left alone for a while, and the next one of the order is asked. When there is none, and when too
+ * many pages wait, pages stay in the own pool alone; they are searched for when there is room again, as far as they are
+ * still there.
  *
- * With the policy `storage`, placed pages get the priority `low`: they are evicted before all that are not placed. Pages that storage nodes
- * are reading are leased, so that they are not evicted meanwhile, at most a part of the pool (PLACEMENT_HELD_POOL_FRACTION) or one page.
+ * With the policy `storage`, placed pages get the priority `low`: they are evicted before all that are not placed.
+ * Pages that storage nodes are reading are leased, so that they are not evicted meanwhile, at most a part of the pool
+ * (PLACEMENT_HELD_POOL_FRACTION) or one page.
  *
- * Accounting: a key waits in one lane, or is in `#inFlight`, or neither; `#placed` has only pages that the pool may still have, `#placedBytes` is the
- * sum of their lengths, and `#heldBytes` that of the pages in flight.
+ * Accounting: a key waits in one lane, or is in `#inFlight`, or neither; `#placed` has only pages that the pool may
+ * still have, `#placedBytes` is the sum of their lengths, and `#heldBytes` that of the pages in flight.
  */
 export class Placements {
   readonly #parts: PlacementsParts;
@@ -242,7 +244,10 @@ export class Placements {
     }
   }
 
-  /** Takes the first pages of a lane, as many as may be leased; none: there is no room for leases now, or no page is left. */
+  /**
+   * Takes the first pages of a lane, as many as may be leased; none: there is no room for leases now, or no page is
+   * left.
+   */
   #nextLeases(lane: PlacementLane): { readonly lease: PageLease; readonly tried: readonly string[] }[] {
     const { pool } = this.#parts;
     const keys: string[] = [];
@@ -410,7 +415,10 @@ export class Placements {
     });
   }
 
-  /** Has pages searched for after a while that storage nodes could not read, or had no room for: it may be otherwise then. */
+  /**
+   * Has pages searched for after a while that storage nodes could not read, or had no room for: it may be otherwise
+   * then.
+   */
   #searchLater(): void {
     this.#cancelUnread ??= this.#parts.env.clock.after(PLACEMENT_UNREAD_RETRY_MS, () => {
       this.#cancelUnread = undefined;

@@ -12,12 +12,13 @@ export interface StorageNode {
 const HASHES = 2 ** 32;
 
 /**
- * The order in which storage nodes are asked to take a page: weighted rendezvous hashing (Thaler and Ravishankar 1998; Mosharaf's
- * logarithmic weights). Each node draws a number from the key and its own id, and the highest one comes first; the numbers are drawn so that
- * a node comes first for a share of the keys in proportion to its pool.
+ * The order in which storage nodes are asked to take a page: weighted rendezvous hashing (Thaler and Ravishankar 1998;
+ * Mosharaf's logarithmic weights). Each node draws a number from the key and its own id, and the highest one comes
+ * first; the numbers are drawn so that a node comes first for a share of the keys in proportion to its pool.
  *
- * All nodes that see the same members agree without a message, so a page that several nodes set is placed once. Shares are exact, where a ring
- * of points only comes near them, and a node that comes or goes moves no keys but its own. It takes a step for each storage node and page.
+ * All nodes that see the same members agree without a message, so a page that several nodes set is placed once. Shares
+ * are exact, where a ring of points only comes near them, and a node that comes or goes moves no keys but its own. It
+ * takes a step for each storage node and page.
  */
 export function orderOf(key: string, nodes: readonly StorageNode[]): StorageNode[] {
   const digest = digestOf(key);

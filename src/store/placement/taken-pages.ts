@@ -28,10 +28,11 @@ export type TakenPagesParts = Omit<PageCopierParts, 'directory' | 'pool' | 'disk
 };
 
 /**
- * The pages that other nodes place on this one, a storage node. It reads them with the read path for all pages, checks included, so no node writes
- * into the memory of another one.
+ * The pages that other nodes place on this one, a storage node. It reads them with the read path for all pages, checks
+ * included, so no node writes into the memory of another one.
  *
- * A taken page is a copy that is kept like the node's own pages: it has the whole pool and the disk, and stays when the node that has set it dies.
+ * A taken page is a copy that is kept like the node's own pages: it has the whole pool and the disk, and stays when the
+ * node that has set it dies.
  */
 export class TakenPages {
   readonly #parts: TakenPagesParts;
@@ -147,9 +148,9 @@ export class TakenPages {
   }
 
   /**
-   * Gives named pages that are here with the same bytes the version with which they were set again elsewhere, and the node that has: by an older one they
-   * would be void.
-   * Computed pages that are here get the later expiry, as on a node that sets them again.
+   * Gives named pages that are here with the same bytes the version with which they were set again elsewhere, and the
+   * node that has: by an older one they would be void. Computed pages that are here get the later expiry, as on a node
+   * that sets them again.
    */
   async #renewOlder(placer: number, asked: readonly PageToPlace[]): Promise<void> {
     const { pool, disk, pages } = this.#parts;

@@ -41,7 +41,10 @@ export class JoinedReads {
     this.#parts = parts;
   }
 
-  /** Reads a request, see `RemoteReads.read`. Large calls, and calls that may be aborted or ask for reasons, are read alone. */
+  /**
+   * Reads a request, see `RemoteReads.read`. Large calls, and calls that may be aborted or ask for reasons, are read
+   * alone.
+   */
   read(request: RemoteRequest): Promise<RemoteOutcome> {
     if (!isSmall(request)) return this.#parts.reads.read(request);
     return new Promise((resolve, reject) => {
@@ -65,8 +68,8 @@ export class JoinedReads {
   }
 
   /**
-   * Groups of calls that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. When no group is under way, many pages
-   * make two at least.
+   * Groups of calls that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. When no group
+   * is under way, many pages make two at least.
    */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];

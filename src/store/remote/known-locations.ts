@@ -5,7 +5,10 @@ import type { LocatedPages } from '../../directory/messages/located-pages.js';
 import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
 import { NO_STAMP } from '../../memory/page-stamp.js';
 
-/** Locations that share memory: it is given back when all of them are forgotten, and they are noted at about the same time. */
+/**
+ * Locations that share memory: it is given back when all of them are forgotten, and they are noted at about the same
+ * time.
+ */
 const CHUNK_ROWS = 32;
 
 /** A location: one row of an answer. */

@@ -32,7 +32,10 @@ export interface RemoteReadsParts extends MemoryReadsParts {
   readonly promotions: Promotions;
   /** The clock by which pages expire. Default: none expires. */
   readonly versions?: Pick<HybridClock, 'now' | 'see' | 'isAhead'>;
-  /** Version below which pages of the key are void, if a page of `version`, with the origin `setBy` of a copy, is among them; else 0. Default: always 0. */
+  /**
+   * Version below which pages of the key are void, if a page of `version`, with the origin `setBy` of a copy, is among
+   * them; else 0. Default: always 0.
+   */
   readonly voidBelow?: (key: string, version: number, setBy: number) => number;
   /** Called with the node of a void location, which still has the void page. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
@@ -295,7 +298,10 @@ export class RemoteReads {
     };
   }
 
-  /** Whether a location is expired, or of a clock that is too far ahead, at a present that is not before the page was set, however far this node's clock is behind. */
+  /**
+   * Whether a location is expired, or of a clock that is too far ahead, at a present that is not before the page was
+   * set, however far this node's clock is behind.
+   */
   #isExpired({ expires, version }: LocationColumns, row: number): boolean {
     const { versions } = this.#parts;
     if (versions === undefined) return false;

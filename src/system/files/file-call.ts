@@ -9,8 +9,9 @@ export const BUSY = 1;
 export interface FileThreadStart {
   readonly port: MessagePort;
   /**
-   * One number. The main thread sets it to BUSY when it has posted a call, the file thread to IDLE when it has posted the answer; each
-   * wakes the other one then, which may see the number changed before. Both sleep on it: waking an event loop for each call costs more.
+   * One number. The main thread sets it to BUSY when it has posted a call, the file thread to IDLE when it has posted
+   * the answer; each wakes the other one then, which may see the number changed before. Both sleep on it: waking an
+   * event loop for each call costs more.
    */
   readonly state: Int32Array<SharedArrayBuffer>;
 }

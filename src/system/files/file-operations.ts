@@ -35,7 +35,10 @@ const REPLACE = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | con
 /** Flag for direct I/O; undefined on systems without it. */
 const O_DIRECT = constants.O_DIRECT as number | undefined;
 
-/** The calls to the file system that a file thread makes: arguments and results can be cloned. Each blocks until the system has answered. */
+/**
+ * The calls to the file system that a file thread makes: arguments and results can be cloned. Each blocks until the
+ * system has answered.
+ */
 export const FILE_OPERATIONS = {
   open: (path: string, options: OpenOptions): number => openSync(path, flagsOf(path, options), options.mode),
   close: (fd: number): void => closeSync(fd),

@@ -9,13 +9,16 @@ const FILE_CALL_TIMEOUT_MS = 3_000;
 /** Time in which a call must end that takes time in proportion to the size of files. */
 const LONG_FILE_CALL_TIMEOUT_MS = 30_000;
 /**
- * Time between two looks at the calls in progress. A call's age is the number of looks: time in which this process stood still, or its
- * main thread was busy, counts as one.
+ * Time between two looks at the calls in progress. A call's age is the number of looks: time in which this process
+ * stood still, or its main thread was busy, counts as one.
  */
 const LOOK_INTERVAL_MS = 250;
 /** Threads that work for one folder at a time, as many as Node has for all files. */
 const FOLDER_MAX_THREADS = 4;
-/** Threads in all, including those whose call does not end; calls that their caller waits for synchronously may need a few more. */
+/**
+ * Threads in all, including those whose call does not end; calls that their caller waits for synchronously may need a
+ * few more.
+ */
 const MAX_THREADS = 32;
 /** Time in which the calls in progress must end when the process ends. */
 const EXIT_WAIT_MS = 500;
@@ -62,12 +65,12 @@ interface Folder {
 }
 
 /**
- * Threads that make the calls to the file system, so that a file system that does not answer stops neither the main thread nor the
- * threads of Node, which look up names and read the program's own files.
+ * Threads that make the calls to the file system, so that a file system that does not answer stops neither the main
+ * thread nor the threads of Node, which look up names and read the program's own files.
  *
- * Each call ends within a deadline: otherwise it rejects with the code ETIMEDOUT, while its thread goes on waiting for the system. Until
- * such an overdue call has ended, every further call on the same folder rejects at once. So calls do not pile up, and a call that takes
- * effect late does so before every later one.
+ * Each call ends within a deadline: otherwise it rejects with the code ETIMEDOUT, while its thread goes on waiting for
+ * the system. Until such an overdue call has ended, every further call on the same folder rejects at once. So calls do
+ * not pile up, and a call that takes effect late does so before every later one.
  */
 export class FileThreads {
   readonly #threads = new Set<FileThread>();
@@ -79,12 +82,18 @@ export class FileThreads {
   readonly #awaited = new Set<Call>();
   #looking: NodeJS.Timeout | undefined;
 
-  /** Makes a call on `path`, in the folder `folder`. Memory of shared views is in use until the call has ended, even if it is overdue. */
+  /**
+   * Makes a call on `path`, in the folder `folder`. Memory of shared views is in use until the call has ended, even if
+   * it is overdue.
+   */
   call<N extends FileOperation>(operation: N, at: CallPlace, ...args: Arguments<N>): Promise<Result<N>> {
     return this.#call(operation, at, { args, outside: undefined });
   }
 
-  /** Makes a call on a thread of somebody else's, with the same deadline, and the same order among the calls on the folder. */
+  /**
+   * Makes a call on a thread of somebody else's, with the same deadline, and the same order among the calls on the
+   * folder.
+   */
   callOutside(operation: FileOperation, at: CallPlace, outside: OutsideWork): Promise<number> {
     return this.#call(operation, at, { args: [], outside });
   }
@@ -258,7 +267,10 @@ export class FileThreads {
     this.#lookAgain();
   }
 
-  /** Tells the caller that a call has not ended in time, and the callers of those that wait for a thread of the same folder. */
+  /**
+   * Tells the caller that a call has not ended in time, and the callers of those that wait for a thread of the same
+   * folder.
+   */
   #expire(call: Call): void {
     const { folder } = call;
     this.#awaited.delete(call);
@@ -271,8 +283,8 @@ export class FileThreads {
   }
 
   /**
-   * Ends the process at once if a thread still waits for the system. Otherwise Node would wait for the thread, and close sockets in a
-   * folder that does not answer.
+   * Ends the process at once if a thread still waits for the system. Otherwise Node would wait for the thread, and
+   * close sockets in a folder that does not answer.
    */
   #endProcess(): void {
     const endMs = performance.now() + EXIT_WAIT_MS;

@@ -34,7 +34,10 @@ export const systemFiles: Files = {
   readlink: (path) => threads.call('readlink', at(path), path),
 };
 
-/** The kind of the file system that `path` is on, as statfs(2) numbers it, its blocks in all, and the bytes that this user may still write. */
+/**
+ * The kind of the file system that `path` is on, as statfs(2) numbers it, its blocks in all, and the bytes that this
+ * user may still write.
+ */
 export function fileSystemOf(
   path: string,
 ): Promise<{ readonly type: number; readonly blocks: number; readonly freeBytes: number }> {

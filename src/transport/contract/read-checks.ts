@@ -4,9 +4,9 @@ import type { HostRegion } from '../../memory/host-region.js';
 import type { Address, LocalRange, ReadOp } from './transport.js';
 
 /**
- * Checks an operation and returns the region that its bytes go to; undefined if it has a scatter list, whose ranges are checked instead.
- * Throws `ArgumentError` for a malformed operation and for local memory that is not live; `index` is its position in the batch,
- * for the message.
+ * Checks an operation and returns the region that its bytes go to; undefined if it has a scatter list, whose ranges are
+ * checked instead. Throws `ArgumentError` for a malformed operation and for local memory that is not live; `index` is
+ * its position in the batch, for the message.
  */
 export function checkReadOp(op: ReadOp, index: number, maxBytes: number): HostRegion | undefined {
   if (!Number.isInteger(op.length) || op.length < 0 || op.length > maxBytes) {

@@ -36,7 +36,10 @@ export interface ReadOp {
   readonly scatter?: readonly LocalRange[] | undefined;
   /** CRC-32 that the landed bytes must have; otherwise the result is false. */
   readonly checksum?: number | undefined;
-  /** Stamp that the last STAMP_BYTES landed bytes must be (see `memory/page-stamp.ts`); otherwise the result is false. It is checked before the checksum. */
+  /**
+   * Stamp that the last STAMP_BYTES landed bytes must be (see `memory/page-stamp.ts`); otherwise the result is false.
+   * It is checked before the checksum.
+   */
   readonly stamp?: number | undefined;
 }
 
@@ -77,25 +80,29 @@ export interface TransportStats {
  * an operation that ends true has put exactly the remote bytes into the local range; after the
  * promise has resolved nothing writes into any local range any more, whatever the result.
  *
- * The caller must make sure that the local ranges of all operations in progress, of one batch or of several, do not overlap.
- * If two overlap, one overwrites the bytes of the other, and both end true, because checksums are taken of the bytes as they
- * arrive.
+ * The caller must make sure that the local ranges of all operations in progress, of one batch or of several, do not
+ * overlap. If two overlap, one overwrites the bytes of the other, and both end true, because checksums are taken of the
+ * bytes as they arrive.
  */
 export interface Transport {
   readonly protocol: DataProtocol;
-  /** Allows peers to read `length` bytes from `addr` on (they must lie in one live `HostRegion`). Throws `ArgumentError`. */
+  /**
+   * Allows peers to read `length` bytes from `addr` on (they must lie in one live `HostRegion`). Throws
+   * `ArgumentError`.
+   */
   registerMr(addr: bigint, length: number): Mr;
   /** Deregisters memory; resolves when no peer can start a read of it any more. */
   deregisterMr(mr: Mr): Promise<void>;
   /**
-   * Reads, and resolves with one result per operation, in order. Does not reject if operations fail; throws `ArgumentError` for local
-   * memory that is not live. `gone`, with one element per operation, is set where the peer answered and does not have the page (to a number of `Gone`): the
-   * memory is not registered, or stamp or checksum differ. An operation that ends false otherwise leaves its element unchanged.
+   * Reads, and resolves with one result per operation, in order. Does not reject if operations fail; throws
+   * `ArgumentError` for local memory that is not live. `gone`, with one element per operation, is set where the peer
+   * answered and does not have the page (to a number of `Gone`): the memory is not registered, or stamp or checksum
+   * differ. An operation that ends false otherwise leaves its element unchanged.
    *
-   * When `signal` is aborted, before or during the call, pending operations end false as soon as nothing can write into their local
-   * memory any more; then the promise resolves. Over TCP this takes at most READ_ABORT_GRACE_MS. Over RDMA no operation starts after
-   * the abort, and posted ones end as usual, because devices cannot cancel them. An abort does not make a peer count as unreachable.
-   * No listener stays on the signal.
+   * When `signal` is aborted, before or during the call, pending operations end false as soon as nothing can write into
+   * their local memory any more; then the promise resolves. Over TCP this takes at most READ_ABORT_GRACE_MS. Over RDMA
+   * no operation starts after the abort, and posted ones end as usual, because devices cannot cancel them. An abort
+   * does not make a peer count as unreachable. No listener stays on the signal.
    */
   batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]>;
   /** The `host:port` to advertise. */
@@ -103,8 +110,8 @@ export interface Transport {
   /** Endpoints that peers can read from, by protocol: an RDMA transport serves TCP, too. */
   localEndpoints(): Readonly<Partial<Record<DataProtocol, Endpoint>>>;
   /**
-   * Whether a peer answered when it was last tried, or was never tried. Reads from other peers end false at once; they are looked for in the
-   * background.
+   * Whether a peer answered when it was last tried, or was never tried. Reads from other peers end false at once; they
+   * are looked for in the background.
    */
   isReachable(remoteEndpoint: string): boolean;
   /** The `host:port` over TCP of the peers that are not reachable so. */

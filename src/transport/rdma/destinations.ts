@@ -10,7 +10,10 @@ import type { EngineChannel } from '../../native/engine/engine-channel.js';
 export interface DestinationsOptions {
   readonly channel: EngineChannel;
   readonly clock: Clock;
-  /** Called when memory could not be registered, so that reads into it end false; at most once in {@link RDMA_LOG_INTERVAL_MS}. */
+  /**
+   * Called when memory could not be registered, so that reads into it end false; at most once in {@link
+   * RDMA_LOG_INTERVAL_MS}.
+   */
   onFailure(error: Error): void;
 }
 
@@ -36,12 +39,12 @@ interface Destination {
 }
 
 /**
- * Memory that reads land in. It is registered with the engine at the first read and until its region is freed, for writing by local
- * devices only; peers cannot access it.
+ * Memory that reads land in. It is registered with the engine at the first read and until its region is freed, for
+ * writing by local devices only; peers cannot access it.
  *
- * Registering locks the memory, which takes time on this thread. So only the used windows of a large region are registered, and a range
- * that crosses windows is given to the engine in pieces. If the process may not lock more memory, the least recently used windows are
- * deregistered.
+ * Registering locks the memory, which takes time on this thread. So only the used windows of a large region are
+ * registered, and a range that crosses windows is given to the engine in pieces. If the process may not lock more
+ * memory, the least recently used windows are deregistered.
  */
 export class Destinations {
   readonly #options: DestinationsOptions;
@@ -76,8 +79,8 @@ export class Destinations {
   }
 
   /**
-   * Deregisters unused windows after a registration failed for want of lockable memory. Resolves with true if another attempt may
-   * succeed.
+   * Deregisters unused windows after a registration failed for want of lockable memory. Resolves with true if another
+   * attempt may succeed.
    */
   async makeRoom(): Promise<boolean> {
     const shortage = this.#shortage;
@@ -151,7 +154,10 @@ export class Destinations {
     Promise.all(released).then(() => this.#held.delete(memory));
   }
 
-  /** Throws `InvariantError` unless the order of use lists every window of the regions once, and no count of users is negative. */
+  /**
+   * Throws `InvariantError` unless the order of use lists every window of the regions once, and no count of users is
+   * negative.
+   */
   verify(): void {
     let count = 0;
     for (const [region, { windows }] of this.#byRegion) {
@@ -176,7 +182,10 @@ export class DestinationUse {
     this.#destinations = destinations;
   }
 
-  /** Makes `length` bytes (at least 1) from `start` on in the live `region` ready to be read into. False: they cannot be registered now. */
+  /**
+   * Makes `length` bytes (at least 1) from `start` on in the live `region` ready to be read into. False: they cannot be
+   * registered now.
+   */
   add(region: HostRegion, start: number, length: number): boolean {
     const last = windowOf(region, start + length - 1);
     for (let number = windowOf(region, start); number <= last; number++) {

@@ -24,7 +24,9 @@ export class MemoryRegions {
     this.#channel = channel;
   }
 
-  /** Registers memory and returns its lkey. Throws `RdmaError` when the memory cannot be registered, and `ClosedError`. */
+  /**
+   * Registers memory and returns its lkey. Throws `RdmaError` when the memory cannot be registered, and `ClosedError`.
+   */
   add(region: HostRegion, start: number, length: number, rkey: number): number {
     const access = ACCESS_REMOTE_READ | ACCESS_LOCAL_WRITE;
     const { handle, lkey } = this.#channel.registerMr(start, length, rkey, access);

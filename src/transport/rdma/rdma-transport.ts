@@ -63,9 +63,9 @@ export interface RdmaTransportStats extends TcpTransportStats {
 /**
  * Reads pages out of the memory of peers over RDMA and lets peers read local pages; uses TCP for peers without RDMA.
  *
- * Registered memory can be read over both, under one rkey, and so must be visible to all threads: memory that only a part of the
- * cluster could read would be useless, and an ArrayBuffer that is transferred to another thread would be freed while the device
- * uses it. Reads may land in any memory.
+ * Registered memory can be read over both, under one rkey, and so must be visible to all threads: memory that only a
+ * part of the cluster could read would be useless, and an ArrayBuffer that is transferred to another thread would be
+ * freed while the device uses it. Reads may land in any memory.
  *
  * Reads by peers over RDMA are not counted: no local processor takes part in them.
  */
@@ -124,9 +124,9 @@ export class RdmaTransport implements Transport {
   }
 
   /**
-   * Registers memory. Throws `ArgumentError` also for memory that only one thread can see, `RdmaError` for memory that cannot be
-   * registered with the device (its message says what to do), and `ClosedError`. Locks the memory, which takes about as long as
-   * the system needs to provide it. A region that is freed is deregistered.
+   * Registers memory. Throws `ArgumentError` also for memory that only one thread can see, `RdmaError` for memory that
+   * cannot be registered with the device (its message says what to do), and `ClosedError`. Locks the memory, which
+   * takes about as long as the system needs to provide it. A region that is freed is deregistered.
    */
   registerMr(addr: bigint, length: number): Mr {
     const mr = this.#tcp.registerMr(addr, length);
@@ -145,8 +145,8 @@ export class RdmaTransport implements Transport {
   }
 
   /**
-   * Reads. RDMA operations that are aborted before the engine has them end at once. The others end with their completions or the
-   * engine's timeouts, because devices cannot cancel them.
+   * Reads. RDMA operations that are aborted before the engine has them end at once. The others end with their
+   * completions or the engine's timeouts, because devices cannot cancel them.
    */
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
     for (const [index, op] of ops.entries()) checkReadOp(op, index, PAGE_MAX_BYTES);
@@ -186,7 +186,9 @@ export class RdmaTransport implements Transport {
     return { rdma: this.#endpoint, ...this.#tcp.localEndpoints() };
   }
 
-  /** Whether a peer answers. A peer that did not is tried again in the background, so that no read has to wait for it. */
+  /**
+   * Whether a peer answers. A peer that did not is tried again in the background, so that no read has to wait for it.
+   */
   isReachable(remoteEndpoint: string): boolean {
     if (tcpHostAndPort(remoteEndpoint) !== undefined) return this.#tcp.isReachable(remoteEndpoint);
     return this.#reader.isReachable(remoteEndpoint);

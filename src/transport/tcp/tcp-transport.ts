@@ -31,8 +31,9 @@ export interface TcpTransportStats extends TransportStats {
 /**
  * Reads pages of peers over TCP and serves local pages.
  *
- * Reading runs on the caller's thread, directly into the destination. Serving runs on a separate thread, out of the same shared memory,
- * so that a busy main thread does not delay peers. The serving thread keeps the process alive until `close()`, as a listening server does.
+ * Reading runs on the caller's thread, directly into the destination. Serving runs on a separate thread, out of the
+ * same shared memory, so that a busy main thread does not delay peers. The serving thread keeps the process alive until
+ * `close()`, as a listening server does.
  */
 export class TcpTransport implements Transport {
   readonly protocol = 'tcp';
@@ -68,8 +69,8 @@ export class TcpTransport implements Transport {
   }
 
   /**
-   * Registers memory. Throws `ArgumentError` also for memory that the serving thread cannot see, and `ClosedError`. A region that is
-   * freed is deregistered.
+   * Registers memory. Throws `ArgumentError` also for memory that the serving thread cannot see, and `ClosedError`. A
+   * region that is freed is deregistered.
    */
   registerMr(addr: bigint, length: number): Mr {
     if (this.#closing !== undefined) throw new ClosedError('the TCP transport');
@@ -97,8 +98,9 @@ export class TcpTransport implements Transport {
   }
 
   /**
-   * Reads. Aborted operations end at once, except those whose memory the socket holds for the next bytes. These end when the bytes arrive,
-   * or after READ_ABORT_GRACE_MS with the connection, whose other requests are sent again over another one.
+   * Reads. Aborted operations end at once, except those whose memory the socket holds for the next bytes. These end
+   * when the bytes arrive, or after READ_ABORT_GRACE_MS with the connection, whose other requests are sent again over
+   * another one.
    */
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
     const batch = new ReadBatch(ops.length, gone);

@@ -1,4 +1,5 @@
-// A program with a store of its own that sets pages and is told to end in the same moment; it ends as `meshcache node` does.
+// A program with a store of its own that sets pages and is told to end in the same moment; it ends as `meshcache node`
+// does.
 import { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import { content } from '../../_support/support.js';
 

@@ -1,4 +1,6 @@
-/** A serving process for the contract tests: shares a region, says where, and does what it is told by a line on stdin. */
+/**
+ * A serving process for the contract tests: shares a region, says where, and does what it is told by a line on stdin.
+ */
 import { existsSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { silentLogger } from '../../../src/base/environment/log.js';

@@ -1,6 +1,7 @@
 /**
- * `hold FOLDER NODE`: says `held`, or why not, and then keeps it until it is told to end, or its input ends. `forget FOLDER NODE`: takes the lock
- * and has nothing more to do. `churn FOLDER LOG`: takes it and gives it back over and over; each time two lines of the log.
+ * `hold FOLDER NODE`: says `held`, or why not, and then keeps it until it is told to end, or its input ends. `forget
+ * FOLDER NODE`: takes the lock and has nothing more to do. `churn FOLDER LOG`: takes it and gives it back over and
+ * over; each time two lines of the log.
  */
 import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';

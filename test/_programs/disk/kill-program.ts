@@ -1,6 +1,6 @@
 /**
- * `PATH MAX_BYTES SEED VERSION STEPS`: opens the store, carries out steps of the workload from VERSION on, closes it. Says `opening`, `open`,
- * `closing` and `closed` as it comes to them.
+ * `PATH MAX_BYTES SEED VERSION STEPS`: opens the store, carries out steps of the workload from VERSION on, closes it.
+ * Says `opening`, `open`, `closing` and `closed` as it comes to them.
  */
 
 import { silentLogger } from '../../../src/base/environment/log.js';

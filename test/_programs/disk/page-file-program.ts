@@ -1,4 +1,7 @@
-/** `exercise PATH MODE SEED`: the exercise in a process of its own, e.g. without the addon. `hold PATH CAPACITY`: opens and closes it. */
+/**
+ * `exercise PATH MODE SEED`: the exercise in a process of its own, e.g. without the addon. `hold PATH CAPACITY`: opens
+ * and closes it.
+ */
 
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { PageFile } from '../../../src/disk/page-file/page-file.js';

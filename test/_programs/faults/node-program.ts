@@ -1,4 +1,5 @@
-// One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends with it.
+// One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends
+// with it.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Clock } from '../../../src/base/environment/clock.js';

@@ -1,6 +1,7 @@
 /**
- * `CONFIG SEED VERSION`: a node that reads all pages that it finds, then sets, overwrites, deletes and clears pages until it is killed. It says what it
- * does, one line each, before and after: a line has left the process when the next thing begins.
+ * `CONFIG SEED VERSION`: a node that reads all pages that it finds, then sets, overwrites, deletes and clears pages
+ * until it is killed. It says what it does, one line each, before and after: a line has left the process when the next
+ * thing begins.
  */
 import { writeSync } from 'node:fs';
 import { seededRandom } from '../../../src/base/environment/random.js';

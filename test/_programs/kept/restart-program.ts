@@ -1,6 +1,7 @@
 /**
- * `CONFIG PAGES PAGE_BYTES fill|read`: a node that fills its pool, or one that reads all its pages as soon as it can. Says `ready` with the
- * milliseconds since the process began, `first` with those until the first hit, and `found` with the number of pages with the right bytes.
+ * `CONFIG PAGES PAGE_BYTES fill|read`: a node that fills its pool, or one that reads all its pages as soon as it can.
+ * Says `ready` with the milliseconds since the process began, `first` with those until the first hit, and `found` with
+ * the number of pages with the right bytes.
  */
 
 import { systemClock } from '../../../src/system/system-clock.js';

@@ -1,6 +1,6 @@
 /**
- * A node with its load: it sets its share of the conversations, then reads prefixes of all, and tells its parent ten times a second how many pages
- * it has asked for and found. Ends when it was drained, or at SIGTERM.
+ * A node with its load: it sets its share of the conversations, then reads prefixes of all, and tells its parent ten
+ * times a second how many pages it has asked for and found. Ends when it was drained, or at SIGTERM.
  */
 
 import { seededRandom } from '../../../src/base/environment/random.js';

@@ -1,6 +1,6 @@
 /**
- * Starts, uses and closes a store whose environment is made up, in a process where every way out of the program but that is blocked.
- * Prints what it has done, and every way out that was tried, as JSON.
+ * Starts, uses and closes a store whose environment is made up, in a process where every way out of the program but
+ * that is blocked. Prints what it has done, and every way out that was tried, as JSON.
  */
 import childProcess from 'node:child_process';
 import crypto from 'node:crypto';

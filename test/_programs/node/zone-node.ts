@@ -1,4 +1,5 @@
-// A node of its own process, in a cluster with zones: it sets pages, reads those of others, and tells what left its zone.
+// A node of its own process, in a cluster with zones: it sets pages, reads those of others, and tells what left its
+// zone.
 import { createStore } from '../../_support/node/store-fixture.js';
 import { countZoneShares } from '../../_support/node/zone-shares.js';
 import { content, until } from '../../_support/support.js';

@@ -1,5 +1,6 @@
-// Compares how long setting pages takes with an object store and without: runs of nodes of their own processes, in turn. Prints the ratio of each
-// pair and the median. With the arguments `node PORT` it is one of the nodes; port 0: without an object store.
+// Compares how long setting pages takes with an object store and without: runs of nodes of their own processes, in
+// turn. Prints the ratio of each pair and the median. With the arguments `node PORT` it is one of the nodes; port 0:
+// without an object store.
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';

@@ -1,4 +1,7 @@
-/** Registers as many bytes as the argument says, and writes what becomes of it: `{"code", "message"}`, `ok` when it is done. */
+/**
+ * Registers as many bytes as the argument says, and writes what becomes of it: `{"code", "message"}`, `ok` when it is
+ * done.
+ */
 import { HostRegion } from '../../../src/memory/host-region.js';
 import { TransferEngine } from '../../../src/native/transfer-engine.js';
 

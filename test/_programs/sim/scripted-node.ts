@@ -1,4 +1,5 @@
-// A store that does what it is told, call by call: in a simulated world, or, when this file is run, in a process of its own.
+// A store that does what it is told, call by call: in a simulated world, or, when this file is run, in a process of its
+// own.
 import type { StorageConfig } from '../../../src/config.js';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../../src/node/meshcache-store.js';

@@ -1,5 +1,5 @@
-// A node of its own process, with a client socket, for tests of late writes. It reads pages of one port through a valve at another. Ends
-// with its IPC channel.
+// A node of its own process, with a client socket, for tests of late writes. It reads pages of one port through a valve
+// at another. Ends with its IPC channel.
 
 import { silentLogger } from '../../../src/base/environment/log.js';
 import type { Connection, ConnectOptions, Network, Server } from '../../../src/base/environment/network.js';

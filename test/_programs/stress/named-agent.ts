@@ -1,5 +1,5 @@
-// A node process of the tests of named keys: sets and reads keys that others set, too, checks every byte and notes what it
-// has set and read. Ends when its IPC channel does.
+// A node process of the tests of named keys: sets and reads keys that others set, too, checks every byte and notes what
+// it has set and read. Ends when its IPC channel does.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { seededRandom } from '../../../src/base/environment/random.js';

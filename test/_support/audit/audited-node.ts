@@ -48,7 +48,10 @@ export interface AuditedNode {
   until: typeof until;
 }
 
-/** Starts `meshcache node` with an audit log, in a folder of the test unless `path` says another. Killed at the end of the test. */
+/**
+ * Starts `meshcache node` with an audit log, in a folder of the test unless `path` says another. Killed at the end of
+ * the test.
+ */
 export async function startAuditedNode(
   t: ExecutionContext,
   options: {

@@ -79,7 +79,10 @@ export async function until(holds: () => boolean | Promise<boolean>, timeoutMs =
   }
 }
 
-/** Whether a process runs. One that has ended counts no more, though where nobody waits for orphans, as in many containers, its number stays. */
+/**
+ * Whether a process runs. One that has ended counts no more, though where nobody waits for orphans, as in many
+ * containers, its number stays.
+ */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

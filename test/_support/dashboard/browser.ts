@@ -68,8 +68,8 @@ export async function openPage(
 }
 
 /**
- * Lets the page poll until it has `count` answers or more, and none is under way: one that it asked for as it was loaded may
- * arrive in the first second. On a busy machine some polls may run into their deadline.
+ * Lets the page poll until it has `count` answers or more, and none is under way: one that it asked for as it was
+ * loaded may arrive in the first second. On a busy machine some polls may run into their deadline.
  */
 export async function poll(page: Page, count: number): Promise<void> {
   let lateLeft = 5;

@@ -11,7 +11,10 @@ const PROGRAM = await findProgram('etcd');
 const CONTROL = await findProgram('etcdctl');
 export const hasEtcd = PROGRAM !== undefined && CONTROL !== undefined;
 
-/** Servers of a cluster choose another leader after 3 s instead of 1: a busy machine and disk make them wait that long, too. */
+/**
+ * Servers of a cluster choose another leader after 3 s instead of 1: a busy machine and disk make them wait that long,
+ * too.
+ */
 const PATIENT = ['--heartbeat-interval=300', '--election-timeout=3000'];
 
 /** Certificates of a server, PEM files. */
@@ -48,7 +51,10 @@ export class EtcdServer {
     this.#folder = mkdtempSync(join(tmpdir(), 'meshcache-etcd-'));
   }
 
-  /** Starts one, which ends with the test. With `tls` it talks only to those who show a certificate of the same authority. */
+  /**
+   * Starts one, which ends with the test. With `tls` it talks only to those who show a certificate of the same
+   * authority.
+   */
   static async start(t: ExecutionContext, tls?: EtcdTls, more: readonly string[] = []): Promise<EtcdServer> {
     const server = new EtcdServer(await freePort(), await freePort(), { tls, more });
     server.#endWith(t);

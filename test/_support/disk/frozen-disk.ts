@@ -14,12 +14,15 @@ const DISK_MIB = 112;
 const FILE_SYSTEM_MIB = 96;
 
 /**
- * What the kernel does not finish: `writes` (the file system is frozen: whatever changes it waits, and reads go on), or everything that is
- * not in the system's cache (`device`: the device below the file system completes nothing).
+ * What the kernel does not finish: `writes` (the file system is frozen: whatever changes it waits, and reads go on), or
+ * everything that is not in the system's cache (`device`: the device below the file system completes nothing).
  */
 export type Freezing = 'writes' | 'device';
 
-/** A folder on a file system of its own that the kernel can freeze: its calls cannot be interrupted then, not even by SIGKILL. */
+/**
+ * A folder on a file system of its own that the kernel can freeze: its calls cannot be interrupted then, not even by
+ * SIGKILL.
+ */
 export interface FrozenDisk {
   readonly path: string;
   freeze(how: Freezing): void;
@@ -27,8 +30,8 @@ export interface FrozenDisk {
 }
 
 /**
- * Makes an ext4 on a loop device whose file lies on another ext4. When the outer one is frozen, a write to the device waits, and everything
- * that comes after it. Both are unmounted at the end of the test.
+ * Makes an ext4 on a loop device whose file lies on another ext4. When the outer one is frozen, a write to the device
+ * waits, and everything that comes after it. Both are unmounted at the end of the test.
  */
 export function frozenDisk(t: ExecutionContext): FrozenDisk {
   const outer = mounted(t, 'ext4', OUTER_MIB);
@@ -71,7 +74,9 @@ function thawAtTheEnd(paths: readonly string[]): ChildProcess {
   return guard;
 }
 
-/** Writes behind the file system. The write waits for the outer file system, and all others on the device wait for it. */
+/**
+ * Writes behind the file system. The write waits for the outer file system, and all others on the device wait for it.
+ */
 function jam(device: string): void {
   const to = [`of=${device}`, 'oflag=direct', 'bs=4096', 'count=1', `seek=${(FILE_SYSTEM_MIB + 8) * 256}`];
   spawn('dd', ['if=/dev/zero', ...to], { stdio: 'ignore' }).unref();

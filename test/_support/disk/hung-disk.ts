@@ -4,7 +4,9 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { temporaryFolder } from './mounts.js';
 
-/** Calls that can hang; `folders`: making and removing folders, `lists`: reading what is in one, `reserve`: fallocate. */
+/**
+ * Calls that can hang; `folders`: making and removing folders, `lists`: reading what is in one, `reserve`: fallocate.
+ */
 export const HANGING = [
   'read',
   'write',
@@ -24,8 +26,8 @@ export const hungMissing =
   process.platform !== 'linux' ? 'not Linux' : spawnSync('cc', ['--version']).status === 0 ? '' : 'no cc';
 
 /**
- * Calls of the C library on files below HUNG_FOLDER do not return while there is a file HUNG_FOLDER.hang-KIND beside the folder; then
- * they take place.
+ * Calls of the C library on files below HUNG_FOLDER do not return while there is a file HUNG_FOLDER.hang-KIND beside
+ * the folder; then they take place.
  */
 const SOURCE = `
 #define _GNU_SOURCE

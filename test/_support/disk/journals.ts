@@ -62,7 +62,10 @@ export class IndexModel {
   }
 }
 
-/** Files on which nothing is written to the second file of a rewriting that begins after `hold`, until `release`: how fast a disk is decides no test. */
+/**
+ * Files on which nothing is written to the second file of a rewriting that begins after `hold`, until `release`: how
+ * fast a disk is decides no test.
+ */
 export function heldRewriting(files: Files = systemFiles): { readonly files: Files; hold(): void; release(): void } {
   let isHeld = false;
   let release = (): void => {};

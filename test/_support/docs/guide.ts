@@ -42,7 +42,10 @@ class Shell {
     this.#child.stdin?.write(`${functions}\n`);
   }
 
-  /** Runs a block to its end, or, with `waitsForReady`, until what it has started is up. Returns what was printed meanwhile. */
+  /**
+   * Runs a block to its end, or, with `waitsForReady`, until what it has started is up. Returns what was printed
+   * meanwhile.
+   */
   async run(text: string, waitsForReady: boolean): Promise<string> {
     const start = this.#output.length;
     this.#child.stdin?.write(`(exit 0)\n${failing(text)}\necho "${END} $?"\n`);
@@ -71,7 +74,10 @@ class Shell {
   }
 }
 
-/** The block, which ends with the first command that fails. A command that goes on in the background stays a child of the shell. */
+/**
+ * The block, which ends with the first command that fails. A command that goes on in the background stays a child of
+ * the shell.
+ */
 function failing(text: string): string {
   return `eval "$(cat <<'END_OF_BLOCK'\nset -e\n${text}\nset +e\nEND_OF_BLOCK\n)"`;
 }
@@ -89,8 +95,9 @@ function nameOf({ before }: Fence): string | undefined {
 }
 
 /**
- * Follows a guide to the letter: programs are saved under the names that stand before them, blocks of shell commands run in their order, and
- * what a block prints is compared with the block of text behind it. Returns the number of shell blocks that were run.
+ * Follows a guide to the letter: programs are saved under the names that stand before them, blocks of shell commands
+ * run in their order, and what a block prints is compared with the block of text behind it. Returns the number of shell
+ * blocks that were run.
  */
 export async function followGuide(guide: string, surroundings: GuideSurroundings): Promise<number> {
   const shell = new Shell(surroundings);

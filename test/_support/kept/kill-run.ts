@@ -20,7 +20,9 @@ export interface KillFigures {
   readonly due: number;
 }
 
-/** The lives of one node whose pool outlives it, each ended by a signal at a random moment, and what its pages may be. */
+/**
+ * The lives of one node whose pool outlives it, each ended by a signal at a random moment, and what its pages may be.
+ */
 export class KillRun {
   readonly #possible: Possible[] = Array.from({ length: KEY_COUNT }, () => new Set(['none']));
   /** Changes that have begun, and not ended: by key. */
@@ -43,7 +45,10 @@ export class KillRun {
     return { kills: this.#kills, found: this.#found, due: this.#due };
   }
 
-  /** One life. Throws if a page has bytes that it cannot have, or is missing that must be there, or if the node fails by itself. */
+  /**
+   * One life. Throws if a page has bytes that it cannot have, or is missing that must be there, or if the node fails by
+   * itself.
+   */
   async live(): Promise<void> {
     const config = JSON.stringify({ ...this.#settings, port: await freePort() });
     const args = [PROGRAM, config, String(this.#random.u32()), String(this.#version)];

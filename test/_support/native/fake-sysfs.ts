@@ -12,7 +12,9 @@ export interface FakePort {
 
 const UNUSED = '0000:0000:0000:0000:0000:0000:0000:0000';
 
-/** A folder like the kernel's /sys/class/infiniband: devices with their ports, from port 1 on. Removed with the test. */
+/**
+ * A folder like the kernel's /sys/class/infiniband: devices with their ports, from port 1 on. Removed with the test.
+ */
 export function fakeSysfs(t: ExecutionContext, devices: Readonly<Record<string, readonly FakePort[]>>): string {
   const root = mkdtempSync(join(tmpdir(), 'meshcache-sysfs-'));
   t.teardown(() => rmSync(root, { recursive: true }));

@@ -1,6 +1,9 @@
 import { spawnSync } from 'node:child_process';
 
-/** Forbids memfd_create to a program with a filter of the kernel, as profiles of containers do, and starts it: `python3 -c SCRIPT ERRNO PROGRAM ARGUMENTS`. */
+/**
+ * Forbids memfd_create to a program with a filter of the kernel, as profiles of containers do, and starts it: `python3
+ * -c SCRIPT ERRNO PROGRAM ARGUMENTS`.
+ */
 const SCRIPT = `
 import ctypes, os, platform, struct, sys
 CALL = {"x86_64": 319, "aarch64": 279}[platform.machine()]

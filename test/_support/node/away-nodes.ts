@@ -106,7 +106,10 @@ export async function everReadable(
   return most;
 }
 
-/** Reads pages for a while: how many keys were ever found with the contents from `first` on, and how often others were read. */
+/**
+ * Reads pages for a while: how many keys were ever found with the contents from `first` on, and how often others were
+ * read.
+ */
 export async function contentsOf(
   world: TestWorld,
   stores: readonly SimStore[],

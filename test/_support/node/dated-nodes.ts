@@ -178,7 +178,10 @@ export class DatedCluster {
     return until(async () => expected.test(await this.status()));
   }
 
-  /** Waits until all honest nodes read these pages: a busy machine may miss some at first, and what is lost is never read. */
+  /**
+   * Waits until all honest nodes read these pages: a busy machine may miss some at first, and what is lost is never
+   * read.
+   */
   reads(keys: readonly string[]): Promise<void> {
     return until(async () => (await this.missing(keys)).length === 0);
   }

@@ -6,7 +6,10 @@ export interface SentEvent {
   readonly data: any;
 }
 
-/** Reads a stream of page events of a metrics server, as a router does. `take` resolves with the next event; comments are counted. */
+/**
+ * Reads a stream of page events of a metrics server, as a router does. `take` resolves with the next event; comments
+ * are counted.
+ */
 export class EventSource {
   comments = 0;
   readonly #body: AsyncIterator<Uint8Array>;

@@ -10,8 +10,8 @@ export const otherDateMissing =
   process.platform !== 'linux' ? 'not Linux' : spawnSync('cc', ['--version']).status === 0 ? '' : 'no cc';
 
 /**
- * Adds the seconds that lie in the file DATE_AHEAD, a whole number of 64 bits, to the date that the C library tells all threads of a process. The
- * clocks that are no dates stay as they are.
+ * Adds the seconds that lie in the file DATE_AHEAD, a whole number of 64 bits, to the date that the C library tells all
+ * threads of a process. The clocks that are no dates stay as they are.
  */
 const SOURCE = `
 #define _GNU_SOURCE
@@ -76,7 +76,10 @@ function builtLibrary(): string {
   return library;
 }
 
-/** The date of a machine, for real processes that are started with `env`; it steps while they run, as an operator or NTP makes it. */
+/**
+ * The date of a machine, for real processes that are started with `env`; it steps while they run, as an operator or NTP
+ * makes it.
+ */
 export class OtherDate {
   readonly env: Readonly<Record<string, string>>;
   readonly #fd: number;

@@ -14,8 +14,8 @@ function zoneOf(nodeId: string): string {
 }
 
 /**
- * Counts from now on, without asking the store: pages by the endpoints that its transport reads from, lookups by the owner that is asked
- * first.
+ * Counts from now on, without asking the store: pages by the endpoints that its transport reads from, lookups by the
+ * owner that is asked first.
  */
 export function countZoneShares(store: MeshCacheStore): ZoneShares {
   const shares = { reads: { all: 0, leaving: 0 }, lookups: { all: 0, leaving: 0 } };

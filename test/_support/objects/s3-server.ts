@@ -56,8 +56,8 @@ interface Answer {
 }
 
 /**
- * A real S3 server of a test, behind a server that passes requests on unchanged, keeps the conditions of writes, which the real one ignores, and
- * injects faults.
+ * A real S3 server of a test, behind a server that passes requests on unchanged, keeps the conditions of writes, which
+ * the real one ignores, and injects faults.
  */
 export class S3Server {
   /** Whether requests are refused whose date differs from that of the store by more than 15 minutes. */

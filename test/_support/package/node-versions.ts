@@ -19,8 +19,8 @@ export interface NodeVersion {
 }
 
 /**
- * The Node that runs the tests, and the newest one of each other major version, which is fetched from the registry unless it is
- * there. Synchronous, as tests must be declared before anything else happens.
+ * The Node that runs the tests, and the newest one of each other major version, which is fetched from the registry
+ * unless it is there. Synchronous, as tests must be declared before anything else happens.
  */
 export function nodeVersions(): NodeVersion[] {
   const own = process.versions.node;

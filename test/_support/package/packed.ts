@@ -39,7 +39,10 @@ export async function pack(folder: string): Promise<Packed> {
   return { ...said, tarball: join(folder, said.filename) };
 }
 
-/** The package in an empty folder; `npm install --ignore-scripts`, or `unpacked` alone: without the packages that it needs. */
+/**
+ * The package in an empty folder; `npm install --ignore-scripts`, or `unpacked` alone: without the packages that it
+ * needs.
+ */
 export async function createUser(how: 'installed' | 'unpacked' = 'installed'): Promise<User> {
   const root = await mkdtemp(join(tmpdir(), 'meshcache-package-'));
   const folder = join(root, 'user');

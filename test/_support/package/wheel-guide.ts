@@ -2,8 +2,8 @@
 const HEADING = '### Without npm\n';
 
 /**
- * The guide for operators as its section on the wheel says to read it: the blocks of that section are run, those that install from npm are not, and
- * the command has no `npx` before it.
+ * The guide for operators as its section on the wheel says to read it: the blocks of that section are run, those that
+ * install from npm are not, and the command has no `npx` before it.
  */
 export function guideOfWheel(guide: string): string {
   const [before, section] = guide.split(HEADING);

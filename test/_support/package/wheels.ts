@@ -21,8 +21,8 @@ export function nodeRequirement(): string {
 }
 
 /**
- * The package with Node.js that the wheel needs, and uv, fetched from PyPI unless they are there. Synchronous, as tests must be
- * declared before anything else happens.
+ * The package with Node.js that the wheel needs, and uv, fetched from PyPI unless they are there. Synchronous, as tests
+ * must be declared before anything else happens.
  */
 export function fetchedWheels(): Wheels {
   const folder = join(process.cwd(), CACHE_FOLDER);

@@ -240,7 +240,8 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // An owner that had missed the older page accepted it when it was announced late: one of two nodes did not hear the other.
+    // An owner that had missed the older page accepted it when it was announced late: one of two nodes did not hear the
+    // other.
     name: 'a page from before a named one stays void, also for a node that was cut off',
     scenario: {
       seed: 13000087,
@@ -559,7 +560,8 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // An owner that was owed the news of a clear was told of the page that had been set since, and not to drop the copies.
+    // An owner that was owed the news of a clear was told of the page that had been set since, and not to drop the
+    // copies.
     name: 'copies of a cleared page go, although their owner hears of it after the next set',
     scenario: {
       seed: 700911,
@@ -610,7 +612,8 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // A page from before the start was pinned before anybody had confirmed it, and then made way for the page that was set.
+    // A page from before the start was pinned before anybody had confirmed it, and then made way for the page that was
+    // set.
     name: 'a page that is pinned is there, also where it is from before the start of its node',
     scenario: {
       seed: 720237,

@@ -153,7 +153,10 @@ export class Calls {
     for (const call of state.calls) if (failed.key === call.key || failed.key === -1) call.isLasting = false;
   }
 
-  /** A page from before a start may be read once every owner of its key has compared it, and none does that before it counts itself as an owner. */
+  /**
+   * A page from before a start may be read once every owner of its key has compared it, and none does that before it
+   * counts itself as an owner.
+   */
   #openGate(state: State, holder: number, key: number): void {
     const { pages, joined } = state.nodes[holder]!;
     const page = pages[key];

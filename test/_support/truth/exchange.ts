@@ -80,7 +80,9 @@ export class Exchange {
     }
   }
 
-  /** What another owner has forgotten may concern pages that have been compared already: all of them are listed again. */
+  /**
+   * What another owner has forgotten may concern pages that have been compared already: all of them are listed again.
+   */
   #takeForgotten(state: State, owner: number, key: number, others: readonly number[]): void {
     const own = state.nodes[owner]!.forgotten[key]!;
     if (others.every((moment, history) => moment <= own[history]!)) return;
@@ -118,8 +120,9 @@ export class Exchange {
   }
 
   /**
-   * The rule: whether a page, or a change, is void for an owner. It is if the owner has noted so, or its origin has cleared since, or if somebody has
-   * noted what is forgotten now, not before the page was set, and its holder has not heard everything up to then.
+   * The rule: whether a page, or a change, is void for an owner. It is if the owner has noted so, or its origin has
+   * cleared since, or if somebody has noted what is forgotten now, not before the page was set, and its holder has not
+   * heard everything up to then.
    */
   #isVoid(
     { nodes }: State,
@@ -349,7 +352,10 @@ export class Exchange {
     for (const owner of this.ownersFor(state, holder, change.key)) this.tell(state, holder, owner, change);
   }
 
-  /** The owners of a key by the members that its holder knows, and those who count themselves as such and are in touch with it. */
+  /**
+   * The owners of a key by the members that its holder knows, and those who count themselves as such and are in touch
+   * with it.
+   */
   ownersFor(state: State, holder: number, key: number): number[] {
     const known = owners(key, state.nodes[holder]!.view);
     const inTouch = (owner: number) =>
@@ -364,7 +370,10 @@ export class Exchange {
     if (holder === owner) this.tellItself(state, owner);
   }
 
-  /** A node has no link to itself that could fail: whatever it states is compared at once when it knows what all members have noted. */
+  /**
+   * A node has no link to itself that could fail: whatever it states is compared at once when it knows what all members
+   * have noted.
+   */
   tellItself(state: State, node: number): void {
     const session = state.sessions[node]![node]!;
     for (;;) {
@@ -375,7 +384,9 @@ export class Exchange {
     }
   }
 
-  /** Whether an owner takes a change now: it has the holder's list, and knows what all members have noted of the key. */
+  /**
+   * Whether an owner takes a change now: it has the holder's list, and knows what all members have noted of the key.
+   */
   isTellable(state: State, holder: number, owner: number, change: Change): boolean {
     if (change.kind === 'clear') return true;
     const isLive = state.sessions[holder]![owner]!.states[change.key] === 'live';
@@ -430,7 +441,10 @@ function joined(changes: readonly Change[], change: Change): Change[] {
   return [...changes.filter((other) => !isSame(other)), { ...change, below }];
 }
 
-/** Whether an owner is told of a change: of pages by the list, until it has that; of deletes and clears as soon as both are in touch. */
+/**
+ * Whether an owner is told of a change: of pages by the list, until it has that; of deletes and clears as soon as both
+ * are in touch.
+ */
 function isHeard({ states }: Session, change: Change): boolean {
   if (change.kind === 'clear') return states.some((one) => one !== 'broken');
   return change.below > 0 ? states[change.key] !== 'broken' : states[change.key] === 'live';

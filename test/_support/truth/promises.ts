@@ -57,7 +57,9 @@ function faultOf(state: State, reader: number, key: number, read: Read): string 
   return undefined;
 }
 
-/** Whether a set or delete that is done has a version below that of an earlier one, which an owner knew when it took it. */
+/**
+ * Whether a set or delete that is done has a version below that of an earlier one, which an owner knew when it took it.
+ */
 export function isOvertaken(state: State): boolean {
   return state.calls.some((call) => call.done && call.isOvertaken);
 }

@@ -1,6 +1,7 @@
 /**
- * The state of the reference model: three nodes, one or two keys, the links between the nodes, and what was promised to callers. Everything is
- * plain data. All moments and versions are whole numbers of one hybrid clock for each node; only their order counts.
+ * The state of the reference model: three nodes, one or two keys, the links between the nodes, and what was promised to
+ * callers. Everything is plain data. All moments and versions are whole numbers of one hybrid clock for each node; only
+ * their order counts.
  */
 
 export const NODES = [0, 1, 2] as const;
@@ -16,11 +17,14 @@ export interface Page {
   version: number;
   /** The node that has set it. */
   origin: number;
-  /** Whether its content is not a function of its key. Of computed pages any number of contents are good at once; they mean the same. */
+  /**
+   * Whether its content is not a function of its key. Of computed pages any number of contents are good at once; they
+   * mean the same.
+   */
   isNamed: boolean;
   /**
-   * `new`: being set; `copying`: a copy, on its way; neither has been taken by an owner yet. `kept`: from before a start, and not compared by
-   * every owner yet. None of these can be read. `good`: all others.
+   * `new`: being set; `copying`: a copy, on its way; neither has been taken by an owner yet. `kept`: from before a
+   * start, and not compared by every owner yet. None of these can be read. `good`: all others.
    */
   state: 'new' | 'copying' | 'kept' | 'good';
   /** Whether it was `kept` and became readable although a node in touch knew better. */
@@ -38,8 +42,8 @@ export interface Note {
 }
 
 /**
- * What a holder tells an owner: how it is with a key when it is told, and below which version its deletes make pages void; 0: it has deleted
- * nothing. Or that an origin has cleared. Of two about the same key the owner is told once.
+ * What a holder tells an owner: how it is with a key when it is told, and below which version its deletes make pages
+ * void; 0: it has deleted nothing. Or that an origin has cleared. Of two about the same key the owner is told once.
  */
 export type Change = { kind: 'key'; key: number; below: number } | { kind: 'clear'; origin: number; version: number };
 
@@ -56,8 +60,9 @@ export type Drop = Pick<Note, 'below' | 'namedBelow'> & { key: number };
 export type Listed = Pick<Page, 'version' | 'isNamed'>;
 
 /**
- * How it is between a holder and an owner with a key. `broken`: neither knows of the other. `noted`: the owner knows what the holder has noted as an
- * owner of the key. `live`: the owner, which knows by then what all members have noted, has compared the holder's page, and is told of every change.
+ * How it is between a holder and an owner with a key. `broken`: neither knows of the other. `noted`: the owner knows
+ * what the holder has noted as an owner of the key. `live`: the owner, which knows by then what all members have noted,
+ * has compared the holder's page, and is told of every change.
  */
 export type KeyState = 'broken' | 'noted' | 'live';
 
@@ -105,7 +110,10 @@ export interface Call {
   done: boolean;
   /** The nodes that know of it, or have known and forgotten, as bits; a node that starts anew knows nothing. */
   knowers: number;
-  /** The owners that have taken what was stated to them, as bits. To know of it from others is not enough: they may know better. */
+  /**
+   * The owners that have taken what was stated to them, as bits. To know of it from others is not enough: they may know
+   * better.
+   */
   takers: number;
   /** Whether all nodes were in touch since it began. */
   undisturbed: boolean;
@@ -113,7 +121,10 @@ export interface Call {
   after: number;
   /** Whether its version is not later than that of the other one, which an owner knew when it took this one. */
   isOvertaken: boolean;
-  /** Whether a node that all owners counted as a member could still read what this call deletes, in its own memory, when it was done. */
+  /**
+   * Whether a node that all owners counted as a member could still read what this call deletes, in its own memory, when
+   * it was done.
+   */
   isMissed: boolean;
   /** Whether nothing but calls has happened to its page and its nodes since it began. */
   isLasting: boolean;

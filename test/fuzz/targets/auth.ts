@@ -1,6 +1,7 @@
 /**
- * The four openings with a shared secret, as the other side. Inputs cannot hold a proof, which depends on nonces: where a proof
- * belongs, the bytes of an input are added (exclusive or) to the right one, so that zeros prove and anything else does not.
+ * The four openings with a shared secret, as the other side. Inputs cannot hold a proof, which depends on nonces: where
+ * a proof belongs, the bytes of an input are added (exclusive or) to the right one, so that zeros prove and anything
+ * else does not.
  */
 import { createHash, createHmac } from 'node:crypto';
 import { ClusterSecrets } from '../../../src/base/environment/cluster-secrets.js';

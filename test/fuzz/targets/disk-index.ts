@@ -60,8 +60,8 @@ export const journalRecords: Fuzzer = {
 };
 
 /**
- * [holds: u8][file]: of a file's checksums those are made right whose bits are set: 1 the header's, 2 those of blocks, 4 those of
- * their bodies.
+ * [holds: u8][file]: of a file's checksums those are made right whose bits are set: 1 the header's, 2 those of blocks,
+ * 4 those of their bodies.
  */
 export const journalFiles: Fuzzer = {
   name: 'journal-files',

@@ -9,7 +9,10 @@ type Hash = Awaited<ReturnType<typeof createXXHash128>>;
 
 let parts: { readonly encoder: KeyEncoder; readonly hash: Hash } | undefined;
 
-/** A list of keys, each of anything, encoded at once; in the debug build of the core, which traps where memory is misused. */
+/**
+ * A list of keys, each of anything, encoded at once; in the debug build of the core, which traps where memory is
+ * misused.
+ */
 export const keyEncoding: Fuzzer = {
   name: 'key-encoding',
   what: 'keys of a program, through the WebAssembly core',

@@ -1,4 +1,7 @@
-/** What nodes say of themselves, to those that show it to people: to other nodes for the dashboard, and to the command line. */
+/**
+ * What nodes say of themselves, to those that show it to people: to other nodes for the dashboard, and to the command
+ * line.
+ */
 
 import { isStatus, readDrainProgress } from '../../../src/cli/status/cluster-query.js';
 import { formatProgress } from '../../../src/cli/status/drain.js';

@@ -89,7 +89,10 @@ export const rpcMessage: Fuzzer = {
   },
 };
 
-/** Whether a key was no well-formed text: what stands for each of its wrong bytes takes three, and makes it longer than a key may be. */
+/**
+ * Whether a key was no well-formed text: what stands for each of its wrong bytes takes three, and makes it longer than
+ * a key may be.
+ */
 function hasKeyGrown(value: unknown): boolean {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return false;
   const isGrown = (key: string) => key.includes('\ufffd') && Buffer.byteLength(key) > KEY_MAX_BYTES;

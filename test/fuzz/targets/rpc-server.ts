@@ -122,7 +122,8 @@ function expectedOf(stream: Buffer): Expected {
     }
     if (answer.type === FrameType.error) faults++;
     const answerBytes = codec.encode('value' in answer ? answer.value : answerError(call)).length;
-    // An answer that the peer does not take is replaced by an error; an error that it does not take ends the connection.
+    // An answer that the peer does not take is replaced by an error; an error that it does not take ends the
+    // connection.
     if (answerBytes > frameMaxBytes) return { answers, isDropped: true, faults: faults + (answer.type === 2 ? 2 : 1) };
     answers.push(answer);
   }

@@ -64,7 +64,8 @@ export const tcpServing: Fuzzer = {
     ];
     return [0, 1, 16, 24, 140].map((mode) => inPieces(mode, HELLO, ...requests));
   },
-  // Each operation may ask for all that is registered, and what is granted is not copied; 8 bytes an operation for its pieces.
+  // Each operation may ask for all that is registered, and what is granted is not copied; 8 bytes an operation for its
+  // pieces.
   allocationMaxBytes: (inputBytes) => 4 * inputBytes + 65_536,
   async run(input) {
     const { stream, pieces } = piecesOf(input);

@@ -140,7 +140,8 @@ test.serial('links: latency has a tail', async (t) => {
 });
 
 test.serial('links: nothing arrives behind the byte at which a connection is cut', async (t) => {
-  // Cause: of each message that was under way behind it, as many bytes arrived again, and a reader took a page for damaged.
+  // Cause: of each message that was under way behind it, as many bytes arrived again, and a reader took a page for
+  // damaged.
   const { world, connect, received } = await begin({ chunkBytes: 1_000 });
   const connection = await connect('a', 'b');
   (connection as unknown as SimConnection).outgoing?.cutAfter(2_500);

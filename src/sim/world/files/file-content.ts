@@ -30,8 +30,8 @@ interface Epoch {
 }
 
 /**
- * The bytes of a file: as programs see them, and beneath, what a crash could bring back. Of each block that was written since
- * the last flush the content before is kept, so a crash can choose for each sector.
+ * The bytes of a file: as programs see them, and beneath, what a crash could bring back. Of each block that was written
+ * since the last flush the content before is kept, so a crash can choose for each sector.
  *
  * Invariant: what is in no epoch is on the disk.
  */

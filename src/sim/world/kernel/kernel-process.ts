@@ -7,8 +7,8 @@ export interface KernelProcess extends EventOwner {
   /** @internal Runs `run` in the process after a delay. Does nothing once the process is dead. */
   schedule(kind: string, run: () => void, delayMs?: number): void;
   /**
-   * @internal Runs `fn` in the process: as a part of the present event, which is the kernel's, or as soon as the process
-   * runs.
+   * @internal Runs `fn` in the process: as a part of the present event, which is the kernel's, or as soon as the
+   * process runs.
    */
   enter(kind: string, fn: () => void): void;
 }

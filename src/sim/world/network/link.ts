@@ -2,7 +2,10 @@ import { Lane } from '../kernel/lane.js';
 import { chance, fraction } from '../kernel/seeds.js';
 import type { HostNetwork } from './host-network.js';
 
-/** Longest time that a message of a healthy network takes, unless its latency alone is longer; peers that answer later count as silent. */
+/**
+ * Longest time that a message of a healthy network takes, unless its latency alone is longer; peers that answer later
+ * count as silent.
+ */
 const TAIL_MAX_MS = 500;
 
 /** Properties of a healthy network. */

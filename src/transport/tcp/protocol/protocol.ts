@@ -26,7 +26,10 @@ export const REQUEST_HEADER_BYTES = 24;
 export const OP_BYTES = 16;
 export const RESPONSE_HEADER_BYTES = 24 + READ_REQUEST_MAX_OPS / 8;
 const GRANTS_AT = 24;
-/** Parts of a frame that have tags: the header, or the whole request, and the operations of a response from {@link opPart} on. */
+/**
+ * Parts of a frame that have tags: the header, or the whole request, and the operations of a response from {@link
+ * opPart} on.
+ */
 export const HEADER_PART = 0;
 
 /** What a data connection is for: memory of the node that tells others this address. */
@@ -122,7 +125,10 @@ export function opLength(view: DataView, op: number): number {
   return view.getUint32(op * OP_BYTES + 4, true);
 }
 
-/** The address of an operation; see {@link opRkey}. An address of 2^53 or more is inexact, but no region has it either way. */
+/**
+ * The address of an operation; see {@link opRkey}. An address of 2^53 or more is inexact, but no region has it either
+ * way.
+ */
 export function opAddr(view: DataView, op: number): number {
   return readU64(view, op * OP_BYTES + 8);
 }
@@ -134,7 +140,10 @@ export interface ResponseHeader {
   readonly payloadBytes: number;
 }
 
-/** A response header that grants nothing yet, with room for tags if the response has them; see {@link grantOp} and {@link setPayloadBytes}. */
+/**
+ * A response header that grants nothing yet, with room for tags if the response has them; see {@link grantOp} and
+ * {@link setPayloadBytes}.
+ */
 export function encodeResponseHeader(
   requestId: number,
   opCount: number,
@@ -152,7 +161,10 @@ export function opPart(opIndex: number): number {
   return opIndex + 1;
 }
 
-/** Length of what comes before the payload of a response with tags: its header, a tag for each operation, and the tag of all that. */
+/**
+ * Length of what comes before the payload of a response with tags: its header, a tag for each operation, and the tag of
+ * all that.
+ */
 export function taggedHeaderBytes(opCount: number): number {
   return RESPONSE_HEADER_BYTES + (opCount + 1) * TAG_BYTES;
 }

@@ -65,12 +65,17 @@ export class Landing {
     return this.#restBytes;
   }
 
-  /** Whether the memory for the next bytes is gone, because its owner has transferred it: then {@link discard} the rest. */
+  /**
+   * Whether the memory for the next bytes is gone, because its owner has transferred it: then {@link discard} the rest.
+   */
   get isDetached(): boolean {
     return this.#restBytes > 0 && this.#segments[this.#piece]?.length === 0;
   }
 
-  /** Starts a response, whose `header` must not change until it has landed. Returns false if it does not answer the request. */
+  /**
+   * Starts a response, whose `header` must not change until it has landed. Returns false if it does not answer the
+   * request.
+   */
   begin(request: ReadRequest, response: ResponseHeader, header: Buffer, tags?: FrameTags): boolean {
     if (response.opCount !== request.opCount) return false;
     this.#request = request;

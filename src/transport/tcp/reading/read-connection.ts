@@ -29,8 +29,8 @@ export interface ReadConnectionParts {
   /** Called when the connection can be used, and when bytes come after {@link onOverdue}. */
   onAnswering(): void;
   /**
-   * Called when the peer is silent for longer than it usually takes: all operations end, at once or with the connection. The connection stays
-   * open for its stall limit, and the peer may still answer.
+   * Called when the peer is silent for longer than it usually takes: all operations end, at once or with the
+   * connection. The connection stays open for its stall limit, and the peer may still answer.
    */
   onOverdue(): void;
   /** Called once, when the connection is closed. `isAtFault`: it was never usable, or failed with reads pending. */
@@ -45,13 +45,13 @@ const REQUEST_ID_LIMIT = 2 ** 32;
  * The connection to one peer: requests go out pipelined within a window, answers come back in order
  * and are received straight into their destinations.
  *
- * When it fails, it first destroys its socket, so that nothing more is received, and then ends its operations, so that callers
- * can reuse the memory when they see the results.
+ * When it fails, it first destroys its socket, so that nothing more is received, and then ends its operations, so that
+ * callers can reuse the memory when they see the results.
  *
- * The socket takes the memory for the next bytes right after each receipt, long before they arrive, and does not give it
- * back. So an aborted request whose memory the socket holds ends with the next receipt or, if none arrives in time, with the
- * connection. All other aborted requests end at once, and their payload is dropped on arrival. The same holds over TLS:
- * decrypted bytes are copied into the memory that was taken before.
+ * The socket takes the memory for the next bytes right after each receipt, long before they arrive, and does not give
+ * it back. So an aborted request whose memory the socket holds ends with the next receipt or, if none arrives in time,
+ * with the connection. All other aborted requests end at once, and their payload is dropped on arrival. The same holds
+ * over TLS: decrypted bytes are copied into the memory that was taken before.
  */
 export class ReadConnection {
   readonly #parts: ReadConnectionParts;
@@ -167,8 +167,8 @@ export class ReadConnection {
   }
 
   /**
-   * Ends the operations of a batch with false, at once or as soon as nothing is received into their memory any more. Requests that were
-   * not sent are not sent.
+   * Ends the operations of a batch with false, at once or as soon as nothing is received into their memory any more.
+   * Requests that were not sent are not sent.
    */
   abort(batch: ReadBatch): void {
     if (this.#state === 'closed') return;
@@ -190,7 +190,10 @@ export class ReadConnection {
     this.#close(reason, { isGivenUp: false });
   }
 
-  /** `isGivenUp`: the peer is not at fault, and requests that got no bytes are moved to another connection instead of failing. */
+  /**
+   * `isGivenUp`: the peer is not at fault, and requests that got no bytes are moved to another connection instead of
+   * failing.
+   */
   #close(reason: string, { isGivenUp }: { readonly isGivenUp: boolean }): void {
     if (this.#state === 'closed') return;
     const wasOpen = this.#state === 'open';
@@ -287,7 +290,9 @@ export class ReadConnection {
     });
   }
 
-  /** Ends the requests that wait for the opening when it takes longer than the peer usually does; the opening goes on. */
+  /**
+   * Ends the requests that wait for the opening when it takes longer than the peer usually does; the opening goes on.
+   */
   #limitOpeningWait(): void {
     if (this.#cancelOpeningWait !== undefined) return;
     const { limits, env, times } = this.#parts;
@@ -306,7 +311,10 @@ export class ReadConnection {
     this.#cancelOpeningWait = undefined;
   }
 
-  /** Ends all operations, because the peer is silent: at once, or with the connection when the socket holds memory of one. */
+  /**
+   * Ends all operations, because the peer is silent: at once, or with the connection when the socket holds memory of
+   * one.
+   */
   #overdue(): void {
     this.#parts.onOverdue();
     if (this.#isHandedOut) {
@@ -467,7 +475,10 @@ export class ReadConnection {
     this.close(reason);
   }
 
-  /** Throws `InvariantError` unless requests in flight are counted and within the window, and no request waits that could be sent. */
+  /**
+   * Throws `InvariantError` unless requests in flight are counted and within the window, and no request waits that
+   * could be sent.
+   */
   verify(): void {
     const peer = formatEndpoint(this.#parts.endpoint);
     if (this.#state === 'closed') {

@@ -15,8 +15,8 @@ export interface ReadPeerParts
 }
 
 /**
- * `reachable`: it answers, or was never tried. `suspected`: silent for longer than it usually takes, on a connection that is still open.
- * `unreachable`: there is no connection.
+ * `reachable`: it answers, or was never tried. `suspected`: silent for longer than it usually takes, on a connection
+ * that is still open. `unreachable`: there is no connection.
  */
 export type PeerState = 'reachable' | 'suspected' | 'unreachable';
 
@@ -24,16 +24,18 @@ export type PeerState = 'reachable' | 'suspected' | 'unreachable';
 const UNREACHABLE_LOG_INTERVAL_MS = 10_000;
 
 /**
- * One peer that pages are read from: a connection, opened when it is needed, and whether the peer is reachable. Reads, lookups and reports all ask
- * this one state.
+ * One peer that pages are read from: a connection, opened when it is needed, and whether the peer is reachable. Reads,
+ * lookups and reports all ask this one state.
  *
  *     reachable    -- silent for longer than usual ----->  suspected      any byte: reachable
  *     reachable    -- an attempt to connect fails ------>  unreachable
  *     suspected    -- the connection ends -------------->  unreachable    a connection opens: reachable
  *
- * Reads of a peer that is not reachable end at once, so that another node can be asked. It is found again without them: while suspected by its
- * own late answer, while unreachable by attempts to connect in the background, whose pauses are at most a second. They end when nobody reads from
- * the peer for long; then the next read tries it, as it does a second after the peer has answered in another protocol or refused the secret. A working connection that ends is no reason to doubt a peer: the next read opens another.
+ * Reads of a peer that is not reachable end at once, so that another node can be asked. It is found again without them:
+ * while suspected by its own late answer, while unreachable by attempts to connect in the background, whose pauses are
+ * at most a second. They end when nobody reads from the peer for long; then the next read tries it, as it does a second
+ * after the peer has answered in another protocol or refused the secret. A working connection that ends is no reason to
+ * doubt a peer: the next read opens another.
  */
 export class ReadPeer {
   readonly #parts: ReadPeerParts;
@@ -92,8 +94,8 @@ export class ReadPeer {
   #usable(): ReadConnection | undefined {
     if (this.#isClosed) return undefined;
     if (this.#state === 'reachable') return this.#connection ?? this.#connect();
-    // Whoever comes when a peer that refuses connections is due to be tried waits for the outcome, which comes at once. One that is silent is only
-    // looked for in the background.
+    // Whoever comes when a peer that refuses connections is due to be tried waits for the outcome, which comes at once.
+    // One that is silent is only looked for in the background.
     const isDue = this.#connection === undefined && this.#parts.env.clock.nowMs() >= this.#retryAtMs;
     return isDue && !this.#wasLate ? this.#connect() : undefined;
   }

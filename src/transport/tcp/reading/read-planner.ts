@@ -12,9 +12,10 @@ export interface PeerPlan {
 }
 
 /**
- * Sorts the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before anything is sent, for local memory
- * that is not live and for malformed operations. Operations that no peer can grant (the endpoint is no text, or rkey or address do
- * not fit their fields) end false at once: an error while requests are sent would leave earlier ones in flight.
+ * Sorts the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before anything is sent, for
+ * local memory that is not live and for malformed operations. Operations that no peer can grant (the endpoint is no
+ * text, or rkey or address do not fit their fields) end false at once: an error while requests are sent would leave
+ * earlier ones in flight.
  */
 export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpLimits): PeerPlan[] {
   const plans = new Map<string, PeerPlan>();

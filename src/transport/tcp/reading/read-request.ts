@@ -30,7 +30,10 @@ export class ReadBatch {
     return this.#opCount - this.#pendingOps;
   }
 
-  /** Ends one operation, once; the call ends with its last operation. `gone`: whether the peer answered and does not have the page. */
+  /**
+   * Ends one operation, once; the call ends with its last operation. `gone`: whether the peer answered and does not
+   * have the page.
+   */
   finish(opIndex: number, isRead: boolean, gone: number = Gone.no): void {
     this.results[opIndex] = isRead;
     if (gone !== Gone.no && this.#gone !== undefined) this.#gone[opIndex] = gone;
@@ -52,8 +55,8 @@ export interface RequestedOp {
 }
 
 /**
- * Operations of one batch that go to one peer in one frame, as arrays of numbers with one element per operation or piece of local
- * memory: at 4 KiB per page, an object for each would cost too much time.
+ * Operations of one batch that go to one peer in one frame, as arrays of numbers with one element per operation or
+ * piece of local memory: at 4 KiB per page, an object for each would cost too much time.
  *
  * Operation i lands in pieces pieceEnds[i - 1] to pieceEnds[i] - 1, and piece p is
  * pieceLengths[p] bytes of the segment pieceSegments[p] from pieceStarts[p] on.

@@ -5,7 +5,10 @@ import { HEADER_PART, RESPONSE_HEADER_BYTES, taggedHeaderBytes } from '../protoc
 /** Size of one receipt when a header is due: the header and bytes after it, which are copied. */
 export const HEADER_RECEIVE_BYTES = RESPONSE_HEADER_BYTES + 4096;
 
-/** What precedes a payload, collected from the pieces in which it arrives: parts of the opening, then the header of each answer, with its tags if frames have them. */
+/**
+ * What precedes a payload, collected from the pieces in which it arrives: parts of the opening, then the header of each
+ * answer, with its tags if frames have them.
+ */
 export class ReceivedHeader {
   #bytes = Buffer.alloc(RESPONSE_HEADER_BYTES);
   #filledBytes = 0;
@@ -35,7 +38,10 @@ export class ReceivedHeader {
     return count;
   }
 
-  /** The bytes once `wantedBytes` are there, and the next ones begin anew; undefined: some are missing. They stay until more are taken. */
+  /**
+   * The bytes once `wantedBytes` are there, and the next ones begin anew; undefined: some are missing. They stay until
+   * more are taken.
+   */
   whole(wantedBytes: number): Buffer | undefined {
     if (this.#filledBytes < wantedBytes) return undefined;
     this.#filledBytes = 0;

@@ -15,8 +15,9 @@ export interface SilenceWatchParts {
 }
 
 /**
- * Watches that bytes come while an answer is due, on one open connection. A peer that is silent for longer than it usually takes is overdue: nobody
- * waits for it. One that is silent for the stall limit is given up. All requests share one timer, because most end long before it.
+ * Watches that bytes come while an answer is due, on one open connection. A peer that is silent for longer than it
+ * usually takes is overdue: nobody waits for it. One that is silent for the stall limit is given up. All requests share
+ * one timer, because most end long before it.
  */
 export class SilenceWatch {
   readonly #parts: SilenceWatchParts;

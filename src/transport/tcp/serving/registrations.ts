@@ -1,8 +1,8 @@
 import type { HostRegion } from '../../../memory/host-region.js';
 
 /**
- * A registered range as it is posted from the transport's thread to the serving thread. Flags and views are shared memory: the
- * serving thread sends directly out of the region's segments.
+ * A registered range as it is posted from the transport's thread to the serving thread. Flags and views are shared
+ * memory: the serving thread sends directly out of the region's segments.
  */
 export interface Registration {
   readonly rkey: number;
@@ -55,8 +55,8 @@ export class Registrations {
   }
 
   /**
-   * The registration that lets a peer with `rkey` read `length` bytes from `addr` on. Undefined: the rkey is unknown, the range is out of
-   * bounds, or the memory was deregistered or freed.
+   * The registration that lets a peer with `rkey` read `length` bytes from `addr` on. Undefined: the rkey is unknown,
+   * the range is out of bounds, or the memory was deregistered or freed.
    */
   find(rkey: number, addr: number, length: number): Registration | undefined {
     let found = this.#byRkey.get(rkey);

@@ -44,14 +44,17 @@ export interface ServingConnectionParts {
   onUnauthenticated(reason: AuthFailureReason): void;
 }
 
-/** Answers to requests that came together are written together up to so many bytes: a system call costs more than a small answer. */
+/**
+ * Answers to requests that came together are written together up to so many bytes: a system call costs more than a
+ * small answer.
+ */
 const ANSWERS_TARGET_BYTES = 256 * 1024;
 const NO_INPUT = Buffer.alloc(0);
 
 /**
- * The connection of one reader. Requests are answered in order, those that came together by one write. Further ones are parsed only
- * after the kernel has taken that whole, so that a connection never holds more than ANSWERS_TARGET_BYTES of views, or one answer's, and
- * one received chunk.
+ * The connection of one reader. Requests are answered in order, those that came together by one write. Further ones are
+ * parsed only after the kernel has taken that whole, so that a connection never holds more than ANSWERS_TARGET_BYTES of
+ * views, or one answer's, and one received chunk.
  */
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;

@@ -9,10 +9,16 @@ import { systemEnvironment } from '../../../system/system-environment.js';
 import { tlsNetwork } from '../../../system/tls-network.js';
 import type { ServingReport, ServingSetup } from './serving-messages.js';
 
-/** Delay after which counts are sent to the other thread together, so that a flood of connections does not become a flood of messages. */
+/**
+ * Delay after which counts are sent to the other thread together, so that a flood of connections does not become a
+ * flood of messages.
+ */
 const COUNTS_DELAY_MS = 200;
 
-/** The environment of the serving thread: the real machine, with log records, counts and events for the audit log passed to `report`. */
+/**
+ * The environment of the serving thread: the real machine, with log records, counts and events for the audit log passed
+ * to `report`.
+ */
 export function servingEnvironment(
   { secrets, tls }: Pick<ServingSetup, 'secrets' | 'tls'>,
   report: (report: ServingReport) => void,

@@ -29,7 +29,10 @@ export type FromServing =
   | { readonly type: 'deregistered'; readonly rkey: number }
   | ServingReport;
 
-/** Log records, counts and events for the audit log of the serving thread, for the logger, the metrics and the audit log of the transport. */
+/**
+ * Log records, counts and events for the audit log of the serving thread, for the logger, the metrics and the audit log
+ * of the transport.
+ */
 export type ServingReport =
   | {
       readonly type: 'log';

@@ -6,8 +6,8 @@ import { ServingCounters } from './serving-counters.js';
 import type { FromServing, ServingSetup, ToServing } from './serving-messages.js';
 
 /**
- * The program of the serving thread, which owns the listening socket, so that a busy main thread stalls no peer. Resolves when it has
- * ended: on request, or because the other side closed `messages`.
+ * The program of the serving thread, which owns the listening socket, so that a busy main thread stalls no peer.
+ * Resolves when it has ended: on request, or because the other side closed `messages`.
  */
 export function serve(setup: ServingSetup, messages: MessageEnd, env: Environment): Promise<void> {
   const { counterMemory, host, port, limits } = setup;

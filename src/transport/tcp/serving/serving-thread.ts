@@ -26,11 +26,12 @@ export interface ServingThreadOptions {
 /**
  * The serving thread as the transport sees it.
  *
- * {@link register} only posts a message, and yet no peer that knows the rkey comes too early: when the serving thread meets an unknown
- * rkey, it first handles all posted messages synchronously, and the registration was posted before any peer could learn the rkey.
+ * {@link register} only posts a message, and yet no peer that knows the rkey comes too early: when the serving thread
+ * meets an unknown rkey, it first handles all posted messages synchronously, and the registration was posted before any
+ * peer could learn the rkey.
  *
- * A thread that fails is replaced by another one on the same port and with the same registrations; otherwise the node would stay a
- * member whose pages cannot be read. After repeated failures it is given up.
+ * A thread that fails is replaced by another one on the same port and with the same registrations; otherwise the node
+ * would stay a member whose pages cannot be read. After repeated failures it is given up.
  */
 export class ServingThread {
   readonly counters = new ServingCounters();
@@ -166,7 +167,10 @@ export class ServingThread {
     this.#cancelRestart = env.clock.after(delayMs, () => this.#restart(), { keepAlive: true });
   }
 
-  /** Starts another thread on the port that peers know. If the port is taken, that thread ends, which leads to the next attempt. */
+  /**
+   * Starts another thread on the port that peers know. If the port is taken, that thread ends, which leads to the next
+   * attempt.
+   */
   #restart(): void {
     const { log } = this.#options.env;
     const port = this.#port;

@@ -62,8 +62,8 @@ export class Serving {
   }
 
   /**
-   * Ends idle connections at once, and the others when the peer has taken the present answer or after `finishTimeoutMs`; resolves when
-   * the port is free.
+   * Ends idle connections at once, and the others when the peer has taken the present answer or after
+   * `finishTimeoutMs`; resolves when the port is free.
    */
   async stop(): Promise<void> {
     const { env, limits } = this.#parts;

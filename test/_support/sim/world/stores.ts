@@ -1,7 +1,9 @@
 import { MeshCacheStore } from '../../../../src/node/meshcache-store.js';
 import type { SimProcess } from '../../../../src/sim/world/sim-process.js';
 
-/** Creates a store in a simulated process, with its discovery master on `host-1`; `extra` overrides its configuration. */
+/**
+ * Creates a store in a simulated process, with its discovery master on `host-1`; `extra` overrides its configuration.
+ */
 export function simulatedStore(process: SimProcess, extra: Record<string, unknown> = {}): Promise<MeshCacheStore> {
   return MeshCacheStore.create(
     {
