@@ -15,6 +15,7 @@ const entries = {
   index: 'src/index.ts',
   core: 'src/core/index.ts',
   native: 'src/native/index.ts',
+  parts: 'src/parts/index.ts',
   sim: 'src/sim/index.ts',
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster/cluster-agent.ts',
@@ -194,14 +195,19 @@ const steps = {
     rmSync('build/types', { recursive: true, force: true });
     run('node_modules/typescript/bin/tsc', '--project', 'tsconfig.types.json');
     const reached = declarationsFrom(
-      ['index', 'core/index', 'native/index', 'sim/index'].map((name) => `build/types/${name}.d.ts`),
+      ['index', 'core/index', 'native/index', 'parts/index', 'sim/index'].map((name) => `build/types/${name}.d.ts`),
     );
     for (const file of readdirSync('build/types', { recursive: true })) {
       const path = join('build/types', file);
       if (file.endsWith('.d.ts') && !reached.has(path)) rmSync(path);
     }
     // Whoever uses them need not list `node` among the types of the program; the core does without.
-    for (const path of ['build/types/index.d.ts', 'build/types/native/index.d.ts', 'build/types/sim/index.d.ts']) {
+    for (const path of [
+      'build/types/index.d.ts',
+      'build/types/native/index.d.ts',
+      'build/types/parts/index.d.ts',
+      'build/types/sim/index.d.ts',
+    ]) {
       writeFileSync(path, `/// <reference types="node" />\n${readFileSync(path, 'utf8')}`);
     }
   },

@@ -1,4 +1,65 @@
-/** The public Node API, in three tiers: how far a program may rely on each export is said at the head of its module. */
-export * from './exports/advanced.js';
-export * from './exports/internal.js';
-export * from './exports/stable.js';
+/**
+ * The entry `meshcache`: what programs use every day. Names and meanings stay within a major version; new ones may come.
+ *
+ * @module meshcache
+ */
+export type { Logger, LogLevel } from './base/environment/log.js';
+export * from './base/errors.js';
+export { MeshCacheClient, type MeshCacheClientOptions, type MeshCacheClientStats } from './client/meshcache-client.js';
+export type { ClientInfo } from './clients/client-server.js';
+export type { PageHolders } from './clients/requests/client-namespace.js';
+export {
+  EVICTION_POLICIES,
+  type EvictionPolicy,
+  MeshCacheConfig,
+  type MeshCacheConfigFields,
+  type MeshCacheConfigInit,
+  type NamespaceQuota,
+  type NamespaceQuotas,
+  type NamespaceWritePolicies,
+  type StorageConfig,
+  type WritePolicy,
+} from './config.js';
+export {
+  ConsistentHashRing,
+  Core,
+  type CoreOptions,
+  defaultCore,
+  KeyEncoder,
+  type KeyEncoderOptions,
+  type KeyNamespace,
+  type Keys,
+  loadCore,
+  PoolAllocator,
+  type PoolAllocatorOptions,
+} from './core/index.js';
+export { DirectoryServer } from './directory/server.js';
+export type { DiskInfo } from './disk/disk-store.js';
+export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
+export type { ClusterReport, NodeReport } from './metrics/node-report.js';
+export { keyEncoderFor } from './node/key-namespace.js';
+export {
+  createTransport,
+  DirectoryClient,
+  DiscoveryClient,
+  DiscoveryServer,
+  RpcClient,
+  RpcServer,
+} from './node/machine/machine-defaults.js';
+export { DiskStore } from './node/machine/machine-disk.js';
+export { Metrics, MetricsServer, NodeRuntime, PublishedPool } from './node/machine/machine-node.js';
+export { MeshCacheStore } from './node/meshcache-store.js';
+export type { StoreStats } from './node/reporting/store-stats.js';
+export type { ByteSize, MeshCacheStoreOptions } from './node/store-options.js';
+export type { MissReason, ReadOptions, RefusalReason, WaitOptions, WriteOptions } from './store/call/call-options.js';
+export type { GetResult, ReadResult, SetResult } from './store/namespace/call-arguments.js';
+export { type HostPagesOptions, hostPages } from './store/namespace/host-pages.js';
+export type { HostIndices, HostMemPool, PageMemory } from './store/namespace/host-pool.js';
+export type { HybridHits, PoolTransfer } from './store/namespace/hybrid.js';
+export { type KeysOptions, NodeNamespace } from './store/namespace/node-namespace.js';
+export type { PinOptions, UnpinOptions } from './store/namespace/pin-arguments.js';
+export { StoreNamespace } from './store/namespace/store-namespace.js';
+export type { PageStoreStats } from './store/page-store.js';
+export type { PlacementStats } from './store/placement/placement-lane.js';
+export type { Mr, ReadOp, Transport } from './transport/contract/transport.js';
+export { DataLocation, NodeInfo } from './types.js';

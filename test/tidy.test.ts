@@ -32,7 +32,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   processes: 10,
   command: 10,
   sim: 11,
-  exports: 11,
+  parts: 11,
   bench: 11,
   'index.ts': 12,
   cli: 12,

@@ -1,6 +1,6 @@
 /**
- * The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. All of it is exported by
- * `meshcache` too, which says the tier of each export.
+ * The entry `meshcache/core`: the ring, the pool's decisions, keys and their simulation. It works in any JavaScript
+ * environment with WebAssembly.
  *
  * @module meshcache/core
  */

@@ -13,7 +13,7 @@ export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind' | 'ex
 export type PutOptions = PageOrigin & {
   readonly request?: RequestOptions | undefined;
   /**
-   * True: {@link DiskStore.hasBatch} has just found no page of the key, so the index is not asked for this page again.
+   * True: `DiskStore.hasBatch` has just found no page of the key, so the index is not asked for this page again.
    */
   readonly isNew?: boolean;
 };

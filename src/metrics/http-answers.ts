@@ -21,7 +21,7 @@ import { bearerToken, namesLocally, pagePolicy, SECURITY_HEADERS } from './http-
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
 
-/** The content of `/metrics`; {@link Metrics} is one source. */
+/** The content of `/metrics`; `Metrics` is one source. */
 export interface MetricsSource {
   /** Id of the node, shown in `/healthz`. */
   readonly nodeId: string;

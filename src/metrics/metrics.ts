@@ -32,7 +32,7 @@ export type ReadSource = 'local' | 'remote' | 'disk' | 'object';
 /** Text format of Prometheus, or of OpenMetrics 1.0. */
 export type MetricsFormat = 'text' | 'openmetrics';
 
-/** Options of {@link Metrics} beside the name of its node. */
+/** Options of `Metrics` beside the name of its node. */
 export interface MetricsOptions {
   /** Version of this package, shown by `meshcache_build_info`. */
   readonly version?: string;

@@ -22,7 +22,7 @@ export interface ByDistance {
   readonly other: number;
 }
 
-/** Counts of {@link Metrics} itself. */
+/** Counts of `Metrics` itself. */
 export interface MetricsReport {
   /** Pages read, by source. */
   readonly reads: {

@@ -1,7 +1,7 @@
 /**
  * The public native API: `meshcache/native`. It can be imported everywhere, also where there is no addon or no RDMA.
  *
- * @module meshcache/native: advanced
+ * @module meshcache/native
  */
 import { loadNative } from './addon/loader.js';
 

@@ -56,7 +56,7 @@ interface Failure {
 }
 
 /**
- * Calls methods of {@link RpcServer}s. Each endpoint has one connection, opened on demand and shared by all calls.
+ * Calls methods of `RpcServer`s. Each endpoint has one connection, opened on demand and shared by all calls.
  *
  * An unreachable endpoint costs one deadline: afterwards calls to it reject at once, and after RPC_RETRY_AFTER_MS one
  * of them tries again. An endpoint that was silent is tried again in the background as long as calls ask for it, so

@@ -24,7 +24,7 @@ import { type RpcService, rpcTarget } from './service.js';
 
 export type { RpcCall, RpcContext, RpcFault, RpcHandler } from './server-connection.js';
 
-/** Options of an {@link RpcServer}. */
+/** Options of an `RpcServer`. */
 export interface RpcServerOptions {
   /**
    * Address to listen on. Clients with secrets reach it by this address only, as it is written here, unless it is a
@@ -47,7 +47,7 @@ export interface RpcServerOptions {
   readonly env: Environment;
 }
 
-/** Load and errors of an {@link RpcServer}. */
+/** Load and errors of an `RpcServer`. */
 export interface RpcServerStats {
   readonly connections: number;
   /** Calls received since the start. */

@@ -16,7 +16,7 @@
  *
  * One run at a time in a process.
  *
- * @module meshcache/sim: advanced
+ * @module meshcache/sim
  */
 export { CALL_BOUNDS_MS, type CallKind } from './check/call-watch.js';
 export type {

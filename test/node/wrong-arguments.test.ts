@@ -1,10 +1,11 @@
 import test from 'ava';
 import { ArgumentError } from '../../src/base/errors.js';
+import * as core from '../../src/core/index.js';
 import * as meshcache from '../../src/index.js';
 import { createStore } from '../_support/node/store-fixture.js';
 import { freePort } from '../_support/support.js';
 
-const any = meshcache as unknown as Record<string, new (...args: unknown[]) => unknown>;
+const any = { ...core, ...meshcache } as unknown as Record<string, new (...args: unknown[]) => unknown>;
 
 for (const [name, message] of Object.entries({
   PoolAllocator: /^PoolAllocator: needs options, such as \{ capacityBytes: 2 \*\* 30 \}, got undefined$/,

@@ -3,16 +3,15 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import * as advanced from '../../src/exports/advanced.js';
-import * as internal from '../../src/exports/internal.js';
-import * as stable from '../../src/exports/stable.js';
 import * as main from '../../src/index.js';
+import * as parts from '../../src/parts/index.js';
 
 const run = promisify(execFile);
 
-/** Modules of the API reference; the head of each says how far a program may rely on its exports. */
-const TIERS = { stable, advanced, internal };
+const ENTRIES = ['core', 'native', 'parts', 'sim'];
 const EXPORTED = /export (?:type )?\{([^}]*)\}/g;
+/** A door through which too much comes is none. */
+const MAIN_MAX_NAMES = 90;
 
 /** The names that a module of exports re-exports, types included. */
 function namesIn(path: string): string[] {
@@ -24,40 +23,17 @@ function namesIn(path: string): string[] {
   );
 }
 
-test('reference: every export of the main entry has one tier, and the reference is divided by tiers', (t) => {
-  const index = readFileSync('src/index.ts', 'utf8');
-  t.deepEqual(
-    [...index.matchAll(/^export .*$/gm)].map(([line]) => line).sort(),
-    Object.keys(TIERS)
-      .map((tier) => `export * from './exports/${tier}.js';`)
-      .sort(),
-    'src/index.ts exports nothing else',
-  );
+test('reference: the main entry has what programs use every day, and no other entry but the core has any of it', (t) => {
   const { entryPoints } = JSON.parse(readFileSync('typedoc.json', 'utf8')) as { entryPoints: string[] };
-  const tierOf = new Map<string, string>();
-  for (const [tier, module] of Object.entries(TIERS)) {
-    const path = `src/exports/${tier}.ts`;
-    t.true(entryPoints.includes(path), path);
-    t.regex(
-      readFileSync(path, 'utf8'),
-      new RegExp(`^/\\*\\*\\n \\* [\\s\\S]*@module meshcache: ${tier}\\n \\*/\\n`),
-      path,
-    );
-    for (const name of new Set([...namesIn(path), ...Object.keys(module)])) {
-      t.is(tierOf.get(name), undefined, `${name} has two tiers`);
-      tierOf.set(name, tier);
-    }
+  t.deepEqual(entryPoints, ['src/index.ts', ...ENTRIES.map((entry) => `src/${entry}/index.ts`)]);
+  t.regex(readFileSync('src/index.ts', 'utf8'), /^\/\*\*\n \* [\s\S]*?@module meshcache\n \*\/\n/);
+  for (const entry of ENTRIES) {
+    t.regex(readFileSync(`src/${entry}/index.ts`, 'utf8'), new RegExp(`@module meshcache/${entry}\n`));
   }
-  for (const name of Object.keys(main)) t.true(tierOf.has(name), name);
-  t.is(tierOf.get('MeshCacheStore'), 'stable');
-  t.is(tierOf.get('RpcServer'), 'advanced');
-  // The main entry has all of the core, so that these tiers are the core's, too.
-  for (const name of namesIn('src/core/index.ts')) {
-    t.true(tierOf.has(name) || name === 'ErrorCode' || name.endsWith('Error'), name);
-  }
-  for (const entry of ['native', 'sim']) {
-    t.regex(readFileSync(`src/${entry}/index.ts`, 'utf8'), new RegExp(`@module meshcache/${entry}: advanced\\n`));
-  }
+  const names = new Set([...namesIn('src/index.ts'), ...Object.keys(main)]);
+  t.true(names.size <= MAIN_MAX_NAMES, `${names.size} names, at most ${MAIN_MAX_NAMES}`);
+  for (const name of ['MeshCacheStore', 'RpcServer', 'MeshCacheError']) t.true(names.has(name), name);
+  for (const name of [...namesIn('src/parts/index.ts'), ...Object.keys(parts)]) t.false(names.has(name), name);
 });
 
 /** The code of every `@example` in the sources, by the place of each. */

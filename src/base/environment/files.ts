@@ -82,8 +82,8 @@ export interface FileCaller {
  */
 export interface OpenFile {
   /**
-   * File descriptor for the native addon; -1: the file does not belong to the operating system, and a {@link
-   * FileCaller} is not used.
+   * File descriptor for the native addon; -1: the file does not belong to the operating system, and a
+   * `FileCaller` is not used.
    */
   readonly fd: number;
   /**

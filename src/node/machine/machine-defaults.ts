@@ -39,7 +39,7 @@ function withEnvironment<Options extends EnvironmentOption>(options: Options): O
   return { ...options, env: options.env ?? systemEnvironment() };
 }
 
-/** The address and the limits of an {@link RpcServer}. */
+/** The address and the limits of an `RpcServer`. */
 export interface RpcServerOptions extends Omit<RpcServerOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
@@ -58,7 +58,7 @@ export class RpcServer extends RpcServerOf {
 export interface RpcClientOptions extends Omit<RpcClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Calls methods of {@link RpcServer}s: one connection an endpoint, opened on demand, used for all calls at once.
+ * Calls methods of `RpcServer`s: one connection an endpoint, opened on demand, used for all calls at once.
  *
  * An endpoint that cannot be reached costs one deadline: afterwards calls to it reject at once, and after
  * RPC_RETRY_AFTER_MS one of them tries again. Idle connections and timers do not keep the process alive; a call under

@@ -58,7 +58,7 @@ export class PublishedPool extends PublishedPoolOf {
   }
 }
 
-/** The options of {@link Metrics} beside the id of its node. */
+/** The options of `Metrics` beside the id of its node. */
 export interface MetricsOptions extends Omit<MetricsOptionsOf, 'clock' | 'host'> {
   /** Default: the real time. */
   readonly clock?: Clock;

@@ -1,10 +1,10 @@
 /**
- * The parts of which a node is made, for programs that build their own: simulators, tools, other transports. They
- * follow the design of the project, so that a minor version may change them; the changelog says how.
+ * The entry `meshcache/parts`: the parts of which a node is made, for programs that build their own: simulators, tools,
+ * other transports. They follow the design of the project, so that a minor version may change them; the changelog says
+ * how.
  *
- * @module meshcache: advanced
+ * @module meshcache/parts
  */
-
 export type { AuditEvent, AuditSink } from '../base/audit/audit.js';
 export type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 export type { Clock } from '../base/environment/clock.js';
@@ -39,85 +39,53 @@ export type { RandomSource } from '../base/environment/random.js';
 export type { Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
 export type { TlsIdentity } from '../base/environment/tls-identity.js';
 export type { ClientFollowOptions, ClientPageChange, ClientPageEvent } from '../client/page-event-feed.js';
-export {
-  PLACEMENT_POLICIES,
-  PLACEMENT_ROUTINGS,
-  PlacementBounds,
-  type PlacementCounts,
-  type PlacementInterval,
-  type PlacementNode,
-  type PlacementOptions,
-  type PlacementOutcome,
-  type PlacementRequest,
-  type PlacementRouting,
-  type PlacementSettings,
-  PlacementSimulation,
-} from '../core/index.js';
+export type { ClientWay } from '../clients/requests/client-stats.js';
 export type { ResolveControl } from '../directory/client.js';
-export { DirectoryServer, type DirectoryServerOptions } from '../directory/server.js';
+export type { DirectoryServerOptions } from '../directory/server.js';
 export { DirectoryShard, type DirectoryShardOptions, type DirectoryShardStats } from '../directory/shard/shard.js';
 export { type DiskSizes, diskSizeFor, type PutOptions } from '../disk/disk-store.js';
-export type {
-  ClusterHistory,
-  HistoryCount,
-  HistoryGauge,
-  HistoryReport,
-} from '../metrics/history/history-report.js';
+export type { ClusterHistory, HistoryCount, HistoryGauge, HistoryReport } from '../metrics/history/history-report.js';
 export type { ReadSource } from '../metrics/metrics.js';
 export type { MetricsSource } from '../metrics/metrics-server.js';
 export type {
   ClientReport,
   ClusterNode,
-  ClusterReport,
   DepartedNode,
   HealthReport,
   LatencyReport,
   MemberEvent,
   MetricsReport,
   NodeEvent,
-  NodeReport,
   RecentReport,
 } from '../metrics/node-report.js';
 export type { Distance, Distances } from '../net/distance.js';
-export {
-  createTransport,
-  DirectoryClient,
-  type DirectoryClientOptions,
-  DiscoveryClient,
-  type DiscoveryClientOptions,
-  DiscoveryServer,
-  type DiscoveryServerOptions,
-  type EnvironmentOption,
-  RpcClient,
-  type RpcClientOptions,
-  RpcServer,
-  type RpcServerOptions,
+export type {
+  DirectoryClientOptions,
+  DiscoveryClientOptions,
+  DiscoveryServerOptions,
+  EnvironmentOption,
+  RpcClientOptions,
+  RpcServerOptions,
 } from '../node/machine/machine-defaults.js';
-export { DiskStore, type DiskStoreOptions } from '../node/machine/machine-disk.js';
-export {
-  Metrics,
-  type MetricsOptions,
-  MetricsServer,
-  type MetricsServerOptions,
-  NodeRuntime,
-  type NodeRuntimeOptions,
-  PublishedPool,
-  type PublishedPoolOptions,
+export type { DiskStoreOptions } from '../node/machine/machine-disk.js';
+export type {
+  MetricsOptions,
+  MetricsServerOptions,
+  NodeRuntimeOptions,
+  PublishedPoolOptions,
 } from '../node/machine/machine-node.js';
 export type { PagesOf } from '../pool/slots/page-origin.js';
 export type { RpcCallOptions } from '../rpc/client.js';
 export type { RpcContext, RpcHandler, RpcServerStats } from '../rpc/server.js';
 export type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';
-export type { Address, Mr, ReadOp, Transport, TransportStats } from '../transport/contract/transport.js';
+export type { Address, TransportStats } from '../transport/contract/transport.js';
 export type { TransportConfig } from '../transport/create-transport.js';
-export {
-  DataLocation,
-  type DataLocationInit,
-  type DataProtocol,
-  type EntryKind,
-  type NamespaceFingerprint,
-  NodeInfo,
-  type NodeInfoInit,
-  type NodeRole,
-  type Tier,
+export type {
+  DataLocationInit,
+  DataProtocol,
+  EntryKind,
+  NamespaceFingerprint,
+  NodeInfoInit,
+  NodeRole,
+  Tier,
 } from '../types.js';
