@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { bytesOnDisk, inTime, silentEnv } from '../_support/disk/kill-support.js';
-import { mounted, mountSuffix, withMounts } from '../_support/disk/mounts.js';
+import { makeReadOnly, mounted, mountSuffix, withMounts } from '../_support/disk/mounts.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { content } from '../_support/support.js';
 import { verifiedEnd } from '../_support/verified.js';
@@ -155,7 +155,7 @@ withMounts(`disk read-only: opening a store there is an error that says so${moun
   const store = await open(t, path, 16 * MIB);
   await putAll(store, 0, 5);
   await store.close();
-  execFileSync('mount', ['-o', 'remount,ro', folder]);
+  await makeReadOnly(folder);
   const error = await t.throwsAsync(open(t, path, 16 * MIB), { code: 'ERR_DISK', message: /read-only/ });
   t.log(error.message);
   await t.throwsAsync(open(t, join(folder, 'another'), 16 * MIB), { code: 'ERR_DISK', message: /read-only/ });

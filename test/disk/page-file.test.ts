@@ -15,7 +15,7 @@ import { PageCopies } from '../../src/memory/page-copies.js';
 import type { PageBytes } from '../../src/pool/page-batch.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemThreads } from '../../src/system/system-threads.js';
-import { mounted, mountSuffix, temporaryFolder, withMounts } from '../_support/disk/mounts.js';
+import { makeReadOnly, mounted, mountSuffix, temporaryFolder, withMounts } from '../_support/disk/mounts.js';
 import { type ExerciseResult, exercisePageFile } from '../_support/disk/page-file-exercise.js';
 import { addon, serialWithAddon, suffix } from '../_support/native/addon.js';
 import { lose } from '../_support/planted.js';
@@ -208,7 +208,7 @@ withMounts(`page file: a read-only file system is an error that says so${mountSu
   const folder = mounted(t, 'tmpfs', 4);
   const path = join(folder, 'pages');
   await (await PageFile.open(path, { capacityBytes: MIB, env })).close();
-  execFileSync('mount', ['-o', 'remount,ro', folder]);
+  await makeReadOnly(folder);
   const error = await t.throwsAsync(PageFile.open(path, { capacityBytes: MIB, env }), { instanceOf: DiskError });
   t.regex(error.message, /pages cannot be used: EROFS.*; its file system is read-only: mount it for writing/);
   t.is((error.cause as NodeJS.ErrnoException).code, 'EROFS');

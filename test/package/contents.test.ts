@@ -67,7 +67,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   const allowed = [
     /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|CONTRIBUTING\.md|SECURITY\.md)$/,
     /^build\/dist\/([\w-]+\.(js|html)|LICENSE-packages\.txt)$/,
-    /^build\/types\/(base|client|clients|core|directory|discovery|disk|exports|memory|metrics|native|net|node|objects|pool|resp|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
+    /^build\/types\/(base|client|clients|core|directory|discovery|disk|memory|metrics|native|net|node|objects|parts|pool|resp|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
     /^build\/python\/(pyproject\.toml|README\.md|LICENSE|backend\.py|platform_tag\.py)$/,
@@ -127,7 +127,7 @@ test('package: its programs are the command and the processes that it starts', (
     .map(({ path }) => /^build\/dist\/(?!chunk-)(.+)\.js$/.exec(path)?.[1])
     .filter((name) => name !== undefined)
     .sort();
-  const entries = ['core', 'index', 'native', 'sim'];
+  const entries = ['core', 'index', 'native', 'parts', 'sim'];
   t.deepEqual(found, [...entries, 'bench-peer', 'cli', 'cluster-agent', 'file-thread', 'tcp-serving-worker'].sort());
 });
 

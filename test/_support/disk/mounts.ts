@@ -12,6 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { until } from '../support.js';
 
 /** An empty folder, removed at the end of the test. */
 export function temporaryFolder(t: ExecutionContext): string {
@@ -60,6 +61,11 @@ export function mounted(t: ExecutionContext, type: 'tmpfs' | 'ext4' | 'ext2', mi
   // ava runs the last teardown first, so the folder is unmounted before it is removed.
   t.teardown(() => spawnSync('umount', ['-l', path]));
   return path;
+}
+
+/** Makes a mounted file system read-only. A process that is being started somewhere else may hold one of its files for a moment. */
+export async function makeReadOnly(folder: string): Promise<void> {
+  await until(() => spawnSync('mount', ['-o', 'remount,ro', folder]).status === 0);
 }
 
 const HUGE_PAGES_FILE = '/proc/sys/vm/nr_overcommit_hugepages';
