@@ -87,7 +87,7 @@ test.serial('shutdown: SIGTERM ends a node that waits for the directory, before 
 });
 
 test.serial('shutdown: what waits for the disk is written first', async (t) => {
-  const setup = { pages: 80, pageBytes: 2 ** 20 };
+  const setup = { pages: 160, pageBytes: 2 ** 20 };
   const config = {
     discovery_addr: `127.0.0.1:${await freePort()}`,
     global_segment_size: '1gb',
