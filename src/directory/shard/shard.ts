@@ -144,13 +144,15 @@ export class DirectoryShard {
     const taken = new Uint8Array(keys.length);
     this.#call++;
     if (wish.formerStart !== undefined) this.#options.onFormer?.();
-    const records = locations.nodes.map((node) => this.#lists.records.hold(node));
+    const { unlessHeld = false, formerStart } = wish;
+    const asked = locations.nodes.map((node): Asked => {
+      return { record: this.#lists.records.hold(node), unlessHeld, formerStart };
+    });
     for (let i = 0; i < keys.length; i++) {
       const node = locations.node[i] as number;
-      if (node === NO_LOCATION) continue;
-      taken[i] = this.#putOne(keys[i] as string, locations, i, { ...wish, record: records[node] as number });
+      if (node !== NO_LOCATION) taken[i] = this.#putOne(keys[i] as string, locations, i, asked[node] as Asked);
     }
-    for (const record of records) this.#lists.uncount(record);
+    for (const { record } of asked) this.#lists.uncount(record);
     this.#versions?.see(this.#newestVersion);
     if (this.#lists.droppedLocations > 0) this.sweep(keys.length + SWEEP_KEYS_PER_PUT);
     return taken;
