@@ -160,3 +160,19 @@ test('notes: those that are known already cost no walk, and those that are too f
   shard.takeNotes(notesOf(['k', 10]));
   t.deepEqual([called, shard.newestVersion], [1, 10]);
 });
+
+test('removals: what was taken from others and is forgotten makes no page uncertain, what was noted here does', (t) => {
+  // Cause: a node that had just joined forgot some of what it was handed over, and refused pages of all others for that.
+  const removals = new Removals(100, { keepsPartitions: true });
+  const notes = new NoteColumns();
+  for (let i = 0; i < 1000; i++) notes.add(digestOf(`k${i}`), 1_000 + i, i);
+  t.is(removals.take(notes), 1000);
+  t.is(removals.versionOf('k0'), 0);
+  t.false(removals.hasForgotten);
+  // It is told of this one itself as well.
+  removals.note('k999', 1_999);
+  for (let i = 0; i < 300; i++) removals.note(`own ${i}`, 5);
+  t.true(removals.hasForgotten);
+  t.is(removals.forgottenAfter(Number.NEGATIVE_INFINITY), 1_999);
+  removals.verify();
+});

@@ -104,3 +104,18 @@ simulated(
     t.is(setter.stats().poolEntries, 0);
   },
 );
+
+for (const waitMs of [0, 50, 150])
+  simulated(`delete: not true by a member that is dropped during the call, after ${waitMs} ms`, async (t, world) => {
+    // Cause: who was no member any more when the call ended counted as one that had answered.
+    const stores = await trio(world, [0, 0, 0]);
+    const away = await startStore(world, { host: '10.0.0.9' });
+    await world.until(() => [...stores, away].every((store) => store.stats().members === 4));
+    await world.sleep(waitMs);
+    const keys = Array.from({ length: 24 }, (_, i) => `key ${i}`);
+    for (const [i, key] of keys.entries()) t.true(await away.set(key, content(i, PAGE_BYTES)));
+    world.isolate('10.0.0.9');
+    const isDeleted = await (stores[1] as MeshCacheStore).delete(keys);
+    const read = await Promise.all(keys.map((key) => away.get(key)));
+    t.is(read.filter((bytes, i) => isDeleted[i] && bytes !== null).length, 0);
+  });

@@ -53,11 +53,14 @@ export class Removals {
     this.#put(digestOf(key), version, () => partitionsOf([key])[0] as number);
   }
 
-  /** {@link note} for all that another node has noted. Returns how many of these were not known. */
+  /**
+   * {@link note} for all that another node has noted. Returns how many of these were not known. That one of them is
+   * forgotten again counts for nothing: who hears so late of much is as good as who has not heard of it.
+   */
   take({ count, digests, versions, partitions }: NoteColumns): number {
     let unknown = 0;
     for (let i = 0; i < count; i++)
-      if (this.#put(digests[i] as number, versions[i] as number, () => partitions[i] as number)) unknown++;
+      if (this.#put(digests[i] as number, versions[i] as number, () => partitions[i] as number, true)) unknown++;
     return unknown;
   }
 
@@ -110,7 +113,7 @@ export class Removals {
   /** Begins a new generation, and forgets the oldest one. */
   turn(): void {
     const forgotten = this.#generations.pop() as Generation;
-    if (forgotten.size > 0) {
+    if (forgotten.newest > 0) {
       this.#newestForgotten = Math.max(this.#newestForgotten, forgotten.newest);
       this.#forgottenUpToMs = forgotten.endedMs;
     }
@@ -128,13 +131,16 @@ export class Removals {
     this.#forgottenUpToMs = Number.NEGATIVE_INFINITY;
   }
 
-  #put(digest: number, version: number, partitionOf: () => number): boolean {
-    if (version <= this.#versionOf(digest)) return false;
-    const [young] = this.#generations as [Generation];
-    if (young.isFull && young.versionOf(digest) === 0) this.turn();
+  #put(digest: number, version: number, partitionOf: () => number, isTaken = false): boolean {
+    const known = this.#versionOf(digest);
+    const isNew = version > known;
+    const [before] = this.#generations as [Generation];
+    if (isNew && before.isFull && before.versionOf(digest) === 0) this.turn();
+    const young = this.#generations[0] as Generation;
     if (version > this.#newest) this.#newest = version;
-    (this.#generations[0] as Generation).put(digest, version, partitionOf);
-    return true;
+    if (isNew) young.put(digest, version, partitionOf);
+    if (!isTaken && version >= known && version > young.newest) young.newest = version;
+    return isNew;
   }
 
   #versionOf(digest: number): number {
@@ -154,7 +160,7 @@ export class Removals {
 /** Table digest -> version, and perhaps partition: a hash table with linear probing, at most half full. */
 class Generation {
   size = 0;
-  /** The latest of its versions. */
+  /** The latest of its versions that this node has noted itself. */
   newest = 0;
   /** When the next generation began. */
   endedMs = 0;
@@ -185,7 +191,6 @@ class Generation {
     const isNew = this.#versionAt(slot) === 0;
     this.#cells[2 * slot] = digest;
     this.#cells[2 * slot + 1] = version;
-    if (version > this.newest) this.newest = version;
     if (!isNew) return;
     if (this.#keepsPartitions) this.#partitions[slot] = partitionOf();
     this.size++;

@@ -161,10 +161,9 @@ export class PageDrops {
     return this.#owed.owes(nodeId, ({ voidBelow }) => !this.#isAhead(voidBelow));
   }
 
-  /** For each key, whether the node is a member and may not have deleted the page yet. */
+  /** For each key, whether the node may not have deleted the page yet, also if it has ceased to be a member just now. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
-    const isMember = this.#isMember(nodeId);
-    return keys.map((key) => isMember && this.#owed.has(nodeId, idOf('deleted', key)));
+    return keys.map((key) => this.#owed.has(nodeId, idOf('deleted', key)));
   }
 
   stop(): void {
