@@ -58,7 +58,7 @@ export interface DirectoryShardStats {
 }
 
 /** What is asked of one location: `record` is that of its node. */
-type Asked = PutWish & { readonly record: number };
+type Asked = PutWish & { readonly record: number; readonly unlessHeld: boolean };
 
 /** Keys that one `put` sweeps, beyond its own number, while dropped locations are left. */
 const SWEEP_KEYS_PER_PUT = 64;
@@ -325,12 +325,7 @@ export class DirectoryShard {
     return { keys: keys.size, locations, droppedLocations, refusedKeys: this.#refusedKeys };
   }
 
-  #putOne(
-    key: string,
-    locations: LocationColumns,
-    i: number,
-    { record, unlessHeld = false, formerStart }: Asked,
-  ): number {
+  #putOne(key: string, locations: LocationColumns, i: number, { record, unlessHeld, formerStart }: Asked): number {
     const version = locations.version[i] as number;
     let taken: number = Taken.taken;
     if (this.#versions?.isAhead(version, locations.expires[i] as number)) {

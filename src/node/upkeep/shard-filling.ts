@@ -3,11 +3,11 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
 import {
   LOGGED_IDS_MAX_COUNT,
-  NODE_ID_MAX_BYTES,
   SHARD_FILLING_IN_FLIGHT_MAX_COUNT,
   SHARD_FILLING_POLL_MS,
   SHARD_FILLING_TIMEOUT_MS,
 } from '../../base/limits.js';
+import { isNodeId } from '../../directory/messages/location-columns.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
@@ -43,8 +43,7 @@ export class ShardFilling {
   static handle(server: RpcServer, hasTold: (ownerId: string, incarnation: number) => boolean): void {
     server.handle(METHOD, (params) => {
       const { node_id: nodeId, incarnation } = params as { readonly node_id?: unknown; readonly incarnation?: unknown };
-      const isId = typeof nodeId === 'string' && nodeId !== '' && Buffer.byteLength(nodeId) <= NODE_ID_MAX_BYTES;
-      if (!isId || !Number.isSafeInteger(incarnation))
+      if (!isNodeId(nodeId) || !Number.isSafeInteger(incarnation))
         throw new ProtocolError(`${METHOD}: needs a node_id and an incarnation`);
       return { complete: hasTold(nodeId, incarnation as number) };
     });
