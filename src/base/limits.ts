@@ -306,6 +306,9 @@ export const ANNOUNCE_FULL_MS = 300_000;
 export const SHARD_FILLING_TIMEOUT_MS = 30_000;
 export const SHARD_FILLING_POLL_MS = 50;
 export const SHARD_FILLING_IN_FLIGHT_MAX_COUNT = 32;
+/** How long a node that joins waits until the members know it, and how many of them it asks at once. */
+export const INTRODUCTION_TIMEOUT_MS = 1_000;
+export const INTRODUCTION_IN_FLIGHT_MAX_COUNT = 64;
 
 export const MEMBERS_MAX_COUNT = 4096;
 /** The longest `host:port` of a node; a domain name has at most 253 characters. */

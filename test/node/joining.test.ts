@@ -56,6 +56,27 @@ for (const verify_reads of [true, false]) {
   );
 }
 
+for (const directory_replicas of [1, 2, 3]) {
+  for (const by of ['set', 'delete'] as const) {
+    simulated(
+      `joining: a new node does not read its own page after another's ${by}, ${directory_replicas} replicas`,
+      async (t, world) => {
+        // Cause: the others learnt of the node only after its start, and could not tell it what they had set or deleted.
+        const { stores, join } = await filledCluster(t, world, 3, { directory_replicas });
+        const joined = await join();
+        for (let i = 0; i < 40; i++) {
+          const other = stores[i % 3] as MeshCacheStore;
+          const key = `new ${i}`;
+          t.true(await joined.set(key, content(1, PAGE_BYTES)));
+          t.true(by === 'set' ? await other.set(key, content(2, PAGE_BYTES)) : (await other.delete([key]))[0]);
+          const page = await joined.get(key);
+          t.deepEqual(page && Buffer.from(page), by === 'set' ? Buffer.from(content(2, PAGE_BYTES)) : null);
+        }
+      },
+    );
+  }
+}
+
 simulated(
   'joining: nodes that join at the same time find all pages at once, and so do the others',
   async (t, world) => {

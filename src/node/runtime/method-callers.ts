@@ -23,6 +23,7 @@ export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'placement.take': 'member',
   'disk.promote': 'member',
   'disk.release': 'member',
+  'node.known': 'member',
   'node.status': 'member',
   'node.history': 'member',
   'node.drain': 'drain',

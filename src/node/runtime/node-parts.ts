@@ -23,6 +23,7 @@ import { PageNotices } from '../remote-pages/page-notices.js';
 import { Promotions } from '../remote-pages/promotions.js';
 import { UnreachableNodes } from '../remote-pages/unreachable-nodes.js';
 import { MemberEvents } from '../reporting/member-events.js';
+import { Introduction } from '../upkeep/introduction.js';
 import { logMemberChange, type MemberChange } from '../upkeep/member-log.js';
 import { NodeDirectory } from '../upkeep/node-directory.js';
 import { ShardFilling } from '../upkeep/shard-filling.js';
@@ -116,6 +117,7 @@ export interface NodeParts {
   readonly membership: Membership;
   /** The record of this node as it is now. */
   readonly describe: () => NodeInfo;
+  readonly introduction: Introduction;
   readonly filling: ShardFilling;
 }
 
@@ -171,11 +173,13 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   await membership.master.start();
   stops.push(() => membership.master.stop());
   stops.push(() => membership.discovery.stop());
+  const asker = { nodeId, rpc: rpcClient, env, members: () => members.byId };
+  const introduction = new Introduction(asker);
+  introduction.attach(rpcServer);
+  directory.changed.listen(() => introduction.membersChanged());
+  stops.push(async () => introduction.stop());
   const filling = new ShardFilling({
-    nodeId,
-    rpc: rpcClient,
-    env,
-    members: () => members.byId,
+    ...asker,
     isJoined: () => membership.discovery.isReachable,
   });
   stops.push(async () => filling.stop());
@@ -183,7 +187,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   const asking = { notices, promotions, handovers, placementCalls };
   const unreachable = new UnreachableNodes(transport, dataEndpoints, members);
   const asked = { chosen, dataEndpoints, unreachable, rpcServer, rpcClient };
-  return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, filling };
+  return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, introduction, filling };
 }
 
 function storageRoleOf({ role, globalSegmentSize }: MeshCacheConfig): StorageRole {

@@ -363,6 +363,7 @@ export class NodeRuntime {
       this.#joined = joined;
       await parts.membership.join();
       parts.directory.startAnnouncing(joined.pages);
+      await parts.introduction.made();
       this.#env.log.log('info', this.isJoined ? 'node started' : 'node started, not joined yet', {
         node_id: this.nodeId,
         data_endpoint: this.localRdmaEndpoint,
