@@ -299,16 +299,13 @@ export const ANNOUNCE_RETRY_MAX_MS = 8_000;
 export const ANNOUNCE_ASKED_GAP_MS = 5_000;
 /** Time after which pages are announced again to an owner that had no room for them. */
 export const ANNOUNCE_FULL_MS = 300_000;
-/**
- * With `wait_for_directory`: how long a node waits for announcements of the others, how often it asks them, and how
- * many of them at once.
- */
+/** How long a node that joins waits until all members know it. */
+export const INTRODUCTION_TIMEOUT_MS = 1_000;
+/** With `wait_for_directory`: how long a node waits for announcements, and how often it asks the others. */
 export const SHARD_FILLING_TIMEOUT_MS = 30_000;
 export const SHARD_FILLING_POLL_MS = 50;
-export const SHARD_FILLING_IN_FLIGHT_MAX_COUNT = 32;
-/** How long a node that joins waits until the members know it, and how many of them it asks at once. */
-export const INTRODUCTION_TIMEOUT_MS = 1_000;
-export const INTRODUCTION_IN_FLIGHT_MAX_COUNT = 64;
+/** Members that a node which joins asks at once. */
+export const JOINING_IN_FLIGHT_MAX_COUNT = 32;
 
 export const MEMBERS_MAX_COUNT = 4096;
 /** The longest `host:port` of a node; a domain name has at most 253 characters. */

@@ -1,37 +1,27 @@
-import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Environment } from '../base/environment/environment.js';
-import { RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
+import type { Files } from '../base/environment/files.js';
+import { ConfigError } from '../base/errors.js';
+import { CLIENT_HOLDERS_MAX_COUNT, RESP_PASSWORD_MAX_CHARACTERS } from '../base/limits.js';
 import { fileFault, readNamedFile, warnIfReadable } from '../base/settings/named-file.js';
-import type { ClientServer } from '../clients/client-server.js';
+import { ClientServer } from '../clients/client-server.js';
+import { ClientNamespace } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DoorTls } from '../net/credentials/door-tls.js';
 import { isLoopbackHost } from '../net/loopback.js';
 import type { Users } from '../net/users/users.js';
 import { RespServer } from '../resp/resp-server.js';
+import type { Pinning } from '../store/copies/pinning.js';
+import type { FollowOptions, PageEvents } from '../store/events/page-events.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';
 import type { PageStore } from '../store/page-store.js';
-import { type ClientWiringParts, groupIdOf, openClientSocket } from './client-wiring.js';
+import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
 import { packageVersion } from './reporting/package-version.js';
 import type { StoreStats } from './reporting/store-stats.js';
-
-interface RespWiringParts {
-  readonly nodeId: string;
-  readonly pages: PageStore;
-  readonly keyEncoders: KeyEncoders;
-  readonly stats: () => StoreStats;
-  /** Knows when this process was not running. */
-  readonly pauses: PauseWatch;
-  /** Divides the time of the main loop between the clients of all doors. */
-  readonly turns: WorkTurns;
-  readonly users: Users;
-  /** Tells the date by which this node goes. */
-  readonly versions: Pick<HybridClock, 'dateMs'>;
-  readonly env: Environment;
-}
+import type { NodeRuntime } from './runtime/node-runtime.js';
 
 /** The ways by which programs reach a node that are not nodes themselves. */
 export interface Doors {
@@ -43,11 +33,24 @@ export interface Doors {
   readonly pauses: PauseWatch | undefined;
 }
 
-/** What the doors of a node are made of. */
-export type DoorParts = Omit<ClientWiringParts & RespWiringParts, 'pauses'>;
+/** What programs reach through the doors of a node. */
+export interface DoorParts {
+  readonly config: MeshCacheConfig;
+  readonly runtime: NodeRuntime;
+  readonly pages: PageStore;
+  readonly pinning: Pinning;
+  readonly events: PageEvents;
+  readonly keyEncoders: KeyEncoders;
+  readonly stats: () => StoreStats;
+  /** Divides the time of the main loop between the clients of all doors. */
+  readonly turns: WorkTurns;
+  readonly users: Users;
+  readonly env: Environment;
+}
 
 /** Opens the doors that are configured. If one cannot be opened, none is. Throws `ConfigError`. */
-export async function openDoors(config: MeshCacheConfig, given: DoorParts): Promise<Doors> {
+export async function openDoors(given: DoorParts): Promise<Doors> {
+  const { config } = given;
   const { clientSocket, respPort, respSocket } = config;
   if ([clientSocket, respPort, respSocket].every((door) => door === undefined)) {
     return { clients: undefined, resp: undefined, pauses: undefined };
@@ -65,7 +68,7 @@ export async function openDoors(config: MeshCacheConfig, given: DoorParts): Prom
 }
 
 /** Ends what is in progress at the doors, and closes them. */
-export async function closeDoors(doors: Doors | undefined): Promise<void> {
+export async function closeDoors(doors?: Doors): Promise<void> {
   doors?.pauses?.close();
   await Promise.all([doors?.clients?.close(), doors?.resp?.close()]);
 }
@@ -73,7 +76,7 @@ export async function closeDoors(doors: Doors | undefined): Promise<void> {
 /** Opens the door for Redis clients, if one is configured. Throws `ConfigError`. */
 async function openRespServer(
   config: MeshCacheConfig,
-  { nodeId, pages, keyEncoders, stats, pauses, turns, users, versions, env }: RespWiringParts,
+  { runtime, pages, keyEncoders, stats, pauses, turns, users, env }: DoorParts & { readonly pauses: PauseWatch },
 ): Promise<RespServer | undefined> {
   const { respPort: port, respHost: host, respSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (port === undefined && path === undefined) return undefined;
@@ -89,14 +92,14 @@ async function openRespServer(
       env,
       pauses,
       turns,
-      dateMs: () => versions.dateMs(),
+      dateMs: () => runtime.versions.dateMs(),
       users: {
         users,
         nodeTag: config.respNamespace,
         pagesOf: (tag) => new StoredPages(pages, keyEncoders.of(wholeNamespace({ tag }))),
       },
       facts: {
-        nodeId,
+        nodeId: runtime.nodeId,
         packageVersion: packageVersion(),
         processId: env.host.processId,
         poolUsedBytes: () => stats().poolUsedBytes,
@@ -104,6 +107,88 @@ async function openRespServer(
         poolEntries: () => stats().poolEntries,
       },
     },
+  );
+}
+
+/** Opens the socket for processes of this host, if one is configured. Throws `ConfigError`. */
+async function openClientSocket(
+  config: MeshCacheConfig,
+  parts: DoorParts & { readonly pauses: PauseWatch },
+): Promise<ClientServer | undefined> {
+  const { runtime, pages, pinning, events, keyEncoders, stats, pauses, turns, env } = parts;
+  const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
+  if (path === undefined) return undefined;
+  const gid = group === undefined ? undefined : groupIdOf(group, env.files);
+  const namespaceParts = {
+    holdersOf: (keys: readonly string[]) => pageHolders(parts, keys),
+    follow: (options: FollowOptions) => events.follow(options),
+  };
+  return ClientServer.listen(
+    { path, mode: Number.parseInt(mode, 8), gid, regionsMaxBytes: config.clientRegionsMax },
+    {
+      env,
+      pauses,
+      turns,
+      users: parts.users,
+      nodeId: runtime.nodeId,
+      packageVersion: packageVersion(),
+      ownTag: keyEncoders.own.namespace.tag ?? '',
+      namespaceOf: (namespace, process) => {
+        const encoder = keyEncoders.of(namespace);
+        return new ClientNamespace(new StoredPages(pages, encoder, pinning.client(process)), namespaceParts);
+      },
+      nodeStats: () => {
+        const { poolCapacityBytes, poolUsedBytes, poolEntries, pinnedEntries, pinnedBytes, members } = stats();
+        return {
+          pool_capacity_bytes: poolCapacityBytes,
+          pool_used_bytes: poolUsedBytes,
+          pool_entries: poolEntries,
+          pool_pinned_entries: pinnedEntries,
+          pool_pinned_bytes: pinnedBytes,
+          members,
+        };
+      },
+    },
+  );
+}
+
+/** One list a key: all nodes that have the page as far as the directory knows, this one first. */
+async function pageHolders(
+  { runtime, pages }: DoorParts,
+  keys: readonly string[],
+): Promise<(readonly DataLocation[])[]> {
+  const { nodeId: ownId, directory } = runtime;
+  const holders = pages.statements.locationsOf(keys).map((own) => (own === null ? [] : [own]));
+  const known = new Set([ownId]);
+  let isMore = true;
+  for (let round = 0; isMore && round < CLIENT_HOLDERS_MAX_COUNT; round++) {
+    isMore = false;
+    const avoided = [...known];
+    await directory.find(
+      keys,
+      (found) => {
+        for (const [index, location] of found) {
+          const list = holders[index] as DataLocation[];
+          if (location.nodeId === ownId || list.some(({ nodeId }) => nodeId === location.nodeId)) continue;
+          list.push(location);
+          known.add(location.nodeId);
+          isMore = true;
+        }
+      },
+      avoided,
+    );
+  }
+  return holders;
+}
+
+/** The id of a group that is given as a number, or by its name in /etc/group. Throws `ConfigError`. */
+export function groupIdOf(group: string, files: Files): number {
+  if (/^\d+$/.test(group)) return Number(group);
+  const lines = files.readFileSync('/etc/group').toString().split('\n');
+  const line = lines.find((text) => text.startsWith(`${group}:`));
+  if (line !== undefined) return Number(line.split(':')[2]);
+  throw new ConfigError(
+    `configuration key "client_socket_group": there is no group ${JSON.stringify(group)} on this machine; give a name from /etc/group, or a number`,
   );
 }
 

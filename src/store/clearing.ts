@@ -1,23 +1,9 @@
-import type { Clock } from '../base/environment/clock.js';
 import { ClosedError } from '../base/errors.js';
 import type { Clear } from '../directory/shard/known-clears.js';
-import type { PublishedPool } from '../pool/published-pool.js';
 import type { Cleared } from './call/cleared.js';
 import { fewAtOnce } from './call/key-steps.js';
-import type { DiskTier } from './disk/disk-tier.js';
-import type { PageStatements } from './page-statements.js';
-
-export interface ClearingParts {
-  readonly pool: Pick<PublishedPool, 'hasBatch' | 'keysInSlices' | 'removeOlder' | 'unfilledKeys'>;
-  readonly disk?:
-    | Pick<DiskTier, 'cleared' | 'hasBatch' | 'keysInSlices' | 'queuedKeys' | 'removalsWritten' | 'removeOlder'>
-    | undefined;
-  readonly statements: Pick<PageStatements, 'retract'>;
-  readonly clock: Clock;
-  /** Called with pages that have left the pool. */
-  readonly onGone?: ((keys: readonly string[]) => void) | undefined;
-  readonly isClosed: () => boolean;
-}
+import type { PageStatements } from './ground/page-statements.js';
+import type { StoreGround } from './ground/store-ground.js';
 
 /** Withdrawals from the directory that are under way at once. */
 const WITHDRAWALS_MAX_COUNT = 16;
@@ -28,17 +14,21 @@ const WITHDRAWALS_MAX_COUNT = 16;
  * `DiskError` if the disk does not record that; with `ClosedError` when the store is closed meanwhile: some may be left
  * on the disk.
  */
-export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<void> {
+export async function clearPages(
+  ground: StoreGround,
+  { statements, isClosed }: Removal,
+  asked: Cleared,
+): Promise<void> {
   const { voidBelow, isCleared } = asked;
-  const { pool, disk, statements, clock, onGone, isClosed } = parts;
+  const { pool, disk, clock, feed } = ground;
   disk?.cleared(asked);
   let withdrawals: Promise<void>[] = [];
-  for (const keys of steps(parts)) {
+  for (const keys of steps(ground)) {
     if (isClosed()) throw new ClosedError('the store');
     const cleared = keys.filter(isCleared);
     const versions = cleared.map(() => voidBelow);
     const removed = pool.removeOlder(cleared, versions);
-    if (removed.length > 0) onGone?.(removed);
+    if (removed.length > 0) feed.gone(removed);
     // What counts is whether all of them are recorded in the end.
     disk?.removeOlder(cleared, versions).catch(() => {});
     // What has been set since stays, and is announced.
@@ -56,17 +46,9 @@ export async function clearPages(parts: ClearingParts, asked: Cleared): Promise<
   await disk?.removalsWritten();
 }
 
-export interface DroppingParts {
-  readonly pool: Pick<PublishedPool, 'hasBatch' | 'hasCopiesOf' | 'keysInSlices' | 'removeOlder' | 'unfilledKeys'>;
-  readonly disk?:
-    | Pick<DiskTier, 'hasBatch' | 'hasCopiesOf' | 'keysInSlices' | 'queuedKeys' | 'removalsWritten' | 'removeOlder'>
-    | undefined;
-  readonly clock: Clock;
-  /**
-   * Called with keys of some pages, of which those that have left the pool are in `gone`, and those that are nowhere
-   * here in `absent`.
-   */
-  readonly onDropped: (keys: readonly string[], gone: readonly string[], absent: readonly string[]) => void;
+/** What a removal of many pages works on; `isClosed` ends it. */
+interface Removal {
+  readonly statements: PageStatements;
   readonly isClosed: () => boolean;
 }
 
@@ -74,11 +56,15 @@ export interface DroppingParts {
  * Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here, nor can a
  * crash bring them back; rejects with `DiskError` if the disk does not record that.
  */
-export async function dropClearedCopies(parts: DroppingParts, all: readonly Clear[]): Promise<void> {
-  const { pool, disk, clock, onDropped, isClosed } = parts;
+export async function dropClearedCopies(
+  ground: StoreGround,
+  { statements, isClosed }: Removal,
+  all: readonly Clear[],
+): Promise<void> {
+  const { pool, disk, clock } = ground;
   const clears = all.filter(({ origin }) => pool.hasCopiesOf(origin) || disk?.hasCopiesOf(origin) === true);
   if (clears.length === 0) return;
-  for (const keys of steps(parts)) {
+  for (const keys of steps(ground)) {
     if (isClosed()) return;
     for (const { origin, voidBelow, prefixes } of clears) {
       const asked = prefixes === undefined ? keys : keys.filter((key) => prefixes.some((some) => key.startsWith(some)));
@@ -90,24 +76,18 @@ export async function dropClearedCopies(parts: DroppingParts, all: readonly Clea
       const isInPool = pool.hasBatch(asked);
       const isOnDisk = disk?.hasBatch(asked);
       const absent = asked.filter((_, i) => isInPool[i] === 0 && isOnDisk?.[i] !== 1);
-      if (gone.length > 0 || absent.length > 0) onDropped(asked, gone, absent);
+      if (gone.length > 0 || absent.length > 0) statements.dropped(asked, gone, absent);
     }
     await clock.yield();
   }
   await disk?.removalsWritten();
 }
 
-/** The tiers whose pages are looked through. */
-interface SteppedTiers {
-  readonly pool: Pick<PublishedPool, 'keysInSlices' | 'unfilledKeys'>;
-  readonly disk?: Pick<DiskTier, 'keysInSlices' | 'queuedKeys'> | undefined;
-}
-
 /**
  * Keys of all pages, some at a time. Pages may move from the pool to the disk meanwhile, which comes second, and back:
  * so the pool comes a second time, when no page is left that could.
  */
-function* steps({ pool, disk }: SteppedTiers): Generator<readonly string[]> {
+function* steps({ pool, disk }: StoreGround): Generator<readonly string[]> {
   yield* fewAtOnce(pool.unfilledKeys());
   for (const keys of pool.keysInSlices()) yield* fewAtOnce(keys);
   if (disk !== undefined) {

@@ -8,18 +8,18 @@ import { type CallerPage, RegionPage } from './call/caller-page.js';
 import { indicesWhere } from './call/indices.js';
 import type { CallOptions } from './call/request-calls.js';
 
-export interface CopiedReadsParts {
+/** Reads pages whose lengths have been looked up before. */
+export interface LocatedReads {
+  readonly isClosed: boolean;
   /** Locates pages on this node or in the directory; null: neither has the page, which counts as a miss. */
-  readonly locate: (keys: readonly string[], options: CallOptions) => Promise<(DataLocation | null)[]>;
+  locate(keys: readonly string[], options: CallOptions): Promise<(DataLocation | null)[]>;
   /** Reads pages that have just been located, by index. */
-  readonly read: (
+  get(
     keys: readonly string[],
     pages: readonly CallerPage[],
     options: CallOptions,
     located: (index: number) => DataLocation | undefined,
-  ) => Promise<boolean[]>;
-  readonly isClosed: () => boolean;
-  readonly clock: Clock;
+  ): Promise<boolean[]>;
 }
 
 /**
@@ -38,10 +38,12 @@ export interface FirstCopies {
 
 /** Reads pages of unknown length into newly allocated memory. */
 export class CopiedReads {
-  readonly #parts: CopiedReadsParts;
+  readonly #reads: LocatedReads;
+  readonly #clock: Clock;
 
-  constructor(parts: CopiedReadsParts) {
-    this.#parts = parts;
+  constructor(reads: LocatedReads, clock: Clock) {
+    this.#reads = reads;
+    this.#clock = clock;
   }
 
   /** Reads a copy of a page; see `PageStore.getCopyWithin`. */
@@ -49,17 +51,17 @@ export class CopiedReads {
     key: string,
     { mayTake, ...options }: CallOptions & { readonly mayTake: MayTake },
   ): Promise<Uint8Array | 'too-large' | null> {
-    const { locate, isClosed, clock } = this.#parts;
+    const [reads, clock] = [this.#reads, this.#clock];
     const { signal } = options;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
     let before: DataLocation | undefined;
     for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX_COUNT && clock.nowMs() <= untilMs; attempt++) {
-      const [location = null] = await locate([key], options);
-      if (location === null || isClosed() || (before && isSameStatement(location, before))) return null;
+      const [location = null] = await reads.locate([key], options);
+      if (location === null || reads.isClosed || (before && isSameStatement(location, before))) return null;
       if (!mayTake(location.length)) return 'too-large';
       const [copy = null] = await this.#readCopies([key], [location], options);
       if (copy !== null) return copy;
-      if (isClosed() || signal?.aborted) return null;
+      if (reads.isClosed || signal?.aborted) return null;
       before = location;
     }
     return null;
@@ -67,7 +69,7 @@ export class CopiedReads {
 
   /** Reads copies of pages; see `PageStore.getCopies`. */
   async getMany(keys: readonly string[], options: CallOptions): Promise<(Uint8Array | null)[]> {
-    return this.#readLocated(keys, await this.#parts.locate(keys, options), options);
+    return this.#readLocated(keys, await this.#reads.locate(keys, options), options);
   }
 
   /** Reads copies of the first pages; see `PageStore.getFirstCopies`. */
@@ -75,7 +77,7 @@ export class CopiedReads {
     keys: readonly string[],
     { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
   ): Promise<FirstCopies> {
-    const locations = await this.#parts.locate(keys, options);
+    const locations = await this.#reads.locate(keys, options);
     let bytes = 0;
     let count = 0;
     for (; count < keys.length; count++) {
@@ -93,11 +95,11 @@ export class CopiedReads {
     locations: readonly (DataLocation | null)[],
     options: CallOptions,
   ): Promise<(Uint8Array | null)[]> {
-    const { isClosed } = this.#parts;
+    const reads = this.#reads;
     const { reasons, signal } = options;
     const copies = new Array<Uint8Array | null>(keys.length).fill(null);
     const found = indicesWhere(locations, (location) => location !== null);
-    if (found.length === 0 || isClosed()) return copies;
+    if (found.length === 0 || reads.isClosed) return copies;
     const wanted = found.map((i) => keys[i] as string);
     // The reasons of this attempt have other indices, and a later attempt finds them again.
     const first = await this.#readCopies(
@@ -107,7 +109,7 @@ export class CopiedReads {
     );
     for (const [j, i] of found.entries()) {
       copies[i] = first[j] ?? null;
-      if (copies[i] !== null || isClosed() || signal?.aborted) continue;
+      if (copies[i] !== null || reads.isClosed || signal?.aborted) continue;
       // The page was set anew meanwhile, and may have another length, or is not where the directory said.
       const why = reasons && new Reasons<MissReason>();
       const again = await this.get(keys[i] as string, { ...options, reasons: why, mayTake: () => true });
@@ -129,12 +131,89 @@ export class CopiedReads {
     const regions = copies.map((copy) => HostRegion.wrap(copy));
     const pages = regions.map((region) => new RegionPage(region, region.start, region.length));
     try {
-      const isRead = await this.#parts.read(keys, pages, options, (index) => locations[index]);
+      const isRead = await this.#reads.get(keys, pages, options, (index) => locations[index]);
       return copies.map((copy, i) => (isRead[i] === true ? copy : null));
     } finally {
       release();
       for (const region of regions) region.free();
     }
+  }
+}
+
+/** Memory for pages whose lengths are not known beforehand. */
+export interface PageRoom {
+  /** Bytes for all pages together. */
+  readonly length: number;
+  /** The memory of a page from `offset` on. */
+  readonly pageAt: (offset: number, length: number) => CallerPage;
+}
+
+/** A page that was read to `offset` in its room; undefined: it is not there, because it did not fit. */
+export interface PlacedPage {
+  readonly offset: number | undefined;
+  /** Bytes of the page. */
+  readonly length: number;
+}
+
+/** Reads pages of unknown length, one behind the other, into memory of the caller. */
+export class PlacedReads {
+  readonly #reads: LocatedReads;
+  readonly #copied: CopiedReads;
+
+  /** `copied`: reads a copy of a page that was set anew since it was located. */
+  constructor(reads: LocatedReads, copied: CopiedReads) {
+    this.#reads = reads;
+    this.#copied = copied;
+  }
+
+  /** See `PageStore.getPlaced`. */
+  async get(keys: readonly string[], room: PageRoom, options: CallOptions): Promise<(PlacedPage | null)[]> {
+    const locations = await this.#reads.locate(keys, options);
+    const results = new Array<PlacedPage | null>(keys.length).fill(null);
+    if (this.#reads.isClosed) return results;
+    const placed: number[] = [];
+    let usedBytes = 0;
+    for (const [i, location] of locations.entries()) {
+      if (location === null) continue;
+      const { length } = location;
+      const isPlaced = usedBytes + length <= room.length;
+      results[i] = { offset: isPlaced ? usedBytes : undefined, length };
+      if (!isPlaced) continue;
+      placed.push(i);
+      usedBytes += length;
+    }
+    if (placed.length === 0) return results;
+    const pages = placed.map((i) => {
+      const { offset, length } = results[i] as PlacedPage;
+      return room.pageAt(offset as number, length);
+    });
+    const isRead = await this.#reads.get(
+      placed.map((i) => keys[i] as string),
+      pages,
+      options,
+      (j) => locations[placed[j] as number] ?? undefined,
+    );
+    for (const [j, i] of placed.entries()) {
+      if (isRead[j] === true) continue;
+      results[i] = await this.#again(keys[i] as string, results[i] as PlacedPage, pages[j] as CallerPage, options);
+    }
+    return results;
+  }
+
+  /** Reads a page that was set anew meanwhile, and may have another length, to the place that it was given. */
+  async #again(key: string, place: PlacedPage, page: CallerPage, options: CallOptions): Promise<PlacedPage | null> {
+    const reads = this.#reads;
+    if (reads.isClosed || options.signal?.aborted) return null;
+    const copy = await this.#copied.get(key, { ...options, continues: true, mayTake: () => true });
+    if (!(copy instanceof Uint8Array) || reads.isClosed || options.signal?.aborted) return null;
+    if (copy.length > place.length) return { offset: undefined, length: copy.length };
+    let at = 0;
+    for (const view of page.views) {
+      const part = copy.subarray(at, at + view.length);
+      view.set(part);
+      at += part.length;
+    }
+    return { offset: place.offset, length: copy.length };
   }
 }
 

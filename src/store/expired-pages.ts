@@ -1,23 +1,9 @@
-import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
-import type { Clock } from '../base/environment/clock.js';
-import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { isExpired } from '../base/expiry.js';
 import { EXPIRY_SWEEP_INTERVAL_MS } from '../base/limits.js';
-import type { PublishedPool } from '../pool/published-pool.js';
-import type { DiskTier } from './disk/disk-tier.js';
+import type { StoreGround } from './ground/store-ground.js';
 
 /** Pages that are removed between two turns of the event loop, from the pool and from the disk each. */
 const SLICE_PAGES = 512;
-
-export interface ExpiredPagesParts {
-  readonly pool: Pick<PublishedPool, 'firstExpiry' | 'removeExpired'>;
-  readonly disk?: Pick<DiskTier, 'firstExpiry' | 'removeExpired'> | undefined;
-  readonly versions: Pick<HybridClock, 'now'>;
-  /** Called with the keys of removed pages, of which the directory is to be told. */
-  readonly onRemoved: (keys: readonly string[]) => void;
-  readonly clock: Clock;
-  readonly metrics: MetricsSink;
-}
 
 /**
  * Removes the pages of this node that have expired, from pool and disk, EXPIRY_SWEEP_INTERVAL_MS late at most while
@@ -25,12 +11,12 @@ export interface ExpiredPagesParts {
  * directory.
  */
 export class ExpiredPages {
-  readonly #parts: ExpiredPagesParts;
+  readonly #ground: StoreGround;
   #cancelTimer: () => void = () => {};
   #isClosed = false;
 
-  constructor(parts: ExpiredPagesParts) {
-    this.#parts = parts;
+  constructor(ground: StoreGround) {
+    this.#ground = ground;
     this.#wait();
   }
 
@@ -41,19 +27,19 @@ export class ExpiredPages {
   }
 
   #wait(): void {
-    this.#cancelTimer = this.#parts.clock.after(EXPIRY_SWEEP_INTERVAL_MS, () => void this.#sweep());
+    this.#cancelTimer = this.#ground.clock.after(EXPIRY_SWEEP_INTERVAL_MS, () => void this.#sweep());
   }
 
   async #sweep(): Promise<void> {
     while (!this.#isClosed && this.#isAnyExpired()) {
       this.#removeSlice();
-      await this.#parts.clock.yield();
+      await this.#ground.clock.yield();
     }
     if (!this.#isClosed) this.#wait();
   }
 
   #isAnyExpired(): boolean {
-    const { pool, disk, versions } = this.#parts;
+    const { pool, disk, versions } = this.#ground;
     const [inPool, onDisk] = [pool.firstExpiry(), disk?.firstExpiry ?? 0];
     if (inPool === 0 && onDisk === 0) return false;
     const present = versions.now();
@@ -61,12 +47,12 @@ export class ExpiredPages {
   }
 
   #removeSlice(): void {
-    const { pool, disk, onRemoved, metrics } = this.#parts;
+    const { pool, disk, feed, metrics } = this.#ground;
     const keys = new Set(pool.removeExpired(SLICE_PAGES));
     for (const key of disk?.removeExpired(SLICE_PAGES) ?? []) keys.add(key);
     // There is none if a page of the heap was evicted before.
     if (keys.size === 0) return;
     metrics.count('meshcache_expired_pages_total', keys.size);
-    onRemoved([...keys]);
+    feed.evicted([...keys]);
   }
 }

@@ -2,7 +2,7 @@ import { unlessAborted } from '../base/concurrency/abort.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { DataLocation } from '../types.js';
 import { indicesWhere } from './call/indices.js';
-import type { PageStatements } from './page-statements.js';
+import type { PageStatements } from './ground/page-statements.js';
 
 export interface LocatingParts {
   readonly statements: Pick<PageStatements, 'locationsOf'>;

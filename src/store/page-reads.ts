@@ -1,50 +1,43 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
-import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import { ClosedError } from '../base/errors.js';
 import { isExpired } from '../base/expiry.js';
 import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
-import type { RequestHint } from '../core/index.js';
-import type { DirectoryClient } from '../directory/client.js';
 import { addTo } from '../directory/owners/owners.js';
-import type { Metrics } from '../metrics/metrics.js';
-import type { PublishedPage, PublishedPool, ServedPage } from '../pool/published-pool.js';
+import { DISTANCES } from '../net/distance.js';
+import type { PublishedPage, ServedPage } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
 import { endedBy, type MissReason } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
 import { slicesOf } from './call/page-slices.js';
 import type { ReasonLog } from './call/reason-log.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
-import { CopiedReads, type CopiedReadsParts, type FirstCopies, type MayTake } from './copied-reads.js';
-import type { DiskTier } from './disk/disk-tier.js';
-import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
+import {
+  CopiedReads,
+  type FirstCopies,
+  type LocatedReads,
+  type MayTake,
+  type PageRoom,
+  type PlacedPage,
+  PlacedReads,
+} from './copied-reads.js';
+import type { PageStatements } from './ground/page-statements.js';
+import type { StoreGround } from './ground/store-ground.js';
 import { locatePages } from './locate-pages.js';
+import { ObjectTierReads } from './object-tier-reads.js';
 import type { ObjectTier } from './objects/object-tier.js';
-import { ObjectTierReads } from './objects/object-tier-reads.js';
-import type { PageStatements } from './page-statements.js';
-import { type PageRoom, type PlacedPage, PlacedReads } from './placed-reads.js';
+import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
 import { JoinedReads } from './remote/joined-reads.js';
 import { KnownLocations } from './remote/known-locations.js';
 import { indicesByNode, type RemoteOutcome } from './remote/remote-outcome.js';
-import { RemoteReads, type RemoteReadsParts } from './remote/remote-reads.js';
+import { RemoteReads } from './remote/remote-reads.js';
 
-export interface PageReadsParts
-  extends Omit<RemoteReadsParts, 'directory' | 'knownLocations' | 'voidBelow' | 'metrics' | 'missLog'> {
-  readonly pool: PublishedPool;
-  readonly disk?: DiskTier | undefined;
-  readonly objects?: ObjectTier | undefined;
-  readonly directory: Pick<DirectoryClient, 'get' | 'find' | 'discard' | 'firstOwners'>;
+/** What the reads share with the other parts of their store. */
+interface PageReadsOwn {
   readonly statements: PageStatements;
-  readonly versions: HybridClock;
   readonly calls: RequestCalls;
-  /** Called with the keys of damaged pages that the pool has dropped. */
-  readonly onDropped: (keys: readonly string[]) => void;
-  readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
-  readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
-  readonly locationReuseMs?: number;
-  /** Called with the numbers of pages and bytes that a call has read from another node. */
-  readonly onReadFrom?: (nodeId: string, pages: number, bytes: number) => void;
-  readonly metrics: Metrics;
+  /** Undefined without an object store. */
+  readonly objects: ObjectTier | undefined;
   readonly missLog: ReasonLog<MissReason>;
 }
 
@@ -62,8 +55,9 @@ export interface PageReadsStats {
  *
  * Buffers of the caller are in use from the call until its promise resolves, not longer.
  */
-export class PageReads {
-  readonly #parts: PageReadsParts;
+export class PageReads implements LocatedReads {
+  readonly #ground: StoreGround;
+  readonly #own: PageReadsOwn;
   readonly #remote: RemoteReads;
   readonly #knownLocations: KnownLocations;
   readonly #joined: JoinedReads;
@@ -79,30 +73,23 @@ export class PageReads {
   #damagedPages = 0;
   #closed = false;
 
-  constructor(parts: PageReadsParts) {
-    const { statements, directory, clock, disk, metrics, missLog } = parts;
-    this.#parts = parts;
+  constructor(ground: StoreGround, own: PageReadsOwn) {
+    const { clock, config, disk } = ground;
+    const { statements, objects, missLog } = own;
+    this.#ground = ground;
+    this.#own = own;
     // Without checksums only the stamp would show that a location is stale, so that no location is reused.
-    this.#knownLocations = new KnownLocations(clock, parts.verifyReads ? (parts.locationReuseMs ?? 0) : 0);
-    this.#remote = new RemoteReads({
-      ...parts,
-      knownLocations: this.#knownLocations,
-      voidBelow: (key, version, setBy) => statements.voidBelow(key, version, setBy),
-    });
-    const reading: Omit<CopiedReadsParts, 'clock'> = {
-      locate: (keys, options) => this.#locate(keys, options),
-      read: (keys, pages, options, located) => this.get(keys, pages, options, located),
-      isClosed: () => this.#closed,
-    };
-    const copied = new CopiedReads({ ...reading, clock });
-    this.#copied = copied;
-    const readAgain = (key: string, options: CallOptions) => copied.get(key, { ...options, mayTake: () => true });
-    this.#placed = new PlacedReads({ ...reading, readAgain });
-    const firstOwners = (keys: readonly string[]) => directory.firstOwners(keys);
-    this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock });
-    const confirm = (keys: readonly string[]) => statements.confirm(keys);
-    this.#ownDisk = disk && new OwnDiskReads({ disk, confirm, clock, metrics, missLog });
-    this.#objects = parts.objects && new ObjectTierReads({ ...parts, objects: parts.objects });
+    this.#knownLocations = new KnownLocations(clock, config.verifyReads ? config.locationReuseMs : 0);
+    this.#remote = new RemoteReads(ground, { knownLocations: this.#knownLocations, statements, missLog });
+    this.#joined = new JoinedReads(ground, this.#remote);
+    this.#copied = new CopiedReads(this, clock);
+    this.#placed = new PlacedReads(this, this.#copied);
+    this.#ownDisk = disk && new OwnDiskReads(ground, { disk, statements, missLog });
+    this.#objects = objects && new ObjectTierReads(ground, { objects, statements });
+  }
+
+  get isClosed(): boolean {
+    return this.#closed;
   }
 
   stats(): PageReadsStats {
@@ -122,7 +109,7 @@ export class PageReads {
     located?: (index: number) => DataLocation | undefined,
   ): Promise<boolean[]> {
     if (this.#closed) throw new ClosedError('the store');
-    const { calls, pool } = this.#parts;
+    const { pool } = this.#ground;
     const keys = stringsOf(asked);
     const { signal, reasons } = options;
     if (!pool.unconfirmed.earlier.isEmpty) await this.#confirmEarlier(keys, signal);
@@ -132,7 +119,7 @@ export class PageReads {
       reasons?.fill(missed, 'closed');
       return missed;
     }
-    const request = calls.begin(options, keys.length);
+    const request = this.#own.calls.begin(options, keys.length);
     const results = new Array<boolean>(keys.length).fill(false);
     const call: ReadingCall = { asked, keys, pages, results, request, located, signal, reasons };
     let elsewhere: readonly number[];
@@ -180,22 +167,22 @@ export class PageReads {
   /** Holds a page of the own pool; see `PageStore.serve`. */
   async serve(key: string): Promise<ServedPage | null> {
     if (this.#closed) throw new ClosedError('the store');
-    const { clock, pool, disk, metrics, missLog, verifyReads } = this.#parts;
+    const { clock, pool, disk, metrics, config } = this.#ground;
     await this.#confirmEarlier([key]);
     if (this.#closed) return null;
     const startMs = clock.nowMs();
-    const served = await pool.serve(key, verifyReads);
+    const served = await pool.serve(key, config.verifyReads);
     if (served === null) return null;
     const seconds = (clock.nowMs() - startMs) / 1000;
     if (served === 'damaged') {
       this.#misses++;
       metrics.recordReads('local', { hits: 0, misses: 1, bytes: 0, seconds });
-      missLog.note('checksum');
+      this.#own.missLog.note('checksum');
       this.#foundDamaged(key);
       return null;
     }
     disk?.touchBatch([key]);
-    this.#parts.objects?.used([key]);
+    this.#own.objects?.used([key]);
     this.#hits.local++;
     this.#readBytes += served.length;
     metrics.recordReads('local', { hits: 1, misses: 0, bytes: served.length, seconds });
@@ -210,13 +197,13 @@ export class PageReads {
   }
 
   /** Locations of pages on this node or in the directory; null: neither has the page, which counts as a miss. */
-  async #locate(keys: readonly string[], { signal, reasons }: CallOptions): Promise<(DataLocation | null)[]> {
+  async locate(keys: readonly string[], { signal, reasons }: CallOptions): Promise<(DataLocation | null)[]> {
     if (this.#closed) throw new ClosedError('the store');
-    const { clock, metrics, versions } = this.#parts;
+    const { clock, directory, metrics, versions } = this.#ground;
     await this.#confirmEarlier(keys, signal);
     if (this.#closed) return keys.map(() => null);
     const startMs = clock.nowMs();
-    const located = await locatePages(keys, this.#parts, signal);
+    const located = await locatePages(keys, { statements: this.#own.statements, directory }, signal);
     const locations = (await this.#objects?.locate(keys, located, signal)) ?? located;
     const present = versions.now();
     const usable = locations.map((location) => {
@@ -238,9 +225,9 @@ export class PageReads {
 
   /** Shows those of the pool's pages from before this start to the call that are still good, as far as can be known. */
   async #confirmEarlier(keys: readonly string[], signal?: AbortSignal): Promise<void> {
-    const { pool, statements } = this.#parts;
+    const { pool } = this.#ground;
     const hidden = pool.unconfirmed.earlierAmong(keys);
-    if (hidden.length > 0 && !signal?.aborted) await unlessAborted(statements.confirm(hidden), signal);
+    if (hidden.length > 0 && !signal?.aborted) await unlessAborted(this.#own.statements.confirm(hidden), signal);
   }
 
   /** The reason for misses of a call that has noted none. */
@@ -256,7 +243,8 @@ export class PageReads {
     { keys, pages, results, request, signal, reasons }: ReadingCall,
     found: readonly (PublishedPage | null)[] | undefined,
   ): Promise<number[]> {
-    const { clock, pool, disk, objects, metrics, missLog, verifyReads: isVerified } = this.#parts;
+    const { clock, pool, disk, metrics, config } = this.#ground;
+    const { objects, missLog } = this.#own;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
     let hits = 0;
@@ -271,7 +259,7 @@ export class PageReads {
       }
       const sliceKeys = keys.slice(start, end);
       const here = found ?? pool.lookupBatch(sliceKeys, request.pool.next());
-      const outcomes = await pool.copyOut(sliceKeys, pages.slice(start, end), here, isVerified);
+      const outcomes = await pool.copyOut(sliceKeys, pages.slice(start, end), here, config.verifyReads);
       // The store may have been closed during the wait.
       if (this.#closed) break;
       const read = disk && sliceKeys.filter((_, j) => outcomes[j] === 'read');
@@ -306,12 +294,12 @@ export class PageReads {
   /** Records a damaged page, which the pool has dropped already. */
   #foundDamaged(key: string): void {
     this.#damagedPages++;
-    this.#parts.metrics.count('meshcache_checksum_failures_total', 1, { source: 'local' });
-    this.#parts.onDropped([key]);
+    this.#ground.metrics.count('meshcache_checksum_failures_total', 1, { source: 'local' });
+    this.#ground.feed.evicted([key]);
   }
 
   async #readElsewhere(call: ReadingCall, wanted: readonly number[]): Promise<void> {
-    const { clock, metrics } = this.#parts;
+    const { clock, metrics } = this.#ground;
     const { asked, keys, pages, results, signal, reasons, located: locationOf } = call;
     const startMs = clock.nowMs();
     const fromDisk: Promise<void>[] = [];
@@ -350,7 +338,7 @@ export class PageReads {
     { keys, pages, results, request }: ReadingCall,
     { reads, missed }: RemoteOutcome,
   ): { readonly hits: number; readonly bytes: number } {
-    const { onRemoteHits, onRemoteFailures, onReadFrom } = this.#parts;
+    const { cluster, feed } = this.#ground;
     let hits = 0;
     let bytes = 0;
     for (const [nodeId, indices] of indicesByNode(reads)) {
@@ -360,8 +348,8 @@ export class PageReads {
         bytes += (pages[index] as CallerPage).length;
       }
       hits += indices.length;
-      onReadFrom?.(nodeId, indices.length, bytes - before);
-      onRemoteHits(
+      this.#countByDistance(nodeId, indices.length, bytes - before);
+      feed.readRemotely(
         nodeId,
         indices.map((index) => keys[index] as string),
         request.hint ?? 0,
@@ -373,8 +361,18 @@ export class PageReads {
       // The node of a void page must drop it, not announce it again.
       if (isVoid !== true) addTo(failedKeys, nodeId, keys[index] as string);
     }
-    for (const [nodeId, failed] of failedKeys) onRemoteFailures(nodeId, failed);
+    for (const [nodeId, failed] of failedKeys) cluster.notices.unreadable(nodeId, failed);
     return { hits, bytes };
+  }
+
+  /** Counts pages that were read from another node, by how far it is. */
+  #countByDistance(nodeId: string, pages: number, bytes: number): void {
+    const { cluster, metrics } = this.#ground;
+    const distances = cluster.distances();
+    if (distances === undefined) return;
+    const distance = DISTANCES[distances(nodeId)];
+    metrics.count('meshcache_remote_read_pages_total', pages, { distance });
+    metrics.count('meshcache_remote_read_bytes_total', bytes, { distance });
   }
 
   /** Throws `InvariantError` unless the remembered locations are within their limits. */

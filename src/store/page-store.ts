@@ -1,19 +1,11 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
-import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
-import type { Clock } from '../base/environment/clock.js';
-import type { Logger } from '../base/environment/log.js';
 import { ClosedError } from '../base/errors.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { RequestHint } from '../core/index.js';
 import { REPORTS_CALLER } from '../core/pool/request-callers.js';
-import type { DirectoryClient } from '../directory/client.js';
-import type { LocationNode } from '../directory/messages/location-columns.js';
-import type { Clear, KnownClears } from '../directory/shard/known-clears.js';
-import type { Metrics } from '../metrics/metrics.js';
+import type { Clear } from '../directory/shard/known-clears.js';
 import { reportPool } from '../pool/pool-metrics.js';
-import type { PublishedPool, ServedPage } from '../pool/published-pool.js';
-import type { PageLimits } from '../pool/tenants/page-limits.js';
-import type { Transport } from '../transport/contract/transport.js';
+import type { ServedPage } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';
 import {
   inTime,
@@ -28,87 +20,14 @@ import { indicesWhere } from './call/indices.js';
 import { ReasonLog } from './call/reason-log.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
 import { clearPages, dropClearedCopies } from './clearing.js';
-import type { FirstCopies, MayTake } from './copied-reads.js';
-import type { DiskTier } from './disk/disk-tier.js';
+import type { FirstCopies, MayTake, PageRoom, PlacedPage } from './copied-reads.js';
 import { ExpiredPages } from './expired-pages.js';
+import { PageStatements } from './ground/page-statements.js';
+import type { StoreGround } from './ground/store-ground.js';
 import { locatePages } from './locate-pages.js';
-import { ObjectTier, type ObjectTierParts, type ObjectTierStats } from './objects/object-tier.js';
+import { type ObjectStoreUse, ObjectTier, type ObjectTierStats } from './objects/object-tier.js';
 import { PageReads } from './page-reads.js';
-import { PageStatements } from './page-statements.js';
 import { PageWrites } from './page-writes.js';
-import type { PageRoom, PlacedPage } from './placed-reads.js';
-import type { Promotions } from './remote/remote-reads.js';
-
-/** An object store, and what its tier needs beside the parts of a page store. */
-export type ObjectStoreParts = Pick<ObjectTierParts, 'store' | 'isReadable' | 'bytesPerS' | 'copyThreads'>;
-
-export interface PageStoreParts {
-  readonly pool: PublishedPool;
-  /** Lengths of the longest pages that the pool takes; default: those of a pool without quotas. */
-  readonly limits?: PageLimits;
-  /** Disk from which pages that the pool has evicted are read. */
-  readonly disk?: DiskTier | undefined;
-  /** Object store from which pages are read that no node has. */
-  readonly objectStore?: ObjectStoreParts | undefined;
-  /** Asks other nodes for pages on their disks. */
-  readonly promotions: Promotions;
-  readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard' | 'firstOwners'>;
-  /** The clears that this node knows of; default: none. */
-  readonly clears?: KnownClears | undefined;
-  /** Clock that gives versions to pages that are set. */
-  readonly versions: HybridClock;
-  /**
-   * Makes every node drop these pages if they are older than the version; true for each page that all nodes have
-   * dropped. `isOver`: whether the caller has given the call up, so that what is newer stays.
-   */
-  readonly deleteEverywhere: (keys: readonly string[], version: number, isOver: () => boolean) => Promise<boolean[]>;
-  /** Whether pages from before this start count as good: all other nodes have reported what they know of them. */
-  readonly isSettled: () => boolean;
-  /** Whether computed pages are kept here although another node has them. */
-  readonly keepsDuplicates: boolean;
-  readonly transport: Transport;
-  /** The data endpoint of that start of a node; undefined when it is not alive. */
-  readonly endpointOf: (node: LocationNode) => string | undefined;
-  /** Ids of the nodes whose pages cannot be read now, as reads have found out; default: none. */
-  readonly unreachableNodes?: () => readonly string[];
-  /** Called with the numbers of pages and bytes that a call has read from another node. */
-  readonly onReadFrom?: (nodeId: string, pages: number, bytes: number) => void;
-  /**
-   * Called with the pages that a call has read from another node, in order: the owner does not notice one-sided reads.
-   */
-  readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
-  /** Called with pages that the directory listed but the owner could not serve. */
-  readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
-  /** Called with a node that has a void page, and the version below which it is void. */
-  readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
-  /** Called with pages of this node that other nodes report to have read. */
-  readonly onTouched?: (keys: readonly string[]) => void;
-  /** Called with keys under which pages have been set here. */
-  readonly onSet?: (keys: readonly string[]) => void;
-  /** Called with keys of pages that have been set here and that the directory has. */
-  readonly onStated?: (keys: readonly string[]) => void;
-  /**
-   * Called when this node's pages are cleared that are older than a version, with the prefixes of their keys, or
-   * undefined for all; resolves when the copies on other nodes have gone.
-   */
-  readonly onCleared?: (voidBelow: number, prefixes: readonly string[] | undefined) => Promise<void>;
-  /** Whether a client has pinned the page here; default: none has. */
-  readonly isPinned?: (key: string) => boolean;
-  /** Called with pages that may have left the pool. */
-  readonly onGone?: (keys: readonly string[]) => void;
-  /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */
-  readonly onChanged?: (keys: readonly string[]) => void;
-  readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
-  /** Dropped keys that statements remember; see `PageStatementsParts`. */
-  readonly droppedMaxKeys?: number | undefined;
-  readonly verifyReads: boolean;
-  readonly quarantineMs: number;
-  /** How long an answer of the directory may be reused; 0 (default): never. */
-  readonly locationReuseMs?: number;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly metrics: Metrics;
-}
 
 /** Reads and writes of a store since it was created. */
 export interface PageStoreStats {
@@ -134,7 +53,7 @@ export interface PageStoreStats {
  * Buffers of the caller are in use from the call until its promise resolves, not longer.
  */
 export class PageStore {
-  readonly #parts: PageStoreParts;
+  readonly #ground: StoreGround;
   readonly #reads: PageReads;
   readonly #writes: PageWrites;
   readonly #statements: PageStatements;
@@ -144,22 +63,20 @@ export class PageStore {
   readonly #objects: ObjectTier | undefined;
   #closed = false;
 
-  constructor(parts: PageStoreParts) {
-    this.#parts = parts;
-    const onDeleted = (keys: readonly string[]) => this.#objects?.dropped(keys);
-    this.#statements = new PageStatements({ ...parts, onDeleted });
-    this.#calls = new RequestCalls(parts.metrics);
-    const { identity, pool, metrics } = parts;
-    const missLog = new ReasonLog<MissReason>('pages not read', parts);
-    const onDropped = (keys: readonly string[]) => this.forget(keys);
-    const { statements } = this;
-    const { nodeId } = identity;
-    this.#objects =
-      parts.objectStore && new ObjectTier({ ...parts, ...parts.objectStore, nodeId, statements, onDropped });
-    const shared = { ...parts, statements, objects: this.#objects, calls: this.#calls, missLog };
-    this.#reads = new PageReads({ ...shared, nodeId, onDropped });
-    this.#writes = new PageWrites({ ...shared, onDropped });
-    this.#expired = new ExpiredPages({ ...parts, onRemoved: onDropped });
+  /** `objectStore`: where pages are read that no node has; undefined: none. */
+  constructor(ground: StoreGround, objectStore?: ObjectStoreUse) {
+    const { pool, metrics } = ground;
+    this.#ground = ground;
+    const statements = new PageStatements(ground);
+    const calls = new RequestCalls(metrics);
+    const objects = objectStore && new ObjectTier(ground, objectStore, statements);
+    this.#statements = statements;
+    this.#calls = calls;
+    this.#objects = objects;
+    const missLog = new ReasonLog<MissReason>('pages not read', ground);
+    this.#reads = new PageReads(ground, { statements, calls, objects, missLog });
+    this.#writes = new PageWrites(ground, statements, calls);
+    this.#expired = new ExpiredPages(ground);
     reportPool(pool, metrics, { damagedPages: () => this.#reads.stats().damagedPages });
   }
 
@@ -170,7 +87,7 @@ export class PageStore {
 
   stats(): PageStoreStats {
     const { damagedPages, ...reads } = this.#reads.stats();
-    const { checksumFailures, staleOps } = this.#parts.transport.stats();
+    const { checksumFailures, staleOps } = this.#ground.transport.stats();
     return {
       ...reads,
       ...this.#writes.stats(),
@@ -188,7 +105,7 @@ export class PageStore {
    */
   async set(keys: Keys, pages: readonly CallerPage[], kind: EntryKind, options: CallOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    const set = () => inTime(this.#parts.clock, options, (call) => this.#writes.set(keys, pages, kind, call));
+    const set = () => inTime(this.#ground.clock, options, (call) => this.#writes.set(keys, pages, kind, call));
     return this.#objects === undefined ? set() : this.#objects.whileSetting(set);
   }
 
@@ -197,7 +114,12 @@ export class PageStore {
     this.#writes.stop();
   }
 
-  /** The announcements of this node's pages. */
+  /** The object tier, which follows the feed; undefined without one. */
+  get objects(): ObjectTier | undefined {
+    return this.#objects;
+  }
+
+  /** The announcements of this node's pages, which follow the feed. */
   get statements(): PageStatements {
     return this.#statements;
   }
@@ -209,7 +131,7 @@ export class PageStore {
    */
   get(keys: Keys, pages: readonly CallerPage[], options: CallOptions = {}): Promise<boolean[]> {
     if (options.timeoutMs === undefined) return this.#reads.get(keys, pages, options);
-    return inTime(this.#parts.clock, options, (call) => this.#reads.get(keys, pages, call));
+    return inTime(this.#ground.clock, options, (call) => this.#reads.get(keys, pages, call));
   }
 
   /**
@@ -227,13 +149,13 @@ export class PageStore {
     options: CallOptions & { readonly mayTake: MayTake },
   ): Promise<Uint8Array | 'too-large' | null> {
     this.#checkOpen();
-    return inTime(this.#parts.clock, options, (call) => this.#reads.getCopyWithin(key, call));
+    return inTime(this.#ground.clock, options, (call) => this.#reads.getCopyWithin(key, call));
   }
 
   /** {@link getCopy} of each page, with one lookup for all of them. */
   async getCopies(keys: readonly string[], options: CallOptions = {}): Promise<(Uint8Array | null)[]> {
     this.#checkOpen();
-    return inTime(this.#parts.clock, options, (call) => this.#reads.getCopies(keys, call));
+    return inTime(this.#ground.clock, options, (call) => this.#reads.getCopies(keys, call));
   }
 
   /**
@@ -245,7 +167,7 @@ export class PageStore {
     options: CallOptions & { readonly maxBytes: number },
   ): Promise<FirstCopies> {
     this.#checkOpen();
-    return inTime(this.#parts.clock, options, (call) => this.#reads.getFirstCopies(keys, call));
+    return inTime(this.#ground.clock, options, (call) => this.#reads.getFirstCopies(keys, call));
   }
 
   /**
@@ -254,13 +176,13 @@ export class PageStore {
    */
   async getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions = {}): Promise<(PlacedPage | null)[]> {
     this.#checkOpen();
-    return inTime(this.#parts.clock, options, (call) => this.#reads.getPlaced(keys, room, call));
+    return inTime(this.#ground.clock, options, (call) => this.#reads.getPlaced(keys, room, call));
   }
 
   /** Lengths of the pages in the own pool; null: the page is not there. Does not count as a use. */
   lengthsHere(keys: Keys): (number | null)[] {
     this.#checkOpen();
-    const { pool } = this.#parts;
+    const { pool } = this.#ground;
     return pool.unconfirmed.without(keys, pool.peekBatch(keys)).map((page) => page?.length ?? null);
   }
 
@@ -279,17 +201,17 @@ export class PageStore {
    */
   async exists(keys: Keys, options: WaitOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    return inTime(this.#parts.clock, options, ({ signal }) => this.#exists(keys, signal));
+    return inTime(this.#ground.clock, options, ({ signal }) => this.#exists(keys, signal));
   }
 
   async #exists(keys: Keys, signal: AbortSignal | undefined): Promise<boolean[]> {
-    const onDisk = this.#parts.disk?.readableBatch(stringsOf(keys));
-    const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
+    const onDisk = this.#ground.disk?.readableBatch(stringsOf(keys));
+    const here = Array.from(this.#ground.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
     if (unknown.length === 0 || signal?.aborted) return here;
     // A page that no read would bring is not there.
-    const avoided = this.#parts.unreachableNodes?.() ?? [];
-    const found = await unlessAborted(this.#parts.directory.exists(pickKeys(keys, unknown), avoided), signal);
+    const avoided = this.#ground.cluster.unreachableNodes();
+    const found = await unlessAborted(this.#ground.directory.exists(pickKeys(keys, unknown), avoided), signal);
     unknown.forEach((i, j) => {
       here[i] = found?.[j] === true;
     });
@@ -319,11 +241,11 @@ export class PageStore {
    */
   async remainingMs(keys: readonly string[], options: WaitOptions = {}): Promise<(number | null)[]> {
     this.#checkOpen();
-    return inTime(this.#parts.clock, options, ({ signal }) => this.#remainingMs(keys, signal));
+    return inTime(this.#ground.clock, options, ({ signal }) => this.#remainingMs(keys, signal));
   }
 
   async #remainingMs(keys: readonly string[], signal: AbortSignal | undefined): Promise<(number | null)[]> {
-    const { directory, versions } = this.#parts;
+    const { directory, versions } = this.#ground;
     const locations = await locatePages(keys, { statements: this.#statements, directory }, signal);
     return locations.map((location) => {
       if (location === null) return null;
@@ -339,17 +261,16 @@ export class PageStore {
   async clear(prefixes?: readonly string[], options: WaitOptions = {}): Promise<void> {
     this.#checkOpen();
     options.signal?.throwIfAborted();
-    await inTime(this.#parts.clock, options, ({ signal }) => orAbort(this.#clear(prefixes), signal));
+    await inTime(this.#ground.clock, options, ({ signal }) => orAbort(this.#clear(prefixes), signal));
   }
 
   async #clear(prefixes: readonly string[] | undefined): Promise<void> {
-    const { versions, onCleared } = this.#parts;
+    const { versions, cluster } = this.#ground;
     const isCleared = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
-    const parts = { ...this.#parts, statements: this.#statements, isClosed: () => this.#closed };
     // Pages that are set from here on stay.
     const voidBelow = versions.next();
-    const told = onCleared?.(voidBelow, prefixes);
-    const removed = clearPages(parts, { voidBelow, isCleared });
+    const told = cluster.clears.clear(voidBelow, prefixes);
+    const removed = clearPages(this.#ground, this.#removal, { voidBelow, isCleared });
     const cleared = this.#objects?.clear(prefixes, removed);
     cleared?.catch(() => {});
     await Promise.all([removed, told]);
@@ -361,8 +282,7 @@ export class PageStore {
    * crash bring them back.
    */
   dropCleared(clears: readonly Clear[]): Promise<void> {
-    const onDropped = (...dropped: Parameters<PageStatements['dropped']>) => this.#statements.dropped(...dropped);
-    return dropClearedCopies({ ...this.#parts, onDropped, isClosed: () => this.#closed }, clears);
+    return dropClearedCopies(this.#ground, this.#removal, clears);
   }
 
   /**
@@ -370,7 +290,7 @@ export class PageStore {
    */
   async delete(keys: readonly string[], options: TimedOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    const { versions, clock } = this.#parts;
+    const { versions, clock } = this.#ground;
     if (options.signal?.aborted) return keys.map(() => false);
     return inTime(clock, options, async ({ signal, time }) => {
       const version = versions.next();
@@ -386,7 +306,7 @@ export class PageStore {
     version: number,
     { signal, isOver }: { readonly signal: AbortSignal | undefined; readonly isOver: () => boolean },
   ): Promise<boolean[]> {
-    const isDropped = await this.#parts.deleteEverywhere(keys, version, isOver);
+    const isDropped = await this.#ground.cluster.drops.deleteEverywhere(keys, version, isOver);
     if (this.#objects === undefined || signal?.aborted) return isDropped;
     // Nodes that have dropped a page do not send it any more.
     const isDeleted = await this.#objects.delete(keys, version, signal);
@@ -399,7 +319,7 @@ export class PageStore {
    * aborted, and with `ClosedError` when the store is closed.
    */
   async *keysInSlices(prefix: string, { signal, timeoutMs }: WaitOptions = {}): AsyncGenerator<string[], void> {
-    const { pool, disk, clock } = this.#parts;
+    const { pool, disk, clock } = this.#ground;
     const untilMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : clock.nowMs() + timeoutMs;
     const goOn = async (): Promise<void> => {
       await clock.yield();
@@ -423,26 +343,14 @@ export class PageStore {
     }
   }
 
-  /**
-   * Called with the keys of pages that the pool or the disk has just dropped; what is left of them is announced anew.
-   */
-  forget(keys: readonly string[]): void {
-    this.#parts.disk?.dropped(keys);
-    this.#parts.onGone?.(keys);
-    this.#statements.restate(keys).catch((error: unknown) => {
-      this.#parts.log.log('error', 'telling the directory of dropped pages failed', { error: String(error) });
-    });
-  }
-
   /** Counts reads that another node has reported, for one request of its own. */
   touch(keys: readonly string[], hint: RequestHint = 0): void {
     if (this.#closed) return;
     // The other node mostly sets further pages for this request, so none of these pages is its last one.
     const request = { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true };
-    this.#parts.onTouched?.(keys);
-    this.#objects?.used(keys);
-    this.#parts.pool.touchBatch(keys, request);
-    this.#parts.disk?.touchBatch(keys, request);
+    this.#ground.feed.touched(keys, hint);
+    this.#ground.pool.touchBatch(keys, request);
+    this.#ground.disk?.touchBatch(keys, request);
   }
 
   /**
@@ -456,8 +364,12 @@ export class PageStore {
     this.#reads.close();
     this.#writes.close();
     await this.#objects?.close();
-    await this.#parts.disk?.close();
-    await this.#parts.pool.end();
+    await this.#ground.disk?.close();
+    await this.#ground.pool.end();
+  }
+
+  get #removal() {
+    return { statements: this.#statements, isClosed: () => this.#closed };
   }
 
   #checkOpen(): void {
@@ -469,8 +381,8 @@ export class PageStore {
    * agree.
    */
   verify(): void {
-    this.#parts.pool.verify();
-    this.#parts.disk?.verify();
+    this.#ground.pool.verify();
+    this.#ground.disk?.verify();
     this.#statements.verify();
     this.#reads.verify();
     this.#objects?.verify();

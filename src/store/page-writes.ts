@@ -1,29 +1,16 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
-import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
-import type { Clock } from '../base/environment/clock.js';
-import type { Logger } from '../base/environment/log.js';
-import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
-import type { Metrics } from '../metrics/metrics.js';
-import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import { PageLimits } from '../pool/tenants/page-limits.js';
+import type { PageOrigin, PublishedPage } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';
-import type { RefusedKeys } from './announced.js';
 import { endedBy, type Reasons, type RefusalReason } from './call/call-options.js';
 import type { CallTime } from './call/call-time.js';
 import type { CallerPage } from './call/caller-page.js';
 import { ReasonLog, type ReasonQuota } from './call/reason-log.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
-import type { DiskTier } from './disk/disk-tier.js';
 import { type Publishing, publishSlices } from './disk/publishing.js';
-import type { PageStatements } from './page-statements.js';
-
-interface SkippedWritesParts {
-  readonly limits: PageLimits;
-  readonly metrics: MetricsSink;
-  readonly clock: Clock;
-  readonly log: Logger;
-}
+import type { RefusedKeys } from './ground/announced.js';
+import type { PageStatements } from './ground/page-statements.js';
+import type { StoreGround } from './ground/store-ground.js';
 
 /** Reasons that the metric counts. */
 type CountedRefusal = Extract<RefusalReason, 'too_large' | 'no_room' | 'directory' | 'superseded' | 'draining'>;
@@ -38,36 +25,22 @@ interface Unpublished {
   readonly refusals: Reasons<RefusalReason> | undefined;
 }
 
-export interface PageWritesParts {
-  readonly pool: PublishedPool;
-  /** Default: those of a pool without quotas. */
-  readonly limits?: PageLimits | undefined;
-  readonly disk?: DiskTier | undefined;
-  readonly statements: PageStatements;
-  readonly calls: RequestCalls;
-  readonly versions: HybridClock;
-  readonly onSet?: ((keys: readonly string[]) => void) | undefined;
-  /** Called with keys of pages that have been set here and that the directory has. */
-  readonly onStated?: ((keys: readonly string[]) => void) | undefined;
-  /** Called with the keys of pages that have left the pool again. */
-  readonly onDropped: (keys: readonly string[]) => void;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly metrics: Metrics;
-}
-
 /** Publishes pages and announces them in the directory. */
 export class PageWrites {
-  readonly #parts: PageWritesParts;
+  readonly #ground: StoreGround;
+  readonly #statements: PageStatements;
+  readonly #calls: RequestCalls;
   readonly #skipped: SkippedWrites;
   #isPublishing = true;
   #pages = 0;
   #bytes = 0;
   #closed = false;
 
-  constructor(parts: PageWritesParts) {
-    this.#parts = parts;
-    this.#skipped = new SkippedWrites({ ...parts, limits: parts.limits ?? new PageLimits(parts.pool) });
+  constructor(ground: StoreGround, statements: PageStatements, calls: RequestCalls) {
+    this.#ground = ground;
+    this.#statements = statements;
+    this.#calls = calls;
+    this.#skipped = new SkippedWrites(ground);
   }
 
   /** Pages written since the store was created, and their bytes. */
@@ -82,9 +55,9 @@ export class PageWrites {
     kind: EntryKind,
     { signal, refusals, expiresInMs, time, ...told }: CallOptions = {},
   ): Promise<boolean[]> {
-    const request = this.#parts.calls.begin(told, pages.length);
-    const startMs = this.#parts.clock.nowMs();
-    const { versions } = this.#parts;
+    const { clock, disk, feed, metrics, versions } = this.#ground;
+    const request = this.#calls.begin(told, pages.length);
+    const startMs = clock.nowMs();
     const ageMs = time === undefined ? 0 : startMs - time.askedMs;
     const expires = expiresInMs === undefined ? 0 : versions.in(expiresInMs - ageMs);
     const origin: PageOrigin = { version: versions.next(), kind, expires, setBy: 0 };
@@ -100,20 +73,20 @@ export class PageWrites {
       request: request.pool,
       signal,
       mayGoOn: (pagesLeft) => !isOver() && this.#mayPublish(pagesLeft),
-      onTakenBack: (gone) => this.#parts.onDropped(gone),
+      onTakenBack: (gone) => feed.evicted(gone),
       onLeft: (left) => this.#stateLeft(left),
       onPublished: ({ start }, published, sliceKeys) => {
         if (this.#closed) return;
         if (published.includes(null))
           this.#skipped.noteUnpublished(start, { keys: sliceKeys, pages, published, refusals });
-        this.#parts.onSet?.(stringsOf(sliceKeys));
-        const outdated = this.#parts.disk?.writeThrough(sliceKeys, published, request.disk);
+        feed.set(stringsOf(sliceKeys));
+        const outdated = disk?.writeThrough(sliceKeys, published, request.disk);
         const slice = { keys: sliceKeys, published, origin, results, refusals, isOver };
         const stated = this.#stateSlice(start, slice);
         announcements.push(outdated === undefined ? stated : this.#afterRemoval(outdated, stated, { start, slice }));
       },
     };
-    await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts)).finally(request.end);
+    await (disk?.publish(publishing) ?? publishSlices(publishing, this.#ground)).finally(request.end);
     // The pages are copied by now, so that a caller that gives up waiting for the directory gets their memory back.
     const announced = await unlessAborted(Promise.all(announcements), signal);
     // After an abort it is unknown which owners have accepted their pages, so that every result is false.
@@ -125,8 +98,8 @@ export class PageWrites {
       const bytes = pages.reduce((sum, page, i) => sum + (results[i] === true ? page.length : 0), 0);
       this.#pages += written;
       this.#bytes += bytes;
-      const seconds = (this.#parts.clock.nowMs() - startMs) / 1000;
-      this.#parts.metrics.recordWrites({ pages: written, bytes, seconds });
+      const seconds = (clock.nowMs() - startMs) / 1000;
+      metrics.recordWrites({ pages: written, bytes, seconds });
     }
     return results;
   }
@@ -134,7 +107,7 @@ export class PageWrites {
   /** Stops publishing: from now on every `set` is false. */
   stop(): void {
     this.#isPublishing = false;
-    this.#parts.disk?.endWaits();
+    this.#ground.disk?.endWaits();
   }
 
   /** Stops: calls under way publish nothing more. */
@@ -143,8 +116,8 @@ export class PageWrites {
   }
 
   #stateLeft(keys: readonly string[]): void {
-    this.#parts.statements.restate(keys).catch((error: unknown) => {
-      this.#parts.log.log('error', 'announcing pages that were not set failed', { error: String(error) });
+    this.#statements.restate(keys).catch((error: unknown) => {
+      this.#ground.log.log('error', 'announcing pages that were not set failed', { error: String(error) });
     });
   }
 
@@ -171,7 +144,7 @@ export class PageWrites {
     published.forEach((page, j) => {
       if (page !== null) results[start + j] = true;
     });
-    const refused = await this.#parts.statements.stateSet(keys, published, origin, isOver);
+    const refused = await this.#statements.stateSet(keys, published, origin, isOver);
     this.#noteStated(keys, published, refused);
     if (refused.size === 0) return;
     stringsOf(keys).forEach((key, j) => {
@@ -203,9 +176,10 @@ export class PageWrites {
 
   /** Tells of the pages of a slice that the directory has. */
   #noteStated(keys: Keys, published: readonly (PublishedPage | null)[], refused: RefusedKeys): void {
-    const { onStated } = this.#parts;
-    if (onStated === undefined || this.#closed) return;
-    onStated(stringsOf(keys).filter((key, j) => published[j] !== null && !refused.has(key)));
+    if (this.#closed) return;
+    const strings = stringsOf(keys);
+    const areAll = refused.size === 0 && !published.includes(null);
+    this.#ground.feed.stated(areAll ? strings : strings.filter((key, j) => published[j] !== null && !refused.has(key)));
   }
 }
 
@@ -223,18 +197,18 @@ interface PublishedSlice {
 
 /** Counts pages that have not been set, by reason, and logs the reasons. */
 class SkippedWrites {
-  readonly #parts: SkippedWritesParts;
+  readonly #ground: StoreGround;
   readonly #log: ReasonLog<RefusalReason>;
 
-  constructor(parts: SkippedWritesParts) {
-    this.#parts = parts;
-    this.#log = new ReasonLog('pages not set', parts);
+  constructor(ground: StoreGround) {
+    this.#ground = ground;
+    this.#log = new ReasonLog('pages not set', ground);
   }
 
   /** `quota`: the quota of the pages' namespace tag, if it is what has refused them. */
   count(reason: CountedRefusal, pages: number, quota?: ReasonQuota): void {
     if (pages === 0) return;
-    this.#parts.metrics.count('meshcache_skipped_writes_total', pages, { reason });
+    this.#ground.metrics.count('meshcache_skipped_writes_total', pages, { reason });
     this.#log.note(reason, pages, quota);
   }
 
@@ -252,8 +226,8 @@ class SkippedWrites {
     for (let j = 0; j < published.length; j++) {
       if (published[j] !== null) continue;
       const [key, length] = [names[j] as string, pages[start + j]?.length ?? 0];
-      const isTooLarge = this.#parts.limits.isTooLarge(key, length);
-      const above = this.#parts.limits.quotaBelow(key, length);
+      const isTooLarge = this.#ground.limits.isTooLarge(key, length);
+      const above = this.#ground.limits.quotaBelow(key, length);
       quota ??= above;
       if (above !== undefined) aboveQuota++;
       else if (isTooLarge) tooLarge++;

@@ -10,7 +10,7 @@ const PARTS = [
   'src/node/upkeep',
   'src/node/warm/earlier-pages.ts',
   'src/node/warm/settled-start.ts',
-  'src/node/warm/settling.ts',
+  'src/store/ground/settling.ts',
   'src/store/announced.ts',
   'src/store/clearing.ts',
   'src/store/page-statements.ts',

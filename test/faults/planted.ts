@@ -5,7 +5,7 @@ import { OwnerChannels } from '../../src/directory/owners/owner-channels.js';
 import { LocationSlab } from '../../src/directory/shard/location-slab.js';
 import { DirectoryShard } from '../../src/directory/shard/shard.js';
 import { PageStamps } from '../../src/pool/page-stamps.js';
-import { PageStatements } from '../../src/store/page-statements.js';
+import { PageStatements } from '../../src/store/ground/page-statements.js';
 import type { Canary } from './protocol.js';
 
 const UNDELIVERED_ONE_IN = 3;

@@ -1,7 +1,7 @@
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { PageStatements } from '../../src/store/page-statements.js';
+import { PageStatements } from '../../src/store/ground/page-statements.js';
 import type { DataLocation } from '../../src/types.js';
 import { PAGE_BYTES, PORT, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
 import { TestHostPool } from '../_support/node/store-fixture.js';

@@ -27,7 +27,7 @@ import { RemoteCopies } from '../../src/store/copies/remote-copies.js';
 import { WantedPages } from '../../src/store/copies/wanted-pages.js';
 import { DiskTier } from '../../src/store/disk/disk-tier.js';
 import { Promoter } from '../../src/store/disk/promoter.js';
-import { PageStatements } from '../../src/store/page-statements.js';
+import { PageStatements } from '../../src/store/ground/page-statements.js';
 import { PageStore } from '../../src/store/page-store.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { NodeInfo } from '../../src/types.js';

@@ -1,10 +1,10 @@
 import { getEventListeners } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
-import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../src/base/environment/clock.js';
 import { type Logger, silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { type Keys, stringsOf } from '../../src/core/binding/key-batch.js';
+import type { DirectoryClient } from '../../src/directory/client.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -14,15 +14,17 @@ import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { ReasonLog } from '../../src/store/call/reason-log.js';
 import { type CallOptions, RequestCalls } from '../../src/store/call/request-calls.js';
 import type { DiskTier } from '../../src/store/disk/disk-tier.js';
-import { OwnDiskReads } from '../../src/store/disk/own-disk-reads.js';
 import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
-import { PageStore, type PageStoreParts } from '../../src/store/page-store.js';
+import type { PageStatements } from '../../src/store/ground/page-statements.js';
+import { OwnDiskReads } from '../../src/store/own-disk-reads.js';
+import { PageStore } from '../../src/store/page-store.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { DataLocation } from '../../src/types.js';
 import { sampleIn } from '../_support/metrics/samples.js';
 import { patientClock } from '../_support/patient-clock.js';
+import { type GroundParts, groundOf } from '../_support/store/ground.js';
 import { content, until } from '../_support/support.js';
 import { Valve } from '../_support/transport/valve.js';
 
@@ -47,7 +49,7 @@ function held<T>() {
 }
 
 /** A store whose pages `k0` and `k1` are on another node, which is read over real TCP through a valve. */
-async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {}) {
+async function bench(t: ExecutionContext, overrides: GroundParts = {}) {
   const env = systemEnvironment({ clock: patientClock, log: silentLogger });
   const limits = {
     stallTimeoutMs: NEVER_MS,
@@ -77,7 +79,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     });
   const metrics = new Metrics('self');
   const told: string[] = [];
-  const directory: PageStoreParts['directory'] = {
+  const directory: Pick<DirectoryClient, 'delete' | 'discard' | 'exists' | 'find' | 'firstOwners' | 'get' | 'state'> = {
     firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
     state: async (_keys, { count }) => new Uint8Array(count),
     get: async (keys) => keys.map((key) => locationOf(Number(key.slice(1)))),
@@ -90,26 +92,17 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     },
   };
   const pool = new PublishedPool(pooled.addr, pooled.length, 1, {});
-  const store = new PageStore({
-    pool,
-    promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
-    directory,
-    transport,
-    endpointOf: () => valve.endpoint,
-    onRemoteHits() {},
-    onRemoteFailures: () => told.push('failed'),
-    versions: new HybridClock(patientClock),
-    deleteEverywhere: async (keys) => keys.map(() => true),
-    isSettled: () => true,
-    keepsDuplicates: false,
-    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '127.0.0.1:1' },
-    verifyReads: true,
-    quarantineMs: 1000,
-    clock: patientClock,
-    log: silentLogger,
-    metrics,
-    ...overrides,
+  const { cluster, ...others } = overrides;
+  const ground = groundOf({
+    ...{ pool, directory, transport, clock: patientClock, metrics },
+    cluster: {
+      dataEndpointOf: () => valve.endpoint,
+      notices: { unreadable: () => told.push('failed') },
+      ...cluster,
+    },
+    ...others,
   });
+  const store = new PageStore(ground);
   t.teardown(async () => {
     await store.close();
     await Promise.all([transport.close(), owner.close()]);
@@ -203,16 +196,15 @@ test('aborted reads: a promotion is not waited for, and what it brings later is 
   const promoted = held<void>();
   let asked = 0;
   const released: string[] = [];
-  const b = await bench(t, {
-    promotions: {
-      ask: async (_node, keys): Promise<PromoteOutcome[]> => {
-        asked++;
-        await promoted.promise;
-        return keys.map((key) => b.locationOf(Number(key.slice(1))));
-      },
-      release: (_node, keys) => released.push(...keys),
+  const promotions = {
+    ask: async (_node: string, keys: readonly string[]): Promise<PromoteOutcome[]> => {
+      asked++;
+      await promoted.promise;
+      return keys.map((key) => b.locationOf(Number(key.slice(1))));
     },
-  });
+    release: (_node: string, keys: readonly string[]) => released.push(...keys),
+  };
+  const b = await bench(t, { cluster: { promotions } });
   const { find } = b.directory;
   b.directory.find = async (keys, onFound) =>
     onFound(
@@ -288,7 +280,7 @@ test('reasons: a directory that does not answer in time, pages of other lengths,
   const lines: string[] = [];
   const log: Logger = { log: (level, event, fields) => lines.push(`${level} ${event} ${JSON.stringify(fields)}`) };
   let endpoint: string | undefined;
-  const b = await bench(t, { log, endpointOf: () => endpoint });
+  const b = await bench(t, { log, cluster: { dataEndpointOf: () => endpoint } });
   endpoint = b.valve.endpoint;
   const why = async (pages: readonly CallerPage[], options: CallOptions = {}) => {
     const reasons = new Reasons<MissReason>();
@@ -370,7 +362,12 @@ test('aborted reads: the own disk hears of it, and is waited for until it touche
   const confirmed = held<boolean[]>();
   let confirm = async (keys: readonly string[]) => keys.map(() => true);
   const missLog = new ReasonLog<MissReason>('pages not read', { clock: patientClock, log: silentLogger });
-  const reads = new OwnDiskReads({ disk, confirm: (keys) => confirm(keys), clock: patientClock, metrics, missLog });
+  const statements = { confirm: (keys: readonly string[]) => confirm(keys) } as unknown as PageStatements;
+  const reads = new OwnDiskReads(groundOf({ clock: patientClock, metrics }), {
+    disk: disk as unknown as DiskTier,
+    statements,
+    missLog,
+  });
   const keys = Array.from({ length: 100 }, (_, i) => `k${i}`);
   const page: CallerPage = { ranges: [], views: [], length: 10 };
   const newCall = (signal: AbortSignal) => ({

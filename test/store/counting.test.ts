@@ -1,5 +1,4 @@
 import test, { type ExecutionContext } from 'ava';
-import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { stringsOf } from '../../src/core/binding/key-batch.js';
@@ -10,7 +9,8 @@ import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
 import { Reasons, type RefusalReason } from '../../src/store/call/call-options.js';
 import type { CallTime } from '../../src/store/call/call-time.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
-import { PageStore, type PageStoreParts } from '../../src/store/page-store.js';
+import { PageFeed } from '../../src/store/call/page-feed.js';
+import { PageStore } from '../../src/store/page-store.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
@@ -18,12 +18,14 @@ import { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
 import { sampleIn } from '../_support/metrics/samples.js';
 import { patientClock } from '../_support/patient-clock.js';
+import { type GroundParts, groundOf } from '../_support/store/ground.js';
 import { content, PATIENCE_MS } from '../_support/support.js';
 
 const PAGE = 4096;
+const CONFIG = { verifyReads: true, reuseQuarantineMs: 1000, locationReuseMs: 0, keepDuplicates: false };
 
 /** A store of one pool with a directory of its own, in which tests put what they like. */
-async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {}) {
+async function bench(t: ExecutionContext, overrides: GroundParts = {}) {
   const region = HostRegion.allocate(4 * PAGE);
   const buffer = HostRegion.allocate(PAGE);
   const metrics = new Metrics('self');
@@ -32,7 +34,8 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     env: systemEnvironment({ clock: patientClock, log: silentLogger }),
   });
   const locations = new Map<string, DataLocation>();
-  const pool = new PublishedPool(region.addr, region.length, 1, { onEvict: (keys) => store.forget(keys) });
+  const feed = new PageFeed();
+  const pool = new PublishedPool(region.addr, region.length, 1, { onEvict: (keys) => feed.evicted(keys) });
   const read = { results: [] as boolean[], isReachable: true, opCount: 0, meanwhile: () => {} };
   const transport = Object.assign(Object.create(tcp) as Transport, {
     batchRead: async (ops: ReadOp[]) => {
@@ -42,10 +45,11 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     },
     isReachable: () => read.isReachable,
     stats: () => tcp.stats(),
+    localEndpoint: () => tcp.localEndpoint(),
   });
-  const store = new PageStore({
+  const ground = groundOf({
     pool,
-    promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
+    feed,
     directory: {
       firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
       state: async (_keys, { count }) => new Uint8Array(count).fill(Taken.taken),
@@ -62,21 +66,12 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
       delete: async () => {},
     },
     transport,
-    endpointOf: () => '127.0.0.1:1',
-    onRemoteHits() {},
-    onRemoteFailures() {},
-    versions: new HybridClock(patientClock),
-    deleteEverywhere: async (keys) => keys.map(() => true),
-    isSettled: () => true,
-    keepsDuplicates: false,
-    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '127.0.0.1:1' },
-    verifyReads: true,
-    quarantineMs: 1000,
     clock: patientClock,
-    log: silentLogger,
     metrics,
     ...overrides,
   });
+  const store = new PageStore(ground);
+  feed.follow(store.statements);
   t.teardown(async () => {
     await store.close();
     pool.free();
@@ -101,7 +96,7 @@ function locationOf(fields: Partial<DataLocation> = {}): DataLocation {
 
 test('store counting: a page that no directory owner takes is a skipped write', async (t) => {
   const directory = { state: async () => Uint8Array.of(Taken.taken, Taken.refused), delete: async () => {} };
-  const { store, page, value } = await bench(t, { directory: directory as unknown as PageStoreParts['directory'] });
+  const { store, page, value } = await bench(t, { directory: directory as unknown as GroundParts['directory'] });
   t.deepEqual(await store.set(['a', 'b'], [page(), page()], 'named'), [true, false]);
   t.is(await value('skipped_writes_total', { reason: 'directory' }), 1);
   t.is(await value('skipped_writes_total', { reason: 'no_room' }), 0);
@@ -114,7 +109,7 @@ test('store counting: a named set that another writer has won over says supersed
     state: async (_keys: unknown, { count }: { count: number }) => new Uint8Array(count).fill(Taken.outdated),
     delete: async () => {},
   };
-  const { store, page, value } = await bench(t, { directory: directory as unknown as PageStoreParts['directory'] });
+  const { store, page, value } = await bench(t, { directory: directory as unknown as GroundParts['directory'] });
   const refusals = new Reasons<RefusalReason>();
   t.deepEqual(await store.set(['a'], [page()], 'named', { refusals }), [false]);
   t.is(refusals.of(0), 'superseded');
@@ -128,9 +123,15 @@ const timeOf = (isOver: () => boolean): CallTime => ({ askedMs: patientClock.now
 test('store counting: a call whose time is over changes nothing, whatever its timer says', async (t) => {
   const deleted: unknown[] = [];
   const { store, page, value } = await bench(t, {
-    deleteEverywhere: async (...call) => {
-      deleted.push(call);
-      return [true];
+    cluster: {
+      drops: {
+        isAnnounced: true,
+        dropFrom() {},
+        deleteEverywhere: async (...call) => {
+          deleted.push(call);
+          return [true];
+        },
+      },
     },
   });
   const refusals = new Reasons<RefusalReason>();
@@ -153,7 +154,7 @@ test('store counting: a set that is given up before its owners answer is not mad
     },
     delete: async () => {},
   };
-  const { store, page } = await bench(t, { directory: directory as unknown as PageStoreParts['directory'] });
+  const { store, page } = await bench(t, { directory: directory as unknown as GroundParts['directory'] });
   t.deepEqual(await store.set(['a'], [page()], 'named', { time: timeOf(() => stated > 0) }), [false]);
   t.is(stated, 1);
   t.deepEqual(store.lengthsHere(['a']), [null]);
@@ -171,7 +172,7 @@ test('store counting: a set of a process that was stopped for longer than its ti
     },
     delete: async () => {},
   };
-  const { store, page } = await bench(t, { clock, directory: directory as unknown as PageStoreParts['directory'] });
+  const { store, page } = await bench(t, { clock, directory: directory as unknown as GroundParts['directory'] });
   t.deepEqual(await store.set(['a'], [page()], 'named', { timeoutMs: PATIENCE_MS }), [false]);
   t.is(stated, 1);
 });
@@ -221,14 +222,14 @@ test('store counting: pages that are not where the directory said, by reason', a
 });
 
 test('store counting: owners that have gone, and reads that took longer than the quarantine allows', async (t) => {
-  const gone = await bench(t, { endpointOf: () => undefined });
+  const gone = await bench(t, { cluster: { dataEndpointOf: () => undefined } });
   gone.locations.set('a', locationOf());
   gone.locations.set('disk', locationOf({ tier: 'disk' }));
   t.deepEqual(await gone.store.get(['a', 'disk'], [gone.page(), gone.page()]), [false, false]);
   t.is(await gone.value('stale_reads_total', { reason: 'owner_gone' }), 2);
 
   const clock = new ManualClock();
-  const late = await bench(t, { verifyReads: false, clock });
+  const late = await bench(t, { config: { ...CONFIG, verifyReads: false }, clock });
   late.locations.set('a', locationOf());
   late.read.results = [true];
   late.read.meanwhile = () => clock.advance(501);

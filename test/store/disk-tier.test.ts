@@ -42,7 +42,7 @@ async function newTier(
     clock,
     onEvict(keys) {
       evicted.push(...keys);
-      tier.dropped(keys);
+      tier.evicted(keys);
     },
   });
   const faults = { isHung: false, isPaused: false };
@@ -314,7 +314,7 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
   faults.isHung = true;
   t.deepEqual(await set(0, 1, 2, 3), [true, true, true, true]);
   pool.remove('k1');
-  tier.dropped(['k1']);
+  tier.evicted(['k1']);
   t.is(disk.info().skippedPages, 1);
   const publish = (bytes: Uint8Array) =>
     tier.publish({

@@ -4,9 +4,9 @@ import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { JoinedReads } from '../../src/store/remote/joined-reads.js';
 import { RemoteOutcome } from '../../src/store/remote/remote-outcome.js';
-import type { RemoteRequest } from '../../src/store/remote/remote-reads.js';
-import { systemClock } from '../../src/system/system-clock.js';
+import type { RemoteReads, RemoteRequest } from '../../src/store/remote/remote-reads.js';
 import { DataLocation } from '../../src/types.js';
+import { groundOf } from '../_support/store/ground.js';
 
 const PAGE: CallerPage = { ranges: [], views: [], length: 8 };
 
@@ -28,7 +28,7 @@ function joined() {
       asked.push({ keys: wanted.map((i) => keys[i] as string), options: request, end, fail });
     });
   const firstOwners = (keys: readonly string[]) => Uint32Array.from(keys, (key) => Number(key.at(-1)));
-  const reads = new JoinedReads({ reads: { read }, firstOwners, clock: systemClock });
+  const reads = new JoinedReads(groundOf({ directory: { firstOwners } }), { read } as unknown as RemoteReads);
   const get = async (
     keys: readonly string[],
     wanted: readonly number[] = keys.map((_, i) => i),

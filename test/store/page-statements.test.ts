@@ -1,13 +1,13 @@
 import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
-import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { InvariantError } from '../../src/base/errors.js';
 import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
-import { PageStatements } from '../../src/store/page-statements.js';
+import { PageStatements } from '../../src/store/ground/page-statements.js';
 import { systemClock } from '../../src/system/system-clock.js';
+import { groundOf } from '../_support/store/ground.js';
 import { content } from '../_support/support.js';
 
 /** A pool and its statements, to which the directory says what `answer` is. */
@@ -21,23 +21,21 @@ function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
   const stated: number[] = [];
   const deleted: string[] = [];
   const versions = new HybridClock(systemClock);
-  const statements = new PageStatements({
-    pool,
-    directory: {
-      async state(_keys, columns) {
-        stated.push(...columns.version);
-        return new Uint8Array(columns.count).fill(answer);
+  const statements = new PageStatements(
+    groundOf({
+      pool,
+      directory: {
+        async state(_keys, columns) {
+          stated.push(...columns.version);
+          return new Uint8Array(columns.count).fill(answer);
+        },
+        async delete(keys) {
+          deleted.push(...stringsOf(keys));
+        },
       },
-      async delete(keys) {
-        deleted.push(...stringsOf(keys));
-      },
-    },
-    versions,
-    isSettled: () => isSettled,
-    keepsDuplicates: false,
-    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '' },
-    metrics: noMetrics,
-  });
+      ...{ versions, isSettled },
+    }),
+  );
   const set = async (key: string, bytes: Uint8Array) => {
     const origin = { version: versions.next(), kind: 'named' as const, setBy: 0, expires: 0 };
     const published = pool.publishBatch([key], [{ views: [bytes], length: bytes.length }], origin);

@@ -2,12 +2,13 @@ import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { RegionPage } from '../../src/store/call/caller-page.js';
-import { PlacedReads } from '../../src/store/placed-reads.js';
+import { type CopiedReads, type LocatedReads, PlacedReads } from '../../src/store/copied-reads.js';
 import type { DataLocation } from '../../src/types.js';
 import { content } from '../_support/support.js';
 
 const PAGES: Readonly<Record<string, Uint8Array>> = { a: content(1, 100), b: content(2, 50), c: content(3, 60) };
-const located = (length: number): DataLocation => ({ nodeId: 'n', length, version: 1, generation: 1 }) as DataLocation;
+const locationOf = (length: number): DataLocation =>
+  ({ nodeId: 'n', length, version: 1, generation: 1 }) as DataLocation;
 
 function fill(page: CallerPage, bytes: Uint8Array): void {
   page.views[0]?.set(bytes);
@@ -16,20 +17,21 @@ function fill(page: CallerPage, bytes: Uint8Array): void {
 /** Reads of `PAGES`; pages of `changed` cannot be read where they were located, and have these bytes now. */
 function placedReads(changed: Readonly<Record<string, Uint8Array | null>> = {}) {
   const asked: string[][] = [];
-  const reads = new PlacedReads({
-    locate: async (keys) => keys.map((key) => (PAGES[key] ? located(PAGES[key].length) : null)),
-    read: async (keys, pages, _options, locationOf) => {
+  const located: LocatedReads = {
+    isClosed: false,
+    locate: async (keys) => keys.map((key) => (PAGES[key] ? locationOf(PAGES[key].length) : null)),
+    get: async (keys, pages, _options, at) => {
       asked.push([...keys]);
       return keys.map((key, i) => {
         if (key in changed) return false;
-        if (locationOf(i)?.length !== pages[i]?.length) return false;
+        if (at(i)?.length !== pages[i]?.length) return false;
         fill(pages[i] as CallerPage, PAGES[key] as Uint8Array);
         return true;
       });
     },
-    readAgain: async (key) => changed[key] ?? null,
-    isClosed: () => false,
-  });
+  };
+  const copied = { get: async (key: string) => changed[key] ?? null } as unknown as CopiedReads;
+  const reads = new PlacedReads(located, copied);
   return { reads, asked };
 }
 

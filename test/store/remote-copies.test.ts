@@ -1,8 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
-import { silentLogger } from '../../src/base/environment/log.js';
-import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { DiskError } from '../../src/base/errors.js';
-import { stringsOf } from '../../src/core/binding/key-batch.js';
+import { type Keys, stringsOf } from '../../src/core/binding/key-batch.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
@@ -10,13 +8,15 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
 import type { PublishedPage } from '../../src/pool/published-pool.js';
+import { PageFeed } from '../../src/store/call/page-feed.js';
 import { RemoteCopies } from '../../src/store/copies/remote-copies.js';
-import { systemClock } from '../../src/system/system-clock.js';
+import type { PageStatements } from '../../src/store/ground/page-statements.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation, type EntryKind } from '../../src/types.js';
 import { assertFound, losing } from '../_support/planted.js';
 import { HeldCopies, settled } from '../_support/pool/held-copies.js';
 import { pageBytes } from '../_support/pool/page-bytes.js';
+import { groundOf } from '../_support/store/ground.js';
 import { content, until } from '../_support/support.js';
 
 const PAGE = 4096;
@@ -75,13 +75,11 @@ function newCopies(
     },
     isReachable: () => true,
   } as unknown as Transport;
-  const copies = new RemoteCopies({
-    pool,
-    transport,
-    nodeId: 'copier',
-    isPinned: () => false,
-    endpointOf: () => 'owner:1',
-    promotions: { ask: async (_, some) => some.map(() => 'absent' as const), release() {} },
+  const feed = new PageFeed();
+  feed.follow({ evicted: (some) => void forgotten.push(...some) });
+  const ground = groundOf({
+    ...{ pool, transport, feed },
+    cluster: { nodeId: 'copier', dataEndpointOf: () => 'owner:1' },
     directory: {
       discard: async () => {},
       get: async (some) => some.map(locationOf),
@@ -96,27 +94,19 @@ function newCopies(
       },
     },
     disk: {
-      peekBatch: (some) => stringsOf(some).map((key) => onDisk.get(key) ?? null),
+      peekBatch: (some: Keys) => stringsOf(some).map((key) => onDisk.get(key) ?? null),
       removeOlder: () => hooks.onRemoveOlder(),
     },
-    pages: {
-      forget: (some) => void forgotten.push(...some),
-      statements: {
-        async announcePromoted(some) {
-          announced.push(...some);
-          await hooks.onAnnounce();
-          return some.filter((key) => untaken.has(key));
-        },
-        isVoid: (key) => dropped.has(key),
-      },
-    },
-    verifyReads: true,
-    quarantineMs: 0,
-    clock: systemClock,
-    copyThreads,
-    log: silentLogger,
-    metrics: noMetrics,
   });
+  const statements = {
+    async announcePromoted(some: readonly string[]) {
+      announced.push(...some);
+      await hooks.onAnnounce();
+      return some.filter((key) => untaken.has(key));
+    },
+    isVoid: (key: string) => dropped.has(key),
+  } as unknown as PageStatements;
+  const copies = new RemoteCopies(ground, statements, copyThreads);
   t.teardown(async () => {
     await copies.close();
     await pool.end();

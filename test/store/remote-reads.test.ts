@@ -1,13 +1,15 @@
 import test from 'ava';
-import { silentLogger } from '../../src/base/environment/log.js';
-import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
+import { ReasonLog } from '../../src/store/call/reason-log.js';
+import type { PageStatements } from '../../src/store/ground/page-statements.js';
+import { KnownLocations } from '../../src/store/remote/known-locations.js';
 import { RemoteReads } from '../../src/store/remote/remote-reads.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation, type Tier } from '../../src/types.js';
+import { groundOf } from '../_support/store/ground.js';
 
 const PAGE = 64;
 
@@ -57,16 +59,24 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
     },
     isReachable: (endpoint: string) => !dead.has(endpoint),
   } as unknown as Transport;
-  const reads = new RemoteReads({
-    transport,
-    nodeId: 'self',
-    endpointOf: ({ nodeId }) => nodeId,
-    promotions: {
-      ask: async (nodeId, keys) => {
-        events.push(`${nodeId} promotes nothing`);
-        return keys.map(() => 'absent' as const);
+  const clock = { ...systemClock, nowMs: () => nowMs };
+  const ground = groundOf({
+    ...{ transport, clock },
+    config: { verifyReads: true, reuseQuarantineMs: 0, locationReuseMs: 0, keepDuplicates: false },
+    cluster: {
+      dataEndpointOf: ({ nodeId }) => nodeId,
+      promotions: {
+        ask: async (nodeId, keys) => {
+          events.push(`${nodeId} promotes nothing`);
+          return keys.map(() => 'absent' as const);
+        },
+        release() {},
       },
-      release() {},
+      drops: {
+        isAnnounced: true,
+        deleteEverywhere: async () => [],
+        dropFrom: (nodeId, _key, voidBelow) => events.push(`${nodeId} is to drop what is below ${voidBelow}`),
+      },
     },
     directory: {
       discard: async (_keys, locations) => {
@@ -80,14 +90,12 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
         if (wanted !== undefined) onFound(LocatedPages.of([[0, locationOf(wanted)]]));
       },
     },
-    voidBelow: (_key, version) => (version < 10 ? 10 : 0),
-    onVoid: (nodeId, _key, voidBelow) => events.push(`${nodeId} is to drop what is below ${voidBelow}`),
-    verifyReads: true,
-    quarantineMs: 0,
-    clock: { ...systemClock, nowMs: () => nowMs },
-    log: silentLogger,
-    metrics: noMetrics,
   });
+  const statements = {
+    voidBelow: (_key: string, version: number) => (version < 10 ? 10 : 0),
+  } as unknown as PageStatements;
+  const knownLocations = new KnownLocations(clock, 0);
+  const reads = new RemoteReads(ground, { statements, knownLocations, missLog: new ReasonLog('not read', ground) });
   const region = HostRegion.allocate(PAGE);
   t.teardown(() => region.free());
   const page: CallerPage = { ranges: [{ addr: region.addr, length: PAGE }], views: region.views(), length: PAGE };

@@ -1,5 +1,4 @@
 import test, { type ExecutionContext } from 'ava';
-import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
 import { Removals } from '../../src/directory/shard/removals.js';
@@ -9,10 +8,11 @@ import { HotReads } from '../../src/store/copies/hot-reads.js';
 import { WantedPages } from '../../src/store/copies/wanted-pages.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk/disk-tier.js';
 import { Promoter } from '../../src/store/disk/promoter.js';
-import { PageStatements } from '../../src/store/page-statements.js';
+import { PageStatements } from '../../src/store/ground/page-statements.js';
 import { ManualClock } from '../_support/clock.js';
 import { locationOf } from '../_support/directory/locations.js';
 import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { groundOf } from '../_support/store/ground.js';
 import { content } from '../_support/support.js';
 
 const PAGE = 4096;
@@ -82,15 +82,13 @@ test.serial('verify: promoter', async (t) => {
 
 test.serial('verify: page statements', async (t) => {
   const pool = newPool(t);
-  const statements = new PageStatements({
-    pool,
-    directory: { state: async (_keys, { count }) => new Uint8Array(count), delete: async () => {} },
-    versions: new HybridClock(new ManualClock()),
-    isSettled: () => true,
-    keepsDuplicates: true,
-    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '' },
-    metrics: noMetrics,
-  });
+  const statements = new PageStatements(
+    groundOf({
+      pool,
+      clock: new ManualClock(),
+      directory: { state: async (_keys, { count }) => new Uint8Array(count), delete: async () => {} },
+    }),
+  );
   await statements.announcePromoted(['a', 'b']);
   assertAsks(t, statements, [Removals]);
   await assertFound(t, statements, /"a" is to be announced, and not in the pool/, () =>
@@ -121,7 +119,7 @@ test.serial('verify: disk tier', async (t) => {
   const tier = new DiskTier({ disk, pool, whenBehind: 'wait', clock: new ManualClock(), metrics: noMetrics });
   tier.writeThrough(['a', 'b'], pool.peekBatch(['a', 'b']));
   await assertFound(t, tier, /disk tier: bytes that are held: 4096 by what is kept, 8192/, () =>
-    losing(Map.prototype, 'delete', () => tier.dropped(['b'])),
+    losing(Map.prototype, 'delete', () => tier.evicted(['b'])),
   );
   const other = new DiskTier({ disk, pool, whenBehind: 'wait', clock: new ManualClock(), metrics: noMetrics });
   releases.length = 0;

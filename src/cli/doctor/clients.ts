@@ -10,7 +10,7 @@ import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../nat
 import type { RdmaHost } from '../../native/devices/rdma-host.js';
 import { rdmaSupport } from '../../native/devices/rdma-support.js';
 import { isAnswering } from '../../net/local-socket.js';
-import { groupIdOf } from '../../node/client-wiring.js';
+import { groupIdOf } from '../../node/doors.js';
 import { systemFiles } from '../../system/files/system-files.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { isSocketPath } from '../settings/client-socket.js';

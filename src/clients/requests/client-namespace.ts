@@ -2,7 +2,7 @@ import { ArgumentError } from '../../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
 import type { KeyNamespace, RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
-import type { MayTake } from '../../store/copied-reads.js';
+import type { MayTake, PageRoom, PlacedPage } from '../../store/copied-reads.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
 import type {
   PageOptions,
@@ -10,7 +10,6 @@ import type {
   PageWriteOptions,
   StoredPages,
 } from '../../store/namespace/namespace-pages.js';
-import type { PageRoom, PlacedPage } from '../../store/placed-reads.js';
 import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';

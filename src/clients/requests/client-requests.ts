@@ -16,8 +16,8 @@ import type { CallerPage } from '../../store/call/caller-page.js';
 import { inKeySteps, inTurns, type StepKeys } from '../../store/call/key-steps.js';
 import { type Slice, slicesOf } from '../../store/call/page-slices.js';
 import { RequestParts } from '../../store/call/request-calls.js';
+import type { PlacedPage } from '../../store/copied-reads.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
-import type { PlacedPage } from '../../store/placed-reads.js';
 import {
   type AnswerBody,
   type BytesResult,

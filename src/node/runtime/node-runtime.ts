@@ -15,6 +15,7 @@ import type { Distances } from '../../net/distance.js';
 import { Users } from '../../net/users/users.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
+import type { Cluster } from '../../store/ground/store-ground.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { DRAIN_METHOD } from '../leaving/drain.js';
@@ -84,7 +85,7 @@ const NO_PAGES: Publications = {
 };
 
 /** One node without its pool: its transport, control plane, directory shard and membership. */
-export class NodeRuntime {
+export class NodeRuntime implements Cluster {
   readonly config: MeshCacheConfig;
   readonly nodeId: string;
   readonly #env: Environment;
@@ -211,31 +212,24 @@ export class NodeRuntime {
     if (this.#parts !== undefined) this.#parts.membership.discovery.restate(this.#parts.describe());
   }
 
-  /** @internal Calls `listener` after each change of members. The node must be open. */
-  onMembersChanged(listener: () => void): void {
-    this.#running().directory.changed.listen(listener);
+  /** @internal Tells of changes of members. The node must be open. */
+  get changed(): NodeDirectory['changed'] {
+    return this.#running().directory.changed;
   }
 
-  /**
-   * @internal Calls `listener` when other nodes have, or may have, dropped this one as a member. The node must be open.
-   */
-  onAway(listener: () => void): void {
-    this.#running().directory.away.listen(listener);
+  /** @internal Tells when other nodes have, or may have, dropped this one as a member. The node must be open. */
+  get away(): NodeDirectory['away'] {
+    return this.#running().directory.away;
   }
 
-  /**
-   * @internal Calls `listener` when the clock of this node goes by its date again after that was ahead. The node must
-   * be open.
-   */
-  onBegunAgain(listener: () => void): void {
-    this.#running().directory.begunAgain.listen(listener);
+  /** @internal Tells when the clock of this node goes by its date again after that was ahead. The node must be open. */
+  get begunAgain(): NodeDirectory['begunAgain'] {
+    return this.#running().directory.begunAgain;
   }
 
-  /**
-   * @internal Calls `listener` when other nodes have become members, see `NodeDirectory.met`. The node must be open.
-   */
-  onMet(listener: (nodeIds: readonly string[], isEarlier: boolean) => void): void {
-    this.#running().directory.met.listen(listener);
+  /** @internal Tells when other nodes have become members, see `NodeDirectory.met`. The node must be open. */
+  get met(): NodeDirectory['met'] {
+    return this.#running().directory.met;
   }
 
   /**
@@ -320,9 +314,10 @@ export class NodeRuntime {
     return this.#running().dataEndpoints.of(owner);
   }
 
-  /** @internal The members whose pages cannot be read now, as reads have found out. */
+  /** @internal The members whose pages cannot be read now, as reads have found out; this one while its disk hangs. */
   unreachableNodes(): readonly string[] {
-    return this.#running().unreachable.ids();
+    const ids = this.#running().unreachable.ids();
+    return this.#isDiskHung ? [...ids, this.nodeId] : ids;
   }
 
   /** Takes a step of the start; if it fails, stops everything that runs. */

@@ -1,7 +1,7 @@
 import { Cancellation, type CancelSignal } from '../../base/concurrency/cancellation.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { ProtocolError } from '../../base/errors.js';
-import { INTRODUCTION_IN_FLIGHT_MAX_COUNT, INTRODUCTION_TIMEOUT_MS, LOGGED_IDS_MAX_COUNT } from '../../base/limits.js';
+import { INTRODUCTION_TIMEOUT_MS, JOINING_IN_FLIGHT_MAX_COUNT, LOGGED_IDS_MAX_COUNT } from '../../base/limits.js';
 import { isNodeId } from '../../directory/messages/location-columns.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
@@ -64,7 +64,7 @@ export class Introduction {
         if (!(await this.#ask(node, leftMs))) silent.push(node.nodeId);
       }
     };
-    await Promise.all(Array.from({ length: INTRODUCTION_IN_FLIGHT_MAX_COUNT }, askNext));
+    await Promise.all(Array.from({ length: JOINING_IN_FLIGHT_MAX_COUNT }, askNext));
     silent.push(...[...members().keys()].filter((id) => !asked.has(id)));
     const left = silent.filter((id) => members().has(id));
     if (left.length === 0 || this.#stopped.aborted) return;

@@ -2,8 +2,8 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
 import {
+  JOINING_IN_FLIGHT_MAX_COUNT,
   LOGGED_IDS_MAX_COUNT,
-  SHARD_FILLING_IN_FLIGHT_MAX_COUNT,
   SHARD_FILLING_POLL_MS,
   SHARD_FILLING_TIMEOUT_MS,
 } from '../../base/limits.js';
@@ -103,7 +103,7 @@ export class ShardFilling {
         if (await this.#ask(node, incarnation)) complete.push(node);
       }
     };
-    await Promise.all(Array.from({ length: SHARD_FILLING_IN_FLIGHT_MAX_COUNT }, askNext));
+    await Promise.all(Array.from({ length: JOINING_IN_FLIGHT_MAX_COUNT }, askNext));
     return complete;
   }
 

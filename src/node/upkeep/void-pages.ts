@@ -1,6 +1,6 @@
 import type { Logger } from '../../base/environment/log.js';
 import type { RpcServer } from '../../rpc/server.js';
-import { unlessOfDisk } from '../../store/page-statements.js';
+import { unlessOfDisk } from '../../store/ground/page-statements.js';
 import type { ClearedDrop } from './clears.js';
 import type { NodeDirectory } from './node-directory.js';
 import type { Publications } from './owner-lists.js';

@@ -1,26 +1,14 @@
-import type { Logger } from '../../base/environment/log.js';
 import { originOf } from '../../directory/shard/removals.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
-import type { PageBytes, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
+import type { PageBytes, PageOrigin } from '../../pool/published-pool.js';
 import { isAsGood } from '../../pool/slots/page-origin.js';
 import type { DataLocation } from '../../types.js';
 import { type CallerPage, RegionPage } from '../call/caller-page.js';
 import { copyInto } from '../call/copy-into.js';
-import type { DiskTier } from '../disk/disk-tier.js';
-import type { PageStatements } from '../page-statements.js';
-import type { PageStore } from '../page-store.js';
-import { RemoteReads, type RemoteReadsParts } from '../remote/remote-reads.js';
-
-export type PageCopierParts = RemoteReadsParts & {
-  readonly pool: Pick<PublishedPool, 'hasBatch' | 'fillPages' | 'unconfirmed' | 'unlease' | 'removeOlder'>;
-  readonly disk?: Pick<DiskTier, 'peekBatch' | 'removeOlder'> | undefined;
-  readonly pages: Pick<PageStore, 'forget'> & {
-    readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
-  };
-  readonly copyThreads: CopyThreads;
-  readonly log: Logger;
-};
+import type { PageStatements } from '../ground/page-statements.js';
+import type { StoreGround } from '../ground/store-ground.js';
+import { RemoteReads } from '../remote/remote-reads.js';
 
 /** A page that is to be copied. */
 export interface WantedPage {
@@ -45,13 +33,17 @@ export interface CopyOptions {
  * page. Until the owners have answered it is not read here: it may have been set anew while it was copied.
  */
 export class PageCopier {
-  readonly #parts: PageCopierParts;
+  readonly #ground: StoreGround;
+  readonly #statements: PageStatements;
+  readonly #copyThreads: CopyThreads;
   readonly #reads: RemoteReads;
   #isClosed = false;
 
-  constructor(parts: PageCopierParts) {
-    this.#parts = parts;
-    this.#reads = new RemoteReads(parts);
+  constructor(ground: StoreGround, statements: PageStatements, copyThreads: CopyThreads) {
+    this.#ground = ground;
+    this.#statements = statements;
+    this.#copyThreads = copyThreads;
+    this.#reads = new RemoteReads(ground);
   }
 
   /** Ends copies under way early. */
@@ -66,7 +58,7 @@ export class PageCopier {
    */
   async copy(batch: readonly WantedPage[], options: CopyOptions = {}): Promise<number> {
     if (batch.length === 0 || this.#isClosed) return 0;
-    const { pages, pool } = this.#parts;
+    const { pool } = this.#ground;
     const { onCopied, onDropped } = options;
     const keys = batch.map(({ key }) => key);
     const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
@@ -97,7 +89,7 @@ export class PageCopier {
       );
       const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as WantedPage);
       onCopied?.(copied);
-      const untaken = new Set(await pages.statements.announcePromoted(copied.map(({ key }) => key)));
+      const untaken = new Set(await this.#statements.announcePromoted(copied.map(({ key }) => key)));
       if (untaken.size > 0) onDropped?.(this.#dropUntaken(batch, origins, untaken));
       return copied.length - untaken.size;
     } catch (error) {
@@ -116,7 +108,7 @@ export class PageCopier {
     origins: ReadonlyMap<number, PageOrigin>,
     untaken: ReadonlySet<string>,
   ): readonly string[] {
-    const { pool, pages } = this.#parts;
+    const { pool, feed } = this.#ground;
     const some = [...origins].filter(([i]) => untaken.has((batch[i] as WantedPage).key));
     const keys = some.map(([i]) => (batch[i] as WantedPage).key);
     const removed = pool.removeOlder(
@@ -124,7 +116,7 @@ export class PageCopier {
       some.map(([, { version }]) => version + 1),
       'copies',
     );
-    if (removed.length > 0) pages.forget(removed);
+    if (removed.length > 0) feed.evicted(removed);
     return removed;
   }
 
@@ -138,22 +130,22 @@ export class PageCopier {
     sources: readonly CallerPage[],
     { origins, unconfirmed }: { readonly origins: readonly PageOrigin[]; readonly unconfirmed: string[] },
   ): Promise<boolean[]> {
-    const { pool, pages } = this.#parts;
+    const { pool } = this.#ground;
     let isVacant: boolean[] = [];
     const lengths = sources.map(({ length }) => length);
     const fill = (targets: readonly (PageBytes | null)[]) => {
       // From here on, a request to drop these pages finds them in the pool.
-      const onDisk = this.#parts.disk?.peekBatch(keys);
+      const onDisk = this.#ground.disk?.peekBatch(keys);
       const wanted = targets.map((target, i) => {
         const origin = origins[i] as PageOrigin;
-        return pages.statements.isVoid(keys[i] as string, origin.version, origin.setBy) || isNewer(onDisk?.[i], origin)
+        return this.#statements.isVoid(keys[i] as string, origin.version, origin.setBy) || isNewer(onDisk?.[i], origin)
           ? null
           : target;
       });
       isVacant = wanted.map((target) => target !== null);
       unconfirmed.push(...keys.filter((_, i) => isVacant[i]));
       pool.unconfirmed.add(unconfirmed);
-      return copyInto(this.#parts.copyThreads, wanted, sources);
+      return copyInto(this.#copyThreads, wanted, sources);
     };
     const leases = await pool.fillPages(keys, lengths, fill, origins);
     pool.unlease(leases.filter((lease) => lease !== null));
@@ -168,7 +160,7 @@ export class PageCopier {
   ): Promise<void> {
     const named = copied.filter((i) => origins.get(i)?.kind === 'named');
     if (named.length === 0) return;
-    await this.#parts.disk?.removeOlder(
+    await this.#ground.disk?.removeOlder(
       named.map((i) => keys[i] as string),
       named.map((i) => origins.get(i)?.version ?? 0),
     );

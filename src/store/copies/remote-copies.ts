@@ -1,8 +1,5 @@
 import { assertAtMost, assertEqual } from '../../base/assert.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
-import type { Clock } from '../../base/environment/clock.js';
-import type { Logger } from '../../base/environment/log.js';
-import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import {
   COPIES_POOL_FRACTION,
@@ -10,26 +7,15 @@ import {
   COPY_REQUESTS_MAX_COUNT,
   PAGE_MAX_BYTES,
 } from '../../base/limits.js';
-import type { DirectoryClient } from '../../directory/client.js';
-import type { PublishedPool } from '../../pool/published-pool.js';
+import type { CopyThreads } from '../../pool/copy-threads.js';
+import type { PageFollower } from '../call/page-feed.js';
 import { slicesOf } from '../call/page-slices.js';
-import { bytesOf, PageCopier, type PageCopierParts, type WantedPage } from './page-copier.js';
+import type { PageStatements } from '../ground/page-statements.js';
+import type { StoreGround } from '../ground/store-ground.js';
+import { bytesOf, PageCopier, type WantedPage } from './page-copier.js';
 
 /** Why a page of another node is copied. */
 export type CopyReason = 'handover' | 'hot' | 'pin';
-
-export type RemoteCopiesParts = Omit<PageCopierParts, 'directory' | 'pool'> & {
-  readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
-  readonly pool: Pick<
-    PublishedPool,
-    'capacity' | 'hasBatch' | 'fillPages' | 'unconfirmed' | 'unlease' | 'remove' | 'removeOlder'
-  >;
-  /** Whether a client has pinned the page. */
-  readonly isPinned: (key: string) => boolean;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly metrics: MetricsSink;
-};
 
 /**
  * Copies pages of other nodes into the own pool (see `PageCopier`), within a part of it.
@@ -41,8 +27,8 @@ export type RemoteCopiesParts = Omit<PageCopierParts, 'directory' | 'pool'> & {
  *
  * These copies are not written to the own disk: each is only a second location of its page.
  */
-export class RemoteCopies {
-  readonly #parts: RemoteCopiesParts;
+export class RemoteCopies implements PageFollower {
+  readonly #ground: StoreGround;
   readonly #lines: SparseLog;
   readonly #copier: PageCopier;
   readonly #maxBytes: number;
@@ -52,12 +38,12 @@ export class RemoteCopies {
   #requests = 0;
   #isClosed = false;
 
-  constructor(parts: RemoteCopiesParts) {
-    this.#parts = parts;
-    this.#lines = new SparseLog(parts);
-    this.#copier = new PageCopier(parts);
-    this.#maxBytes = parts.pool.capacity * COPIES_POOL_FRACTION;
-    parts.metrics.setGaugeProvider('meshcache_pool_copied_bytes', () => this.#copiedBytes);
+  constructor(ground: StoreGround, statements: PageStatements, copyThreads: CopyThreads) {
+    this.#ground = ground;
+    this.#lines = new SparseLog(ground);
+    this.#copier = new PageCopier(ground, statements, copyThreads);
+    this.#maxBytes = ground.pool.capacity * COPIES_POOL_FRACTION;
+    ground.metrics.setGaugeProvider('meshcache_pool_copied_bytes', () => this.#copiedBytes);
   }
 
   /** Most bytes of the pool that copies may take. */
@@ -74,7 +60,7 @@ export class RemoteCopies {
   gone(keys: readonly string[]): void {
     if (this.#isClosed || this.#copies.size === 0) return;
     const copies = keys.filter((key) => this.#copies.has(key));
-    const isHere = this.#parts.pool.hasBatch(copies);
+    const isHere = this.#ground.pool.hasBatch(copies);
     for (const [i, key] of copies.entries()) if (isHere[i] === 0) this.#forget(key);
   }
 
@@ -114,7 +100,8 @@ export class RemoteCopies {
     reason: CopyReason,
     takes: (key: string, length: number) => boolean,
   ): Promise<Uint8Array> {
-    const { pool, directory, metrics, nodeId } = this.#parts;
+    const { pool, directory, metrics, cluster } = this.#ground;
+    const { nodeId } = cluster;
     if (this.#isClosed) return new Uint8Array(keys.length);
     const isHere = pool.hasBatch(keys);
     const missing = [...new Set(keys.filter((_, i) => isHere[i] === 0))];
@@ -143,7 +130,7 @@ export class RemoteCopies {
   /** Bytes of the copies that clients have pinned. */
   #pinnedBytes(): number {
     let bytes = 0;
-    for (const [key, length] of this.#copies) if (this.#parts.isPinned(key)) bytes += length;
+    for (const [key, length] of this.#copies) if (this.#ground.pins.has(key)) bytes += length;
     return bytes;
   }
 
@@ -172,7 +159,7 @@ export class RemoteCopies {
   #add(key: string, length: number): void {
     this.#forget(key);
     // The page may have left the pool again already.
-    if (this.#parts.pool.hasBatch([key])[0] === 0) return;
+    if (this.#ground.pool.hasBatch([key])[0] === 0) return;
     this.#copies.set(key, length);
     this.#copiedBytes += length;
   }
@@ -185,16 +172,16 @@ export class RemoteCopies {
   /** Makes room for a copy; false: no room. */
   #makeRoom(bytes: number, reason: CopyReason): boolean {
     if (this.#copiedBytes + bytes <= this.#maxBytes) return true;
-    const { pool, pages, isPinned } = this.#parts;
+    const { pool, feed, pins } = this.#ground;
     if (reason === 'handover') return false;
     const removed: string[] = [];
     for (const key of this.#copies.keys()) {
       if (this.#copiedBytes + bytes <= this.#maxBytes) break;
-      if (isPinned(key)) continue;
+      if (pins.has(key)) continue;
       this.#forget(key);
       if (pool.remove(key)) removed.push(key);
     }
-    if (removed.length > 0) pages.forget(removed);
+    if (removed.length > 0) feed.evicted(removed);
     return this.#copiedBytes + bytes <= this.#maxBytes;
   }
 

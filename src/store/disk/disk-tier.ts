@@ -15,6 +15,7 @@ import type { LocalRead, PageLease, PagesOf, PublishedPage, PublishedPool } from
 import { PageLimits } from '../../pool/tenants/page-limits.js';
 import type { Cleared } from '../call/cleared.js';
 import { indicesWhere } from '../call/indices.js';
+import { PageFeed, type PageFollower } from '../call/page-feed.js';
 import type { RequestParts } from '../call/request-calls.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
@@ -57,8 +58,8 @@ export interface DiskTierParts {
    * their write are not on disk.
    */
   readonly whenBehind: 'wait' | 'skip';
-  /** Called with pages that were written after the pool had dropped them: until then they were in no tier. */
-  readonly onWrittenLate?: (keys: readonly string[]) => void;
+  /** Is told of pages that were written after the pool had dropped them: until then they were in no tier. */
+  readonly feed?: PageFeed;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
@@ -90,12 +91,12 @@ interface WaitingPage {
  * Accounting: `#heldBytes` is the sum over the queued pages and the pages that wait with a lease: at most
  * DISK_HELD_POOL_FRACTION of the pool, or one page.
  */
-export class DiskTier implements Backlog {
+export class DiskTier implements Backlog, PageFollower {
   readonly maxBytes: number;
   readonly #disk: TierDisk;
   readonly #pool: PublishedPool;
   readonly #clock: Clock;
-  readonly #onWrittenLate: (keys: readonly string[]) => void;
+  readonly #feed: PageFeed;
   /** Undefined: publishing does not wait for the disk. */
   readonly #paced: PacedPublishing | undefined;
   /**
@@ -117,11 +118,11 @@ export class DiskTier implements Backlog {
   #isClosed = false;
 
   constructor(parts: DiskTierParts) {
-    const { disk, pool, limits = new PageLimits(pool), whenBehind, onWrittenLate = () => {}, clock, metrics } = parts;
+    const { disk, pool, limits = new PageLimits(pool), whenBehind, feed = new PageFeed(), clock, metrics } = parts;
     this.#disk = disk;
     this.#pool = pool;
     this.#clock = clock;
-    this.#onWrittenLate = onWrittenLate;
+    this.#feed = feed;
     this.maxBytes = pool.capacity * DISK_HELD_POOL_FRACTION;
     this.#paced =
       whenBehind === 'wait' ? new PacedPublishing({ pool, limits, backlog: this, clock, metrics }) : undefined;
@@ -305,7 +306,7 @@ export class DiskTier implements Backlog {
   }
 
   /** Records that the pool has dropped these pages: unwritten ones are lost. */
-  dropped(keys: readonly string[]): void {
+  evicted(keys: readonly string[]): void {
     if (this.#waiting.size === 0) return;
     const lost = keys.filter((key) => this.#endWait(key));
     if (lost.length > 0) this.#disk.skipped(lost.length);
@@ -362,7 +363,7 @@ export class DiskTier implements Backlog {
       this.#endHold(lease);
       this.#writeWaiting();
       if (isLate && !this.#isClosed && !this.#waiting.has(key) && this.#disk.hasBatch([key])[0] === 1)
-        this.#onWrittenLate([key]);
+        this.#feed.evicted([key]);
     };
     const { length, checksum, version, kind, expires, setBy } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };

@@ -1,5 +1,3 @@
-import type { Clock } from '../../base/environment/clock.js';
-import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import {
   OBJECT_EXISTS_TIMEOUT_MS,
   OBJECT_PROBES_MAX_COUNT,
@@ -11,23 +9,19 @@ import {
 import { originOf } from '../../directory/shard/removals.js';
 import type { ObjectStore, StoredObject } from '../../objects/object-store.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
-import type { PageBytes, PageLease, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
+import type { PageBytes, PageLease, PageOrigin } from '../../pool/published-pool.js';
 import { copyInto } from '../call/copy-into.js';
+import type { PageStatements } from '../ground/page-statements.js';
+import type { StoreGround } from '../ground/store-ground.js';
 import { searchChain } from './chain-search.js';
-import { type ClearChecks, OBJECT_PAGE_VERSION, type ObjectSearch, type PageAnnouncements } from './object-search.js';
+import { type ClearChecks, OBJECT_PAGE_VERSION, type ObjectSearch } from './object-search.js';
 
-export interface ObjectReadsParts {
+/** What reads from the object store use beside the ground. */
+interface ObjectReadsOwn {
   readonly store: ObjectStore;
   readonly search: ObjectSearch;
-  readonly pool: PublishedPool;
-  readonly statements: Pick<PageAnnouncements, 'isCleared' | 'isVoid' | 'announcePromoted'>;
-  /** Whether the other nodes have told this one what they know, so that an outdated page is recognized. */
-  readonly isReadable: () => boolean;
-  /** Called with keys of pages that have left the pool again. */
-  readonly onDropped: (keys: readonly string[]) => void;
+  readonly statements: PageStatements;
   readonly copyThreads: CopyThreads;
-  readonly clock: Clock;
-  readonly metrics: MetricsSink;
 }
 
 /** Pages that are wanted from the object store. */
@@ -57,7 +51,8 @@ const UNKNOWN_WINDOW_PAGES = 4;
  * another one than was asked for is a miss.
  */
 export class ObjectReads {
-  readonly #parts: ObjectReadsParts;
+  readonly #ground: StoreGround;
+  readonly #own: ObjectReadsOwn;
   readonly #windowBytes: number;
   /** Number of times that this node has begun to clear pages. */
   #clears = 0;
@@ -66,14 +61,16 @@ export class ObjectReads {
   #readPages = 0;
   #isClosed = false;
 
-  constructor(parts: ObjectReadsParts) {
-    this.#parts = parts;
-    this.#windowBytes = Math.min(OBJECT_WINDOW_MAX_BYTES, parts.pool.capacity * OBJECT_WINDOW_POOL_FRACTION);
+  constructor(ground: StoreGround, own: ObjectReadsOwn) {
+    this.#ground = ground;
+    this.#own = own;
+    this.#windowBytes = Math.min(OBJECT_WINDOW_MAX_BYTES, ground.pool.capacity * OBJECT_WINDOW_POOL_FRACTION);
   }
 
   /** Brings pages into the pool; see {@link WantedObjects}. Never rejects because of the store. */
   async bring({ keys, lengths, signal, use }: WantedObjects): Promise<void> {
-    const { search, clock } = this.#parts;
+    const { search } = this.#own;
+    const { clock } = this.#ground;
     const wanted = this.#worthAsking(keys, lengths);
     if (wanted.length === 0) return;
     const untilMs = clock.nowMs() + OBJECT_READ_TIMEOUT_MS;
@@ -99,7 +96,8 @@ export class ObjectReads {
 
   /** Which of the pages the store has, as far as one call looks: true only for pages whose headers have been read. */
   async exists(keys: readonly string[], signal?: AbortSignal): Promise<boolean[]> {
-    const { clock, search } = this.#parts;
+    const { search } = this.#own;
+    const { clock } = this.#ground;
     const found = keys.map(() => false);
     const wanted = this.#worthAsking(keys);
     if (wanted.length === 0) return found;
@@ -144,13 +142,13 @@ export class ObjectReads {
   }
 
   #isOver(signal: AbortSignal | undefined): boolean {
-    return this.#isClosed || signal?.aborted === true || this.#parts.store.isReadingPaused;
+    return this.#isClosed || signal?.aborted === true || this.#own.store.isReadingPaused;
   }
 
   /** Indices of keys, each key once, that are worth a request now. */
   #worthAsking(keys: readonly string[], lengths?: readonly number[] | undefined): number[] {
-    const { search, isReadable, store } = this.#parts;
-    if (this.#isClosed || store.isReadingPaused || !isReadable()) return [];
+    const { search, store } = this.#own;
+    if (this.#isClosed || store.isReadingPaused || !this.#ground.settling.hasHeard) return [];
     const seen = new Set<string>();
     return keys.flatMap((key, i) => {
       if (seen.has(key) || !search.mayHave(key, lengths?.[i])) return [];
@@ -160,7 +158,7 @@ export class ObjectReads {
   }
 
   async #hasObject(key: string, checks: ClearChecks, signal: AbortSignal | undefined): Promise<boolean> {
-    const { store, search } = this.#parts;
+    const { store, search } = this.#own;
     const found = await store.readHeader(store.names.ofPage(key), signal);
     if (found.kind === 'failed') return false;
     const { header } = found.kind === 'object' ? found.object : {};
@@ -178,7 +176,7 @@ export class ObjectReads {
     { checks, timeoutMs }: { readonly checks: ClearChecks; readonly timeoutMs: number },
   ): Promise<Set<number>> {
     const clears = this.#clears;
-    const { metrics } = this.#parts;
+    const { metrics } = this.#ground;
     const read = await Promise.all(
       indices.map((index) => {
         const about = { index, length: lengths?.[index], timeoutMs, signal };
@@ -194,7 +192,7 @@ export class ObjectReads {
     try {
       if (here.length > 0 && !this.#isClosed) await use(here);
     } finally {
-      if (!this.#isClosed) this.#parts.pool.unlease(leases.filter((lease) => lease !== null));
+      if (!this.#isClosed) this.#ground.pool.unlease(leases.filter((lease) => lease !== null));
     }
     return new Set(here);
   }
@@ -214,7 +212,8 @@ export class ObjectReads {
     },
     checks: ClearChecks,
   ): Promise<ReadObject | undefined> {
-    const { store, search, metrics } = this.#parts;
+    const { store, search } = this.#own;
+    const { metrics } = this.#ground;
     const found = await store.readObject(store.names.ofPage(key), { length, timeoutMs, signal });
     let result = found.kind === 'unusable' ? 'damaged' : found.kind;
     if (found.kind === 'object') {
@@ -231,7 +230,8 @@ export class ObjectReads {
 
   /** Puts pages into the pool and announces them; one lease for each, null for a page that is not readable. */
   async #publish(objects: readonly ReadObject[], clears: number): Promise<(PageLease | null)[]> {
-    const { pool, statements, copyThreads, metrics, search } = this.#parts;
+    const { pool, metrics } = this.#ground;
+    const { statements, copyThreads, search } = this.#own;
     const keys = objects.map(({ key }) => key);
     const sources = objects.map(({ object }): PageBytes => ({ views: object.body, length: object.header.length }));
     const origins = objects.map(({ object: { header } }): PageOrigin => {
@@ -278,10 +278,10 @@ export class ObjectReads {
 
   /** Takes back a page that no directory owner has accepted. */
   #drop(lease: PageLease): void {
-    const { pool, onDropped, metrics } = this.#parts;
+    const { pool, feed, metrics } = this.#ground;
     pool.unlease([lease]);
     const removed = pool.removeOlder([lease.key], [OBJECT_PAGE_VERSION + 1], 'copies');
-    if (removed.length > 0) onDropped(removed);
+    if (removed.length > 0) feed.evicted(removed);
     metrics.count('meshcache_object_reads_total', 1, { result: 'outdated' });
   }
 }

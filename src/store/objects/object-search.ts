@@ -1,12 +1,11 @@
-import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
-import type { Clock } from '../../base/environment/clock.js';
 import { isExpired } from '../../base/expiry.js';
 import { OBJECT_ABSENT_MAX_KEYS, OBJECT_ABSENT_MS } from '../../base/limits.js';
 import { UNDATED_VERSION } from '../../directory/shard/known-clears.js';
 import { type Clearings, isCleared, readClearings } from '../../objects/clear-marker.js';
 import { isStorable, type ObjectHeader } from '../../objects/object-format.js';
 import type { ObjectStore } from '../../objects/object-store.js';
-import type { DataLocation } from '../../types.js';
+import type { PageStatements } from '../ground/page-statements.js';
+import type { StoreGround } from '../ground/store-ground.js';
 
 /**
  * Version of pages from the object store, which is older than everything that this cluster knows of a key: versions of
@@ -18,20 +17,6 @@ export const OBJECT_PAGE_VERSION = UNDATED_VERSION;
 /** Keys of damaged objects that are remembered. */
 const DAMAGED_MAX_KEYS = 1_024;
 
-/** The announcements of this node's pages, as far as pages from the object store need them. */
-export interface PageAnnouncements {
-  /** Whether a copy of a page of this version is void, by what this node was told or has set. */
-  isVoid(key: string, version: number): boolean;
-  /** Whether what the node with this origin has set with this version is cleared. */
-  isCleared(key: string, version: number, setBy: number): boolean;
-  /**
-   * Announces pages of the pool that came from elsewhere; resolves with the keys that no directory owner has accepted.
-   */
-  announcePromoted(keys: readonly string[]): Promise<string[]>;
-  /** The locations of those of `keys` that this node has now. */
-  locationsOf(keys: readonly string[]): (DataLocation | null)[];
-}
-
 /** What is known of a page that the store does not have. */
 interface Absence {
   /** Time until which the store is not asked again. */
@@ -40,36 +25,33 @@ interface Absence {
   readonly length: number | undefined;
 }
 
-export interface ObjectSearchParts {
-  readonly store: ObjectStore;
-  readonly statements: Pick<PageAnnouncements, 'isVoid'>;
-  readonly versions: Pick<HybridClock, 'now' | 'isAhead'>;
-  readonly clock: Clock;
-}
-
 /** What is known of objects before and after they are read: which are worth a request, and which are good. */
 export class ObjectSearch {
-  readonly #parts: ObjectSearchParts;
+  readonly #ground: StoreGround;
+  readonly #store: ObjectStore;
+  readonly #statements: PageStatements;
   /** Keys that the store had no page of, the one that was noted first at the beginning. */
   readonly #absent = new Map<string, Absence>();
   readonly #damaged = new Set<string>();
 
-  constructor(parts: ObjectSearchParts) {
-    this.#parts = parts;
+  constructor(ground: StoreGround, store: ObjectStore, statements: PageStatements) {
+    this.#ground = ground;
+    this.#store = store;
+    this.#statements = statements;
   }
 
   /** Whether the store may have the page with a length, or with any one, and a page from there would be good. */
   mayHave(key: string, length: number | undefined): boolean {
     const absence = this.#absent.get(key);
     const isKnown = absence !== undefined && (absence.length === undefined || absence.length === length);
-    if (isKnown && absence.untilMs > this.#parts.clock.nowMs()) return false;
-    return isStorable(key) && !this.#parts.statements.isVoid(key, OBJECT_PAGE_VERSION);
+    if (isKnown && absence.untilMs > this.#ground.clock.nowMs()) return false;
+    return isStorable(key) && !this.#statements.isVoid(key, OBJECT_PAGE_VERSION);
   }
 
   /** Notes that the store has no good page of the key; with `length`: none of that length. */
   noteAbsent(key: string, length?: number | undefined): void {
     this.#absent.delete(key);
-    this.#absent.set(key, { untilMs: this.#parts.clock.nowMs() + OBJECT_ABSENT_MS, length });
+    this.#absent.set(key, { untilMs: this.#ground.clock.nowMs() + OBJECT_ABSENT_MS, length });
     if (this.#absent.size <= OBJECT_ABSENT_MAX_KEYS) return;
     for (const [first] of this.#absent) return void this.#absent.delete(first);
   }
@@ -95,14 +77,14 @@ export class ObjectSearch {
 
   /** Whether a header is that of a page of the key that has not expired, by a clock that was not far ahead. */
   isPageOf(key: string, { kind, key: found, version, expires }: ObjectHeader): boolean {
-    const { versions } = this.#parts;
+    const { versions } = this.#ground;
     const isPage = kind === 'page' && found === key;
     return isPage && !versions.isAhead(version, expires) && !isExpired(expires, versions.now());
   }
 
   /** Begins the checks of one call. */
   begin(signal: AbortSignal | undefined): ClearChecks {
-    return new ClearChecks(this.#parts.store, signal);
+    return new ClearChecks(this.#store, signal);
   }
 }
 

@@ -1,34 +1,22 @@
-import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
-import type { Clock } from '../../base/environment/clock.js';
-import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { ObjectStoreError } from '../../base/errors.js';
 import { OBJECT_STALL_MS, OBJECT_WINDOW_MAX_PAGES } from '../../base/limits.js';
 import { OwnMarker } from '../../objects/clear-marker.js';
 import { isStorable, type ObjectHeader, writerIdOf } from '../../objects/object-format.js';
 import type { ObjectStore, ObjectStoreStats } from '../../objects/object-store.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
-import type { PublishedPool } from '../../pool/published-pool.js';
-import type { DiskTier } from '../disk/disk-tier.js';
+import type { PageFollower } from '../call/page-feed.js';
+import type { PageStatements } from '../ground/page-statements.js';
+import type { StoreGround } from '../ground/store-ground.js';
 import { ObjectReads, type WantedObjects } from './object-reads.js';
-import { ObjectSearch, type PageAnnouncements } from './object-search.js';
+import { ObjectSearch } from './object-search.js';
 import { ObjectWrites } from './object-writes.js';
 
-export interface ObjectTierParts {
+/** An object store, and how it is used. */
+export interface ObjectStoreUse {
   readonly store: ObjectStore;
-  readonly nodeId: string;
-  readonly pool: PublishedPool;
-  readonly disk?: DiskTier | undefined;
-  readonly statements: PageAnnouncements;
-  readonly versions: HybridClock;
-  /** Whether the other nodes have told this one what they know. */
-  readonly isReadable: () => boolean;
-  /** Called with keys of pages that have left the pool again. */
-  readonly onDropped: (keys: readonly string[]) => void;
   /** Bytes a second that are sent, on average. */
   readonly bytesPerS: number;
   readonly copyThreads: CopyThreads;
-  readonly clock: Clock;
-  readonly metrics: MetricsSink;
 }
 
 /** What has been read from the object store and sent there; see `ObjectStoreStats`. */
@@ -39,26 +27,26 @@ export interface ObjectTierStats extends ObjectStoreStats {
 }
 
 /** The coldest tier: computed pages in an object store, which clusters in different places may share. */
-export class ObjectTier {
-  readonly #parts: ObjectTierParts;
+export class ObjectTier implements PageFollower {
+  readonly #store: ObjectStore;
   readonly #writer: string;
   readonly #marker: OwnMarker;
   readonly #reads: ObjectReads;
   readonly #writes: ObjectWrites;
 
-  constructor(parts: ObjectTierParts) {
-    const { store } = parts;
-    this.#parts = parts;
-    this.#writer = writerIdOf(parts.nodeId);
-    this.#marker = new OwnMarker(store, this.#writer, parts.clock);
-    const search = new ObjectSearch(parts);
-    this.#reads = new ObjectReads({ ...parts, search });
-    this.#writes = new ObjectWrites({ ...parts, search, marker: this.#marker, writer: this.#writer });
+  constructor(ground: StoreGround, use: ObjectStoreUse, statements: PageStatements) {
+    const { store, bytesPerS, copyThreads } = use;
+    this.#store = store;
+    this.#writer = writerIdOf(ground.cluster.nodeId);
+    this.#marker = new OwnMarker(store, this.#writer, ground.clock);
+    const search = new ObjectSearch(ground, store, statements);
+    this.#reads = new ObjectReads(ground, { store, copyThreads, search, statements });
+    this.#writes = new ObjectWrites(ground, { store, bytesPerS, search, marker: this.#marker, writer: this.#writer });
   }
 
   /** What has been read and sent since the store was created. */
   stats(): ObjectTierStats {
-    return { readPages: this.#reads.readPages, ...this.#writes.stats(), ...this.#parts.store.stats() };
+    return { readPages: this.#reads.readPages, ...this.#writes.stats(), ...this.#store.stats() };
   }
 
   /** Notes that pages which this node holds have been read. */
@@ -86,8 +74,12 @@ export class ObjectTier {
     return this.#reads.exists(keys, signal);
   }
 
-  /** Called with keys whose pages are deleted: those that wait are not sent. */
-  dropped(keys: readonly string[]): void {
+  touched(keys: readonly string[]): void {
+    this.used(keys);
+  }
+
+  /** Pages that wait and are deleted are not sent. */
+  deleted(keys: readonly string[]): void {
     this.#writes.dropped(keys);
   }
 
@@ -96,7 +88,7 @@ export class ObjectTier {
    * that is still on its way does not bring one back. True for each page of which the store has confirmed it.
    */
   async delete(keys: readonly string[], version: number, signal?: AbortSignal): Promise<boolean[]> {
-    const { store } = this.#parts;
+    const store = this.#store;
     const deleted = keys.map(() => false);
     let next = 0;
     const deleteNext = async (): Promise<void> => {
@@ -139,7 +131,7 @@ export class ObjectTier {
     this.#reads.close();
     const ended = this.#writes.close();
     await ended;
-    this.#parts.store.close();
+    this.#store.close();
   }
 
   /** Throws `InvariantError` unless everything is within its limits. */

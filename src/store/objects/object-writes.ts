@@ -1,7 +1,5 @@
 import { assertAtMost, assertEqual } from '../../base/assert.js';
-import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
-import { type Clock, within } from '../../base/environment/clock.js';
-import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { within } from '../../base/environment/clock.js';
 import {
   OBJECT_BUSY_BYTES_PER_S,
   OBJECT_BUSY_PAUSE_MS,
@@ -18,23 +16,19 @@ import { digestOf } from '../../directory/shard/removals.js';
 import type { OwnMarker } from '../../objects/clear-marker.js';
 import { isStorable, type ObjectHeader } from '../../objects/object-format.js';
 import type { ObjectStore, Written } from '../../objects/object-store.js';
-import type { PublishedPage, PublishedPool } from '../../pool/published-pool.js';
-import type { DiskTier } from '../disk/disk-tier.js';
+import type { PublishedPage } from '../../pool/published-pool.js';
+import type { StoreGround } from '../ground/store-ground.js';
 import type { ObjectSearch } from './object-search.js';
 
-export interface ObjectWritesParts {
+/** What writes to the object store use beside the ground. */
+interface ObjectWritesOwn {
   readonly store: ObjectStore;
   readonly search: ObjectSearch;
   readonly marker: OwnMarker;
   /** Id of this node as objects name it. */
   readonly writer: string;
-  readonly pool: Pick<PublishedPool, 'hasBatch' | 'peekBatch' | 'readPages'>;
-  readonly disk?: Pick<DiskTier, 'hasBatch' | 'peekBatch' | 'readPages'> | undefined;
-  readonly versions: Pick<HybridClock, 'now' | 'isAhead'>;
   /** Bytes a second that are sent, on average. */
   readonly bytesPerS: number;
-  readonly clock: Clock;
-  readonly metrics: MetricsSink;
 }
 
 /** Queued pages that are looked up at a time, when one of them has gone. */
@@ -61,7 +55,8 @@ type Outcome = Written | 'present' | 'gone' | 'unsupported';
  * the store fails, is skipped and counted; the page is queued again when it is read again.
  */
 export class ObjectWrites {
-  readonly #parts: ObjectWritesParts;
+  readonly #ground: StoreGround;
+  readonly #own: ObjectWritesOwn;
   readonly #known = new KnownPages();
   readonly #queue = new Set<string>();
   #queuedCharacters = 0;
@@ -77,9 +72,10 @@ export class ObjectWrites {
   #cancelWait: (() => void) | undefined;
   #isClosed = false;
 
-  constructor(parts: ObjectWritesParts) {
-    this.#parts = parts;
-    parts.metrics.setGaugeProvider('meshcache_object_queue_pages', () => this.stats().queuePages);
+  constructor(ground: StoreGround, own: ObjectWritesOwn) {
+    this.#ground = ground;
+    this.#own = own;
+    ground.metrics.setGaugeProvider('meshcache_object_queue_pages', () => this.stats().queuePages);
   }
 
   /** Pages sent since the store was created, and pages that wait or are being sent. */
@@ -90,7 +86,8 @@ export class ObjectWrites {
   /** Notes that pages which this node holds have been read. Takes no time to speak of. */
   used(keys: readonly string[]): void {
     if (this.#isClosed) return;
-    const { store, metrics } = this.#parts;
+    const { store } = this.#own;
+    const { metrics } = this.#ground;
     const isPaused = store.isWritingPaused;
     let skipped = 0;
     for (const key of keys) {
@@ -112,7 +109,7 @@ export class ObjectWrites {
   /** Called when a call that set pages has ended. */
   setEnds(): void {
     this.#setsCount--;
-    this.#lastSetMs = this.#parts.clock.nowMs();
+    this.#lastSetMs = this.#ground.clock.nowMs();
   }
 
   /**
@@ -141,7 +138,7 @@ export class ObjectWrites {
     this.#isClosed = true;
     this.#cancelWait?.();
     const ended = Promise.all([...this.#sending.values()].map((sending) => sending.ended));
-    await within(this.#parts.clock, OBJECT_CLOSE_TIMEOUT_MS, ended);
+    await within(this.#ground.clock, OBJECT_CLOSE_TIMEOUT_MS, ended);
   }
 
   /** Queues a page; false: the queue is full. */
@@ -159,7 +156,7 @@ export class ObjectWrites {
 
   /** Begins to send queued pages as far as limits and the rate allow. */
   #sendMore(): void {
-    const { clock } = this.#parts;
+    const { clock } = this.#ground;
     if (this.#isClosed || this.#cancelWait !== undefined) return;
     for (const key of this.#queue) {
       const nowMs = clock.nowMs();
@@ -186,14 +183,15 @@ export class ObjectWrites {
   #dropGone(): void {
     const keys: string[] = [];
     for (const key of this.#queue) if (keys.push(key) >= GONE_LOOKUP_COUNT) break;
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     const inPool = pool.hasBatch(keys);
     const onDisk = disk?.hasBatch(keys);
     for (const [i, key] of keys.entries()) if (inPool[i] !== 1 && onDisk?.[i] !== 1) this.#dequeue(key);
   }
 
   #send(key: string, length: number): void {
-    const { clock, bytesPerS, metrics } = this.#parts;
+    const { clock, metrics } = this.#ground;
+    const { bytesPerS } = this.#own;
     this.#nextMs = Math.max(this.#nextMs, clock.nowMs()) + (length / bytesPerS) * 1000;
     const busyMs = Math.max(OBJECT_BUSY_PAUSE_MS, (length / OBJECT_BUSY_BYTES_PER_S) * 1000);
     this.#nextBusyMs = clock.nowMs() + busyMs;
@@ -220,13 +218,13 @@ export class ObjectWrites {
   }
 
   #noteStored(key: string, { isDropped }: Sending): void {
-    this.#parts.search.notePresent(key);
+    this.#own.search.notePresent(key);
     if (!isDropped) this.#known.add(key);
   }
 
   /** Stores a page, unless the store has it. */
   async #store(key: string, sending: Sending): Promise<Outcome> {
-    const { store, search, marker } = this.#parts;
+    const { store, search, marker } = this.#own;
     const isConditional = await store.isConditional();
     if (isConditional === false) return 'unsupported';
     if (isConditional === undefined || !(await marker.ready())) return 'failed';
@@ -242,14 +240,15 @@ export class ObjectWrites {
     const page = this.#originalOf(key);
     if (sending.isDropped || this.#isClosed || generation === undefined || page === undefined) return 'gone';
     // A page that was set before the key was deleted stays deleted; a mark of a clock that was far ahead says nothing.
-    const isDeleted = header?.kind === 'deleted' && header.key === key && !this.#parts.versions.isAhead(header.version);
+    const isDeleted =
+      header?.kind === 'deleted' && header.key === key && !this.#ground.versions.isAhead(header.version);
     if (isDeleted && page.version < header.version) return 'gone';
     const body = await this.#copyOf(key, page);
     if (body === undefined || sending.isDropped || this.#isClosed) return 'gone';
     const { length, checksum, version, expires } = page;
     const about: ObjectHeader = {
       ...{ kind: 'page', key, length, checksum, version, expires },
-      ...{ generation, writer: this.#parts.writer },
+      ...{ generation, writer: this.#own.writer },
     };
     // What is there is replaced only if it is still the same.
     const replaces = found.kind === 'absent' ? null : found.tag;
@@ -259,7 +258,7 @@ export class ObjectWrites {
 
   /** The page of a key, if this node has its original and it goes to the store. */
   #originalOf(key: string): PublishedPage | undefined {
-    const { pool, disk, versions } = this.#parts;
+    const { pool, disk, versions } = this.#ground;
     const page = pool.peekBatch([key])[0] ?? disk?.peekBatch([key])[0] ?? undefined;
     if (page === undefined || page.kind !== 'computed' || page.setBy !== 0 || page.length > OBJECT_PAGE_MAX_BYTES)
       return undefined;
@@ -269,7 +268,7 @@ export class ObjectWrites {
 
   /** The bytes of a page; undefined: it is not there any more, or is another one. */
   async #copyOf(key: string, { length, checksum, version }: PublishedPage): Promise<Uint8Array | undefined> {
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     const bytes = new Uint8Array(length);
     const target = { views: [bytes], length };
     const isInPool = (pool.peekBatch([key])[0] ?? null) !== null;

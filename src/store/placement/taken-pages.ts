@@ -7,25 +7,15 @@ import {
   PLACEMENT_REQUESTS_AT_ONCE_COUNT,
   PLACEMENT_REQUESTS_MAX_COUNT,
 } from '../../base/limits.js';
-import type { DirectoryClient } from '../../directory/client.js';
 import { originOf } from '../../directory/shard/removals.js';
 import { Semaphore } from '../../disk/page-file/semaphore.js';
-import type { PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import type { CopyThreads } from '../../pool/copy-threads.js';
+import type { PageOrigin, PublishedPage } from '../../pool/published-pool.js';
 import { slicesOf } from '../call/page-slices.js';
-import { PageCopier, type PageCopierParts, type WantedPage } from '../copies/page-copier.js';
-import type { DiskTier } from '../disk/disk-tier.js';
-import type { PageStatements } from '../page-statements.js';
-import type { PageStore } from '../page-store.js';
+import { PageCopier, type WantedPage } from '../copies/page-copier.js';
+import type { PageStatements } from '../ground/page-statements.js';
+import type { StoreGround } from '../ground/store-ground.js';
 import { type PageToPlace, PlacementOutcome, type PlacementRequest } from './placement-messages.js';
-
-export type TakenPagesParts = Omit<PageCopierParts, 'directory' | 'pool' | 'disk' | 'pages'> & {
-  readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
-  readonly pool: PageCopierParts['pool'] & Pick<PublishedPool, 'capacity' | 'peekBatch' | 'renew'>;
-  readonly disk?: Pick<DiskTier, 'peekBatch' | 'removeOlder' | 'renew' | 'writeThrough'> | undefined;
-  readonly pages: Pick<PageStore, 'forget'> & {
-    readonly statements: Pick<PageStatements, 'announcePromoted' | 'dropCopies' | 'isVoid' | 'restate'>;
-  };
-};
 
 /**
  * The pages that other nodes place on this one, a storage node. It reads them with the read path for all pages, checks
@@ -35,7 +25,8 @@ export type TakenPagesParts = Omit<PageCopierParts, 'directory' | 'pool' | 'disk
  * node that has set it dies.
  */
 export class TakenPages {
-  readonly #parts: TakenPagesParts;
+  readonly #ground: StoreGround;
+  readonly #statements: PageStatements;
   readonly #lines: SparseLog;
   readonly #copier: PageCopier;
   readonly #turns = new Semaphore(PLACEMENT_REQUESTS_AT_ONCE_COUNT);
@@ -45,10 +36,11 @@ export class TakenPages {
   #isStopped = false;
   #isClosed = false;
 
-  constructor(parts: TakenPagesParts) {
-    this.#parts = parts;
-    this.#lines = new SparseLog(parts);
-    this.#copier = new PageCopier(parts);
+  constructor(ground: StoreGround, statements: PageStatements, copyThreads: CopyThreads) {
+    this.#ground = ground;
+    this.#statements = statements;
+    this.#lines = new SparseLog(ground);
+    this.#copier = new PageCopier(ground, statements, copyThreads);
   }
 
   /** Takes pages; one `PlacementOutcome` for each. Never rejects. */
@@ -59,7 +51,8 @@ export class TakenPages {
 
   /** Takes pages of a node that is drained; 1 for each key whose page is here afterwards. Never rejects. */
   async takeOver(keys: readonly string[]): Promise<Uint8Array> {
-    const { pool, directory, nodeId } = this.#parts;
+    const { pool, directory, cluster } = this.#ground;
+    const { nodeId } = cluster;
     const taken = await this.#inTurn(async () => {
       const isHere = pool.hasBatch(keys);
       const missing = [...new Set(keys.filter((_, i) => isHere[i] === 0))];
@@ -88,7 +81,7 @@ export class TakenPages {
 
   /** Longest page that is taken, in bytes. */
   get #maxBytes(): number {
-    return Math.min(this.#parts.pool.capacity, PAGE_MAX_BYTES);
+    return Math.min(this.#ground.pool.capacity, PAGE_MAX_BYTES);
   }
 
   /** Works on a request when those before it are done; undefined: it is refused, or has failed. */
@@ -106,7 +99,6 @@ export class TakenPages {
   }
 
   async #take({ placer, pages: asked }: PlacementRequest): Promise<Uint8Array> {
-    const { pages } = this.#parts;
     const before = this.#peek(asked.map(({ key }) => key));
     const older: PageToPlace[] = [];
     const wanted = new Map<string, PageToPlace>();
@@ -120,7 +112,7 @@ export class TakenPages {
     if (older.length > 0) {
       const keys = older.map(({ key }) => key);
       const versions = older.map(({ version }) => version);
-      await pages.statements.dropCopies(keys, versions);
+      await this.#statements.dropCopies(keys, versions);
     }
     await this.#copy([...wanted.values()], 'placement');
     if (this.#isClosed) return new Uint8Array(asked.length).fill(PlacementOutcome.busy);
@@ -130,7 +122,7 @@ export class TakenPages {
 
   /** Copies pages, and writes them to the own disk. */
   async #copy(wanted: readonly WantedPage[], reason: string): Promise<void> {
-    const { pool, disk, metrics } = this.#parts;
+    const { pool, disk, metrics } = this.#ground;
     for (const { start, end } of slicesOf(wanted, { maxBytes: PLACEMENT_REQUEST_TARGET_BYTES })) {
       if (this.#isClosed) return;
       const batch = wanted.slice(start, end);
@@ -153,7 +145,7 @@ export class TakenPages {
    * that sets them again.
    */
   async #renewOlder(placer: number, asked: readonly PageToPlace[]): Promise<void> {
-    const { pool, disk, pages } = this.#parts;
+    const { pool, disk } = this.#ground;
     const renewed = pool.peekBatch(asked.map(({ key }) => key)).flatMap((here, i) => {
       const page = asked[i] as PageToPlace;
       if (here === null) return [];
@@ -163,11 +155,11 @@ export class TakenPages {
     });
     if (renewed.length === 0) return;
     disk?.renew(renewed);
-    await pages.statements.restate(renewed);
+    await this.#statements.restate(renewed);
   }
 
   #outcomes(asked: readonly PageToPlace[]): Uint8Array {
-    const { pool } = this.#parts;
+    const { pool } = this.#ground;
     const after = this.#peek(asked.map(({ key }) => key));
     return Uint8Array.from(asked, (page, i) => {
       const here = after[i] ?? null;
@@ -181,7 +173,7 @@ export class TakenPages {
 
   /** The pages of these keys in the pool, else on the disk. */
   #peek(keys: readonly string[]): (PublishedPage | null)[] {
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     const onDisk = disk?.peekBatch(keys);
     return pool.peekBatch(keys).map((page, i) => page ?? onDisk?.[i] ?? null);
   }

@@ -1,16 +1,9 @@
 import { firstGroup } from '../../base/concurrency/first-group.js';
-import type { Clock } from '../../base/environment/clock.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../../base/limits.js';
 import type { CallerPage } from '../call/caller-page.js';
+import type { StoreGround } from '../ground/store-ground.js';
 import { RemoteOutcome } from './remote-outcome.js';
 import type { RemoteReads, RemoteRequest } from './remote-reads.js';
-
-export interface JoinedReadsParts {
-  readonly reads: Pick<RemoteReads, 'read'>;
-  /** The first directory owner of each key, as a number; equal numbers are equal owners. */
-  readonly firstOwners: (keys: readonly string[]) => Uint32Array;
-  readonly clock: Clock;
-}
 
 /** A call that waits for the end of the turn, or is being read together with others. */
 interface JoinedCall {
@@ -32,13 +25,15 @@ interface JoinedCall {
  * same further directory owners.
  */
 export class JoinedReads {
-  readonly #parts: JoinedReadsParts;
+  readonly #ground: StoreGround;
+  readonly #reads: RemoteReads;
   #waiting: JoinedCall[] = [];
   /** Groups that are being read together. */
   #underWay = 0;
 
-  constructor(parts: JoinedReadsParts) {
-    this.#parts = parts;
+  constructor(ground: StoreGround, reads: RemoteReads) {
+    this.#ground = ground;
+    this.#reads = reads;
   }
 
   /**
@@ -46,11 +41,11 @@ export class JoinedReads {
    * alone.
    */
   read(request: RemoteRequest): Promise<RemoteOutcome> {
-    if (!isSmall(request)) return this.#parts.reads.read(request);
+    if (!isSmall(request)) return this.#reads.read(request);
     return new Promise((resolve, reject) => {
       const open = new Set(request.wanted);
       this.#waiting.push({ request, outcome: new RemoteOutcome(), open, resolve, reject });
-      if (this.#waiting.length === 1) this.#parts.clock.soon(() => this.#readWaiting());
+      if (this.#waiting.length === 1) this.#ground.clock.soon(() => this.#readWaiting());
     });
   }
 
@@ -73,7 +68,7 @@ export class JoinedReads {
    */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];
-    const owners = this.#parts.firstOwners(
+    const owners = this.#ground.directory.firstOwners(
       calls.map(({ request: { keys, wanted } }) => keys[wanted[0] as number] as string),
     );
     const pages = calls.reduce((sum, { request }) => sum + request.wanted.length, 0);
@@ -97,7 +92,7 @@ export class JoinedReads {
 
   /** Reads a call, or the rest of it, and ends it. */
   #readAlone(call: JoinedCall, request = call.request): void {
-    this.#parts.reads.read(request).then((further) => {
+    this.#reads.read(request).then((further) => {
       call.outcome.addAll(further);
       call.resolve(call.outcome);
     }, call.reject);
@@ -142,7 +137,7 @@ export class JoinedReads {
       for (let j = 0; j < keys.length; j++) if (isFound[j] === 0) settle(j);
     };
     try {
-      await this.#parts.reads.read({ ...group.request(), onOwn, round: { onTried, onSearched } });
+      await this.#reads.read({ ...group.request(), onOwn, round: { onTried, onSearched } });
       for (let j = 0; j < keys.length; j++) settle(j);
     } catch {
       // After a failure each call goes on alone: an error of one call must not reach the others.

@@ -1,15 +1,14 @@
-import type { Clock } from '../../base/environment/clock.js';
-import type { Logger } from '../../base/environment/log.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { Gone } from '../../base/gone.js';
 import type { LocatedPages } from '../../directory/messages/located-pages.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES } from '../../memory/page-stamp.js';
-import type { ReadOp, Transport } from '../../transport/contract/transport.js';
+import type { ReadOp } from '../../transport/contract/transport.js';
 import type { MissReason, Reasons } from '../call/call-options.js';
 import { type CallerPage, isAddressable, RegionPage, restoreTail } from '../call/caller-page.js';
 import type { ReasonLog } from '../call/reason-log.js';
+import type { StoreGround } from '../ground/store-ground.js';
 import type { KnownLocations } from './known-locations.js';
 import type { ReadTroubles } from './read-troubles.js';
 import { RemoteOutcome } from './remote-outcome.js';
@@ -17,18 +16,12 @@ import { RemoteOutcome } from './remote-outcome.js';
 /** Distance in bytes between scratch places, where the stamps of pages shorter than a stamp land. */
 const SCRATCH_STRIDE_BYTES = 8;
 
-export interface MemoryReadsParts {
-  readonly transport: Transport;
-  /** The data endpoint of that start of a node; undefined when it is not alive. */
-  readonly endpointOf: (node: LocationNode) => string | undefined;
-  /** Reusable answers of the directory. Default: none. */
-  readonly knownLocations?: KnownLocations | undefined;
-  readonly verifyReads: boolean;
-  readonly quarantineMs: number;
-  readonly clock: Clock;
-  readonly log: Logger;
-  /** Logs the reasons of misses, now and then. Default: nowhere. */
-  readonly missLog?: ReasonLog<MissReason> | undefined;
+/** What the reads of callers use beside the ground; copies are made without it. */
+export interface ReadMemory {
+  /** Reusable answers of the directory. */
+  readonly knownLocations: KnownLocations;
+  /** Logs the reasons of misses, now and then. */
+  readonly missLog: ReasonLog<MissReason>;
 }
 
 /** A call whose pages are read, and its results so far. */
@@ -53,13 +46,19 @@ interface Miss {
 
 /** Reads pages from the memory of other nodes. */
 export class MemoryReads {
-  readonly #parts: MemoryReadsParts;
+  readonly #ground: StoreGround;
+  readonly #memory: ReadMemory | undefined;
   readonly #lines: SparseLog;
   #closed = false;
 
-  constructor(parts: MemoryReadsParts) {
-    this.#parts = parts;
-    this.#lines = new SparseLog(parts);
+  constructor(ground: StoreGround, memory: ReadMemory | undefined) {
+    this.#ground = ground;
+    this.#memory = memory;
+    this.#lines = new SparseLog(ground);
+  }
+
+  get isClosed(): boolean {
+    return this.#closed;
   }
 
   /** Stops: reads under way finish, no new ones begin. */
@@ -72,9 +71,9 @@ export class MemoryReads {
    * report.
    */
   async read(located: LocatedPages, call: MemoryReadsCall): Promise<RemoteOutcome> {
-    const { transport, clock, verifyReads: isVerified } = this.#parts;
+    const { transport, clock, config } = this.#ground;
     const outcome = new RemoteOutcome();
-    const images = new ImageReads({ isVerified, maxCount: located.count });
+    const images = new ImageReads({ isVerified: config.verifyReads, maxCount: located.count });
     const tried = this.#plan(located, call, { images, outcome });
     const { ops } = images;
     if (ops.length === 0 || this.#closed || call.signal?.aborted === true) {
@@ -124,7 +123,7 @@ export class MemoryReads {
       const node = columns.nodes[nodeNumber] as LocationNode;
       let endpoint = endpoints[nodeNumber];
       if (endpoint === undefined) {
-        endpoint = this.#parts.endpointOf(node) ?? null;
+        endpoint = this.#ground.cluster.dataEndpointOf(node) ?? null;
         endpoints[nodeNumber] = endpoint;
       }
       if (endpoint === null || troubles.isDead(node.nodeId)) {
@@ -142,12 +141,12 @@ export class MemoryReads {
 
   /** Records that operation `o` has not brought its page. */
   #missed(tried: LocatedPages, o: number, { call, outcome, remoteEndpoint, gone, isLate }: Miss): void {
-    const { transport, knownLocations } = this.#parts;
+    const { transport } = this.#ground;
     const { keys, troubles, signal, reasons } = call;
     const isGone = gone !== Gone.no;
     const index = tried.indices[o] as number;
     const { nodeId } = tried.nodeAt(o);
-    knownLocations?.forget(keys[index] as string);
+    this.#memory?.knownLocations.forget(keys[index] as string);
     if (signal?.aborted !== true || isGone) {
       const trouble = isLate ? 'late' : transport.isReachable(remoteEndpoint) ? 'unreadable' : 'unreachable';
       troubles.note(index, trouble);
@@ -161,7 +160,7 @@ export class MemoryReads {
 
   #note(index: number, reason: MissReason, reasons: Reasons<MissReason> | undefined): void {
     reasons?.note(index, reason);
-    this.#parts.missLog?.note(reason);
+    this.#memory?.missLog.note(reason);
   }
 
   /**
@@ -169,8 +168,8 @@ export class MemoryReads {
    * page that is freed during its read, so a slower read is a miss.
    */
   #isWithinQuarantine(elapsedMs: number): boolean {
-    const { verifyReads, quarantineMs } = this.#parts;
-    return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
+    const { verifyReads, reuseQuarantineMs } = this.#ground.config;
+    return verifyReads || reuseQuarantineMs === 0 || elapsedMs <= reuseQuarantineMs / 2;
   }
 }
 

@@ -1,48 +1,25 @@
 import { unlessAborted } from '../../base/concurrency/abort.js';
-import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
-import { type Clock, within } from '../../base/environment/clock.js';
-import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { within } from '../../base/environment/clock.js';
 import { isExpired } from '../../base/expiry.js';
 import { DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
 import { type Keys, pickKeys } from '../../core/binding/key-batch.js';
-import type { DirectoryClient } from '../../directory/client.js';
 import { LocatedPages } from '../../directory/messages/located-pages.js';
 import { LocationColumns, ON_DISK } from '../../directory/messages/location-columns.js';
 import { addTo } from '../../directory/owners/owners.js';
 import type { DataLocation } from '../../types.js';
 import type { MissReason, Reasons } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
-import { MemoryReads, type MemoryReadsCall, type MemoryReadsParts } from './memory-reads.js';
-import { PromotedReading, type PromotedReadingParts } from './promoted-reading.js';
+import type { PageStatements } from '../ground/page-statements.js';
+import type { StoreGround } from '../ground/store-ground.js';
+import { MemoryReads, type MemoryReadsCall, type ReadMemory } from './memory-reads.js';
+import { PromotedReading } from './promoted-reading.js';
 import { ReadTroubles } from './read-troubles.js';
 import { Attempts, isKnownMissing, type MissedRead, RemoteOutcome } from './remote-outcome.js';
 
-/** Asks other nodes to promote pages from their disks into their pools. */
-export type Promotions = Pick<PromotedReadingParts, 'ask' | 'release'>;
-
-interface DiskReadsParts extends Pick<MemoryReadsParts, 'endpointOf'> {
-  readonly memory: MemoryReads;
-  readonly promotions: Promotions;
-  readonly isClosed: () => boolean;
-  readonly clock: Clock;
-}
-
-export interface RemoteReadsParts extends MemoryReadsParts {
-  readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
-  readonly promotions: Promotions;
-  /** The clock by which pages expire. Default: none expires. */
-  readonly versions?: Pick<HybridClock, 'now' | 'see' | 'isAhead'>;
-  /**
-   * Version below which pages of the key are void, if a page of `version`, with the origin `setBy` of a copy, is among
-   * them; else 0. Default: always 0.
-   */
-  readonly voidBelow?: (key: string, version: number, setBy: number) => number;
-  /** Called with the node of a void location, which still has the void page. */
-  readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
-  /** Ids of the nodes whose pages cannot be read now; default: none. */
-  readonly unreachableNodes?: () => readonly string[];
-  readonly nodeId: string;
-  readonly metrics: MetricsSink;
+/** What the reads of callers use beside the ground; copies are made without it. */
+export interface ReadsOfCallers extends ReadMemory {
+  /** Knows which pages are void here. */
+  readonly statements: PageStatements;
 }
 
 /** Number of times that a page is looked up in the directory. */
@@ -95,17 +72,18 @@ interface RoundPlan {
 
 /** Reads pages from the pools of the nodes that the directory names; pages on their disks are promoted first. */
 export class RemoteReads {
-  readonly #parts: RemoteReadsParts;
+  readonly #ground: StoreGround;
+  readonly #own: ReadsOfCallers | undefined;
   readonly #memory: MemoryReads;
   readonly #disks: DiskReads;
   #closed = false;
 
-  constructor(parts: RemoteReadsParts) {
-    const { promotions, endpointOf, clock } = parts;
-    this.#parts = parts;
-    this.#memory = new MemoryReads(parts);
-    const isClosed = () => this.#closed;
-    this.#disks = new DiskReads({ memory: this.#memory, promotions, endpointOf, isClosed, clock });
+  /** `own`: undefined for copies, which look everything up and read what may be void. */
+  constructor(ground: StoreGround, own?: ReadsOfCallers) {
+    this.#ground = ground;
+    this.#own = own;
+    this.#memory = new MemoryReads(ground, own);
+    this.#disks = new DiskReads(ground, this.#memory);
   }
 
   /**
@@ -118,7 +96,7 @@ export class RemoteReads {
    * against no node.
    */
   async read(request: RemoteRequest): Promise<RemoteOutcome> {
-    const { clock, metrics } = this.#parts;
+    const { clock, metrics } = this.#ground;
     const { signal } = request;
     if (request.wanted.length === 0 || this.#isOver(signal)) return new RemoteOutcome();
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
@@ -170,12 +148,12 @@ export class RemoteReads {
   ): Promise<void> {
     const gone = missed.filter((miss) => miss.location !== undefined && isKnownMissing(miss));
     if (gone.length === 0 || this.#isOver(signal)) return;
-    const told = this.#parts.directory.discard(
+    const told = this.#ground.directory.discard(
       gone.map(({ index }) => keys[index] as string),
       gone.map(({ location }) => location as DataLocation),
     );
     // An owner that does not answer must not delay the read: the node that has failed is avoided anyway.
-    await unlessAborted(within(this.#parts.clock, DISCARD_WAIT_MAX_MS, told), signal);
+    await unlessAborted(within(this.#ground.clock, DISCARD_WAIT_MAX_MS, told), signal);
   }
 
   /** Stops: reads under way finish, no new ones begin. */
@@ -186,7 +164,6 @@ export class RemoteReads {
 
   /** Looks these pages up, and reads each as soon as it is found. */
   async #readOnce(call: Call, wanted: readonly number[], isFirst: boolean): Promise<RemoteOutcome> {
-    const { knownLocations } = this.#parts;
     const { keys, round: progress, signal } = call;
     const reads: Promise<RemoteOutcome>[] = [];
     const isFound = progress === undefined ? undefined : new Uint8Array(keys.length);
@@ -201,7 +178,7 @@ export class RemoteReads {
       const searching = this.#search(call, unknown, (located) => {
         // No read may begin after the abort: it would write into memory that belongs to the caller again.
         if (signal?.aborted) return;
-        knownLocations?.note(keys, located);
+        this.#own?.knownLocations.note(keys, located);
         onFound(located);
       });
       await unlessAborted(searching, signal);
@@ -221,10 +198,10 @@ export class RemoteReads {
   async #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
     if (unknown.length === 0) return;
     const { keys, asked = keys, troubles } = call;
-    const unreachable = this.#parts.unreachableNodes?.() ?? [];
+    const unreachable = this.#ground.cluster.unreachableNodes();
     const avoided = troubles.isEmpty ? unreachable : [...new Set([...troubles.nodes(), ...unreachable])];
-    if (unknown.length === keys.length) return this.#parts.directory.find(asked, onFound, avoided);
-    await this.#parts.directory.find(
+    if (unknown.length === keys.length) return this.#ground.directory.find(asked, onFound, avoided);
+    await this.#ground.directory.find(
       pickKeys(asked, unknown),
       ({ indices, rows, columns }) => {
         const own = indices.map((j) => unknown[j] as number);
@@ -255,7 +232,8 @@ export class RemoteReads {
 
   /** Groups pages by how they are read. */
   #plan(located: LocatedPages, { keys, troubles }: Call): RoundPlan {
-    const { voidBelow, onVoid, nodeId: ownId } = this.#parts;
+    const { cluster } = this.#ground;
+    const { nodeId: ownId } = cluster;
     const { columns, rows, indices } = located;
     const own: number[] = [];
     const inMemory: number[] = [];
@@ -278,14 +256,14 @@ export class RemoteReads {
         outdated.push({ index, nodeId, tier: isOnDisk ? 'disk' : 'memory', isVoid: true });
         continue;
       }
-      const below =
-        version === 0 || voidBelow === undefined ? 0 : voidBelow(key, version, columns.setBy[row] as number);
+      const setBy = columns.setBy[row] as number;
+      const below = version === 0 ? 0 : (this.#own?.statements.voidBelow(key, version, setBy) ?? 0);
       if (below === 0) {
         (isOnDisk ? onDisk : inMemory).push(k);
         continue;
       }
       troubles.note(index, 'void');
-      onVoid?.(nodeId, key, below);
+      cluster.drops.dropFrom(nodeId, key, below);
       const tier = isOnDisk ? 'disk' : 'memory';
       outdated.push({ index, nodeId, tier, location: located.locationAt(k), isVoid: true });
     }
@@ -303,8 +281,7 @@ export class RemoteReads {
    * set, however far this node's clock is behind.
    */
   #isExpired({ expires, version }: LocationColumns, row: number): boolean {
-    const { versions } = this.#parts;
-    if (versions === undefined) return false;
+    const { versions } = this.#ground;
     if (versions.isAhead(version[row] as number, expires[row] as number)) return true;
     if (expires[row] === 0) return false;
     versions.see(version[row] as number);
@@ -316,7 +293,7 @@ export class RemoteReads {
    * now.
    */
   #knownAmong({ keys, pages, locationOf }: Call, wanted: readonly number[]): LocatedPages | undefined {
-    const { knownLocations } = this.#parts;
+    const knownLocations = this.#own?.knownLocations;
     if (locationOf !== undefined) {
       const pairs = wanted.flatMap((index) => {
         const location = locationOf(index);
@@ -344,9 +321,11 @@ export class RemoteReads {
    * knows more.
    */
   #usable(known: LocatedPages, pages: readonly CallerPage[]): LocatedPages | undefined {
-    const { nodeId, endpointOf } = this.#parts;
+    const { cluster } = this.#ground;
     const { columns, rows, indices } = known;
-    const isNodeUsable = columns.nodes.map((node) => node.nodeId !== nodeId && endpointOf(node) !== undefined);
+    const isNodeUsable = columns.nodes.map(
+      (node) => node.nodeId !== cluster.nodeId && cluster.dataEndpointOf(node) !== undefined,
+    );
     const positions: number[] = [];
     for (let k = 0; k < rows.length; k++) {
       const row = rows[k] as number;
@@ -390,10 +369,12 @@ function byNode(located: LocatedPages): readonly LocatedPages[] {
 
 /** Reads pages that other nodes have on their disks, after they have brought them into their memory. */
 class DiskReads {
-  readonly #parts: DiskReadsParts;
+  readonly #ground: StoreGround;
+  readonly #memory: MemoryReads;
 
-  constructor(parts: DiskReadsParts) {
-    this.#parts = parts;
+  constructor(ground: StoreGround, memory: MemoryReads) {
+    this.#ground = ground;
+    this.#memory = memory;
   }
 
   /**
@@ -411,7 +392,7 @@ class DiskReads {
         call.reasons?.note(index, 'other_size');
         continue;
       }
-      const isGone = this.#parts.endpointOf(node) === undefined;
+      const isGone = this.#ground.cluster.dataEndpointOf(node) === undefined;
       if (isGone) {
         troubles.note(index, 'owner_gone');
         troubles.noteDead(nodeId);
@@ -426,7 +407,9 @@ class DiskReads {
 
   /** Reads the pages of one node. */
   async #readOf(nodeId: string, indices: readonly number[], call: MemoryReadsCall): Promise<RemoteOutcome> {
-    const { promotions, memory, clock, isClosed } = this.#parts;
+    const { cluster, clock } = this.#ground;
+    const { promotions } = cluster;
+    const memory = this.#memory;
     const { keys, troubles, signal } = call;
     // A promoted page that its owner does not keep for this reader is requested again, so that only the final result
     // counts.
@@ -448,7 +431,7 @@ class DiskReads {
           for (const { index, location } of part.missed) if (location !== undefined) locations.set(index, location);
           return pairs.map(([index]) => isRead.has(index));
         },
-        isEnded: () => isClosed() || signal?.aborted === true,
+        isEnded: () => memory.isClosed || signal?.aborted === true,
         signal,
         clock,
       },

@@ -18,8 +18,8 @@ import type { FaultKind } from '../../../src/sim/scenario/faults.js';
 import type { ScenarioInit } from '../../../src/sim/scenario/scenario.js';
 import { MIXED, type MixedWorkload } from '../../../src/sim/scenario/workload.js';
 import { PageEvents } from '../../../src/store/events/page-events.js';
+import { PageStatements } from '../../../src/store/ground/page-statements.js';
 import { StoreNamespace } from '../../../src/store/namespace/store-namespace.js';
-import { PageStatements } from '../../../src/store/page-statements.js';
 import { PagePins } from '../../../src/store/pins/page-pins.js';
 
 /** A bug of the program that is planted for one run. */

@@ -3,7 +3,7 @@ import { COPY_REQUEST_MAX_KEYS, DRAIN_LINGER_MAX_MS, DRAIN_TIMEOUT_MAX_MS } from
 import { keyFields } from '../../../src/directory/messages/wire.js';
 import { DRAIN_METHOD, type DrainProgress } from '../../../src/node/leaving/drain.js';
 import { Handovers } from '../../../src/node/leaving/handovers.js';
-import { leavingOf } from '../../../src/node/leaving/store-leaving.js';
+import { leavingOf } from '../../../src/node/store-leaving.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { ManualClock } from '../../_support/clock.js';
@@ -29,11 +29,11 @@ class LeavingNode {
 
   constructor() {
     const handovers = new Handovers({ rpc: {} as RpcClient, endpointOf: () => ENDPOINT });
-    const node = {
+    const runtime = {
       nodeId: 'me',
-      heartbeatInterval: 2,
+      config: { heartbeatInterval: 2 },
       handovers,
-      memberIds: () => ['me'],
+      members: () => new Map([['me', {}]]),
       storageNodes: () => [],
       leave: async () => void this.departures++,
     };
@@ -42,7 +42,7 @@ class LeavingNode {
       return new Uint8Array(keys.length).fill(1);
     };
     const { drain, start, takeOver } = leavingOf({
-      node,
+      runtime,
       pages: {
         statements: { locationsOf: (keys: readonly string[]) => keys.map(() => ({ length: 9 })) },
         stopPublishing: () => this.stops++,

@@ -1,22 +1,13 @@
-import { unlessAborted } from '../../base/concurrency/abort.js';
-import type { Clock } from '../../base/environment/clock.js';
-import type { Keys } from '../../core/index.js';
-import type { Metrics } from '../../metrics/metrics.js';
-import type { DataLocation } from '../../types.js';
-import type { MissReason, Reasons } from '../call/call-options.js';
-import type { CallerPage } from '../call/caller-page.js';
-import type { ReasonLog } from '../call/reason-log.js';
-import type { RequestCall } from '../call/request-calls.js';
-import type { DiskTier } from './disk-tier.js';
-
-export interface OwnDiskReadsParts {
-  readonly disk: Pick<DiskTier, 'hasBatch' | 'readPages'>;
-  /** Whether each page is still good, as far as can be known. */
-  readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
-  readonly clock: Clock;
-  readonly metrics: Metrics;
-  readonly missLog: ReasonLog<MissReason>;
-}
+import { unlessAborted } from '../base/concurrency/abort.js';
+import type { Keys } from '../core/index.js';
+import type { DataLocation } from '../types.js';
+import type { MissReason, Reasons } from './call/call-options.js';
+import type { CallerPage } from './call/caller-page.js';
+import type { ReasonLog } from './call/reason-log.js';
+import type { RequestCall } from './call/request-calls.js';
+import type { DiskTier } from './disk/disk-tier.js';
+import type { PageStatements } from './ground/page-statements.js';
+import type { StoreGround } from './ground/store-ground.js';
 
 /** A call that reads pages. */
 export interface ReadingCall {
@@ -38,11 +29,20 @@ export interface ReadingCall {
 export class OwnDiskReads {
   hits = 0;
   readBytes = 0;
-  readonly #parts: OwnDiskReadsParts;
+  readonly #ground: StoreGround;
+  readonly #disk: DiskTier;
+  readonly #statements: PageStatements;
+  readonly #missLog: ReasonLog<MissReason>;
   #closed = false;
 
-  constructor(parts: OwnDiskReadsParts) {
-    this.#parts = parts;
+  constructor(
+    ground: StoreGround,
+    { disk, statements, missLog }: { disk: DiskTier; statements: PageStatements; missLog: ReasonLog<MissReason> },
+  ) {
+    this.#ground = ground;
+    this.#disk = disk;
+    this.#statements = statements;
+    this.#missLog = missLog;
   }
 
   /** Stops: reads under way finish, no new ones begin. */
@@ -58,9 +58,10 @@ export class OwnDiskReads {
     { keys, pages, results, request, signal, reasons }: ReadingCall,
     wanted: readonly number[],
   ): Promise<void> {
-    const { disk, confirm, clock, metrics, missLog } = this.#parts;
+    const { clock, metrics } = this.#ground;
+    const disk = this.#disk;
     if (signal?.aborted) return;
-    const isGood = await unlessAborted(confirm(wanted.map((i) => keys[i] as string)), signal);
+    const isGood = await unlessAborted(this.#statements.confirm(wanted.map((i) => keys[i] as string)), signal);
     if (isGood === undefined || signal?.aborted || this.#closed) return;
     const startMs = clock.nowMs();
     const good = wanted.filter((_, j) => isGood[j]);
@@ -80,7 +81,7 @@ export class OwnDiskReads {
       if (outcome === 'damaged' || outcome === 'wrong-length') {
         const reason = outcome === 'damaged' ? 'checksum' : 'other_size';
         reasons?.note(i, reason);
-        missLog.note(reason);
+        this.#missLog.note(reason);
       }
       if (outcome !== 'read') return;
       results[i] = true;

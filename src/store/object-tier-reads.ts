@@ -1,40 +1,33 @@
-import type { Clock } from '../../base/environment/clock.js';
-import type { Metrics } from '../../metrics/metrics.js';
-import type { PublishedPool } from '../../pool/published-pool.js';
-import type { DataLocation } from '../../types.js';
-import type { CallerPage } from '../call/caller-page.js';
-import { indicesWhere } from '../call/indices.js';
-import type { ReadingCall } from '../disk/own-disk-reads.js';
-import type { PageAnnouncements } from './object-search.js';
-import type { ObjectTier } from './object-tier.js';
-
-export interface ObjectTierReadsParts {
-  readonly objects: Pick<ObjectTier, 'bring'>;
-  readonly pool: Pick<PublishedPool, 'lookupBatch' | 'copyOut'>;
-  readonly statements: Pick<PageAnnouncements, 'locationsOf'>;
-  readonly verifyReads: boolean;
-  readonly clock: Clock;
-  readonly metrics: Metrics;
-}
+import type { DataLocation } from '../types.js';
+import type { CallerPage } from './call/caller-page.js';
+import { indicesWhere } from './call/indices.js';
+import type { PageStatements } from './ground/page-statements.js';
+import type { StoreGround } from './ground/store-ground.js';
+import type { ObjectTier } from './objects/object-tier.js';
+import type { ReadingCall } from './own-disk-reads.js';
 
 /** Reads pages that no other tier has from the object store into the caller's memory, by way of the own pool. */
 export class ObjectTierReads {
   hits = 0;
   readBytes = 0;
-  readonly #parts: ObjectTierReadsParts;
+  readonly #ground: StoreGround;
+  readonly #objects: ObjectTier;
+  readonly #statements: PageStatements;
 
-  constructor(parts: ObjectTierReadsParts) {
-    this.#parts = parts;
+  constructor(ground: StoreGround, { objects, statements }: { objects: ObjectTier; statements: PageStatements }) {
+    this.#ground = ground;
+    this.#objects = objects;
+    this.#statements = statements;
   }
 
   /** Reads those of the wanted pages that have not been read yet. */
   async read({ keys, pages, results, signal }: ReadingCall, wanted: readonly number[]): Promise<void> {
     const left = wanted.filter((i) => !results[i]);
     if (left.length === 0 || signal?.aborted) return;
-    const { objects, clock, metrics } = this.#parts;
+    const { clock, metrics } = this.#ground;
     const startMs = clock.nowMs();
     let [hits, bytes] = [0, 0];
-    await objects.bring({
+    await this.#objects.bring({
       keys: left.map((i) => keys[i] as string),
       lengths: left.map((i) => (pages[i] as CallerPage).length),
       signal,
@@ -61,13 +54,12 @@ export class ObjectTierReads {
     const missing = indicesWhere(keys, (_, i) => (located[i] ?? null) === null);
     const locations = [...located];
     if (missing.length === 0 || signal?.aborted) return locations;
-    const { objects, statements } = this.#parts;
     const wanted = missing.map((i) => keys[i] as string);
-    await objects.bring({
+    await this.#objects.bring({
       keys: wanted,
       signal,
       use: async (positions) => {
-        const found = statements.locationsOf(positions.map((position) => wanted[position] as string));
+        const found = this.#statements.locationsOf(positions.map((position) => wanted[position] as string));
         positions.forEach((position, j) => {
           locations[missing[position] as number] = found[j] ?? null;
         });
@@ -82,10 +74,10 @@ export class ObjectTierReads {
     pages: readonly CallerPage[],
     indices: readonly number[],
   ): Promise<readonly number[]> {
-    const { pool, verifyReads } = this.#parts;
+    const { pool, config } = this.#ground;
     const wanted = indices.map((i) => keys[i] as string);
     const targets = indices.map((i) => pages[i] as CallerPage);
-    const outcomes = await pool.copyOut(wanted, targets, pool.lookupBatch(wanted), verifyReads);
+    const outcomes = await pool.copyOut(wanted, targets, pool.lookupBatch(wanted), config.verifyReads);
     return indices.filter((_, j) => outcomes[j] === 'read');
   }
 }

@@ -1,13 +1,14 @@
-import type { Environment } from '../../base/environment/environment.js';
-import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS, READ_REPORTS_LATE_MAX_MS } from '../../base/limits.js';
-import type { DiskStore } from '../../disk/disk-store.js';
-import type { RpcContext } from '../../rpc/server.js';
-import type { RemoteCopies } from '../../store/copies/remote-copies.js';
-import type { WantedPages } from '../../store/copies/wanted-pages.js';
-import type { PageStore } from '../../store/page-store.js';
-import type { StorePlacing } from '../placing/store-placing.js';
-import { Drain, type DrainProgress, drainTimeoutMs } from './drain.js';
-import type { CopyRequestHandler, Handovers } from './handovers.js';
+import type { Environment } from '../base/environment/environment.js';
+import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS, READ_REPORTS_LATE_MAX_MS } from '../base/limits.js';
+import type { DiskStore } from '../disk/disk-store.js';
+import type { RpcContext } from '../rpc/server.js';
+import type { RemoteCopies } from '../store/copies/remote-copies.js';
+import type { WantedPages } from '../store/copies/wanted-pages.js';
+import type { PageStore } from '../store/page-store.js';
+import { Drain, type DrainProgress, drainTimeoutMs } from './leaving/drain.js';
+import type { CopyRequestHandler } from './leaving/handovers.js';
+import type { NodeRuntime } from './runtime/node-runtime.js';
+import type { StorePlacing } from './store-placing.js';
 
 /** A store's part in draining its own node, and in taking over pages when other nodes are drained. */
 export interface StoreLeaving {
@@ -25,23 +26,9 @@ export interface StoreLeaving {
   verify(): void;
 }
 
-/** The node to which the store belongs. */
-export interface LeavingNode {
-  readonly nodeId: string;
-  /** In seconds. */
-  readonly heartbeatInterval: number;
-  readonly handovers: Pick<Handovers, 'ask'>;
-  /** Ids of the live nodes, this one included. */
-  memberIds(): Iterable<string>;
-  /** The live storage nodes, without this one. */
-  storageNodes(): readonly { readonly nodeId: string }[];
-  /** Tells the other nodes that this one leaves. */
-  leave(): Promise<void>;
-}
-
 /** Makes a store's part in draining its node, and in taking over pages from nodes that are drained. */
 export function leavingOf(parts: {
-  readonly node: LeavingNode;
+  readonly runtime: NodeRuntime;
   readonly pages: Pick<PageStore, 'stopPublishing' | 'statements'>;
   readonly copies: RemoteCopies;
   readonly wanted: WantedPages;
@@ -49,15 +36,15 @@ export function leavingOf(parts: {
   readonly placing: StorePlacing;
   readonly env: Environment;
 }): StoreLeaving {
-  const { node, pages, copies, wanted, disk, placing, env } = parts;
-  const { nodeId, handovers } = node;
-  const heartbeatMs = node.heartbeatInterval * 1000;
+  const { runtime, pages, copies, wanted, disk, placing, env } = parts;
+  const { nodeId, handovers, config } = runtime;
+  const heartbeatMs = config.heartbeatInterval * 1000;
   const drain = new Drain({
     nodeId,
     wantedKeys: () => wanted.keys(),
     lengthsOf: (keys) => pages.statements.locationsOf(keys).map((location) => location?.length ?? null),
-    otherNodes: () => [...node.memberIds()].filter((id) => id !== nodeId),
-    storageNodes: () => node.storageNodes().map((each) => each.nodeId),
+    otherNodes: () => [...runtime.members().keys()].filter((id) => id !== nodeId),
+    storageNodes: () => runtime.storageNodes().map((each) => each.nodeId),
     unplacedPages: () => placing.placements?.stats().unplacedPages ?? 0,
     reportsLateMs: READ_REPORTS_LATE_MAX_MS,
     handOver: (id, keys, timeoutMs) => handovers.ask(id, keys, timeoutMs),
@@ -66,7 +53,7 @@ export function leavingOf(parts: {
       placing.taken?.stop();
     },
     diskQueueBytes: () => disk?.info().queueBytes ?? 0,
-    leave: () => node.leave(),
+    leave: () => runtime.leave(),
     lingerMs: Math.min(DRAIN_LINGER_MAX_MS, Math.max(DRAIN_LINGER_MIN_MS, heartbeatMs)),
     env,
   });

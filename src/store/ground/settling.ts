@@ -1,8 +1,8 @@
-import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../../base/environment/clock.js';
-import type { DirectoryClient } from '../../directory/client.js';
+import { digestOfStart } from '../../directory/shard/node-starts.js';
 import type { DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
+import type { Cluster } from './store-ground.js';
 
 /** Time between two looks at whether the pages are settled, and after {@link SOON_COUNT} of them. */
 const SOON_MS = 50;
@@ -21,29 +21,16 @@ export interface StartNote {
 /** Tells which pages are still good, and shows those to readers; see `PageStatements.confirm`. */
 type Confirm = (keys: readonly string[]) => Promise<boolean[]>;
 
-export interface SettlingParts {
-  readonly disk: Pick<DiskStore, 'info' | 'newestVersion'> | null;
-  readonly pool: Pick<PublishedPool, 'keysInSlices' | 'unconfirmed'>;
+export interface SettlingOptions {
+  readonly cluster: Cluster;
+  readonly disk: DiskStore | null;
+  readonly pool: PublishedPool;
+  /** The note beside the pool; undefined: the pool does not outlive its process. */
+  readonly poolNote: StartNote | undefined;
   /** Version of the newest page that the pool has from before this start. */
   readonly newestInPool: number;
-  /** The notes beside the pool and on the disk, as far as there are any. */
-  readonly notes: readonly StartNote[];
-  /** The notes beside pages from before this start. */
-  readonly former: readonly StartNote[];
-  readonly directory: Pick<DirectoryClient, 'former' | 'setFormer'>;
-  /**
-   * The source of versions. It is moved past those of the earlier pages, in case the date was set back a little since.
-   */
-  readonly versions: Pick<HybridClock, 'afterEarlier' | 'remember'>;
   /** Whether what the others know is needed even without pages from before this start. */
   readonly needsOthers: boolean;
-  /** Resolves with true when the other nodes have told this one what they know; with false when that took too long. */
-  readonly waitForDirectory: () => Promise<boolean>;
-  readonly membersCount: () => number;
-  /** Whether the owners have answered the announcement of this node's own pages. */
-  readonly isAnnounced: () => boolean;
-  /** This start of the node. */
-  readonly current: () => number;
   /**
    * How long after an absence the pages settle at the earliest, in ms: a master that has just started learns of the
    * other members only then.
@@ -63,7 +50,9 @@ export interface SettlingParts {
  * reading them from its memory.
  */
 export class Settling {
-  readonly #parts: SettlingParts;
+  readonly #options: SettlingOptions;
+  /** The notes beside the pool and on the disk, as far as there are any. */
+  readonly #notes: readonly StartNote[];
   readonly #hasEarlier: boolean;
   readonly #startMs: number;
   /** When this node was away last, or has started. */
@@ -77,13 +66,18 @@ export class Settling {
   #endAsking: () => void = () => {};
   #stopped = false;
 
-  constructor(parts: SettlingParts) {
-    const { disk, pool, newestInPool, versions, clock } = parts;
-    this.#parts = parts;
+  constructor(options: SettlingOptions) {
+    const { cluster, disk, pool, poolNote, newestInPool, clock } = options;
+    this.#options = options;
     const isDiskEmpty = disk === null || disk.info().entries === 0;
     this.#hasEarlier = !(isDiskEmpty && pool.unconfirmed.earlier.isEmpty);
-    versions.remember(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
-    const [first, ...others] = parts.former.map(({ start }) => start);
+    // Versions go on after those of the earlier pages, in case the date was set back a little since.
+    cluster.versions.remember(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
+    const inPool = poolNote === undefined ? [] : [poolNote];
+    const onDisk = disk === null ? [] : [disk.startNote];
+    this.#notes = [...inPool, ...onDisk];
+    const besidePages = [...(pool.size > 0 ? inPool : []), ...(isDiskEmpty ? [] : onDisk)];
+    const [first, ...others] = besidePages.map(({ start }) => start);
     this.#settledStart = first !== undefined && others.every((start) => start === first) ? first : 0;
     this.#startMs = clock.nowMs();
     this.#awayMs = this.#startMs;
@@ -94,7 +88,7 @@ export class Settling {
   /** Begins to wait for the other nodes to say what they know, and confirms the pages of the pool by that. */
   start(confirm: Confirm): void {
     this.#confirm = confirm;
-    if (this.#hasEarlier || this.#parts.needsOthers) void this.#ask();
+    if (this.#hasEarlier || this.#options.needsOthers) void this.#ask();
     // What was looked at before counts for nothing: the node could not ask others yet.
     this.#endLooks?.();
     this.#lookAfter(SOON_MS, 1);
@@ -114,7 +108,8 @@ export class Settling {
    */
   get isSettled(): boolean {
     if (!this.#hasEarlier) return true;
-    return this.#hasHeard && (this.#parts.membersCount() === 1 || this.#parts.isAnnounced());
+    const { cluster } = this.#options;
+    return this.#hasHeard && (cluster.members().size === 1 || cluster.drops.isAnnounced);
   }
 
   /**
@@ -133,7 +128,8 @@ export class Settling {
    * pages there is nothing yet that anybody could have removed and forgotten.
    */
   met(nodeIds: readonly string[], isEarlier: boolean): void {
-    const { clock, directory } = this.#parts;
+    const { clock, cluster } = this.#options;
+    const { directory, versions } = cluster;
     const { former } = directory;
     const isNew = former === undefined && clock.nowMs() - this.#startMs < FORGOTTEN_AFTER_MS;
     if (this.#stopped || isNew) return;
@@ -141,7 +137,7 @@ export class Settling {
       this.wasAway();
       return;
     }
-    const below = this.#parts.versions.afterEarlier();
+    const below = versions.afterEarlier();
     const met = new Map([...(former?.met ?? []), ...nodeIds.map((nodeId) => [nodeId, below] as const)]);
     const isWide = isEarlier || former?.isWide === true;
     directory.setFormer({ start: this.#settledStart, below: former?.below ?? 0, met, isWide });
@@ -157,14 +153,16 @@ export class Settling {
 
   /** Asks the others what they know, again and again if that takes too long. */
   async #ask(): Promise<void> {
-    this.#hasHeard = await this.#parts.waitForDirectory();
-    if (!this.#hasHeard && !this.#stopped) this.#endAsking = this.#parts.clock.after(LATER_MS, () => this.#ask());
+    const { cluster, clock } = this.#options;
+    this.#hasHeard = await cluster.waitForDirectory();
+    if (!this.#hasHeard && !this.#stopped) this.#endAsking = clock.after(LATER_MS, () => this.#ask());
   }
 
   #sayFormer(): void {
-    const { clock, directory, versions } = this.#parts;
+    const { clock, cluster } = this.#options;
     this.#awayMs = clock.nowMs();
-    directory.setFormer({ start: this.#settledStart, below: versions.afterEarlier(), met: new Map(), isWide: true });
+    const below = cluster.versions.afterEarlier();
+    cluster.directory.setFormer({ start: this.#settledStart, below, met: new Map(), isWide: true });
   }
 
   #lookSoon(): void {
@@ -172,7 +170,7 @@ export class Settling {
   }
 
   #lookAfter(ms: number, look: number): void {
-    this.#endLooks = this.#parts.clock.after(ms, () => this.#look(look));
+    this.#endLooks = this.#options.clock.after(ms, () => this.#look(look));
   }
 
   /**
@@ -181,7 +179,7 @@ export class Settling {
    */
   async #look(look: number): Promise<void> {
     const isDue = this.isSettled || look >= SOON_COUNT;
-    if (isDue && this.#confirm !== undefined && !this.#parts.pool.unconfirmed.earlier.isEmpty)
+    if (isDue && this.#confirm !== undefined && !this.#options.pool.unconfirmed.earlier.isEmpty)
       await this.#confirmAll(this.#confirm);
     if (this.#stopped) return;
     if (this.#areAllSettled()) {
@@ -191,7 +189,7 @@ export class Settling {
   }
 
   async #confirmAll(confirm: Confirm): Promise<void> {
-    const { pool, clock } = this.#parts;
+    const { pool, clock } = this.#options;
     for (const keys of pool.keysInSlices()) {
       const earlier = pool.unconfirmed.earlierAmong(keys);
       // A failure leaves the pages hidden; they are asked for again.
@@ -206,14 +204,16 @@ export class Settling {
    * off from the others.
    */
   #areAllSettled(): boolean {
-    const { pool, clock, quietMs, membersCount, isAnnounced } = this.#parts;
+    const { pool, clock, quietMs, cluster } = this.#options;
     const isQuiet = clock.nowMs() - this.#awayMs >= quietMs;
-    return isQuiet && membersCount() > 1 && this.isSettled && pool.unconfirmed.earlier.isEmpty && isAnnounced();
+    const isAlone = cluster.members().size === 1;
+    return isQuiet && !isAlone && this.isSettled && pool.unconfirmed.earlier.isEmpty && cluster.drops.isAnnounced;
   }
 
   #noteSettled(): void {
-    this.#parts.directory.setFormer(undefined);
-    this.#settledStart = this.#parts.current();
-    for (const note of this.#parts.notes) if (note.start !== this.#settledStart) note.note(this.#settledStart);
+    const { cluster } = this.#options;
+    cluster.directory.setFormer(undefined);
+    this.#settledStart = digestOfStart(cluster.nodeId, cluster.incarnation);
+    for (const note of this.#notes) if (note.start !== this.#settledStart) note.note(this.#settledStart);
   }
 }

@@ -1,13 +1,13 @@
-import type { Environment } from '../../base/environment/environment.js';
-import type { MetricsSink } from '../../base/environment/metrics-sink.js';
-import type { PublishedPool } from '../../pool/published-pool.js';
-import type { KeyPolicies } from '../../store/placement/key-policies.js';
-import type { PlacementStats } from '../../store/placement/placement-lane.js';
-import { Placements } from '../../store/placement/placements.js';
-import type { StorageNode } from '../../store/placement/storage-nodes.js';
-import { TakenPages, type TakenPagesParts } from '../../store/placement/taken-pages.js';
-import type { NodeRole } from '../../types.js';
-import type { PlacementCalls } from './placement-calls.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import type { CopyThreads } from '../pool/copy-threads.js';
+import type { PageStatements } from '../store/ground/page-statements.js';
+import type { StoreGround } from '../store/ground/store-ground.js';
+import type { KeyPolicies } from '../store/placement/key-policies.js';
+import type { PlacementStats } from '../store/placement/placement-lane.js';
+import { Placements } from '../store/placement/placements.js';
+import { TakenPages } from '../store/placement/taken-pages.js';
+import type { NodeRuntime } from './runtime/node-runtime.js';
 
 /** A store's part in placing pages on storage nodes, and in being one. */
 export interface StorePlacing {
@@ -21,41 +21,31 @@ export interface StorePlacing {
   verify(): void;
 }
 
-/** The node to which the store belongs. */
-export interface PlacingNode {
-  readonly nodeId: string;
-  readonly role: NodeRole;
-  readonly calls: Pick<PlacementCalls, 'take'>;
-  /** The live storage nodes, without this one. */
-  storageNodes(): readonly StorageNode[];
-  /** Calls `listener` after each change of members. */
-  onMembersChanged(listener: () => void): void;
-}
-
 /** Makes a store's part in placing pages. */
 export function placingOf(parts: {
-  readonly node: PlacingNode;
-  readonly pool: PublishedPool;
+  readonly ground: StoreGround;
+  readonly runtime: NodeRuntime;
+  readonly statements: PageStatements;
+  readonly copyThreads: CopyThreads;
   readonly policies: KeyPolicies;
-  readonly taking: TakenPagesParts;
   readonly env: Environment;
 }): StorePlacing {
-  const { node, pool, policies, taking, env } = parts;
-  const { nodeId, calls } = node;
+  const { ground, runtime, statements, copyThreads, policies, env } = parts;
+  const { placementCalls: calls } = runtime;
   const placements = policies.placesAny
     ? new Placements({
-        nodeId,
-        pool,
+        nodeId: runtime.nodeId,
+        pool: ground.pool,
         policyOf: policies.of,
-        hasDisk: taking.disk !== undefined,
-        storageNodes: () => node.storageNodes(),
+        hasDisk: ground.disk !== undefined,
+        storageNodes: () => runtime.storageNodes(),
         ask: (id, request, timeoutMs) => calls.take(id, request, timeoutMs),
         env,
       })
     : null;
-  const taken = node.role === 'storage' ? new TakenPages(taking) : null;
+  const taken = runtime.config.role === 'storage' ? new TakenPages(ground, statements, copyThreads) : null;
   reportPlacements(placements, env.metrics);
-  if (placements !== null) node.onMembersChanged(() => placements.membersChanged());
+  if (placements !== null) runtime.changed.listen(() => placements.membersChanged());
   return {
     placements,
     taken,

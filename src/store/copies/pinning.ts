@@ -5,9 +5,9 @@ import { COPY_REQUEST_MAX_KEYS, PROMOTE_ROUND_MAX_KEYS } from '../../base/limits
 import { shown } from '../../base/shown.js';
 import type { PublishedPage } from '../../pool/published-pool.js';
 import { inTime, type WaitOptions } from '../call/call-options.js';
-import type { RemoteCopies } from '../copies/remote-copies.js';
 import type { Promoter } from '../disk/promoter.js';
-import type { PagePins, PinHolder } from './page-pins.js';
+import type { PagePins, PinHolder } from '../pins/page-pins.js';
+import type { RemoteCopies } from './remote-copies.js';
 
 export interface PinningParts {
   readonly pins: PagePins;

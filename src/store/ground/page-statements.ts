@@ -1,48 +1,21 @@
-import { assert } from '../base/assert.js';
-import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
-import type { MetricsSink } from '../base/environment/metrics-sink.js';
-import { DiskError } from '../base/errors.js';
-import { laterExpiry } from '../base/expiry.js';
-import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
-import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
-import type { DirectoryClient } from '../directory/client.js';
-import { Taken } from '../directory/messages/taken.js';
-import { batchOf } from '../directory/owners/owners.js';
-import { KnownClears } from '../directory/shard/known-clears.js';
-import { type NoteVisitor, Removals } from '../directory/shard/removals.js';
-import type { PageOrigin, PagesOf, PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import type { DataLocation, Tier } from '../types.js';
+import { assert } from '../../base/assert.js';
+import { DiskError } from '../../base/errors.js';
+import { laterExpiry } from '../../base/expiry.js';
+import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../../base/limits.js';
+import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
+import { Taken } from '../../directory/messages/taken.js';
+import { batchOf } from '../../directory/owners/owners.js';
+import type { KnownClears } from '../../directory/shard/known-clears.js';
+import { type NoteVisitor, Removals } from '../../directory/shard/removals.js';
+import type { PageOrigin, PagesOf, PublishedPage } from '../../pool/published-pool.js';
+import type { DataLocation, Tier } from '../../types.js';
+import type { PageFollower } from '../call/page-feed.js';
 import type { Announced, RefusedKeys, StatementRefusal } from './announced.js';
-import type { DiskTier } from './disk/disk-tier.js';
 import { absentOf, type KeyedLocations, OwnLocations, presentOf } from './own-locations.js';
+import type { StoreGround } from './store-ground.js';
 
 /** If pages are published later than this after their set began, the set counts as one that has waited. */
 const WAITED_MS = 5;
-
-export interface PageStatementsParts {
-  readonly pool: PublishedPool;
-  readonly disk?: DiskTier | undefined;
-  readonly directory: Pick<DirectoryClient, 'state' | 'delete'>;
-  readonly versions: HybridClock;
-  /** The clears that this node knows of; default: none. */
-  readonly clears?: KnownClears | undefined;
-  /** Whether pages from before this start count as good: all other nodes have reported what they know of them. */
-  readonly isSettled: () => boolean;
-  /** Whether computed pages are kept here although another node has them. */
-  readonly keepsDuplicates: boolean;
-  /** Whether a client has pinned the page here; default: none has. */
-  readonly isPinned?: (key: string) => boolean;
-  /** Called with pages that may have left the pool. */
-  readonly onGone?: (keys: readonly string[]) => void;
-  /** Called with keys whose pages have come, moved or gone here, once the directory has been told. */
-  readonly onChanged?: (keys: readonly string[]) => void;
-  /** Called with keys whose pages are deleted. */
-  readonly onDeleted?: (keys: readonly string[]) => void;
-  readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
-  readonly metrics: MetricsSink;
-  /** Dropped keys that are remembered in each of two generations; default DROPPED_KEYS_MAX_COUNT. */
-  readonly droppedMaxKeys?: number | undefined;
-}
 
 /**
  * Announces the pages of this node to the directory, and acts on the answers: pages that are older than the cluster's
@@ -51,8 +24,8 @@ export interface PageStatementsParts {
  * The directory has one location of this node for each page: in the pool if it is there, else on the disk. Accounting:
  * every page of the pool is announced in the directory, or its key is in `#unannounced`.
  */
-export class PageStatements {
-  readonly #parts: PageStatementsParts;
+export class PageStatements implements PageFollower {
+  readonly #ground: StoreGround;
   readonly #own: OwnLocations;
   /** Keys in the pool that no directory shard has accepted yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
@@ -69,13 +42,12 @@ export class PageStatements {
   readonly #startVersion: number;
   #closed = false;
 
-  constructor(parts: PageStatementsParts) {
-    this.#parts = parts;
-    this.#own = new OwnLocations(parts);
-    const { droppedMaxKeys = DROPPED_KEYS_MAX_COUNT } = parts;
-    this.#voids = new Removals(droppedMaxKeys, { keepsPartitions: true });
-    this.#clears = parts.clears ?? new KnownClears();
-    this.#startVersion = parts.versions.afterEarlier();
+  constructor(ground: StoreGround) {
+    this.#ground = ground;
+    this.#own = new OwnLocations(ground);
+    this.#voids = new Removals(ground.droppedMaxKeys ?? DROPPED_KEYS_MAX_COUNT, { keepsPartitions: true });
+    this.#clears = ground.cluster.clears.known;
+    this.#startVersion = ground.versions.afterEarlier();
   }
 
   /**
@@ -118,11 +90,18 @@ export class PageStatements {
     return refused;
   }
 
+  /** What is left of pages that the pool or the disk has dropped is announced anew. */
+  evicted(keys: readonly string[]): void {
+    this.restate(keys).catch((error: unknown) => {
+      this.#ground.log.log('error', 'telling the directory of dropped pages failed', { error: String(error) });
+    });
+  }
+
   /** Withdraws the announcements of pages that have just been cleared here. */
   async retract(keys: readonly string[]): Promise<void> {
     for (const key of keys) this.#unannounced.delete(key);
-    this.#parts.onChanged?.(keys);
-    await this.#parts.directory.delete(keys);
+    this.#ground.feed.changed(keys);
+    await this.#ground.directory.delete(keys);
   }
 
   /**
@@ -136,7 +115,7 @@ export class PageStatements {
     { isTie = false, isDeleted = false } = {},
   ): Promise<void> {
     if (this.#closed) return;
-    const { versions } = this.#parts;
+    const { versions } = this.#ground;
     keys.forEach((key, i) => {
       versions.see(voidBelow[i] as number);
       const noted = (voidBelow[i] as number) - (isTie ? 1 : 0);
@@ -145,7 +124,7 @@ export class PageStatements {
       if (!versions.isAhead(noted)) this.#voids.note(key, noted);
     });
     const removed = this.#remove(keys, voidBelow, 'all');
-    if (isDeleted) this.#parts.onDeleted?.(keys);
+    if (isDeleted) this.#ground.feed.deleted(keys);
     await removed;
   }
 
@@ -155,7 +134,7 @@ export class PageStatements {
   }
 
   async #remove(keys: readonly string[], voidBelow: readonly number[], of: PagesOf): Promise<void> {
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     const gone = pool.removeOlder(keys, voidBelow, of);
     const removed = disk?.removeOlder(keys, voidBelow, of);
     this.dropped(keys, gone);
@@ -168,11 +147,11 @@ export class PageStatements {
    */
   dropped(keys: readonly string[], gone: readonly string[], absent: readonly string[] = []): void {
     for (const key of gone) this.#unannounced.delete(key);
-    this.#parts.onGone?.(gone);
-    this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
-    this.#parts.onChanged?.(keys);
+    this.#ground.feed.gone(gone);
+    this.#ground.metrics.count('meshcache_dropped_pages_total', gone.length);
+    this.#ground.feed.changed(keys);
     this.#restateFromDisk(gone);
-    if (absent.length > 0) this.#parts.directory.delete(absent).catch(() => {});
+    if (absent.length > 0) this.#ground.directory.delete(absent).catch(() => {});
   }
 
   /**
@@ -207,14 +186,14 @@ export class PageStatements {
    */
   async restate(asked: readonly string[]): Promise<void> {
     if (this.#closed) return;
-    const hidden = new Set(this.#parts.pool.unconfirmed.earlierAmong(asked));
+    const hidden = new Set(this.#ground.pool.unconfirmed.earlierAmong(asked));
     const confirmed = hidden.size > 0 ? this.confirm([...hidden]) : undefined;
     const keys = batchOf(hidden.size > 0 ? asked.filter((key) => !hidden.has(key)) : asked);
     const located = { keys, columns: this.#own.find(keys) };
     const gone = absentOf(located);
     for (const key of stringsOf(gone)) this.#unannounced.delete(key);
-    this.#parts.onChanged?.(asked);
-    await Promise.all([confirmed, this.#parts.directory.delete(gone), this.#announceAgain(presentOf(located))]);
+    this.#ground.feed.changed(asked);
+    await Promise.all([confirmed, this.#ground.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
 
   /** The locations to announce for those of `keys` that this node has now; none once it closes. */
@@ -232,7 +211,7 @@ export class PageStatements {
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
     const isGood = await this.#areGood(keys);
-    const { pool } = this.#parts;
+    const { pool } = this.#ground;
     const hidden = this.#closed ? [] : pool.unconfirmed.earlierAmong(keys.filter((_, i) => isGood[i]));
     if (hidden.length > 0) {
       pool.unconfirmed.confirmEarlier(hidden);
@@ -244,7 +223,7 @@ export class PageStatements {
 
   async #areGood(keys: readonly string[]): Promise<boolean[]> {
     if (this.#closed) return keys.map(() => false);
-    if (this.#parts.isSettled()) return keys.map(() => true);
+    if (this.#ground.settling.isSettled) return keys.map(() => true);
     const columns = this.#own.find(keys);
     const isEarlier = (i: number): boolean => (columns.version[i] as number) < this.#startVersion;
     const earlier = presentOf({ keys, columns }, isEarlier);
@@ -265,7 +244,7 @@ export class PageStatements {
 
   /** The locations of those of `keys` that the pool has now, for other nodes to read. */
   poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
-    const { pool } = this.#parts;
+    const { pool } = this.#ground;
     const columns = this.#own.findInPool(keys);
     return keys.map((key, i) => (pool.unconfirmed.has(key) ? null : columns.locationAt(i)));
   }
@@ -275,7 +254,7 @@ export class PageStatements {
    * closes.
    */
   tiersOf(keys: readonly string[]): (Tier | null)[] {
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     if (this.#closed) return keys.map(() => null);
     const isInPool = pool.hasBatch(keys);
     const isOnDisk = disk?.hasBatch(keys);
@@ -290,7 +269,7 @@ export class PageStatements {
    * be of that clock.
    */
   dropAhead(): void {
-    const { versions } = this.#parts;
+    const { versions } = this.#ground;
     for (const keys of this.keysInSlices()) {
       const columns = this.#own.find(keys);
       const isAhead = (i: number) => versions.isAhead(columns.version[i] as number, columns.expires[i]);
@@ -304,18 +283,18 @@ export class PageStatements {
 
   /** A number that tells this start of the node from its other ones. */
   start(): number {
-    return this.#parts.identity.incarnation;
+    return this.#ground.cluster.incarnation;
   }
 
   /** Whether there are neither pages nor notes. */
   get isEmpty(): boolean {
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     return this.#voids.newest === 0 && pool.size === 0 && (disk === undefined || disk.info().entries === 0);
   }
 
   /** Keys of all pages of this node, slice by slice; pages that come or go meanwhile may be left out. */
   *keysInSlices(): Generator<readonly string[], void> {
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     for (const tier of this.#closed ? [] : [pool, disk]) {
       for (const keys of tier?.keysInSlices() ?? []) {
         const inPool = tier === pool ? undefined : pool.hasBatch(keys);
@@ -336,8 +315,8 @@ export class PageStatements {
    * is away now may have an older content with a later version.
    */
   async #announceSet(entries: KeyedLocations, origin: PageOrigin, isOver: () => boolean): Promise<RefusedKeys> {
-    const { pool, disk, versions, keepsDuplicates } = this.#parts;
-    const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
+    const { pool, disk, versions, config } = this.#ground;
+    const unlessHeld = origin.kind === 'computed' && !config.keepDuplicates;
     const refused = new Map<string, StatementRefusal>();
     let { version } = origin;
     for (let left = entries, attempt = 1; ; attempt++) {
@@ -380,7 +359,7 @@ export class PageStatements {
    */
   #ofPresent(entries: KeyedLocations, { kind, version }: PageOrigin): KeyedLocations {
     // Without a wait, as for room, nothing has come meanwhile.
-    if (this.#parts.versions.msUntil(version) > -WAITED_MS) return entries;
+    if (this.#ground.versions.msUntil(version) > -WAITED_MS) return entries;
     const { keys, columns } = entries;
     const present = this.#own.findInPool(keys);
     const isNewer = (i: number): boolean =>
@@ -400,14 +379,14 @@ export class PageStatements {
   /** Drops computed pages that another node has; its pages are as good. Pinned ones stay, and are announced as well. */
   async #dropHeld(entries: KeyedLocations, held: readonly number[]): Promise<void> {
     if (this.#closed) return;
-    const { pool, disk, metrics, isPinned = () => false } = this.#parts;
+    const { pool, disk, metrics, pins } = this.#ground;
     const strings = stringsOf(entries.keys);
-    const kept = held.filter((i) => isPinned(strings[i] as string));
-    const dropped = held.filter((i) => !isPinned(strings[i] as string));
+    const kept = held.filter((i) => pins.has(strings[i] as string));
+    const dropped = held.filter((i) => !pins.has(strings[i] as string));
     const keys = dropped.map((i) => strings[i] as string);
     const voidBelow = dropped.map((i) => (entries.columns.version[i] as number) + 1);
-    this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
-    this.#parts.onChanged?.(keys);
+    this.#ground.feed.gone(pool.removeOlder(keys, voidBelow));
+    this.#ground.feed.changed(keys);
     metrics.count('meshcache_duplicate_pages_total', keys.length);
     // The removal is not awaited: after a crash the disk's page is announced anew, and is as good as the other node's.
     // The disk reports its own failures.
@@ -431,7 +410,7 @@ export class PageStatements {
    * owners may be waiting for the drop that this is a part of.
    */
   #restateFromDisk(keys: readonly string[]): void {
-    const onDisk = this.#parts.disk?.peekBatch(keys) ?? [];
+    const onDisk = this.#ground.disk?.peekBatch(keys) ?? [];
     const left = keys.filter((_, i) => (onDisk[i] ?? null) !== null);
     if (left.length > 0) this.restate(left).catch(() => {});
   }
@@ -467,7 +446,7 @@ export class PageStatements {
     { keys, columns }: KeyedLocations,
     options: { readonly unlessHeld?: boolean; readonly byOthers?: boolean } = {},
   ): Promise<Announced> {
-    const { directory } = this.#parts;
+    const { directory } = this.#ground;
     const announced: Announced = { refused: [], outdated: [], held: [] };
     const strings = stringsOf(keys);
     for (const key of strings) this.#unannounced.add(key);
@@ -479,7 +458,7 @@ export class PageStatements {
       this.#announcing--;
     }
     if (this.#closed) return announced;
-    const { pool, disk } = this.#parts;
+    const { pool, disk } = this.#ground;
     const isInPool = pool.hasBatch(keys);
     const isOnDisk = disk !== undefined && isInPool.includes(0) ? disk.peekBatch(keys) : [];
     const gone: number[] = [];
@@ -490,7 +469,7 @@ export class PageStatements {
       if (taken[i] !== Taken.refused || isInPool[i] === 0) this.#unannounced.delete(key);
       if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(i);
     });
-    this.#parts.onChanged?.(strings);
+    this.#ground.feed.changed(strings);
     // The deletes of these pages may have overtaken the put.
     if (gone.length > 0) await directory.delete(pickKeys(keys, gone));
     return announced;
@@ -503,7 +482,7 @@ export class PageStatements {
   verify(): void {
     this.#voids.verify();
     if (this.#closed || this.#announcing > 0) return;
-    const inPool = new Set(this.#parts.pool.keys());
+    const inPool = new Set(this.#ground.pool.keys());
     for (const key of this.#unannounced) {
       assert(inPool.has(key), () => `page statements: ${JSON.stringify(key)} is to be announced, and not in the pool`);
     }

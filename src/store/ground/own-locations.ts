@@ -1,13 +1,7 @@
-import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
-import { LocationColumns, NAMED, ON_DISK } from '../directory/messages/location-columns.js';
-import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import type { DiskTier } from './disk/disk-tier.js';
-
-export interface OwnLocationsParts {
-  readonly pool: Pick<PublishedPool, 'baseAddr' | 'peekBatch' | 'rkey' | 'stampOf'>;
-  readonly disk?: Pick<DiskTier, 'peekBatch'> | undefined;
-  readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
-}
+import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
+import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
+import type { PageOrigin, PublishedPage } from '../../pool/published-pool.js';
+import type { StoreGround } from './store-ground.js';
 
 /** Pages and where they are: key `i` has its location at position `i` of the columns. */
 export interface KeyedLocations {
@@ -20,19 +14,22 @@ type Content = Pick<PageOrigin, 'version' | 'kind' | 'expires'>;
 
 /** Locations of the pages of this node, for the directory. The generation is left open. */
 export class OwnLocations {
-  readonly #parts: OwnLocationsParts;
+  readonly #ground: StoreGround;
+  /** Where other nodes read the pool. */
+  readonly #endpoint: string;
   /** First address of the pool. A number is exact, because no machine has addresses above 2^53. */
   readonly #baseAddr: number;
 
-  constructor(parts: OwnLocationsParts) {
-    this.#parts = parts;
-    this.#baseAddr = Number(parts.pool.baseAddr);
+  constructor(ground: StoreGround) {
+    this.#ground = ground;
+    this.#endpoint = ground.transport.localEndpoint();
+    this.#baseAddr = Number(ground.pool.baseAddr);
   }
 
   /** Where each page is: in the pool if it is there, else on the disk; no location where this node does not have it. */
   find(keys: Keys): LocationColumns {
     const columns = this.findInPool(keys);
-    const onDisk = this.#parts.disk?.peekBatch(keys) ?? [];
+    const onDisk = this.#ground.disk?.peekBatch(keys) ?? [];
     for (let i = 0; i < onDisk.length; i++) {
       const page = onDisk[i] ?? null;
       if (page === null || columns.has(i)) continue;
@@ -45,7 +42,7 @@ export class OwnLocations {
 
   /** {@link find} in the pool alone. */
   findInPool(keys: Keys): LocationColumns {
-    const pages = this.#parts.pool.peekBatch(keys);
+    const pages = this.#ground.pool.peekBatch(keys);
     const columns = this.#columns(pages.length);
     for (let i = 0; i < pages.length; i++) {
       const page = pages[i] ?? null;
@@ -67,12 +64,12 @@ export class OwnLocations {
   }
 
   #columns(count: number): LocationColumns {
-    const { nodeId, incarnation, dataEndpoint: endpoint } = this.#parts.identity;
-    return new LocationColumns(count, [{ nodeId, incarnation, endpoint }]);
+    const { nodeId, incarnation } = this.#ground.cluster;
+    return new LocationColumns(count, [{ nodeId, incarnation, endpoint: this.#endpoint }]);
   }
 
   #place(columns: LocationColumns, i: number, page: PublishedPage, content: Content): void {
-    const { pool } = this.#parts;
+    const { pool } = this.#ground;
     const { stamp, tail } = pool.stampOf(page);
     describe(columns, i, page, content);
     columns.setAddress(i, this.#baseAddr + page.offset);
