@@ -60,7 +60,11 @@ const figures = {
   'boolean fields': countOf(/^\s+(?:readonly )?#?\w+(?:: boolean;| = (?:true|false);)/gm),
   'lines that put a node together': sum(
     src
-      .filter(({ path }) => /wiring|store-parts|node-parts|node-runtime|meshcache-store|node\/doors/.test(path))
+      .filter(({ path }) =>
+        /wiring|store-parts|node-parts|node-network|node-runtime|meshcache-store|node\/(doors|node|store-\w+)\.ts/.test(
+          path,
+        ),
+      )
       .map(linesOf),
   ),
   'names of the main entry': new Set(namesFrom(join(ROOT, 'src/index.ts'))).size,

@@ -16,7 +16,7 @@ const PARTS = [
   'src/store/page-statements.ts',
   'src/store/placement/placement-clears.ts',
 ];
-const METHODS = 'src/node/runtime/method-callers.ts';
+const METHODS = 'src/node/runtime/operator-access.ts';
 
 function* sourcesIn(path) {
   if (!existsSync(path)) return;

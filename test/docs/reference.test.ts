@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { METHOD_CALLERS } from '../../src/node/runtime/method-callers.js';
+import { METHOD_CALLERS } from '../../src/node/runtime/operator-access.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { AttachedClient } from '../_support/attached-client.js';
 import { rowsOf, textOf } from '../_support/docs/markdown.js';

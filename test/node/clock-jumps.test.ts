@@ -90,7 +90,7 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'node/reporting/cluster-reporter.ts',
     'node/reporting/member-events.ts',
     'node/reporting/recent-events.ts',
-    'node/runtime/node-identity.ts',
+    'node/runtime/own-record.ts',
     // In place of a count that cannot be read any more, and in signatures.
     'objects/clear-marker.ts',
     'objects/object-client.ts',

@@ -5,7 +5,7 @@ import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/addon/contract.js';
 import { engineToken } from '../../src/native/engine/engine-options.js';
-import { DataEndpoints } from '../../src/node/remote-pages/data-endpoints.js';
+import { DataEndpoints } from '../../src/node/runtime/members.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';

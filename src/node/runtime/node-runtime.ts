@@ -30,8 +30,8 @@ import type { ClearedDrop, Clears } from '../upkeep/clears.js';
 import type { NodeDirectory } from '../upkeep/node-directory.js';
 import type { Publications } from '../upkeep/owner-lists.js';
 import { VoidPages } from '../upkeep/void-pages.js';
-import { NodeIdentity } from './node-identity.js';
-import { type NodeParts, openNodeParts } from './node-parts.js';
+import { type NodeNetwork, openNodeNetwork } from './node-network.js';
+import { NodeIdentity } from './own-record.js';
 
 /** The options of a {@link NodeRuntime} beside its configuration. */
 export interface NodeRuntimeOptions {
@@ -97,7 +97,7 @@ export class NodeRuntime implements Cluster {
   readonly versions: HybridClock;
   /** Functions that stop the parts, in the order in which the parts were started. */
   readonly #stops: (() => Promise<void>)[] = [];
-  #parts: NodeParts | undefined;
+  #parts: NodeNetwork | undefined;
   #joined: JoinedParts | undefined;
   #isDiskHung = false;
   /** The step of the start that was begun last. */
@@ -337,7 +337,7 @@ export class NodeRuntime implements Cluster {
       const credentials = memberCredentials(this.config, this.#env, this.#users);
       credentials.start();
       this.#stops.push(async () => credentials.stop());
-      this.#parts = await openNodeParts({
+      this.#parts = await openNodeNetwork({
         config: this.config,
         identity: this.#identity,
         metricsEndpoint: this.#metricsEndpoint,
@@ -368,7 +368,7 @@ export class NodeRuntime implements Cluster {
   }
 
   /** Makes the parts that need the store, and answers other nodes with it from now on. */
-  #answerWith(parts: NodeParts, store: StorePart | undefined): JoinedParts {
+  #answerWith(parts: NodeNetwork, store: StorePart | undefined): JoinedParts {
     const { rpcServer, directory, notices, promotions, handovers, placementCalls } = parts;
     const { nodeId, config } = this;
     const { vnodes, heartbeatInterval, memberTtl } = config;
@@ -405,7 +405,7 @@ export class NodeRuntime implements Cluster {
     for (const stop of this.#stops.splice(0).reverse()) await stop();
   }
 
-  #running(): NodeParts {
+  #running(): NodeNetwork {
     if (this.#parts === undefined) throw new ClosedError(`node ${this.nodeId}, which has not been started,`);
     return this.#parts;
   }
@@ -422,7 +422,7 @@ export class NodeRuntime implements Cluster {
     memberEvents,
     directory,
     unreachable,
-  }: NodeParts): Record<string, unknown> {
+  }: NodeNetwork): Record<string, unknown> {
     const { master, discovery, rendezvous } = membership;
     return ownReport({
       identity: this.#identity,
