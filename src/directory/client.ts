@@ -4,6 +4,7 @@ import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { DIRECTORY_NOTES_MAX_COUNT } from '../base/limits.js';
+import { Signal } from '../base/signal.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { Distances } from '../net/distance.js';
 import type { RpcClient } from '../rpc/client.js';
@@ -55,18 +56,6 @@ export interface DirectoryClientOptions {
    */
   readonly displacedTold?: (keys: readonly string[]) => Promise<void>;
   /**
-   * Called with keys whose statement an owner has not acknowledged; the caller must tell that owner again what holds by
-   * then.
-   */
-  readonly onOwed?: (ownerId: string, keys: readonly string[]) => void;
-  /** Called with keys of pages for which an owner had no room; the caller must state them to it again after a while. */
-  readonly onRefused?: (ownerId: string, keys: readonly string[]) => void;
-  /**
-   * Called with announced pages, and their versions, that are older than what the cluster has or had; the caller must
-   * drop them.
-   */
-  readonly onOutdated?: (keys: readonly string[], versions: readonly number[]) => void;
-  /**
    * How long after `setRing` the owners by the former ring still count; default 0. During this time `delete` goes to
    * them too, because until they have forgotten keys that they no longer own, they could become owners again and hand
    * them out. Keys that no owner knows are also looked up at them. Former rings must stay usable (see `rings`).
@@ -107,6 +96,12 @@ const FORMER_OWNERS_COUNT = 2;
  * a delete that arrives late does not drop what was put after it.
  */
 export class DirectoryClient {
+  /** Keys whose statement an owner has not acknowledged; it must be told again what holds by then. */
+  readonly owed = new Signal<[ownerId: string, keys: readonly string[]]>();
+  /** Keys of pages for which an owner had no room; they must be stated to it again after a while. */
+  readonly refused = new Signal<[ownerId: string, keys: readonly string[]]>();
+  /** Announced pages, and their versions, that are older than what the cluster has or had; they must be dropped. */
+  readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
   readonly #replicas: number;
   readonly #channels: OwnerChannels;
   readonly #lookups: Lookups;
@@ -116,9 +111,6 @@ export class DirectoryClient {
   readonly #identities = new Map<string, number>();
   readonly #clock: Clock;
   readonly #rings: KnownRings;
-  readonly #onOwed: NonNullable<DirectoryClientOptions['onOwed']>;
-  readonly #onRefused: NonNullable<DirectoryClientOptions['onRefused']>;
-  readonly #onOutdated: NonNullable<DirectoryClientOptions['onOutdated']>;
   #generation: number;
   #isSilent = false;
   #former: FormerPages | undefined;
@@ -155,9 +147,6 @@ export class DirectoryClient {
     this.#nodeId = options.nodeId ?? '';
     this.#incarnation = options.incarnation ?? 0;
     if (options.localShard !== undefined) reportShard(options.localShard, env.metrics);
-    this.#onOwed = options.onOwed ?? (() => {});
-    this.#onRefused = options.onRefused ?? (() => {});
-    this.#onOutdated = options.onOutdated ?? (() => {});
     if (options.nodeId !== undefined && options.incarnation !== undefined) {
       this.#identities.set(options.nodeId, options.incarnation);
     }
@@ -274,7 +263,7 @@ export class DirectoryClient {
     await eachRequest(stringsOf(keys), groupByOwner(ring, owners, width), async (ownerId, request) => {
       const picked = pickKeys(keys, request);
       const answer = await this.#put(ownerId, picked, columns.pick(request), unlessHeld);
-      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked));
+      if (answer === undefined) this.owed.tell(ownerId, stringsOf(picked));
       request.forEach((i, j) => {
         const code = answer?.taken[j];
         if (byOthers && code === undefined) unanswered.add(i);
@@ -305,7 +294,7 @@ export class DirectoryClient {
       if (missing.length === 0) continue;
       const picked = pickKeys(keys, missing);
       const answer = await this.#put(ownerId, picked, columns.pick(missing), false);
-      if (answer === undefined) this.#onOwed(ownerId, stringsOf(picked));
+      if (answer === undefined) this.owed.tell(ownerId, stringsOf(picked));
       missing.forEach((i, j) => {
         if (answer?.taken[j] === Taken.taken) codes[i] = Taken.taken;
       });
@@ -349,7 +338,7 @@ export class DirectoryClient {
         const channel = this.#channels.to(ownerId);
         const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation }));
         const done = await Promise.all(of.map((dropped) => channel.delete(picked, dropped)));
-        if (done.includes(false)) this.#onOwed(ownerId, stringsOf(picked));
+        if (done.includes(false)) this.owed.tell(ownerId, stringsOf(picked));
       });
     });
   }
@@ -407,7 +396,7 @@ export class DirectoryClient {
       const outdated = present.filter((_, j) => taken[j] === Taken.outdated);
       if (outdated.length === 0) continue;
       const versions = outdated.map((j) => found[j]?.version ?? 0);
-      this.#onOutdated(pick(asked, outdated), versions);
+      this.outdated.tell(pick(asked, outdated), versions);
     }
     return true;
   }
@@ -444,7 +433,7 @@ export class DirectoryClient {
     const answer = await this.#channels.put(ownerId, keys, columns, wish);
     if (answer?.taken.includes(Taken.refused) === true) {
       const isRefused = (_: string, i: number): boolean => answer.taken[i] === Taken.refused;
-      this.#onRefused(ownerId, stringsOf(keys).filter(isRefused));
+      this.refused.tell(ownerId, stringsOf(keys).filter(isRefused));
     }
     return answer;
   }

@@ -85,7 +85,8 @@ test('clears: who is told all that another one knows calls the same copies void'
 function shardOf() {
   const displaced: Displaced[] = [];
   const clears = new KnownClears();
-  const shard = new DirectoryShard({ clears, onDisplaced: (each) => displaced.push(each) });
+  const shard = new DirectoryShard({ clears });
+  shard.displaced.listen((each) => displaced.push(each));
   const put = (init: Partial<DataLocationInit>, unlessHeld = false) =>
     shard.put(['k'], columnsOf(locationOf(init)), { unlessHeld })[0];
   return { clears, shard, displaced, put };

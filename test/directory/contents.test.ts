@@ -14,11 +14,9 @@ const NODES = ['a', 'b', 'c', 'd', 'e', 'f'];
 function shardOf(options: DirectoryShardOptions = {}) {
   const displaced: Displaced[] = [];
   const conflicts: string[] = [];
-  const shard = new DirectoryShard({
-    ...options,
-    onDisplaced: (each) => displaced.push(each),
-    onLengthConflict: (key) => conflicts.push(key),
-  });
+  const shard = new DirectoryShard(options);
+  shard.displaced.listen((each) => displaced.push(each));
+  shard.lengthsDiffer.listen((key) => conflicts.push(key));
   const put = (init: Partial<DataLocationInit>, wish: PutWish = {}, key = 'k') =>
     shard.put([key], columnsOf(locationOf(init)), wish)[0];
   return { shard, put, displaced, conflicts };

@@ -13,8 +13,8 @@ function setUp() {
   const seen: number[] = [];
   const shard = new DirectoryShard({
     versions: { now: () => time.present, isAhead: () => false, see: (version) => seen.push(version) },
-    onDisplaced: (each) => displaced.push(each),
   });
+  shard.displaced.listen((each) => displaced.push(each));
   const put = (init: Partial<DataLocationInit>, unlessHeld = false, key = 'k') =>
     shard.put([key], columnsOf(locationOf(init)), { unlessHeld })[0];
   return { shard, put, time, displaced, seen };
@@ -120,7 +120,8 @@ test('directory: a page of a version far ahead is refused, and named; the others
     see: (version: number) => seen.push(version),
     isAhead: (version: number, expires: number) => version > 1_000 || expires > 2_000,
   };
-  const shard = new DirectoryShard({ versions, onAhead: (nodeId) => ahead.push(nodeId) });
+  const shard = new DirectoryShard({ versions });
+  shard.ahead.listen((nodeId) => ahead.push(nodeId));
   const locations = columnsOf(
     locationOf({ ...named, nodeId: 'a', version: 5 }),
     locationOf({ ...named, nodeId: 'b', version: 1_001 }),

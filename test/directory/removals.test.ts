@@ -109,7 +109,9 @@ function notesOf(...deleted: [key: string, version: number][]): NoteColumns {
 test('notes: what another shard has noted is refused, and handed out no more, at once', (t) => {
   const displaced: Displaced[] = [];
   let called = 0;
-  const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each), onNoted: () => called++ });
+  const shard = new DirectoryShard();
+  shard.displaced.listen((each) => displaced.push(each));
+  shard.noted.listen(() => called++);
   const put = (key: string, version: number, nodeId = 'a') =>
     shard.put([key], columnsOf(locationOf({ nodeId, version, generation: version, kind: 'named' })))[0];
   t.is(put('k', 5), Taken.taken);
@@ -134,7 +136,8 @@ test('notes: what another shard has noted is refused, and handed out no more, at
 
 test('notes: while a walk is on, what is taken is looked for once more', (t) => {
   const displaced: string[] = [];
-  const shard = new DirectoryShard({ onDisplaced: ({ key }) => displaced.push(key) });
+  const shard = new DirectoryShard();
+  shard.displaced.listen(({ key }) => displaced.push(key));
   const keys = Array.from({ length: 10 }, (_, i) => `k${i}`);
   for (const key of keys) shard.put([key], columnsOf(locationOf({ version: 5, kind: 'named' })));
   shard.takeNotes(notesOf(['k9', 9]));
@@ -150,7 +153,8 @@ test('notes: while a walk is on, what is taken is looked for once more', (t) => 
 test('notes: those that are known already cost no walk, and those that are too far ahead are not taken', (t) => {
   let called = 0;
   const versions = { now: () => 100, isAhead: (version: number) => version > 1_000, see: () => {} };
-  const shard = new DirectoryShard({ versions, onNoted: () => called++ });
+  const shard = new DirectoryShard({ versions });
+  shard.noted.listen(() => called++);
   t.false(shard.hasNotes);
   shard.takeNotes(notesOf(['k', 2_000]));
   t.deepEqual([shard.hasNotes, shard.newestVersion, called], [false, 0, 0]);

@@ -167,7 +167,8 @@ test('shard: a new start that is no member here yet is not replaced by what its 
 test('shard: every node that holds a page is listed, and told of what becomes of it', (t) => {
   // Cause: of more than four holders one was forgotten, and read what had been set anew for as long as it had it.
   const displaced: Displaced[] = [];
-  const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
+  const shard = new DirectoryShard();
+  shard.displaced.listen((each) => displaced.push(each));
   const others = Array.from({ length: 3 * DIRECTORY_CHOICE_MAX_COUNT }, (_, i) => `n${i}`);
   const told = (): string[] => displaced.splice(0).map(({ nodeId }) => nodeId);
   putOne(shard, 'named', { nodeId: 'own', version: 5, checksum: 1 });
@@ -338,7 +339,8 @@ test('shard: the holder of an older content is told to drop what is older than t
   // Cause: the version of the new content was void, too; its holder could never copy that one again, not even when it
   // was handed over.
   const displaced: Displaced[] = [];
-  const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
+  const shard = new DirectoryShard();
+  shard.displaced.listen((each) => displaced.push(each));
   putOne(shard, 'k', { nodeId: 'a', kind: 'named', version: 10, checksum: 1 });
   putOne(shard, 'k', { nodeId: 'b', kind: 'named', version: 20, checksum: 2 });
   t.deepEqual(displaced.splice(0), [{ nodeId: 'a', key: 'k', voidBelow: 20, isTie: false }]);

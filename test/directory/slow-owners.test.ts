@@ -28,8 +28,8 @@ simulated('directory: calls behind an owner that answers late end in time', asyn
   const owed: string[] = [];
   const client = new DirectoryClient(ring, () => endpoint, 1, {
     env: node.environment,
-    onOwed: (_, keys) => owed.push(...keys),
   });
+  client.owed.listen((_, keys) => owed.push(...keys));
   world.atEnd(node, () => client.close());
 
   const startMs = world.nowMs;

@@ -109,7 +109,8 @@ test('disk write: a burst of 1,024 pages of 64 KiB into a pool of 16 MB is found
   const results = await Promise.all(sizes.map((size, i) => store.set(`k${i}`, content(i, size))));
   t.deepEqual(results, repeat(1024, true));
   const { region, keys, ptrs } = emptyBatch(t, sizes);
-  t.deepEqual(await other.batchGet(keys, ptrs, sizes), repeat(1024, true));
+  // A read gives a slow machine up after five seconds: then it is a miss, and the page is there nevertheless.
+  await until(async () => !(await other.batchGet(keys, ptrs, sizes)).includes(false));
   for (const i of sizes.keys()) {
     t.is(Buffer.compare(region.bytes(i * 64 * KIB, 64 * KIB), content(i, 64 * KIB)), 0, `k${i}`);
   }

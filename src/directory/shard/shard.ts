@@ -1,5 +1,6 @@
 import { assertAtMost } from '../../base/assert.js';
 import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS } from '../../base/limits.js';
+import { Signal } from '../../base/signal.js';
 import {
   LocationColumns,
   type LocationNode,
@@ -28,19 +29,6 @@ export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
 /** Options of a {@link DirectoryShard}. */
 export interface DirectoryShardOptions extends LocationChoiceOptions, VoidVersionsOptions {
-  /** Called, within methods, with pages whose locations were dropped for a newer content. */
-  readonly onDisplaced?: (displaced: Displaced) => void;
-  /** Called with a computed key that two nodes have announced with different lengths. */
-  readonly onLengthConflict?: (key: string) => void;
-  /** Called with a node that has stated a page of a version that is too far ahead. */
-  readonly onAhead?: (nodeId: string) => void;
-  /** Called for each call about pages of a node that was away: it asks nodes that do not own them, too. */
-  readonly onFormer?: () => void;
-  /**
-   * Called when locations may be listed that are void by notes of another node.
-   * @internal
-   */
-  readonly onNoted?: () => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
   /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
@@ -75,7 +63,16 @@ const SWEEP_KEYS_PER_PUT = 64;
  * location, see `VoidVersions`.
  */
 export class DirectoryShard {
-  readonly #options: DirectoryShardOptions;
+  /** Pages whose locations were dropped for a newer content; told within methods, as are the others. */
+  readonly displaced = new Signal<[displaced: Displaced]>();
+  /** A computed key that two nodes have announced with different lengths. */
+  readonly lengthsDiffer = new Signal<[key: string]>();
+  /** A node that has stated a page of a version that is too far ahead. */
+  readonly ahead = new Signal<[nodeId: string]>();
+  /** A call about pages of a node that was away: it asks nodes that do not own them, too. */
+  readonly askedByFormer = new Signal<[]>();
+  /** Locations may be listed that are void by notes of another node. */
+  readonly noted = new Signal<[]>();
   readonly #isLive: Liveness;
   readonly #maxKeys: number;
   readonly #lists = new LocationLists();
@@ -98,7 +95,6 @@ export class DirectoryShard {
   readonly voidLocations: VoidLocations;
 
   constructor(options: DirectoryShardOptions = {}) {
-    this.#options = options;
     this.#isLive = options.isLive ?? (() => true);
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
     const isLive = (record: NodeRecord) => this.#isLiveRecord(record);
@@ -143,7 +139,7 @@ export class DirectoryShard {
   put(keys: readonly string[], locations: LocationColumns, wish: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
     this.#call++;
-    if (wish.formerStart !== undefined) this.#options.onFormer?.();
+    if (wish.formerStart !== undefined) this.askedByFormer.tell();
     const { unlessHeld = false, formerStart } = wish;
     const asked = locations.nodes.map((node): Asked => {
       return { record: this.#lists.records.hold(node), unlessHeld, formerStart };
@@ -283,7 +279,7 @@ export class DirectoryShard {
     const good = notes.where((version) => this.#versions?.isAhead(version, 0) !== true);
     this.#newestVersion = Math.max(this.#newestVersion, good.newest);
     this.#voids.take(good);
-    if (this.#voids.isTaking) this.#options.onNoted?.();
+    if (this.#voids.isTaking) this.noted.tell();
   }
 
   /**
@@ -329,7 +325,7 @@ export class DirectoryShard {
     const version = locations.version[i] as number;
     let taken: number = Taken.taken;
     if (this.#versions?.isAhead(version, locations.expires[i] as number)) {
-      this.#options.onAhead?.(this.#lists.recordAt(record).nodeId);
+      this.ahead.tell(this.#lists.recordAt(record).nodeId);
       return Taken.refused;
     }
     if (version <= UNDATED_VERSION && locations.setBy[i] !== 0) this.voidLocations.undatedTaken();
@@ -377,7 +373,7 @@ export class DirectoryShard {
         const otherVersion = this.#lists.slab.versionOf(slot);
         if (!isEitherNamed(this.#lists.slab, slot, locations, i)) {
           this.#lengthConflicts++;
-          this.#options.onLengthConflict?.(key);
+          this.lengthsDiffer.tell(key);
         }
         if (otherVersion > version || (otherVersion === version && other.nodeId > nodeId)) return Taken.outdated;
         hasOlder = true;
@@ -411,7 +407,7 @@ export class DirectoryShard {
   #displace(key: string, record: NodeRecord, how: Omit<Displaced, 'nodeId' | 'key'>): void {
     // Liveness does not count here: a node that has just joined announces its pages before all others know of it, and
     // would never hear.
-    if (!record.dropped) this.#options.onDisplaced?.({ nodeId: record.nodeId, key, ...how });
+    if (!record.dropped) this.displaced.tell({ nodeId: record.nodeId, key, ...how });
   }
 
   /** Puts this node's location into the key's list, which is ordered by the nodes' first statements. */

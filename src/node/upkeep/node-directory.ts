@@ -49,8 +49,6 @@ export class NodeDirectory {
   readonly drops: PageDrops;
   /** Tells nodes what is cleared, and hears it of them. */
   readonly clears: Clears;
-  /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
-  readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
   /** Other nodes have dropped this one as a member, or may have; sent before its pages are announced to them again. */
   readonly away = new Signal<[]>();
   /** The clock of this node goes by its date again after that was ahead; sent before its pages are announced again. */
@@ -108,13 +106,6 @@ export class NodeDirectory {
       unnoticedMs: Math.max(REMOVALS_MARGIN_MS, 4 * settleMs),
       distancesFrom: (asker) => this.#zones.distancesFrom(asker),
       isDiskHung: (id) => this.#members.get(id)?.isDiskHung === true,
-      onDisplaced: ({ nodeId: holder, key, voidBelow, isTie = false }) => {
-        this.drops.tell(holder, [{ key, voidBelow, reason: isTie ? 'tied' : 'superseded' }]);
-      },
-      onLengthConflict: (key) => this.#lengthsDiffer(key),
-      onFormer: () => this.#upkeep.pruneLater(),
-      onNoted: () => this.#upkeep.noted(),
-      onAhead: (holder) => this.#isAhead(holder),
     });
     this.client = new DirectoryClient(ring, endpointOf, replicas, {
       nodeId,
@@ -126,9 +117,6 @@ export class NodeDirectory {
       versions: this.versions,
       displacedTold: (keys) => this.drops.told(keys),
       distances: () => this.distances(),
-      onOwed: (ownerId, keys) => this.#lists.owe(ownerId, keys),
-      onRefused: (ownerId, keys) => this.#lists.refused(ownerId, keys),
-      onOutdated: this.outdated.tell,
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
@@ -136,6 +124,19 @@ export class NodeDirectory {
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
     this.#upkeep.start();
     this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
+    this.#followShard();
+    this.client.owed.listen((ownerId, keys) => this.#lists.owe(ownerId, keys));
+    this.client.refused.listen((ownerId, keys) => this.#lists.refused(ownerId, keys));
+  }
+
+  #followShard(): void {
+    this.#shard.displaced.listen(({ nodeId: holder, key, voidBelow, isTie = false }) => {
+      this.drops.tell(holder, [{ key, voidBelow, reason: isTie ? 'tied' : 'superseded' }]);
+    });
+    this.#shard.lengthsDiffer.listen((key) => this.#lengthsDiffer(key));
+    this.#shard.ahead.listen((holder) => this.#isAhead(holder));
+    this.#shard.askedByFormer.listen(() => this.#upkeep.pruneLater());
+    this.#shard.noted.listen(() => this.#upkeep.noted());
   }
 
   /** Number of keys in this node's shard. */

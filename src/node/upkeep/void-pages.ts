@@ -22,7 +22,7 @@ export class VoidPages {
 
   constructor(parts: VoidPagesParts) {
     this.#parts = parts;
-    parts.directory.outdated.listen((keys, versions) => this.#dropOutdated(keys, versions));
+    parts.directory.client.outdated.listen((keys, versions) => this.#dropOutdated(keys, versions));
   }
 
   /** Answers nodes that tell this one of clears, to drop pages, or to state all its pages again. */
