@@ -1,5 +1,5 @@
 import { assert, assertEqual } from '../base/assert.js';
-import type { CallTime } from '../store/call/call-time.js';
+import type { CallTime } from '../store/call/call-options.js';
 import type { ClientLimits } from './client-limits.js';
 import { type FrameHeader, RequestType } from './wire/messages.js';
 

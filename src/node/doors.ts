@@ -15,7 +15,7 @@ import { RespServer } from '../resp/resp-server.js';
 import type { Pinning } from '../store/copies/pinning.js';
 import type { FollowOptions, PageEvents } from '../store/events/page-events.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
-import { wholeNamespace } from '../store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../store/namespace/node-namespace.js';
 import type { PageStore } from '../store/page-store.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';

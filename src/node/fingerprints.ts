@@ -1,5 +1,5 @@
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
-import { wholeNamespace } from '../store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../store/namespace/node-namespace.js';
 import { NamespaceFingerprint } from '../types.js';
 
 /** The fingerprint of a namespace, and what identifies the rest of it; undefined: it has none. */

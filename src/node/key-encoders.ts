@@ -1,6 +1,6 @@
 import { NAMESPACES_KNOWN_MAX_COUNT } from '../base/limits.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
-import { wholeNamespace } from '../store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../store/namespace/node-namespace.js';
 
 /**
  * The key encoders of the namespaces that this node has been asked for. All users of a namespace share one encoder, so

@@ -11,8 +11,7 @@ import { checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-o
 import type { ClientPins } from '../store/copies/pinning.js';
 import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
-import { NodeNamespace } from '../store/namespace/node-namespace.js';
-import { wholeNamespace } from '../store/namespace/whole-namespace.js';
+import { NodeNamespace, wholeNamespace } from '../store/namespace/node-namespace.js';
 import type { DataLocation } from '../types.js';
 import { closeNode, type Node, openNode, statsOf } from './node.js';
 import type { StoreStats } from './reporting/store-stats.js';

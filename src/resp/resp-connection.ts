@@ -11,7 +11,7 @@ import { ClosedError, ProtocolError } from '../base/errors.js';
 import { RECEIVING_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
 import { Arrivals } from '../net/receiving/arrivals.js';
 import { LeastRate } from '../net/receiving/least-rate.js';
-import { callTime } from '../store/call/call-time.js';
+import { callTime } from '../store/call/call-options.js';
 import type { RespAccess } from './access/resp-access.js';
 import type { ArgumentMemory } from './argument-memory.js';
 import {

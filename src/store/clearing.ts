@@ -1,7 +1,6 @@
 import { ClosedError } from '../base/errors.js';
 import type { Clear } from '../directory/shard/known-clears.js';
-import type { Cleared } from './call/cleared.js';
-import { fewAtOnce } from './call/key-steps.js';
+import { type Cleared, fewAtOnce } from './call/key-steps.js';
 import type { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
 

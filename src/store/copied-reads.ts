@@ -5,7 +5,7 @@ import { holdInPlace } from '../memory/native-memory.js';
 import type { DataLocation } from '../types.js';
 import { type MissReason, Reasons } from './call/call-options.js';
 import { type CallerPage, RegionPage } from './call/caller-page.js';
-import { indicesWhere } from './call/indices.js';
+import { indicesWhere } from './call/key-steps.js';
 import type { CallOptions } from './call/request-calls.js';
 
 /** Reads pages whose lengths have been looked up before. */

@@ -7,10 +7,9 @@ import { addTo } from '../directory/owners/owners.js';
 import { DISTANCES } from '../net/distance.js';
 import type { PublishedPage, ServedPage } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
-import { endedBy, type MissReason } from './call/call-options.js';
+import { endedBy, type MissReason, type ReasonLog } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
-import { slicesOf } from './call/page-slices.js';
-import type { ReasonLog } from './call/reason-log.js';
+import { slicesOf } from './call/key-steps.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import {
   CopiedReads,
@@ -21,16 +20,15 @@ import {
   type PlacedPage,
   PlacedReads,
 } from './copied-reads.js';
+import { locatePages } from './ground/own-locations.js';
 import type { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
-import { locatePages } from './locate-pages.js';
-import { ObjectTierReads } from './object-tier-reads.js';
 import type { ObjectTier } from './objects/object-tier.js';
-import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
 import { JoinedReads } from './remote/joined-reads.js';
 import { KnownLocations } from './remote/known-locations.js';
 import { indicesByNode, type RemoteOutcome } from './remote/remote-outcome.js';
 import { RemoteReads } from './remote/remote-reads.js';
+import { ObjectTierReads, OwnDiskReads, type ReadingCall } from './tier-reads.js';
 
 /** What the reads share with the other parts of their store. */
 interface PageReadsOwn {
@@ -203,7 +201,7 @@ export class PageReads implements LocatedReads {
     await this.#confirmEarlier(keys, signal);
     if (this.#closed) return keys.map(() => null);
     const startMs = clock.nowMs();
-    const located = await locatePages(keys, { statements: this.#own.statements, directory }, signal);
+    const located = await locatePages(keys, this.#own.statements.locationsOf(keys), { directory, signal });
     const locations = (await this.#objects?.locate(keys, located, signal)) ?? located;
     const present = versions.now();
     const usable = locations.map((location) => {

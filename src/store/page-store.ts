@@ -11,20 +11,20 @@ import {
   inTime,
   type MissReason,
   orAbort,
+  ReasonLog,
   type TimedOptions,
   timedOut,
   type WaitOptions,
 } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
-import { indicesWhere } from './call/indices.js';
-import { ReasonLog } from './call/reason-log.js';
+import { indicesWhere } from './call/key-steps.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
 import { clearPages, dropClearedCopies } from './clearing.js';
 import type { FirstCopies, MayTake, PageRoom, PlacedPage } from './copied-reads.js';
 import { ExpiredPages } from './expired-pages.js';
+import { locatePages } from './ground/own-locations.js';
 import { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
-import { locatePages } from './locate-pages.js';
 import { type ObjectStoreUse, ObjectTier, type ObjectTierStats } from './objects/object-tier.js';
 import { PageReads } from './page-reads.js';
 import { PageWrites } from './page-writes.js';
@@ -246,7 +246,8 @@ export class PageStore {
 
   async #remainingMs(keys: readonly string[], signal: AbortSignal | undefined): Promise<(number | null)[]> {
     const { directory, versions } = this.#ground;
-    const locations = await locatePages(keys, { statements: this.#statements, directory }, signal);
+    const own = this.#statements.locationsOf(keys);
+    const locations = await locatePages(keys, own, { directory, signal });
     return locations.map((location) => {
       if (location === null) return null;
       const leftMs = location.expires === 0 ? Number.POSITIVE_INFINITY : versions.msUntil(location.expires);

@@ -2,13 +2,18 @@ import { unlessAborted } from '../base/concurrency/abort.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PageOrigin, PublishedPage } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';
-import { endedBy, type Reasons, type RefusalReason } from './call/call-options.js';
-import type { CallTime } from './call/call-time.js';
+import {
+  type CallTime,
+  endedBy,
+  ReasonLog,
+  type ReasonQuota,
+  type Reasons,
+  type RefusalReason,
+} from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
-import { ReasonLog, type ReasonQuota } from './call/reason-log.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import { type Publishing, publishSlices } from './disk/publishing.js';
-import type { RefusedKeys } from './ground/announced.js';
+import type { RefusedKeys } from './ground/own-locations.js';
 import type { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
 

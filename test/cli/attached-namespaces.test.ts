@@ -3,7 +3,7 @@ import { clusterStatus } from '../../src/cli/status/status.js';
 import { formatStatus } from '../../src/cli/status/status-text.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../../src/store/namespace/node-namespace.js';
 import { attach } from '../_support/client/attached-nodes.js';
 import { startNodes } from '../_support/clients/client-fixture.js';
 import { until } from '../_support/support.js';

@@ -21,7 +21,7 @@ import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
 import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
-import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../../src/store/namespace/node-namespace.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import { HeldStore, noEvents, regionBody } from '../_support/clients/client-fixture.js';
 import { frame } from '../_support/clients/test-client.js';

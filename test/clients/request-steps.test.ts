@@ -25,7 +25,7 @@ import {
 } from '../../src/clients/wire/messages.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
-import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../../src/store/namespace/node-namespace.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import { HeldStore, noEvents } from '../_support/clients/client-fixture.js';
 import { testEnvironment } from '../_support/rpc/server.js';

@@ -24,7 +24,10 @@ function waysOf(document: string): Step[][] {
 
 /** The text of a method or function, up to the end of its block; undefined: the file has none of the name. */
 function bodyOf(text: string, name: string): string | undefined {
-  const begin = new RegExp(`^(  )?(?:export )?(?:async )?(?:function )?(?:readonly )?#?${name}(?:[(<]| = )[^;\\n]*$`, 'm');
+  const begin = new RegExp(
+    `^(  )?(?:export )?(?:async )?(?:function )?(?:readonly )?#?${name}(?:[(<]| = )[^;\\n]*$`,
+    'm',
+  );
   const found = begin.exec(text);
   if (found === null) return undefined;
   const rest = text.slice(found.index);

@@ -9,7 +9,7 @@ import {
   MeshCacheClient,
   PoolAllocator,
 } from '../../src/index.js';
-import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../../src/store/namespace/node-namespace.js';
 import { createStore } from '../_support/node/store-fixture.js';
 import { freePort } from '../_support/support.js';
 

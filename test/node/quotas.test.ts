@@ -3,7 +3,7 @@ import type { Logger } from '../../src/base/environment/log.js';
 import { NAMESPACE_PREFIXES_MAX_COUNT } from '../../src/base/limits.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
-import { wholeNamespace } from '../../src/store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../../src/store/namespace/node-namespace.js';
 import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
 import { simulated, type TestWorld } from '../_support/simulated.js';
 import { content } from '../_support/support.js';

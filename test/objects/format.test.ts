@@ -10,7 +10,7 @@ import {
   ObjectNames,
   writerIdOf,
 } from '../../src/objects/object-format.js';
-import { searchChain } from '../../src/store/objects/chain-search.js';
+import { searchChain } from '../../src/store/objects/object-search.js';
 import { systemClock } from '../../src/system/system-clock.js';
 
 const header: fc.Arbitrary<ObjectHeader> = fc.record({

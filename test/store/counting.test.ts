@@ -1,4 +1,5 @@
-import test, { type ExecutionContext } from 'ava';
+import type { ExecutionContext } from 'ava';
+import test from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { stringsOf } from '../../src/core/binding/key-batch.js';
@@ -6,8 +7,7 @@ import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
-import { Reasons, type RefusalReason } from '../../src/store/call/call-options.js';
-import type { CallTime } from '../../src/store/call/call-time.js';
+import { type CallTime, Reasons, type RefusalReason } from '../../src/store/call/call-options.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { PageFeed } from '../../src/store/call/page-feed.js';
 import { PageStore } from '../../src/store/page-store.js';

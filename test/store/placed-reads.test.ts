@@ -1,7 +1,6 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { CallerPage } from '../../src/store/call/caller-page.js';
-import { RegionPage } from '../../src/store/call/caller-page.js';
+import { type CallerPage, RegionPage } from '../../src/store/call/caller-page.js';
 import { type CopiedReads, type LocatedReads, PlacedReads } from '../../src/store/copied-reads.js';
 import type { DataLocation } from '../../src/types.js';
 import { content } from '../_support/support.js';

@@ -1,6 +1,5 @@
 import test from 'ava';
-import type { MissReason } from '../../src/store/call/call-options.js';
-import { ReasonLog } from '../../src/store/call/reason-log.js';
+import { type MissReason, ReasonLog } from '../../src/store/call/call-options.js';
 import { ManualClock } from '../_support/clock.js';
 
 test('reason log: one line for each reason and ten seconds, with the pages since the last one', (t) => {

@@ -1,8 +1,8 @@
 import test from 'ava';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { ReasonLog } from '../../src/store/call/call-options.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
-import { ReasonLog } from '../../src/store/call/reason-log.js';
 import type { PageStatements } from '../../src/store/ground/page-statements.js';
 import { KnownLocations } from '../../src/store/remote/known-locations.js';
 import { RemoteReads } from '../../src/store/remote/remote-reads.js';

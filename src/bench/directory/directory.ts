@@ -1,5 +1,4 @@
-import type { RandomSource } from '../../base/environment/random.js';
-import { seededRandom } from '../../base/environment/random.js';
+import { type RandomSource, seededRandom } from '../../base/environment/random.js';
 import { ConsistentHashRing } from '../../core/index.js';
 import { DirectoryClient } from '../../directory/client.js';
 import { systemEnvironment } from '../../system/system-environment.js';

@@ -3,7 +3,7 @@ import type { Sharer, Shares } from '../../base/concurrency/shares.js';
 import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../../base/limits.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { type CallerPage, RegionPage } from '../../store/call/caller-page.js';
-import type { Slice } from '../../store/call/page-slices.js';
+import type { Slice } from '../../store/call/key-steps.js';
 import type { PageRoom } from '../../store/copied-reads.js';
 import type { LocalRange } from '../../transport/contract/transport.js';
 import { type PieceColumns, type RegionRequest, STAGING_REGION, Status } from '../wire/messages.js';

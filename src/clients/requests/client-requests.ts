@@ -11,10 +11,9 @@ import {
 import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { holdInPlace } from '../../memory/native-memory.js';
-import type { CallTime } from '../../store/call/call-time.js';
+import type { CallTime } from '../../store/call/call-options.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
-import { inKeySteps, inTurns, type StepKeys } from '../../store/call/key-steps.js';
-import { type Slice, slicesOf } from '../../store/call/page-slices.js';
+import { inKeySteps, inTurns, type Slice, type StepKeys, slicesOf } from '../../store/call/key-steps.js';
 import { RequestParts } from '../../store/call/request-calls.js';
 import type { PlacedPage } from '../../store/copied-reads.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';

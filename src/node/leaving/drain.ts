@@ -9,7 +9,7 @@ import {
   HANDOVERS_IN_FLIGHT_MAX_COUNT,
 } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
-import { slicesOf } from '../../store/call/page-slices.js';
+import { slicesOf } from '../../store/call/key-steps.js';
 
 /** The call that drains a node; DRAIN.md beside this file describes its fields. */
 export const DRAIN_METHOD = 'node.drain';

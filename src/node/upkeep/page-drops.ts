@@ -16,7 +16,7 @@ import { asFields, type Fields, keyFields, readKeys } from '../../directory/mess
 import { eachRequestOf } from '../../directory/owners/owners.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
-import { indicesWhere } from '../../store/call/indices.js';
+import { indicesWhere } from '../../store/call/key-steps.js';
 
 /** The call that tells a node to drop pages. */
 const METHOD = 'pages.drop';

@@ -1,6 +1,6 @@
 import { ClosedError } from '../../base/errors.js';
 import type { Right } from '../../net/users/user.js';
-import type { CallTime } from '../../store/call/call-time.js';
+import type { CallTime } from '../../store/call/call-options.js';
 import type { RespAccess } from '../access/resp-access.js';
 import type { RespPages } from '../values/resp-pages.js';
 import type { Protocol } from '../wire/protocol.js';

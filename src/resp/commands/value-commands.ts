@@ -1,5 +1,5 @@
 import { EXPIRY_MAX_MS } from '../../base/limits.js';
-import type { CallTime } from '../../store/call/call-time.js';
+import type { CallTime } from '../../store/call/call-options.js';
 import { KeyStepSize } from '../../store/call/key-steps.js';
 import { storeKeyOf } from '../values/resp-keys.js';
 import type { StepOptions, ValueRead, ValueWrite } from '../values/resp-pages.js';

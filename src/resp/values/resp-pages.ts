@@ -9,7 +9,7 @@ import {
   RESP_SLICE_BYTES,
 } from '../../base/limits.js';
 import { holdInPlace } from '../../memory/native-memory.js';
-import type { CallTime } from '../../store/call/call-time.js';
+import type { CallTime } from '../../store/call/call-options.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import { inKeySteps, KeyStepSize } from '../../store/call/key-steps.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';

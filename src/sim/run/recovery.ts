@@ -6,7 +6,7 @@ import {
   READ_STALL_TIMEOUT_MS,
 } from '../../base/limits.js';
 import { KeyEncoder } from '../../core/index.js';
-import { wholeNamespace } from '../../store/namespace/whole-namespace.js';
+import { wholeNamespace } from '../../store/namespace/node-namespace.js';
 import { type PageToSet, scoped } from '../check/checked-store.js';
 import type { Checker } from '../check/checker.js';
 import { ORDER_BOUND_MS } from '../check/read-order.js';

@@ -1,12 +1,13 @@
 import { onAbort, unlessAborted } from '../../base/concurrency/abort.js';
 import type { Clock } from '../../base/environment/clock.js';
+import type { Logger } from '../../base/environment/log.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
 import { ArgumentError } from '../../base/errors.js';
 import { EXPIRY_MAX_MS } from '../../base/limits.js';
 import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type PagePriority, priorityNumber } from '../../core/binding/page-priority.js';
 import type { PublishRequest, RequestOptions } from '../../core/index.js';
-import { type CallTime, callTime } from './call-time.js';
 
 /**
  * How long a call may take. When the signal is aborted, or the time is over, the call ends as soon as nothing touches
@@ -219,5 +220,56 @@ export class Reasons<Reason extends MissReason | RefusalReason> {
     results.forEach((isDone, i) => {
       if (!isDone && !this.#reasons.has(i)) this.#reasons.set(i, reason);
     });
+  }
+}
+
+/**
+ * The time of one call. What is begun after its end is begun for nobody: the caller has been told that it is not done,
+ * and may have done something else since. A timer does not tell the end in time: of a process that was stopped,
+ * requests may be carried out before its timers.
+ */
+export interface CallTime {
+  /** When the caller made the call, by the monotonic clock; its expiry counts from then. */
+  readonly askedMs: number;
+  /**
+   * Whether the caller has given the call up. A version that was taken before this was asked, and false, lies within
+   * the call.
+   */
+  isOver(): boolean;
+}
+
+/** The time of a call that was made at `askedMs`, and is given up at `untilMs`. */
+export function callTime(clock: Pick<Clock, 'nowMs'>, askedMs: number, untilMs: number): CallTime {
+  return { askedMs, isOver: () => clock.nowMs() >= untilMs };
+}
+
+/** The quota of a namespace tag in a pool: its maximum in bytes. */
+export interface ReasonQuota {
+  readonly namespace: string;
+  readonly maxBytes: number;
+}
+
+/**
+ * Logs why pages have not been read or set: for each reason and quota one line in LOG_LINE_INTERVAL_MS at most, with
+ * the number of pages since the last one.
+ */
+export class ReasonLog<Reason extends MissReason | RefusalReason> {
+  readonly #event: string;
+  readonly #log: Logger;
+  readonly #lines: SparseLog;
+
+  /** `event` is the text of the lines. */
+  constructor(event: string, parts: { readonly clock: Clock; readonly log: Logger }) {
+    this.#event = event;
+    this.#log = parts.log;
+    this.#lines = new SparseLog(parts);
+  }
+
+  /** `quota`: what has refused the pages, which then have lines of their own. There are few quotas. */
+  note(reason: Reason, pages = 1, quota?: ReasonQuota): void {
+    const since = this.#lines.turn(quota === undefined ? reason : `${reason} ${quota.namespace}`, pages);
+    if (since === 0) return;
+    const limit = quota && { namespace: quota.namespace, max_bytes: quota.maxBytes };
+    this.#log.log('warn', this.#event, { reason, pages: since, ...limit });
   }
 }

@@ -1,7 +1,10 @@
 import type { HostRegion } from '../../memory/host-region.js';
+import { PageCopies } from '../../memory/page-copies.js';
 import { STAMP_BYTES, writeStamp, writeTail } from '../../memory/page-stamp.js';
+import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageBytes } from '../../pool/page-batch.js';
 import type { LocalRange } from '../../transport/contract/transport.js';
+import { indicesWhere } from './key-steps.js';
 
 /** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
 export interface CallerPage extends PageBytes {
@@ -93,4 +96,27 @@ export function isAddressable(page: CallerPage): boolean {
 export function restoreTail(page: CallerPage, tail: number): void {
   if (page instanceof RegionPage) page.writeTail(tail);
   else writeTail(page.views, page.length, tail);
+}
+
+/** Copies each source to its target, if it has one; one checksum for each source, null where there is no target. */
+export async function copyInto(
+  copyThreads: CopyThreads,
+  targets: readonly (PageBytes | null)[],
+  sources: readonly PageBytes[],
+): Promise<(number | null)[]> {
+  const copies = new PageCopies();
+  const vacant = indicesWhere(targets, (target) => target !== null);
+  let bytes = 0;
+  for (const i of vacant) {
+    const source = sources[i] as PageBytes;
+    copies.add(source.views, (targets[i] as PageBytes).views);
+    bytes += source.length;
+  }
+  const isOffThread = copyThreads.take(vacant.length, bytes);
+  const sums = isOffThread ? await copyThreads.copy(copies) : copies.run();
+  const results = new Array<number | null>(targets.length).fill(null);
+  vacant.forEach((i, j) => {
+    results[i] = sums[j] as number;
+  });
+  return results;
 }

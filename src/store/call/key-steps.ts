@@ -1,5 +1,4 @@
-import { CLIENT_STEP_BYTES, CLIENT_STEP_KEY_BYTES, CLIENT_STEP_KEYS } from '../../base/limits.js';
-import type { Slice } from './page-slices.js';
+import { CLIENT_STEP_BYTES, CLIENT_STEP_KEY_BYTES, CLIENT_STEP_KEYS, COPY_SLICE_MAX_BYTES } from '../../base/limits.js';
 
 /**
  * The keys of a request as they were received. A request may have many MiB of them, so they are made for one step after
@@ -144,4 +143,46 @@ async function checked(keys: StepKeys, goOn: KeyStepsOptions['goOn']): Promise<v
     keys.check(start, end);
     if (end < keys.count) await goOn();
   }
+}
+
+/** A run of the pages of a call; `end` is excluded. */
+export interface Slice {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Splits pages into runs of at most `maxCount` pages and `maxBytes`; a larger page is a run of its own. */
+export function* slicesOf(
+  pages: readonly { readonly length: number }[],
+  { maxBytes = COPY_SLICE_MAX_BYTES, maxCount = Number.POSITIVE_INFINITY } = {},
+): Generator<Slice> {
+  let start = 0;
+  let bytes = 0;
+  for (let end = 0; end < pages.length; end++) {
+    const length = (pages[end] as { readonly length: number }).length;
+    if (end > start && (bytes + length > maxBytes || end - start === maxCount)) {
+      yield { start, end };
+      start = end;
+      bytes = 0;
+    }
+    bytes += length;
+  }
+  if (start < pages.length) yield { start, end: pages.length };
+}
+
+/**
+ * Indices of the values for which `test` is true, in their order. On long lists it is twenty times as fast as `flatMap`
+ * with lists of one.
+ */
+export function indicesWhere<T>(values: ArrayLike<T>, test: (value: T, index: number) => boolean): number[] {
+  const indices: number[] = [];
+  for (let i = 0; i < values.length; i++) if (test(values[i] as T, i)) indices.push(i);
+  return indices;
+}
+
+/** Which pages a call to clear removes. */
+export interface Cleared {
+  /** Version from which on pages stay. */
+  readonly voidBelow: number;
+  readonly isCleared: (key: string) => boolean;
 }

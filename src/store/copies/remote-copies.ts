@@ -8,8 +8,8 @@ import {
   PAGE_MAX_BYTES,
 } from '../../base/limits.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
+import { slicesOf } from '../call/key-steps.js';
 import type { PageFollower } from '../call/page-feed.js';
-import { slicesOf } from '../call/page-slices.js';
 import type { PageStatements } from '../ground/page-statements.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import { bytesOf, PageCopier, type WantedPage } from './page-copier.js';

@@ -13,8 +13,7 @@ import type { DiskInfo, DiskReadOptions, DiskStore } from '../../disk/disk-store
 import type { PageBytes } from '../../pool/page-batch.js';
 import type { LocalRead, PageLease, PagesOf, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { PageLimits } from '../../pool/tenants/page-limits.js';
-import type { Cleared } from '../call/cleared.js';
-import { indicesWhere } from '../call/indices.js';
+import { type Cleared, indicesWhere } from '../call/key-steps.js';
 import { PageFeed, type PageFollower } from '../call/page-feed.js';
 import type { RequestParts } from '../call/request-calls.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';

@@ -13,8 +13,7 @@ import { sliceKeys, stringsOf } from '../../core/binding/key-batch.js';
 import { isWhole } from '../../pool/page-batch.js';
 import type { PageBytes, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import type { PageLimits } from '../../pool/tenants/page-limits.js';
-import type { Cleared } from '../call/cleared.js';
-import type { Slice } from '../call/page-slices.js';
+import type { Cleared, Slice } from '../call/key-steps.js';
 import type { Publishing } from './publishing.js';
 
 /** The backlog of a pool, as seen by calls that add to it: pages that wait for the disk and are not evicted. */

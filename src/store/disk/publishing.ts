@@ -2,7 +2,7 @@ import type { Clock } from '../../base/environment/clock.js';
 import { type Keys, sliceKeys } from '../../core/binding/key-batch.js';
 import type { PublishRequest } from '../../core/index.js';
 import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
-import { type Slice, slicesOf } from '../call/page-slices.js';
+import { type Slice, slicesOf } from '../call/key-steps.js';
 import type { RequestParts } from '../call/request-calls.js';
 
 /** Pages of one call that are to be published, and the callbacks for their results. */

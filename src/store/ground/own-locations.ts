@@ -1,7 +1,30 @@
+import { unlessAborted } from '../../base/concurrency/abort.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
+import type { DirectoryClient } from '../../directory/client.js';
 import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
 import type { PageOrigin, PublishedPage } from '../../pool/published-pool.js';
+import type { DataLocation } from '../../types.js';
+import { indicesWhere } from '../call/key-steps.js';
 import type { StoreGround } from './store-ground.js';
+
+/**
+ * Why a page that this node has published is not set: no owner has accepted its location, or another writer's content
+ * has won.
+ */
+export type StatementRefusal = 'directory' | 'superseded';
+
+/** Keys of pages that are not set, with the reason. */
+export type RefusedKeys = ReadonlyMap<string, StatementRefusal>;
+
+/** Positions of pages by the outcome of their announcement; all other pages are in the directory. */
+export interface Announced {
+  /** Pages that no owner has accepted. */
+  readonly refused: number[];
+  /** Pages for which an owner knows a newer content. */
+  readonly outdated: number[];
+  /** Pages that another node has. */
+  readonly held: number[];
+}
 
 /** Pages and where they are: key `i` has its location at position `i` of the columns. */
 export interface KeyedLocations {
@@ -109,4 +132,22 @@ function describe(columns: LocationColumns, i: number, page: PublishedPage, { ve
   columns.version[i] = version;
   columns.expires[i] = expires;
   columns.flags[i] = kind === 'named' ? NAMED : 0;
+}
+
+/**
+ * One location for each key: on this node, else as the directory says; null: neither has it, or the signal was aborted
+ * before the answer.
+ */
+export async function locatePages(
+  keys: readonly string[],
+  own: (DataLocation | null)[],
+  { directory, signal }: { directory: DirectoryClient; signal: AbortSignal | undefined },
+): Promise<(DataLocation | null)[]> {
+  const unknown = indicesWhere(own, (location) => location === null);
+  if (unknown.length === 0 || signal?.aborted) return own;
+  const found = await unlessAborted(directory.get(unknown.map((i) => keys[i] as string)), signal);
+  unknown.forEach((i, j) => {
+    own[i] = found?.[j] ?? null;
+  });
+  return own;
 }

@@ -10,8 +10,15 @@ import { type NoteVisitor, Removals } from '../../directory/shard/removals.js';
 import type { PageOrigin, PagesOf, PublishedPage } from '../../pool/published-pool.js';
 import type { DataLocation, Tier } from '../../types.js';
 import type { PageFollower } from '../call/page-feed.js';
-import type { Announced, RefusedKeys, StatementRefusal } from './announced.js';
-import { absentOf, type KeyedLocations, OwnLocations, presentOf } from './own-locations.js';
+import {
+  type Announced,
+  absentOf,
+  type KeyedLocations,
+  OwnLocations,
+  presentOf,
+  type RefusedKeys,
+  type StatementRefusal,
+} from './own-locations.js';
 import type { StoreGround } from './store-ground.js';
 
 /** If pages are published later than this after their set began, the set counts as one that has waited. */

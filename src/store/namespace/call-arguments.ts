@@ -6,10 +6,12 @@ import {
   NO_OPTIONS,
   type ReadOptions,
   type RefusalReason,
+  type WaitOptions,
   type WriteOptions,
 } from '../call/call-options.js';
 import { checkRequest } from '../call/request-calls.js';
 import { withMethod } from './host-pool.js';
+import type { PageOptions, PagePinOptions } from './namespace-pages.js';
 
 /** Result of `setDetailed`. */
 export type SetResult =
@@ -83,4 +85,33 @@ export function tell(results: readonly boolean[], onFalse: (index: number) => vo
   results.forEach((isDone, i) => {
     if (!isDone) onFalse(i);
   });
+}
+
+/** Options of `unpin`. */
+export interface UnpinOptions extends WaitOptions {
+  /** Name of the pool. Default: `kv`, the main one. */
+  readonly pool?: string | undefined;
+}
+
+/** Options of `pin`. */
+export interface PinOptions extends UnpinOptions {
+  /** Milliseconds for which the pages stay pinned, at most `pin_max_s` of the node. */
+  readonly forMs: number;
+}
+
+/** Checks the options of `pin`. Throws `ArgumentError`. */
+export function pinOptions(options: PinOptions, mainPool: string): PagePinOptions {
+  checkOptions('pin', options ?? {}, 'forMs', 'pool');
+  const { forMs, pool = mainPool, signal, timeoutMs } = options ?? {};
+  if (typeof forMs !== 'number' || !(forMs > 0)) {
+    throw new ArgumentError(`pin: forMs must be a number of milliseconds above 0, got ${shown(forMs)}`);
+  }
+  return { forMs, pool, signal, timeoutMs };
+}
+
+/** Checks the options of `unpin`. Throws `ArgumentError`. */
+export function unpinOptions(options: UnpinOptions, mainPool: string): PageOptions {
+  checkOptions('unpin', options, 'pool');
+  const { pool = mainPool, signal, timeoutMs } = options;
+  return { pool, signal, timeoutMs };
 }

@@ -16,11 +16,15 @@ import {
   checkCall,
   type GetResult,
   isOptions,
+  type PinOptions,
+  pinOptions,
   type ReadResult,
   type SetResult,
   type SizeAndOptions,
   sizeAndOptions,
   tell,
+  type UnpinOptions,
+  unpinOptions,
   withReason,
 } from './call-arguments.js';
 import {
@@ -45,7 +49,6 @@ import {
   prefixLength,
 } from './hybrid.js';
 import type { NamespacePages } from './namespace-pages.js';
-import { type PinOptions, pinOptions, type UnpinOptions, unpinOptions } from './pin-arguments.js';
 
 /** Parts of a namespace. */
 export interface StoreNamespaceParts {

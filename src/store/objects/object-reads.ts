@@ -10,11 +10,10 @@ import { originOf } from '../../directory/shard/removals.js';
 import type { ObjectStore, StoredObject } from '../../objects/object-store.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageBytes, PageLease, PageOrigin } from '../../pool/published-pool.js';
-import { copyInto } from '../call/copy-into.js';
+import { copyInto } from '../call/caller-page.js';
 import type { PageStatements } from '../ground/page-statements.js';
 import type { StoreGround } from '../ground/store-ground.js';
-import { searchChain } from './chain-search.js';
-import { type ClearChecks, OBJECT_PAGE_VERSION, type ObjectSearch } from './object-search.js';
+import { type ClearChecks, OBJECT_PAGE_VERSION, type ObjectSearch, searchChain } from './object-search.js';
 
 /** What reads from the object store use beside the ground. */
 interface ObjectReadsOwn {

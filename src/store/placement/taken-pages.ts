@@ -11,7 +11,7 @@ import { originOf } from '../../directory/shard/removals.js';
 import { Semaphore } from '../../disk/page-file/semaphore.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageOrigin, PublishedPage } from '../../pool/published-pool.js';
-import { slicesOf } from '../call/page-slices.js';
+import { slicesOf } from '../call/key-steps.js';
 import { PageCopier, type WantedPage } from '../copies/page-copier.js';
 import type { PageStatements } from '../ground/page-statements.js';
 import type { StoreGround } from '../ground/store-ground.js';

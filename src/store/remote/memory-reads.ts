@@ -5,9 +5,8 @@ import type { LocationNode } from '../../directory/messages/location-columns.js'
 import { HostRegion } from '../../memory/host-region.js';
 import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES } from '../../memory/page-stamp.js';
 import type { ReadOp } from '../../transport/contract/transport.js';
-import type { MissReason, Reasons } from '../call/call-options.js';
+import type { MissReason, ReasonLog, Reasons } from '../call/call-options.js';
 import { type CallerPage, isAddressable, RegionPage, restoreTail } from '../call/caller-page.js';
-import type { ReasonLog } from '../call/reason-log.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import type { KnownLocations } from './known-locations.js';
 import type { ReadTroubles } from './read-troubles.js';

@@ -12,7 +12,7 @@ import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import { Users } from '../../../src/net/users/users.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
-import type { CallTime } from '../../../src/store/call/call-time.js';
+import type { CallTime } from '../../../src/store/call/call-options.js';
 import type { CallerPage } from '../../../src/store/call/caller-page.js';
 import type { MayTake } from '../../../src/store/copied-reads.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';

@@ -1,6 +1,5 @@
 import test from 'ava';
-import type { Connection } from '../../../src/base/environment/network.js';
-import { listenAt } from '../../../src/base/environment/network.js';
+import { type Connection, listenAt } from '../../../src/base/environment/network.js';
 import type { SimProcess } from '../../../src/sim/world/sim-process.js';
 import { World } from '../../../src/sim/world/world.js';
 
