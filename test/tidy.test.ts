@@ -53,6 +53,7 @@ const LONG_FILES: Readonly<Record<string, number>> = {
   'src/disk/journal/journal.ts': 503,
   'src/pool/published-pool.ts': 504,
   'src/store/namespace/store-namespace.ts': 503,
+  'src/store/ground/page-statements.ts': 503,
   'src/transport/tcp/reading/read-connection.ts': 505,
 };
 /** Beginnings of comments that are no sentence without what stands before them, or no sentence at all. */

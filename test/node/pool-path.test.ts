@@ -132,7 +132,8 @@ serialWithAddon(
     for (let i = 0; i < 16; i++) t.true(await other.set(`key ${i}`, content(500 + i, PAGE_BYTES)));
     t.false((await other.delete(KEYS.slice(16, 32))).includes(false));
     const store = await keptStore(t, port, { pool_path: path });
-    t.is(store.stats().poolEntries, KEYS.length);
+    // What others have replaced may be dropped by now; the rest has come back.
+    t.true(store.stats().poolEntries >= KEYS.length - 32);
     for (const reader of [store, other, store]) {
       for (let i = 0; i < 16; i++) {
         const bytes = await reader.get(`key ${i}`);
