@@ -188,6 +188,7 @@ export class RespConnection implements ServedProtocol {
 
   /** Answers an error behind what waits, and ends the connection. */
   #refuse(reason: string): void {
+    if (this.isClosed) return;
     this.#waiting.add({ command: `ERR ${reason}`, isAllowed: true, bytes: 0, giveBack: () => {} });
     this.#finish();
   }
@@ -221,7 +222,7 @@ export class RespConnection implements ServedProtocol {
 
   /** Carries out what waits, one batch after the other. */
   async #run(): Promise<void> {
-    if (this.#isRunning) return;
+    if (this.#isRunning || this.isClosed) return;
     this.#isRunning = true;
     this.served.hold();
     // The first commands are carried out at once: what a client may send next depends on them while it is not

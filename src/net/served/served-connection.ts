@@ -147,6 +147,10 @@ export class ServedConnection {
     return this.#inFlightBytes;
   }
 
+  get #isReceiving(): boolean {
+    return this.#steps.received === 'told';
+  }
+
   /** The peer has said who it is, and the door decides about it. */
   greeted(): void {
     this.#raise('greeted');
@@ -228,13 +232,15 @@ export class ServedConnection {
 
   /** A message has begun, the rest of which must come at RECEIVING_MIN_BYTES_PER_S, until {@link messageCame}. */
   awaitAtRate(): void {
+    if (!this.#isReceiving) return;
     const { receivingWindowMs } = this.#all.limits;
     this.#receiving.begin(receivingWindowMs, (RECEIVING_MIN_BYTES_PER_S * receivingWindowMs) / 1000);
   }
 
   /** A message has begun, which must come whole within the time limit, unless it is watched already. */
   awaitWhole(): void {
-    if (!this.#receiving.isWatching) this.#receiving.begin(this.#all.limits.stallTimeoutMs, Number.POSITIVE_INFINITY);
+    if (!this.#isReceiving || this.#receiving.isWatching) return;
+    this.#receiving.begin(this.#all.limits.stallTimeoutMs, Number.POSITIVE_INFINITY);
   }
 
   /** The message is whole, or is given up. */
@@ -244,7 +250,7 @@ export class ServedConnection {
 
   /** Stops or goes on reading, as the protocol and the turns of others demand it. */
   updateReading(): void {
-    if (this.#steps.received === 'ignored') return;
+    if (!this.#isReceiving) return;
     const mustWait = this.#arrivals?.isWaiting === true || this.#protocol.mustWait;
     this.#receiving.hold(mustWait);
     if (mustWait) this.#socket.pause();
@@ -313,7 +319,7 @@ export class ServedConnection {
     this.#steps = STEPS_FROM[state];
     this.#reason = reason;
     this.#cancelGreeting();
-    if (this.#steps.received === 'ignored') {
+    if (!this.#isReceiving) {
       this.#arrivals?.stop();
       this.#receiving.end();
     }

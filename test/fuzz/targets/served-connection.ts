@@ -255,12 +255,8 @@ const ACTIONS: readonly Action[] = [
     if (STEPS_FROM[served.state].received !== 'told') return;
     if (protocol.mustWait) check(socket.isPaused(), 'reads what is to wait');
   },
-  (_, { served }) => {
-    if (STEPS_FROM[served.state].received === 'told') served.awaitAtRate();
-  },
-  (_, { served }) => {
-    if (STEPS_FROM[served.state].received === 'told') served.awaitWhole();
-  },
+  (_, { served }) => served.awaitAtRate(),
+  (_, { served }) => served.awaitWhole(),
   (_, { served }) => served.messageCame(),
   (world, { served }) => counted(world, served.taken()),
   (world, { served }) => counted(world, served.whenEnded()),
