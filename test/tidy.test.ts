@@ -46,7 +46,6 @@ const LONG_FILES: Readonly<Record<string, number>> = {
   'assembly/policy/yield.ts': 514,
   'assembly/pool.ts': 503,
   'src/base/limits.ts': 547,
-  'src/clients/client-connection.ts': 510,
   'src/config.ts': 506,
   'src/discovery/client.ts': 509,
   'src/disk/disk-store.ts': 512,

@@ -14,6 +14,7 @@ import {
   CLIENTS_OUTPUT_MAX_BYTES,
   RECEIVING_WINDOW_MS,
 } from '../base/limits.js';
+import { NO_SERVED_LIMITS, type ServedLimits } from '../net/served/served-connections.js';
 
 /** Limits of the client socket; `base/limits.ts` describes each. */
 export interface ClientLimits {
@@ -51,5 +52,21 @@ export function clientLimits(overrides: Partial<ClientLimits> = {}): ClientLimit
     stallTimeoutMs: CLIENT_STALL_TIMEOUT_MS,
     receivingWindowMs: RECEIVING_WINDOW_MS,
     ...overrides,
+  };
+}
+
+/** What of these limits holds for the connections themselves. */
+export function servedLimits(limits: ClientLimits): ServedLimits {
+  const { greetingMaxCount, handshakeTimeoutMs, stallTimeoutMs, receivingWindowMs } = limits;
+  return {
+    ...NO_SERVED_LIMITS,
+    greetingMaxCount,
+    greetingTimeoutMs: handshakeTimeoutMs,
+    lateReason: 'no HELLO in time',
+    replacedReason: 'too many connections that are not attached',
+    stallTimeoutMs,
+    receivingWindowMs,
+    inFlightMaxCount: limits.inFlightMaxCount,
+    inFlightMaxBytes: limits.smallBodiesMaxBytes,
   };
 }

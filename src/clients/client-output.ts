@@ -1,6 +1,6 @@
-import type { Clock } from '../base/environment/clock.js';
 import type { Connection } from '../base/environment/network.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
+import type { ServedConnection } from '../net/served/served-connection.js';
 import { type AnswerBody, encodeHeader, type FrameHeader, type Status } from './wire/messages.js';
 
 /** Memory for pages in the answer to one request that is being made. */
@@ -14,32 +14,30 @@ export interface AnswerPages {
 /** Least memory for pages that is asked for at a time: asking costs a look at all clients. */
 const GRANT_MIN_BYTES = 2 ** 20;
 
-export interface ClientOutputParts {
-  readonly socket: Connection;
-  /** While more than this waits, the client is given nothing further. */
-  readonly maxBytes: number;
-  /** Whether the client may have so much more in answers; all clients share what the node has for them. */
-  readonly mayHave: (moreBytes: number) => boolean;
-  readonly clock: Clock;
-  readonly stallTimeoutMs: number;
-  /** Called when the client has read nothing for the time limit. */
-  readonly onStalled: () => void;
-}
-
 /** The answers to one client: their pages while they are being made, and all of them until the client has read them. */
 export class ClientOutput {
-  readonly #parts: ClientOutputParts;
-  #takenBytes = 0;
+  readonly #socket: Connection;
+  readonly #served: ServedConnection;
+  /** While more than this waits, the client is given nothing further. */
+  readonly #maxBytes: number;
+  /** Whether the client may have so much more in answers; all clients share what the node has for them. */
+  readonly #mayHave: (moreBytes: number) => boolean;
   #makingBytes = 0;
-  #cancelTimer: (() => void) | undefined;
 
-  constructor(parts: ClientOutputParts) {
-    this.#parts = parts;
+  constructor(
+    socket: Connection,
+    served: ServedConnection,
+    { maxBytes, mayHave }: { readonly maxBytes: number; readonly mayHave: (moreBytes: number) => boolean },
+  ) {
+    this.#socket = socket;
+    this.#served = served;
+    this.#maxBytes = maxBytes;
+    this.#mayHave = mayHave;
   }
 
   /** Bytes that the client has not read yet, and those of pages in answers that are being made. */
   get bytes(): number {
-    return this.#waitingBytes + this.#makingBytes;
+    return this.#served.waitingBytes + this.#makingBytes;
   }
 
   /**
@@ -47,13 +45,8 @@ export class ClientOutput {
    * nothing further before it has read.
    */
   get isFull(): boolean {
-    const { maxBytes, mayHave } = this.#parts;
-    const bytes = this.#waitingBytes;
-    return bytes > maxBytes || (bytes > CLIENT_SMALL_BODY_BYTES && !mayHave(0));
-  }
-
-  get #waitingBytes(): number {
-    return this.#parts.socket.writableLength;
+    const bytes = this.#served.waitingBytes;
+    return bytes > this.#maxBytes || (bytes > CLIENT_SMALL_BODY_BYTES && !this.#mayHave(0));
   }
 
   /** Begins an answer with pages. */
@@ -64,7 +57,7 @@ export class ClientOutput {
       take: (bytes) => {
         if (bytes > leftBytes) {
           const moreBytes = Math.max(bytes - leftBytes, GRANT_MIN_BYTES);
-          if (!this.#parts.mayHave(moreBytes)) return false;
+          if (!this.#mayHave(moreBytes)) return false;
           grantedBytes += moreBytes;
           leftBytes += moreBytes;
           this.#makingBytes += moreBytes;
@@ -82,7 +75,7 @@ export class ClientOutput {
 
   /** Sends an answer; the body must not change any more. */
   write({ type, requestId }: Pick<FrameHeader, 'type' | 'requestId'>, status: Status, body: AnswerBody): void {
-    const { socket } = this.#parts;
+    const socket = this.#socket;
     const pieces = body instanceof Uint8Array ? [body] : body;
     const bodyBytes = pieces.reduce((sum, { length }) => sum + length, 0);
     const header = encodeHeader({ bodyBytes, type, status, requestId, deadlineMs: 0 });
@@ -94,22 +87,6 @@ export class ClientOutput {
       for (const piece of pieces) socket.write(piece);
       socket.uncork();
     }
-    if (this.#waitingBytes > 0 && this.#cancelTimer === undefined) this.#watch();
-  }
-
-  /** Stops watching for a stalled client. */
-  close(): void {
-    this.#cancelTimer?.();
-  }
-
-  #watch(): void {
-    const { socket, clock, stallTimeoutMs, onStalled } = this.#parts;
-    this.#takenBytes = socket.bytesWritten - this.#waitingBytes;
-    this.#cancelTimer = clock.after(stallTimeoutMs, () => {
-      this.#cancelTimer = undefined;
-      if (this.#waitingBytes === 0) return;
-      if (socket.bytesWritten - this.#waitingBytes > this.#takenBytes) this.#watch();
-      else onStalled();
-    });
+    this.#served.wrote();
   }
 }

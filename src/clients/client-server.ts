@@ -1,10 +1,9 @@
-import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { assertAtMost, assertEqual } from '../base/assert.js';
 import { type AuditActor, audited } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
-import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
@@ -19,10 +18,10 @@ import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
 import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
 import { PasswordCheck } from '../net/password-check.js';
-import { PendingConnections } from '../net/pending-connections.js';
+import { ServedConnections } from '../net/served/served-connections.js';
 import type { Identity, Users } from '../net/users/users.js';
 import { ClientConnection } from './client-connection.js';
-import { type ClientLimits, clientLimits } from './client-limits.js';
+import { type ClientLimits, clientLimits, servedLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
 import { AbsentBudget } from './requests/absent-memory.js';
 import type { AttachedClient } from './requests/attached-client.js';
@@ -30,7 +29,14 @@ import { ClientAccess } from './requests/client-access.js';
 import type { ClientNamespace } from './requests/client-namespace.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
 import type { FingerprintRequest } from './wire/fingerprint-messages.js';
-import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './wire/messages.js';
+import {
+  CLIENT_PROTOCOL_VERSION,
+  encodeHelloAnswer,
+  type FileRequest,
+  type HelloRequest,
+  Status,
+  TOKEN_BYTES,
+} from './wire/messages.js';
 import { RequestError } from './wire/request-error.js';
 
 export interface ClientServerOptions {
@@ -111,28 +117,26 @@ export class ClientServer {
   readonly #parts: ClientServerParts;
   readonly #server: Server;
   readonly #memory: ClientMemory;
-  readonly #limits: ClientLimits;
-  readonly #budget: ByteBudget;
-  readonly #paid = new AbsentBudget();
+  readonly limits: ClientLimits;
+  /** Memory for request bodies in progress, shared by all clients. */
+  readonly budget: ByteBudget;
+  /** @internal What the node has paid for in the memory of clients. */
+  readonly paid = new AbsentBudget();
   /** Attached clients, and regions of all clients. */
   readonly #clientShares: Shares;
-  readonly #regionShares = new Shares(CLIENTS_REGIONS_MAX_COUNT);
-  readonly #turns: WorkTurns;
-  readonly #lines: SparseLog;
+  readonly regionShares = new Shares(CLIENTS_REGIONS_MAX_COUNT);
+  /** @internal Divides the time of the main loop between clients. */
+  readonly turns: WorkTurns;
+  /** For what clients cause. */
+  readonly lines: SparseLog;
   readonly #names = new ClientNames();
   /** Judges the tokens of clients. */
   readonly #tokens: PasswordCheck<Identity>;
   readonly #unwatchUsers: () => void;
-  /** Open connections, oldest first. */
-  readonly #connections = new Set<ClientConnection>();
-  /** Open connections that are not attached yet. */
-  readonly #greeting: PendingConnections<ClientConnection>;
+  readonly connections: ServedConnections<ClientConnection>;
   /** The pages that each attached client sees. */
   readonly #views = new Map<ClientConnection, ClientNamespace>();
-  /** Connections that have ended while requests are still in progress. */
-  readonly #ending = new Map<ClientConnection, Promise<void>>();
-  readonly #onEnded = new Map<ClientConnection, () => void>();
-  readonly #bootToken: Buffer;
+  readonly bootToken: Buffer;
   #refusedCount = 0;
   #lastCaller = 0;
   #lastConnection = 0;
@@ -148,24 +152,21 @@ export class ClientServer {
   private constructor(options: ClientServerOptions, parts: ClientServerParts) {
     this.#options = options;
     this.#parts = parts;
-    this.#limits = clientLimits(options.limits);
-    const { bodiesMaxBytes, bodyMaxBytes, clientsMaxCount, greetingMaxCount } = this.#limits;
-    this.#budget = new ByteBudget(bodiesMaxBytes, Math.min(bodyMaxBytes, bodiesMaxBytes));
+    this.limits = clientLimits(options.limits);
+    const { bodiesMaxBytes, bodyMaxBytes, clientsMaxCount } = this.limits;
+    this.budget = new ByteBudget(bodiesMaxBytes, Math.min(bodyMaxBytes, bodiesMaxBytes));
     this.#clientShares = new Shares(clientsMaxCount);
-    this.#turns = parts.turns ?? new WorkTurns(parts.env.clock);
-    this.#lines = new SparseLog(parts.env);
-    this.#greeting = new PendingConnections(
-      greetingMaxCount,
-      (client) => this.#replaced(client),
-      ({ sharer }) => sharer.one,
-    );
-    this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
+    this.turns = parts.turns ?? new WorkTurns(parts.env.clock);
+    this.lines = new SparseLog(parts.env);
+    const fairness = { turns: this.turns, pauses: parts.pauses };
+    this.connections = new ServedConnections(parts.env.clock, servedLimits(this.limits), fairness);
+    this.bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
     this.#server = parts.env.network.createServer({ plane: 'client' }, (socket) => this.#accept(socket));
-    this.#memory = new ClientMemory({ ...options, env: parts.env, lines: this.#lines });
+    this.#memory = new ClientMemory({ ...options, env: parts.env, lines: this.lines });
     const { users } = parts;
     this.#tokens = new PasswordCheck((tokenDigest) => users.identify({ tokenDigest }), 'client', parts.env);
     this.#unwatchUsers = users.onRenewed(() => {
-      for (const client of [...this.#connections]) client.usersChanged();
+      for (const client of this.connections) client.usersChanged();
     });
     this.#reportMetrics();
   }
@@ -175,7 +176,7 @@ export class ClientServer {
   }
 
   clients(): ClientInfo[] {
-    return this.#attached().map((client) => this.#infoOf(client));
+    return this.connections.accepted().map((client) => this.#infoOf(client));
   }
 
   /** The namespaces of the attached clients. */
@@ -204,11 +205,8 @@ export class ClientServer {
     this.#memory.close();
     const reason = 'the node is closing';
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    for (const connection of [...this.#connections]) connection.finish(reason);
-    await within(this.#parts.env.clock, CLIENT_FINISH_TIMEOUT_MS, closed);
-    for (const connection of [...this.#connections]) connection.close(reason);
+    await this.connections.shutDown(reason, CLIENT_FINISH_TIMEOUT_MS);
     await closed;
-    await Promise.all(this.#ending.values());
   }
 
   async #listen(): Promise<void> {
@@ -229,54 +227,27 @@ export class ClientServer {
     this.#parts.env.log.log('error', 'client socket failed', { path: this.path, error: error.message });
   }
 
-  #attached(): ClientConnection[] {
-    return [...this.#connections].filter((client) => !this.#greeting.has(client));
-  }
-
   #accept(socket: Connection): void {
     if (this.#closing !== undefined) {
       socket.on('error', () => {});
       socket.destroy();
       return;
     }
-    const { env } = this.#parts;
     const credentials = credentialsOf(socket);
     const sharer = sharerOf(credentials, ++this.#lastConnection);
-    const connection: ClientConnection = new ClientConnection({
-      socket,
-      limits: this.#limits,
-      budget: this.#budget,
-      paid: this.#paid,
-      sharer,
-      credentials,
-      regionShares: this.#regionShares,
-      turns: this.#turns,
-      clock: env.clock,
-      pauses: this.#parts.pauses,
-      lines: this.#lines,
-      bootToken: this.#bootToken,
-      attach: (hello, client) => this.#attach(hello, client),
-      openFile: (request, client) => this.#memory.openFile(request, client),
-      tellFingerprint: (request, client) => this.#tellFingerprint(request, client),
-      statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
-      mayHaveAnswers: (client, moreBytes) => this.#mayHaveAnswers(client, moreBytes),
-      onClosed: (client) => this.#closed(client),
-      onEnded: (client, reason) => this.#ended(client, reason),
-    });
-    this.#connections.add(connection);
-    this.#greeting.add(connection);
+    this.connections.add(new ClientConnection(socket, this, { sharer, credentials }));
   }
 
-  #replaced(client: ClientConnection): void {
-    this.#refused('too many connections that are not attached', { connection: client });
-    client.close('too many connections that are not attached');
+  /** A client was closed to make way for others. */
+  replaced(client: ClientConnection): void {
+    this.#refused(client.served.reason, { connection: client });
   }
 
   /** Counts a client that is turned away, and says so. `reason` is constant, `detail` may be of the client. */
   #refused(reason: string, { connection, identity }: Refused, detail?: string): void {
     const { name, sharer } = connection;
     this.#refusedCount++;
-    this.#lines.log(
+    this.lines.log(
       'warn',
       'client refused',
       { client: name || undefined, process: sharer.one, user: sharer.group, reason },
@@ -292,17 +263,18 @@ export class ClientServer {
     return new RequestError(status, text);
   }
 
-  /** Whether a client's answers with so much more are within its share, so that others can be answered. */
-  #mayHaveAnswers(client: ClientConnection, moreBytes: number): boolean {
-    const shares = new Shares(this.#limits.allOutputMaxBytes);
-    for (const { sharer, answerBytes } of this.#connections) {
+  /** @internal Whether a client's answers with so much more are within its share, so that others can be answered. */
+  mayHaveAnswers(client: ClientConnection, moreBytes: number): boolean {
+    const shares = new Shares(this.limits.allOutputMaxBytes);
+    for (const { sharer, answerBytes } of this.connections) {
       if (answerBytes > shares.left) return false;
       if (answerBytes > 0) shares.take(sharer, answerBytes);
     }
     return shares.allows(client.sharer, moreBytes);
   }
 
-  async #attach(hello: HelloRequest, connection: ClientConnection): Promise<AttachedClient> {
+  /** Attaches a client. Throws {@link RequestError}. */
+  async attach(hello: HelloRequest, connection: ClientConnection): Promise<AttachedClient> {
     const { minVersion, maxVersion, name, pid } = hello;
     if (minVersion > CLIENT_PROTOCOL_VERSION || maxVersion < CLIENT_PROTOCOL_VERSION) {
       const spoken = `this node speaks version ${CLIENT_PROTOCOL_VERSION} of the protocol`;
@@ -314,25 +286,24 @@ export class ClientServer {
       throw this.#refusal(Status.refused, 'wrong name', text, { connection });
     }
     // Requests that the same process had in progress before are over when this is answered, as PROTOCOL.md promises.
-    const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
-    await Promise.all(before.map(([, ended]) => ended));
+    const before = this.connections.ending().filter((client) => client.pid === pid && client.name === name);
+    await Promise.all(before.map(({ served }) => served.whenEnded()));
     if (connection.isClosed) throw new RequestError(Status.refused, 'the connection has ended');
-    const { clientsMaxCount, bodyMaxBytes, inFlightMaxCount } = this.#limits;
+    const { clientsMaxCount, bodyMaxBytes, inFlightMaxCount } = this.limits;
     const { sharer } = connection;
     if (!this.#clientShares.allows(sharer, 1)) {
       const ownCount = this.#clientShares.of(sharer);
-      const text = `${this.#attached().length} clients are attached, ${ownCount} of this process; of ${clientsMaxCount}, a process may have half of what others have left, a user three quarters`;
+      const text = `${this.connections.accepted().length} clients are attached, ${ownCount} of this process; of ${clientsMaxCount}, a process may have half of what others have left, a user three quarters`;
       throw this.#refusal(Status.tooMuch, 'too many clients', text, { connection });
     }
     const identity = this.#identityOf(hello, connection);
     const { namespace, access } = this.#namespaceOf(hello.namespace, identity, connection);
     this.#clientShares.take(sharer, 1);
     this.#views.set(connection, namespace);
-    this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
     this.#memory.attach(attachToken, connection);
-    this.#lines.log('info', 'client attached', { client: name, client_pid: pid, user: identity.name }, name);
+    this.lines.log('info', 'client attached', { client: name, client_pid: pid, user: identity.name }, name);
     const actor = actorOf(connection, identity);
     const told = { door: 'client', actor, namespace: namespace.settings.tag } as const;
     env.audit?.record({ ...told, action: 'attach', outcome: 'done' });
@@ -345,7 +316,7 @@ export class ClientServer {
       answer: encodeHelloAnswer({
         version: CLIENT_PROTOCOL_VERSION,
         capabilities: this.#memory.capabilitiesFor(connection),
-        bootToken: this.#bootToken,
+        bootToken: this.bootToken,
         attachToken,
         pid: process.pid,
         requestMaxKeys: CLIENT_REQUEST_MAX_KEYS,
@@ -360,11 +331,25 @@ export class ClientServer {
     };
   }
 
-  #tellFingerprint({ client, fingerprint }: FingerprintRequest, { access: asking }: ClientConnection): number {
+  /** @internal Opens a file of a client as a region. Throws {@link RequestError}. */
+  openFile(request: FileRequest, client: ClientConnection): Promise<void> {
+    return this.#memory.openFile(request, client);
+  }
+
+  /** @internal What a client is told about itself and the node. */
+  statsOf(client: ClientConnection): unknown {
+    return { client: this.#infoOf(client), node: this.#parts.nodeStats() };
+  }
+
+  /**
+   * @internal Tells the attached clients of a name, whose namespaces the asking one may use, their fingerprint. Returns
+   * their number.
+   */
+  tellFingerprint({ client, fingerprint }: FingerprintRequest, { access: asking }: ClientConnection): number {
     const isMeant = ({ name, access }: ClientConnection) => name === client && access && asking?.reaches(access);
-    const told = this.#attached().filter(isMeant);
+    const told = this.connections.accepted().filter(isMeant);
     const count = told.filter((connection) => connection.tellFingerprint(fingerprint)).length;
-    this.#lines.log('info', 'clients told their fingerprint', { client, fingerprint, clients: count }, client);
+    this.lines.log('info', 'clients told their fingerprint', { client, fingerprint, clients: count }, client);
     return count;
   }
 
@@ -406,21 +391,18 @@ export class ClientServer {
     }
   }
 
-  #closed(connection: ClientConnection): void {
+  /** A client's connection is closed. */
+  closed(connection: ClientConnection): void {
     if (this.#views.delete(connection)) this.#clientShares.giveBack(connection.sharer, 1);
-    this.#connections.delete(connection);
-    this.#greeting.delete(connection);
     this.#memory.detach(connection);
-    this.#ending.set(connection, new Promise((resolve) => this.#onEnded.set(connection, resolve)));
   }
 
-  #ended(connection: ClientConnection, reason: string): void {
-    this.#ending.delete(connection);
-    this.#onEnded.get(connection)?.();
-    this.#onEnded.delete(connection);
+  /** @internal Nothing of a closed connection is in progress any more. */
+  ended(connection: ClientConnection): void {
+    const { reason } = connection.served;
     if (connection.counts === undefined) return;
     const fields = { client: connection.name, client_pid: connection.pid, reason };
-    this.#lines.log('info', 'client detached', fields, connection.name);
+    this.lines.log('info', 'client detached', fields, connection.name);
     const event = {
       action: 'detach',
       door: 'client',
@@ -446,9 +428,8 @@ export class ClientServer {
 
   #reportMetrics(): void {
     const { metrics } = this.#parts.env;
-    const sum = (of: (client: ClientConnection) => number) => () =>
-      [...this.#connections].reduce((total, client) => total + of(client), 0);
-    metrics.setGaugeProvider('meshcache_clients', () => this.#attached().length);
+    const sum = (of: (client: ClientConnection) => number) => () => this.connections.sum(of);
+    metrics.setGaugeProvider('meshcache_clients', () => this.connections.accepted().length);
     metrics.setGaugeProvider(
       'meshcache_client_mapped_bytes',
       sum(({ regions }) => regions.mappedBytes),
@@ -462,22 +443,16 @@ export class ClientServer {
 
   /** @internal Throws `InvariantError` unless the clients are counted, within their limits, and each is consistent. */
   verify(): void {
-    for (const client of this.#connections) client.verify();
-    this.#greeting.verify(this.#connections);
-    for (const client of this.#ending.keys()) {
-      const isOver = !this.#connections.has(client) && this.#onEnded.has(client);
-      assert(isOver, () => `client server: ${client.name} has gone, and is connected or never ends`);
-    }
-    assertEqual('client server: clients that have gone', this.#onEnded.size, this.#ending.size);
-    assertEqual('client server: namespaces of clients', this.#views.size, this.#attached().length);
-    assertAtMost('client server: clients', this.#attached().length, this.#limits.clientsMaxCount);
-    this.#budget.verify();
-    this.#turns.verify();
+    this.connections.verify('client server');
+    assertEqual('client server: namespaces of clients', this.#views.size, this.connections.accepted().length);
+    assertAtMost('client server: clients', this.connections.accepted().length, this.limits.clientsMaxCount);
+    this.budget.verify();
+    this.turns.verify();
     this.#clientShares.verify();
-    this.#regionShares.verify();
+    this.regionShares.verify();
     assertEqual(
       'client server: shares of clients',
-      this.#limits.clientsMaxCount - this.#clientShares.left,
+      this.limits.clientsMaxCount - this.#clientShares.left,
       this.#views.size,
     );
     this.#memory.verify();

@@ -1,4 +1,5 @@
 import { assert, assertEqual } from '../base/assert.js';
+import type { ServedConnection } from '../net/served/served-connection.js';
 import type { CallTime } from '../store/call/call-options.js';
 import type { ClientLimits } from './client-limits.js';
 import { type FrameHeader, RequestType } from './wire/messages.js';
@@ -30,11 +31,12 @@ const ENDLESS: CallTime = { askedMs: 0, isOver: () => false };
  * fences do neither. EVENTS runs beside those few: it waits for something to happen, and must not keep others from
  * running.
  *
- * Accounting: those that wait and those that run are in flight; `#smallBodiesBytes` is the sum over the bodies in
- * flight for which no memory was reserved.
+ * Accounting: those that wait and those that run are in flight. The connection counts all but fences, with the bodies
+ * for which no memory was reserved, and is held while a request runs.
  */
 export class RequestsInFlight {
   readonly #limits: ClientLimits;
+  readonly #served: ServedConnection;
   /** Requests by id, oldest first. */
   readonly #byId = new Map<number, ClientRequest>();
   readonly #waiting: ClientRequest[] = [];
@@ -44,10 +46,10 @@ export class RequestsInFlight {
   /** EVENTS in flight, and those of them that run. */
   #eventsCount = 0;
   #eventsRunningCount = 0;
-  #smallBodiesBytes = 0;
 
-  constructor(limits: ClientLimits) {
+  constructor(limits: ClientLimits, served: ServedConnection) {
     this.#limits = limits;
+    this.#served = served;
   }
 
   get count(): number {
@@ -82,15 +84,16 @@ export class RequestsInFlight {
 
   /** The reason why one more request is too much, or undefined. `isReserved`: memory is reserved for its body. */
   tooMuch(type: number, body: Buffer, isReserved: boolean): string | undefined {
-    const { inFlightMaxCount, smallBodiesMaxBytes } = this.#limits;
     if (type === RequestType.events && this.#eventsCount > 0) return 'an EVENTS is in flight, no more are allowed';
-    if (this.#byId.size - this.#fenceCount >= inFlightMaxCount) {
-      return `${inFlightMaxCount} requests are in flight, no more are allowed`;
+    const { inFlightMaxCount, smallBodiesMaxBytes } = this.#limits;
+    switch (this.#served.tooMuch(isReserved ? 0 : body.length)) {
+      case 'count':
+        return `${inFlightMaxCount} requests are in flight, no more are allowed`;
+      case 'bytes':
+        return `${this.#served.inFlightBytes} bytes of requests are in flight, allowed are ${smallBodiesMaxBytes}`;
+      default:
+        return undefined;
     }
-    if (!isReserved && this.#smallBodiesBytes + body.length > smallBodiesMaxBytes) {
-      return `${this.#smallBodiesBytes} bytes of requests are in flight, allowed are ${smallBodiesMaxBytes}`;
-    }
-    return undefined;
   }
 
   /** Adds a request to those in flight. */
@@ -106,8 +109,8 @@ export class RequestsInFlight {
       onAnswered: [],
     };
     this.#byId.set(header.requestId, request);
-    this.#smallBodiesBytes += request.smallBytes;
     if (isFence(request)) this.#fenceCount++;
+    else this.#served.begin(request.smallBytes);
     if (isForEvents(request)) this.#eventsCount++;
     return request;
   }
@@ -115,11 +118,11 @@ export class RequestsInFlight {
   /** Removes a request from those in flight. */
   settle(request: ClientRequest): void {
     if (!this.#byId.delete(request.header.requestId)) return;
-    this.#smallBodiesBytes -= request.smallBytes;
     if (isFence(request)) this.#fenceCount--;
     if (isForEvents(request)) this.#eventsCount--;
     request.cancelDeadline();
     request.giveBack();
+    if (!isFence(request)) this.#served.settle(request.smallBytes);
   }
 
   /** Puts a request into the queue. */
@@ -144,12 +147,13 @@ export class RequestsInFlight {
     if (index < 0) return false;
     this.#waiting.splice(index, 1);
     this.#running.add(request);
+    this.#served.hold();
     this.#bytesRunningCount += Number(isForBytes(request));
     this.#eventsRunningCount += Number(isForEvents(request));
     return true;
   }
 
-  /** Removes a request that has run. */
+  /** Removes a request that has run. It holds the connection until it is {@link answered}. */
   ended(request: ClientRequest): void {
     if (this.#running.delete(request)) {
       this.#bytesRunningCount -= Number(isForBytes(request));
@@ -158,9 +162,15 @@ export class RequestsInFlight {
     this.settle(request);
   }
 
-  /** Empties the queue; its requests never begin. */
+  /** A request that has run is answered, and what waited for it. */
+  answered(): void {
+    this.#served.letGo();
+  }
+
+  /** Removes all requests that do not run, and never will. */
   dropWaiting(): void {
-    for (const request of this.#waiting.splice(0)) this.settle(request);
+    this.#waiting.length = 0;
+    for (const request of this.all()) if (!this.#running.has(request)) this.settle(request);
   }
 
   /** Throws `InvariantError` unless the accounting of this class holds. */
@@ -174,8 +184,9 @@ export class RequestsInFlight {
     assertEqual('requests in flight: those that wait or run', this.#waiting.length + this.#running.size, active.size);
     const all = this.all();
     const smallBytes = all.reduce((sum, request) => sum + request.smallBytes, 0);
-    assertEqual('requests in flight: bytes of small bodies', this.#smallBodiesBytes, smallBytes);
     assertEqual('requests in flight: fences', this.#fenceCount, all.filter(isFence).length);
+    assertEqual('requests in flight: bytes of small bodies', this.#served.inFlightBytes, smallBytes);
+    assertEqual('requests in flight: all but fences', this.#served.inFlightCount, all.length - this.#fenceCount);
     const bytesRunning = [...this.#running].filter(isForBytes).length;
     assertEqual('requests in flight: those that run for bytes', this.#bytesRunningCount, bytesRunning);
     assertEqual('requests in flight: EVENTS', this.#eventsCount, all.filter(isForEvents).length);

@@ -1,31 +1,21 @@
-import type { ByteBudget, ByteHolding } from '../base/concurrency/byte-budget.js';
-import type { Sharer } from '../base/concurrency/shares.js';
+import type { ReceivingMemory } from '../net/receiving/receiving-memory.js';
 import type { ArgumentMemory } from './argument-memory.js';
 import type { RespArgument } from './wire/resp-parser.js';
-
-export interface LargeArgumentsParts {
-  /** Memory for arguments that are being received, shared by all connections. */
-  readonly budget: ByteBudget;
-  readonly memory: ArgumentMemory;
-  readonly sharer: Sharer;
-  /** Called when there is memory for which {@link LargeArguments.reserve} has answered `later`. */
-  readonly onRoom: () => void;
-}
 
 /**
  * The memory of the command that a connection is receiving: that of its large arguments, and of small ones that are
  * many.
  */
 export class LargeArguments {
-  readonly #parts: LargeArgumentsParts;
-  /** Undefined: the command needs none so far. */
-  #holding: ByteHolding | undefined;
+  readonly #holding: ReceivingMemory;
+  readonly #memory: ArgumentMemory;
   #received: Buffer[] = [];
   #count = 0;
-  #isWaiting = false;
 
-  constructor(parts: LargeArgumentsParts) {
-    this.#parts = parts;
+  /** `holding` counts the memory, by the budget that all connections share. */
+  constructor(holding: ReceivingMemory, memory: ArgumentMemory) {
+    this.#holding = holding;
+    this.#memory = memory;
   }
 
   /** Number of those that have begun. */
@@ -35,15 +25,15 @@ export class LargeArguments {
 
   /** Whether the reception waits for memory. */
   get isWaiting(): boolean {
-    return this.#isWaiting;
+    return this.#holding.isWaiting;
   }
 
   get isEmpty(): boolean {
-    return this.#holding === undefined && this.#received.length === 0;
+    return !this.#holding.isHeld && this.#received.length === 0;
   }
 
   begin(): void {
-    this.#holding ??= this.#parts.budget.hold(this.#parts.sharer);
+    this.#holding.begin();
     this.#count++;
   }
 
@@ -52,38 +42,20 @@ export class LargeArguments {
    * than there ever is.
    */
   reserve(bytes: number): 'now' | 'later' | 'drop' {
-    const answer = this.#take(bytes);
-    if (answer === 'now' || this.#count <= 1) return answer;
-    this.#holding?.whole();
-    this.#isWaiting = false;
+    if (this.#holding.take(bytes)) return 'now';
+    if (this.#count <= 1) return 'later';
+    this.#holding.whole();
     return 'drop';
   }
 
   /** Takes memory for small arguments that have come. */
   reserveWords(bytes: number): 'now' | 'later' {
-    this.#holding ??= this.#parts.budget.hold(this.#parts.sharer);
-    return this.#take(bytes);
-  }
-
-  #take(bytes: number): 'now' | 'later' {
-    const holding = this.#holding as ByteHolding;
-    let isWithin = true;
-    let isGranted = false;
-    holding.take(bytes, () => {
-      isGranted = true;
-      if (isWithin || this.#holding !== holding) return;
-      this.#isWaiting = false;
-      this.#parts.onRoom();
-    });
-    isWithin = false;
-    if (isGranted) return 'now';
-    this.#isWaiting = true;
-    return 'later';
+    return this.#holding.take(bytes) ? 'now' : 'later';
   }
 
   /** The argument `body` in a buffer of so many bytes; null: the system has no more memory. */
   grow(body: Buffer, bytes: number): Buffer | null {
-    const { memory } = this.#parts;
+    const memory = this.#memory;
     const grown = memory.take(bytes);
     if (grown === undefined) return null;
     grown.set(body);
@@ -106,16 +78,14 @@ export class LargeArguments {
 
   /** Ends the reception of the command. Returns what gives back the memory. */
   take(): () => void {
-    const { memory } = this.#parts;
-    const [holding, taken] = [this.#holding, this.#received];
-    holding?.whole();
-    this.#holding = undefined;
+    const memory = this.#memory;
+    const giveBack = this.#holding.handOver();
+    const taken = this.#received;
     this.#received = [];
     this.#count = 0;
-    this.#isWaiting = false;
     return () => {
       for (const argument of taken.splice(0)) memory.giveBack(argument);
-      holding?.giveBack();
+      giveBack?.();
     };
   }
 }

@@ -10,6 +10,7 @@ import {
   RESP_WAITING_MAX_BYTES,
   RESP_WAITING_MAX_COUNT,
 } from '../base/limits.js';
+import { NO_SERVED_LIMITS, type ServedLimits } from '../net/served/served-connections.js';
 
 /** Limits of the door for Redis clients that tests change; `base/resp-limits.ts` describes each. */
 export interface RespLimits {
@@ -39,5 +40,25 @@ export function respLimits(overrides: Partial<RespLimits> = {}): RespLimits {
     loginTimeoutMs: RESP_LOGIN_TIMEOUT_MS,
     finishTimeoutMs: RESP_FINISH_TIMEOUT_MS,
     ...overrides,
+  };
+}
+
+/** What of these limits holds for the connections themselves. */
+export function servedLimits(limits: RespLimits): ServedLimits {
+  const { connectionsMaxCount, loginTimeoutMs, stallTimeoutMs, receivingWindowMs } = limits;
+  return {
+    ...NO_SERVED_LIMITS,
+    greetingMaxCount: connectionsMaxCount,
+    greetingTimeoutMs: loginTimeoutMs,
+    lateReason: 'not authenticated in time',
+    replacedReason: 'too many connections that are not authenticated',
+    stallTimeoutMs,
+    receivingWindowMs,
+    inFlightMaxCount: limits.waitingMaxCount,
+    inFlightMaxBytes: limits.waitingMaxBytes,
+    allInFlightMaxBytes: limits.allWaitingMaxBytes,
+    // A connection of which nothing waits is read in any case.
+    grantedCount: 1,
+    grantedBytes: Number.POSITIVE_INFINITY,
   };
 }

@@ -1,10 +1,9 @@
-import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { assertAtMost } from '../base/assert.js';
 import type { AuditActor } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { type Sharer, Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
-import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import {
   type Connection,
@@ -20,7 +19,7 @@ import { KEEP_ALIVE_DELAY_MS, RESP_COMMAND_MAX_BYTES } from '../base/limits.js';
 import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
-import { PendingConnections } from '../net/pending-connections.js';
+import { ServedConnections } from '../net/served/served-connections.js';
 import { RespAccess, type RespOrigin } from './access/resp-access.js';
 import { RespUsers, type RespUsersParts } from './access/resp-users.js';
 import { ArgumentMemory } from './argument-memory.js';
@@ -28,8 +27,7 @@ import type { RespFacts } from './commands/command.js';
 import { COMMANDS } from './commands/command-table.js';
 import { RespConnection } from './resp-connection.js';
 import { RespCounts } from './resp-counts.js';
-import { type RespLimits, respLimits } from './resp-limits.js';
-import type { WaitingTotal } from './waiting-commands.js';
+import { type RespLimits, respLimits, servedLimits } from './resp-limits.js';
 import { errorAnswer } from './wire/resp-answers.js';
 
 /** Where the door for Redis clients is, and who may use it. */
@@ -66,27 +64,28 @@ export interface RespServerParts {
  */
 export class RespServer {
   readonly #options: RespServerOptions;
-  readonly #parts: RespServerParts;
-  readonly #limits: RespLimits;
+  readonly limits: RespLimits;
   readonly #users: RespUsers;
   readonly #unwatchUsers: () => void;
   readonly #servers: Server[] = [];
-  readonly #connections = new Set<RespConnection>();
-  /** Connections that have not authenticated themselves. */
-  readonly #strangers: PendingConnections<RespConnection>;
+  readonly env: Environment;
+  /** @internal Connections that have not authenticated themselves are those that greet. */
+  readonly connections: ServedConnections<RespConnection>;
   /** Connections, by where they are from. */
   readonly #shares: Shares;
-  readonly #arguments: ByteBudget;
-  readonly #turns: WorkTurns;
-  readonly #lines: SparseLog;
-  readonly #memory = new ArgumentMemory();
-  readonly #values: ByteBudget;
-  readonly #waiting: WaitingTotal = { bytes: 0 };
-  readonly #counts: RespCounts;
-  readonly #facts: RespFacts;
+  /** Memory for large arguments that are being received, shared by all connections. */
+  readonly budget: ByteBudget;
+  /** @internal Divides the time of the main loop between clients. */
+  readonly turns: WorkTurns;
+  /** For what clients cause. */
+  readonly lines: SparseLog;
+  readonly memory = new ArgumentMemory();
+  /** Memory for values that are copied. */
+  readonly valuesBudget: ByteBudget;
+  readonly counts: RespCounts;
+  /** @internal The port among them is known once the server listens. */
+  facts: RespFacts;
   #lastId = 0;
-  #port = 0;
-  #onIdle: (() => void)[] = [];
   #closing: Promise<void> | undefined;
 
   /** Listens. Throws `ConfigError` if the port or the path cannot be used. */
@@ -103,41 +102,38 @@ export class RespServer {
 
   private constructor(options: RespServerOptions, parts: RespServerParts) {
     const { env, users, facts, dateMs = () => env.clock.wallMs() } = parts;
+    this.env = env;
     this.#options = options;
-    this.#parts = parts;
-    this.#limits = respLimits(options.limits);
-    const { argumentsBudgetBytes, connectionsMaxCount } = this.#limits;
-    this.#arguments = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_COMMAND_MAX_BYTES, argumentsBudgetBytes));
+    this.limits = respLimits(options.limits);
+    const { argumentsBudgetBytes, connectionsMaxCount } = this.limits;
+    this.budget = new ByteBudget(argumentsBudgetBytes, Math.min(RESP_COMMAND_MAX_BYTES, argumentsBudgetBytes));
     this.#shares = new Shares(connectionsMaxCount);
-    this.#turns = parts.turns ?? new WorkTurns(env.clock);
-    this.#lines = new SparseLog(env);
-    this.#strangers = new PendingConnections(
-      connectionsMaxCount,
-      (stranger) => this.#replaced(stranger),
-      ({ origin }) => origin.one,
-    );
-    this.#values = new ByteBudget(this.#limits.valuesBudgetBytes);
-    this.#users = new RespUsers({ ...users, password: options.password, budget: this.#values, env });
+    this.turns = parts.turns ?? new WorkTurns(env.clock);
+    this.lines = new SparseLog(env);
+    const fairness = { turns: this.turns, pauses: parts.pauses };
+    this.connections = new ServedConnections(env.clock, servedLimits(this.limits), fairness);
+    this.valuesBudget = new ByteBudget(this.limits.valuesBudgetBytes);
+    this.#users = new RespUsers({ ...users, password: options.password, budget: this.valuesBudget, env });
     this.#unwatchUsers = this.#users.onChanged(() => {
-      for (const connection of [...this.#connections]) connection.usersChanged();
+      for (const connection of this.connections) connection.usersChanged();
     });
-    this.#counts = new RespCounts(env.metrics, COMMANDS.keys());
+    this.counts = new RespCounts(env.metrics, COMMANDS.keys());
     const startMs = env.clock.nowMs();
-    this.#facts = {
+    this.facts = {
       ...facts,
       port: 0,
       dateMs,
       uptimeS: () => (env.clock.nowMs() - startMs) / 1000,
-      clients: () => this.#connections.size,
-      commands: () => this.#counts.commands,
+      clients: () => this.connectionsCount,
+      commands: () => this.counts.commands,
     };
-    env.metrics.setGaugeProvider('meshcache_resp_connections', () => this.#connections.size);
+    env.metrics.setGaugeProvider('meshcache_resp_connections', () => this.connectionsCount);
   }
 
   /** `host:port` of the port; empty without one. */
   get endpoint(): string {
     const { endpoint } = this.#options;
-    return endpoint === undefined ? '' : formatEndpoint({ ...endpoint, port: this.#port });
+    return endpoint === undefined ? '' : formatEndpoint({ ...endpoint, port: this.facts.port });
   }
 
   /** Path of the Unix socket; empty without one. */
@@ -147,12 +143,12 @@ export class RespServer {
 
   /** Number of open connections. */
   get connectionsCount(): number {
-    return this.#connections.size;
+    return this.connections.unendedCount;
   }
 
   /** Number of commands that were carried out or refused. */
   get commandsCount(): number {
-    return this.#counts.commands;
+    return this.counts.commands;
   }
 
   /**
@@ -171,18 +167,13 @@ export class RespServer {
       this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
     );
     for (const server of this.#servers) server.dropPending?.();
-    const idle = new Promise<void>((resolve) => this.#onIdle.push(resolve));
-    for (const connection of [...this.#connections]) connection.finish();
-    this.#tellIdle();
-    await within(this.#parts.env.clock, this.#limits.finishTimeoutMs, idle);
-    for (const connection of [...this.#connections]) connection.close('the node is closing');
-    await idle;
+    await this.connections.shutDown('the node is closing', this.limits.finishTimeoutMs);
     await closed;
   }
 
   async #listen(): Promise<void> {
     const { endpoint, socket, tls } = this.#options;
-    const { env } = this.#parts;
+    const { env } = this;
     const onError = (error: Error): void => env.log.log('error', 'redis door failed', { error: error.message });
     if (endpoint !== undefined) {
       const server = this.#serve(tls ?? env.network);
@@ -192,7 +183,7 @@ export class RespServer {
         throw listenError(cause as NodeJS.ErrnoException, endpoint);
       }
       this.#servers.push(server);
-      this.#port = portOf(server);
+      this.facts = { ...this.facts, port: portOf(server) };
     }
     if (socket !== undefined) {
       const server = this.#serve(env.network);
@@ -218,7 +209,6 @@ export class RespServer {
   }
 
   #accept(socket: Connection): void {
-    const { env } = this.#parts;
     const id = ++this.#lastId;
     const origin = originOf(socket, id);
     const guesser = guesserOf(socket, origin);
@@ -234,34 +224,8 @@ export class RespServer {
       if (encrypted && !authorized) this.#options.tls?.proved(remoteAddress);
     };
     const access = new RespAccess(this.#users, guesser, onProved);
-    const connection = new RespConnection({
-      socket,
-      id,
-      origin,
-      limits: this.#limits,
-      budget: this.#arguments,
-      memory: this.#memory,
-      waiting: this.#waiting,
-      valuesBudget: this.#values,
-      facts: { ...this.#facts, port: this.#port },
-      counts: this.#counts,
-      turns: this.#turns,
-      access,
-      clock: env.clock,
-      pauses: this.#parts.pauses,
-      log: env.log,
-      lines: this.#lines,
-      onEnded: (ended) => {
-        access.ended();
-        this.#connections.delete(ended);
-        this.#strangers.delete(ended);
-        this.#shares.giveBack(origin, 1);
-        this.#tellIdle();
-      },
-    });
     this.#shares.take(origin, 1);
-    this.#connections.add(connection);
-    if (!access.isTrusted) this.#strangers.add(connection);
+    this.connections.add(new RespConnection(socket, this, { id, origin, access }));
   }
 
   /**
@@ -269,40 +233,36 @@ export class RespServer {
    * those from where most of them are: it must not keep others out.
    */
   #hasRoom(origin: Sharer): boolean {
-    while (!this.#shares.allows(origin, 1)) if (!this.#strangers.dropOldest()) return false;
+    while (!this.#shares.allows(origin, 1)) if (!this.connections.greeting.dropOldest()) return false;
     return true;
   }
 
-  #replaced(stranger: RespConnection): void {
-    // It has authenticated itself meanwhile, and stays.
-    if (stranger.access.isTrusted) return;
-    this.#refused(stranger.origin, stranger.access.actor, 'too many connections that are not authenticated');
-    stranger.close('too many connections that are not authenticated');
+  /** A connection was closed to make way for others. */
+  replaced({ origin, access, served }: RespConnection): void {
+    this.#refused(origin, access.actor, served.reason);
+  }
+
+  /** A connection is closed, and nothing of it is in progress. */
+  ended({ access, origin }: RespConnection): void {
+    access.ended();
+    this.#shares.giveBack(origin, 1);
   }
 
   #refused({ one, group }: Sharer, actor: AuditActor, reason: string): void {
-    this.#counts.refused();
-    this.#parts.env.audit?.record({ action: 'attach', door: 'redis', outcome: 'refused', actor, reason });
-    this.#lines.log('warn', 'redis client refused', { from: one, by: group, reason }, reason);
-  }
-
-  #tellIdle(): void {
-    if (this.#connections.size > 0) return;
-    for (const resolve of this.#onIdle.splice(0)) resolve();
+    this.counts.refused();
+    this.env.audit?.record({ action: 'attach', door: 'redis', outcome: 'refused', actor, reason });
+    this.lines.log('warn', 'redis client refused', { from: one, by: group, reason }, reason);
   }
 
   /** @internal Throws `InvariantError` unless the connections are within their limits, and each is consistent. */
   verify(): void {
-    for (const connection of this.#connections) connection.verify();
-    assertAtMost('redis door: connections', this.#connections.size, this.#limits.connectionsMaxCount);
+    this.connections.verify('redis door');
+    assertAtMost('redis door: connections', this.connectionsCount, this.limits.connectionsMaxCount);
     this.#users.verify();
     this.#options.tls?.verify();
-    this.#arguments.verify();
+    this.budget.verify();
     this.#shares.verify();
-    this.#strangers.verify(this.#connections);
-    this.#values.verify();
-    assert(this.#waiting.bytes >= 0, () => `redis door: ${this.#waiting.bytes} bytes wait`);
-    if (this.#connections.size === 0) assertEqual('redis door: bytes that wait', this.#waiting.bytes, 0);
+    this.valuesBudget.verify();
   }
 }
 

@@ -5,6 +5,7 @@ import {
   RESP_BATCH_MAX_COUNT,
   RESP_BATCH_MAX_KEYS,
 } from '../base/limits.js';
+import type { ServedConnection } from '../net/served/served-connection.js';
 import { isChange, type RespCommand } from './commands/command.js';
 import type { RespArgument } from './wire/resp-parser.js';
 
@@ -19,32 +20,21 @@ export interface WaitingCommand {
   readonly giveBack: () => void;
 }
 
-/** Bytes of commands that wait on all connections. */
-export interface WaitingTotal {
-  bytes: number;
-}
-
 /**
- * The commands of one connection that were received and not carried out, in order.
- *
- * Accounting: `bytes` is the sum over the commands that wait, and a part of the total of all connections.
+ * The commands of one connection that were received and not carried out, in order. The connection counts them and their
+ * bytes as its requests in flight.
  */
 export class WaitingCommands {
-  readonly #total: WaitingTotal;
+  readonly #served: ServedConnection;
   #commands: WaitingCommand[] = [];
   #at = 0;
-  #bytes = 0;
 
-  constructor(total: WaitingTotal) {
-    this.#total = total;
+  constructor(served: ServedConnection) {
+    this.#served = served;
   }
 
   get count(): number {
     return this.#commands.length - this.#at;
-  }
-
-  get bytes(): number {
-    return this.#bytes;
   }
 
   /** Bytes that arguments count while their command waits; those of large ones are counted by their budget. */
@@ -56,8 +46,7 @@ export class WaitingCommands {
 
   add(command: WaitingCommand): void {
     this.#commands.push(command);
-    this.#bytes += command.bytes;
-    this.#total.bytes += command.bytes;
+    this.#served.begin(command.bytes);
   }
 
   /** Takes the next command with those behind it that can be carried out together; empty: none waits. */
@@ -75,7 +64,7 @@ export class WaitingCommands {
       bytes += size.bytes;
     }
     this.#at += taken.length;
-    for (const command of taken) this.#remove(command);
+    for (const { bytes: waitedBytes } of taken) this.#served.settle(waitedBytes);
     // The list is cut now and then, so that taking a command does not move all others.
     if (this.#at > this.#commands.length / 2) {
       this.#commands = this.#commands.slice(this.#at);
@@ -97,23 +86,20 @@ export class WaitingCommands {
 
   /** Drops all commands. */
   clear(): void {
-    for (const command of this.#commands.slice(this.#at)) {
-      this.#remove(command);
-      command.giveBack();
-    }
+    const dropped = this.#commands.slice(this.#at);
     this.#commands = [];
     this.#at = 0;
-  }
-
-  #remove({ bytes }: WaitingCommand): void {
-    this.#bytes -= bytes;
-    this.#total.bytes -= bytes;
+    for (const { bytes, giveBack } of dropped) {
+      giveBack();
+      this.#served.settle(bytes);
+    }
   }
 
   /** Throws `InvariantError` unless the accounting of this class holds. */
   verify(): void {
     const bytes = this.#commands.slice(this.#at).reduce((sum, command) => sum + command.bytes, 0);
-    assertEqual('waiting commands: bytes', this.#bytes, bytes);
+    assertEqual('waiting commands: bytes', this.#served.inFlightBytes, bytes);
+    assertEqual('waiting commands: count', this.#served.inFlightCount, this.count);
   }
 }
 

@@ -1,23 +1,19 @@
 import { assertAtMost, assertEqual } from '../base/assert.js';
 import { Cancellation, type CancelSignal } from '../base/concurrency/cancellation.js';
-import type { Environment } from '../base/environment/environment.js';
 import type { Connection } from '../base/environment/network.js';
-import type { SparseLog } from '../base/environment/sparse-log.js';
 import { type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
-  RPC_BUFFERED_MAX_BYTES,
   RPC_GRANTED_BYTES,
-  RPC_GRANTED_COUNT,
-  RPC_HANDSHAKE_TIMEOUT_MS,
   RPC_IN_FLIGHT_MAX_BYTES,
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_METHOD_MAX_BYTES,
   RPC_PAUSE_AT_BYTES,
-  RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
 import { tagsUnder } from '../memory/frame-tags.js';
 import type { AuthFailureReason } from '../net/auth-failures.js';
 import { ServerOpening } from '../net/opening.js';
+import type { ServedEvent, ServedState } from '../net/served/connection-states.js';
+import { ServedConnection, type ServedProtocol } from '../net/served/served-connection.js';
 import type { SessionKeys } from '../net/session.js';
 import { CallAges } from './call-ages.js';
 import {
@@ -32,7 +28,7 @@ import {
   writeFrameHeader,
 } from './frame.js';
 import { FrameWriter } from './frame-writer.js';
-import type { MessageCodec } from './message.js';
+import type { RpcServer } from './server.js';
 
 /** Facts about a call: its caller, and whether the caller still waits. */
 export interface RpcContext {
@@ -75,33 +71,6 @@ export type RpcFault =
   | 'denied'
   | 'handler';
 
-export interface ServerConnectionOwner {
-  readonly env: Environment;
-  readonly codec: MessageCodec;
-  /** For what peers cause. */
-  readonly lines: SparseLog;
-  /** What the server is, in the terms of a client that means to reach it. */
-  readonly target: string;
-  handlerOf(method: string): RpcHandler | undefined;
-  /** Name of the user who makes a call, if that matters. Throws `AuthError` if the caller may not. */
-  userOf(call: RpcCall): string | undefined;
-  called(): void;
-  /** Whether all connections together may hold another call of this many bytes. */
-  hasRoomFor(bytes: number): boolean;
-  /** Counts a call of this many bytes: 1 when its handling begins, -1 when it ends. */
-  inFlight(count: 1 | -1, bytes: number): void;
-  /** Whether too many bytes, over all connections, wait for peers to read them. */
-  isOverfull(): boolean;
-  /** Called when a large part of a request has arrived. */
-  held(): void;
-  fault(kind: RpcFault): void;
-  /** Called when the peer and this node do not agree on a secret; the connection ends. */
-  unauthenticated(reason: AuthFailureReason): void;
-  /** Called when the peer has said hello and, if required, has authenticated itself. */
-  opened(connection: ServerConnection): void;
-  ended(connection: ServerConnection): void;
-}
-
 /** A call as it was received. */
 interface ReceivedCall {
   readonly method: string;
@@ -135,36 +104,40 @@ const FAULTS: Readonly<Partial<Record<ErrorCode, RpcFault>>> = {
   ERR_AUTH: 'denied',
 };
 
-/**
- * The server's side of one connection. It owns the socket, and closes it at the first byte that violates the protocol.
- */
-export class ServerConnection {
-  readonly #socket: Connection;
-  readonly #owner: ServerConnectionOwner;
+/** Faults of which the connection itself makes an end. */
+const FAULTS_OF_EVENTS: Readonly<Partial<Record<ServedEvent, RpcFault>>> = {
+  late: 'handshake_timeout',
+  stuck: 'slow_peer',
+  flooded: 'slow_peer',
+};
+
+/** The server's side of one connection. It closes it at the first byte that violates the protocol. */
+export class ServerConnection implements ServedProtocol {
+  readonly served: ServedConnection;
+  readonly #server: RpcServer;
   readonly #reader: FrameReader;
   readonly #writer: FrameWriter;
   readonly #remote: string;
   readonly #address: string;
   readonly #calls = new Map<number, CallContext>();
-  /** Bytes of the requests whose calls are being handled. */
-  #inFlightBytes = 0;
   #answerMaxBytes = 0;
   readonly #opening: ServerOpening;
   readonly #ages = new CallAges();
-  #cancelTimer: () => void;
 
-  constructor(socket: Connection, owner: ServerConnectionOwner) {
-    this.#socket = socket;
-    this.#owner = owner;
+  constructor(socket: Connection, server: RpcServer) {
+    this.#server = server;
     this.#address = socket.remoteAddress ?? '';
     this.#remote = `${this.#address}:${socket.remotePort ?? 0}`;
-    this.#writer = new FrameWriter(socket, owner.env.clock);
-    const { env, target } = owner;
+    const { env, target } = server;
+    this.#writer = new FrameWriter(socket, env.clock);
     const subject = { env, target, isEncrypted: () => socket.encrypted === true };
     this.#opening = new ServerOpening(RPC_HELLO, subject, {
       send: (bytes) => this.#writer.write(bytes),
-      opened: (peerHello, tags) => this.#opened(peerHello, tags),
-      refused: (reason, farewell) => this.#unauthenticated(reason, farewell),
+      opened: (peerHello, keys) => this.#opened(peerHello, keys),
+      refused: (reason, farewell) => {
+        if (farewell !== undefined) socket.write(farewell);
+        this.#unauthenticated(reason);
+      },
       foreign: (error) => {
         throw error;
       },
@@ -173,16 +146,7 @@ export class ServerConnection {
       opening: (bytes) => this.#opening.take(bytes),
       frame: (frame) => this.#frame(frame),
     });
-    this.#cancelTimer = owner.env.clock.after(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#drop('handshake_timeout'));
-    socket.on('data', (chunk: Buffer) => this.#received(chunk));
-    socket.on('drain', () => this.#drained());
-    socket.on('error', () => socket.destroy());
-    socket.on('close', () => this.#closed());
-  }
-
-  /** Bytes of answers that the peer has not accepted yet. */
-  get bufferedBytes(): number {
-    return this.#writer.bufferedBytes;
+    this.served = new ServedConnection(socket, server.connections, this, { origin: '' });
   }
 
   /** Memory of an incomplete request, in bytes. */
@@ -190,23 +154,45 @@ export class ServerConnection {
     return this.#reader.heldBytes;
   }
 
-  /** Closes the connection to free its memory. */
-  shed(): void {
-    this.#drop('too_many_calls');
+  /** A peer that does not read its answers is not read, until it has read all of them. */
+  get mustWait(): boolean {
+    const { waitingBytes, isPaused } = this.served;
+    return waitingBytes > RPC_PAUSE_AT_BYTES || (isPaused && waitingBytes > 0);
   }
 
-  close(): void {
-    this.#reader.stop();
-    this.#socket.destroy();
-  }
-
-  #received(chunk: Buffer): void {
+  received(chunk: Buffer): void {
     try {
       this.#reader.push(chunk);
     } catch (error) {
       this.#drop(error instanceof FrameError ? error.fault : 'bad_message', error);
     }
-    if (this.heldBytes > RPC_GRANTED_BYTES) this.#owner.held();
+    if (this.heldBytes > RPC_GRANTED_BYTES) this.#server.shedHeld();
+  }
+
+  drained(): void {}
+
+  peerEnded(): void {}
+
+  slow(): void {}
+
+  entered(state: ServedState, event: ServedEvent): void {
+    if (state !== 'closed') return;
+    const fault = FAULTS_OF_EVENTS[event];
+    if (fault !== undefined) this.#dropped(fault);
+    if (event === 'replaced') this.#server.fault('too_many_connections');
+    if (this.#reader.isWithinFrame && (event === 'gone' || event === 'failed')) this.#server.fault('truncated');
+    this.#reader.stop();
+    // Handlers may still run; their requests count until they end.
+    for (const context of this.#calls.values()) context.abort();
+  }
+
+  finish(reason: string): void {
+    this.served.close(reason);
+  }
+
+  /** Closes the connection to free its memory. */
+  shed(): void {
+    this.#drop('too_many_calls');
   }
 
   #opened(peerHello: Buffer, keys: SessionKeys | undefined): void {
@@ -214,16 +200,15 @@ export class ServerConnection {
     this.#reader.expectTags(tags?.received);
     this.#writer.addTags(tags?.sent);
     this.#answerMaxBytes = decodeHello(peerHello).frameMaxBytes;
-    this.#cancelTimer();
-    this.#owner.opened(this);
+    this.served.opened();
+    this.#server.proved(this.#address);
   }
 
-  #unauthenticated(reason: AuthFailureReason, farewell: Buffer | undefined): void {
-    if (farewell !== undefined) this.#socket.end(farewell);
+  #unauthenticated(reason: AuthFailureReason): void {
     this.#reader.stop();
-    this.#owner.fault('unauthenticated');
-    this.#owner.unauthenticated(reason);
-    this.#socket.destroySoon();
+    this.#server.fault('unauthenticated');
+    this.#server.unauthenticated(reason, this.#address);
+    this.served.end('unauthenticated');
   }
 
   #frame(frame: Frame): void {
@@ -235,21 +220,21 @@ export class ServerConnection {
     if (this.#calls.has(frame.requestId)) throw new FrameError('bad_frame', 'request id is in use');
     const call = this.#decodeCall(frame.message);
     const { method, params } = call;
-    this.#owner.called();
+    this.#server.called();
     const { length: bytes } = frame.message;
     const refusal = this.#lateness(call) ?? this.#refusal(method, params, bytes);
     if (refusal !== undefined) {
-      this.#owner.fault(refusal.fault);
+      this.#server.fault(refusal.fault);
       this.#answerError(frame.requestId, refusal);
       return;
     }
-    this.#run({ requestId: frame.requestId, method, bytes, params }, this.#owner.handlerOf(method) as RpcHandler);
+    this.#run({ requestId: frame.requestId, method, bytes, params }, this.#server.handlerOf(method) as RpcHandler);
   }
 
   #decodeCall(message: Uint8Array): ReceivedCall {
     let call: unknown;
     try {
-      call = this.#owner.codec.decode(message);
+      call = this.#server.codec.decode(message);
     } catch (cause) {
       throw new FrameError('bad_message', 'call: malformed message', cause);
     }
@@ -265,20 +250,17 @@ export class ServerConnection {
   /** Why a call is not begun that its caller has given up: the caller may have done something else since. */
   #lateness({ method, times }: ReceivedCall): Refusal | undefined {
     if (times === undefined) return undefined;
-    if (this.#ages.ageMs(times.madeMs, this.#owner.env.clock.nowMs()) < times.waitMs) return undefined;
+    if (this.#ages.ageMs(times.madeMs, this.#server.env.clock.nowMs()) < times.waitMs) return undefined;
     return { fault: 'given_up', code: 'ERR_OVERLOADED', text: `${method}: read after its caller has given it up` };
   }
 
   #refusal(method: string, params: unknown, bytes: number): Refusal | undefined {
-    if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT || this.#inFlightBytes + bytes > RPC_IN_FLIGHT_MAX_BYTES) {
-      return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on one connection' };
+    const tooMuch = this.served.tooMuch(bytes);
+    if (tooMuch !== undefined) {
+      const where = tooMuch === 'all' ? 'this node' : 'one connection';
+      return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: `too many calls at once on ${where}` };
     }
-    // A peer with few calls is always served, however many calls other peers make.
-    const isLittle = this.#calls.size < RPC_GRANTED_COUNT && this.#inFlightBytes + bytes <= RPC_GRANTED_BYTES;
-    if (!isLittle && !this.#owner.hasRoomFor(bytes)) {
-      return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on this node' };
-    }
-    if (this.#owner.handlerOf(method) === undefined) {
+    if (this.#server.handlerOf(method) === undefined) {
       const text = `no method ${JSON.stringify(method.slice(0, RPC_METHOD_MAX_BYTES))}`;
       return { fault: 'unknown_method', code: 'ERR_REMOTE', text };
     }
@@ -288,12 +270,22 @@ export class ServerConnection {
     return undefined;
   }
 
-  #run({ requestId, method, bytes, params }: Call, handler: RpcHandler): void {
+  #run(call: Call, handler: RpcHandler): void {
+    // The connection does not end while a handler may yet begin something, whatever that does to the connection.
+    this.served.hold();
+    try {
+      this.#call(call, handler);
+    } finally {
+      this.served.letGo();
+    }
+  }
+
+  #call({ requestId, method, bytes, params }: Call, handler: RpcHandler): void {
     const address = this.#address;
     const context = new CallContext({ remote: this.#remote, address, bytes });
     let result: unknown;
     try {
-      context.user = this.#owner.userOf({ method, params: params as object, address });
+      context.user = this.#server.userOf({ method, params: params as object, address });
       result = handler(params, context);
     } catch (error) {
       this.#failed(requestId, error);
@@ -305,8 +297,8 @@ export class ServerConnection {
     }
     // Calls are recorded only if they take time: only those can be aborted, or still run when the next call arrives.
     this.#calls.set(requestId, context);
-    this.#inFlightBytes += bytes;
-    this.#owner.inFlight(1, bytes);
+    this.served.begin(bytes);
+    if (this.served.isClosed) context.abort();
     result.then(
       (value) => this.#succeeded(requestId, value),
       (error) => this.#failed(requestId, error),
@@ -326,16 +318,15 @@ export class ServerConnection {
     const context = this.#calls.get(requestId);
     if (context === undefined) return;
     this.#calls.delete(requestId);
-    this.#inFlightBytes -= context.bytes;
-    this.#owner.inFlight(-1, context.bytes);
+    this.served.settle(context.bytes);
   }
 
   #failed(requestId: number, error: unknown): void {
     this.#finish(requestId);
     const isOurs = error instanceof MeshCacheError;
-    this.#owner.fault(isOurs ? (FAULTS[error.code] ?? 'handler') : 'handler');
+    this.#server.fault(isOurs ? (FAULTS[error.code] ?? 'handler') : 'handler');
     const text = error instanceof Error ? error.message : String(error);
-    if (!isOurs) this.#owner.lines.log('warn', 'RPC handler failed', { error: text });
+    if (!isOurs) this.#server.lines.log('warn', 'RPC handler failed', { error: text });
     this.#answerError(requestId, { code: isOurs ? error.code : 'ERR_REMOTE', text });
   }
 
@@ -349,13 +340,13 @@ export class ServerConnection {
   }
 
   #answer(type: FrameType, requestId: number, value: unknown): void {
-    if (this.#socket.destroyed) return;
-    const bytes = this.#owner.codec.encode(value, FRAME_HEADER_BYTES);
+    if (this.served.isClosed) return;
+    const bytes = this.#server.codec.encode(value, FRAME_HEADER_BYTES);
     if (bytes.length - FRAME_HEADER_BYTES > this.#answerMaxBytes) {
       if (type === FrameType.error) {
         this.#drop('oversized');
       } else {
-        this.#owner.fault('oversized');
+        this.#server.fault('oversized');
         const text = 'the answer is longer than a frame may be';
         this.#answerError(requestId, { code: 'ERR_OVERLOADED', text });
       }
@@ -363,62 +354,31 @@ export class ServerConnection {
     }
     writeFrameHeader(bytes, type, requestId);
     this.#writer.write(bytes);
-    const { bufferedBytes } = this;
-    if (bufferedBytes <= RPC_PAUSE_AT_BYTES) return;
-    if (bufferedBytes > RPC_BUFFERED_MAX_BYTES || this.#owner.isOverfull()) this.#drop('slow_peer');
-    else this.#pause();
-  }
-
-  /** Stops reading from a peer that does not read its answers, and closes the connection if that lasts too long. */
-  #pause(): void {
-    if (this.#socket.isPaused()) return;
-    this.#socket.pause();
-    this.#watchProgress(this.#socket.bytesWritten - this.bufferedBytes);
-  }
-
-  #watchProgress(takenBytes: number): void {
-    this.#cancelTimer = this.#owner.env.clock.after(RPC_STALL_TIMEOUT_MS, () => {
-      const nowTakenBytes = this.#socket.bytesWritten - this.bufferedBytes;
-      if (nowTakenBytes === takenBytes) this.#drop('slow_peer');
-      else this.#watchProgress(nowTakenBytes);
-    });
-  }
-
-  #drained(): void {
-    if (!this.#socket.isPaused()) return;
-    this.#cancelTimer();
-    this.#socket.resume();
+    this.served.wrote();
   }
 
   #drop(fault: RpcFault, error?: unknown): void {
-    if (this.#socket.destroyed) return;
-    this.#owner.fault(fault);
+    if (this.served.isClosed) return;
+    this.#dropped(fault, error);
+    this.#reader.stop();
+    this.served.close(fault);
+  }
+
+  #dropped(fault: RpcFault, error?: unknown): void {
+    this.#server.fault(fault);
     // Drops of unauthenticated peers, which may be many, are counted and only logged at debug level.
     const reason = error instanceof Error ? error.message : undefined;
     const level = this.#opening.isOpen ? 'info' : 'debug';
-    this.#owner.lines.log(level, 'control connection dropped', { remote: this.#remote, kind: fault, reason }, fault);
-    this.close();
-  }
-
-  #closed(): void {
-    this.#cancelTimer();
-    if (this.#reader.isWithinFrame) this.#owner.fault('truncated');
-    this.#reader.stop();
-    // Handlers may still run; their requests count until they end.
-    for (const context of this.#calls.values()) context.abort();
-    this.#owner.ended(this);
-  }
-
-  /** Number of calls that are being handled, and the bytes of their requests. */
-  get inFlight(): { readonly count: number; readonly bytes: number } {
-    return { count: this.#calls.size, bytes: this.#inFlightBytes };
+    this.#server.lines.log(level, 'control connection dropped', { remote: this.#remote, kind: fault, reason }, fault);
   }
 
   /** Throws `InvariantError` unless the bytes of its calls are counted, within their limits. */
   verify(): void {
     let bytes = 0;
     for (const context of this.#calls.values()) bytes += context.bytes;
-    assertEqual(`${this.#remote}: bytes of calls`, this.#inFlightBytes, bytes);
+    const { inFlightCount, inFlightBytes } = this.served;
+    assertEqual(`${this.#remote}: bytes of calls`, inFlightBytes, bytes);
+    assertEqual(`${this.#remote}: calls`, inFlightCount, this.#calls.size);
     assertAtMost(`${this.#remote}: bytes of calls`, bytes, RPC_IN_FLIGHT_MAX_BYTES);
     assertAtMost(`${this.#remote}: calls`, this.#calls.size, RPC_IN_FLIGHT_MAX_COUNT);
   }

@@ -1,4 +1,4 @@
-import { assert, assertAtMost } from '../base/assert.js';
+import { assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Connection, formatEndpoint } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
@@ -6,18 +6,25 @@ import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   HANDSHAKES_PENDING_MAX_COUNT,
   KEEP_ALIVE_DELAY_MS,
+  RPC_BUFFERED_MAX_BYTES,
   RPC_CONNECTIONS_MAX_COUNT,
   RPC_GRANTED_BYTES,
+  RPC_GRANTED_COUNT,
+  RPC_HANDSHAKE_TIMEOUT_MS,
+  RPC_IN_FLIGHT_MAX_BYTES,
+  RPC_IN_FLIGHT_MAX_COUNT,
   RPC_METHOD_MAX_BYTES,
+  RPC_PAUSE_AT_BYTES,
   RPC_SERVER_BUFFERED_MAX_BYTES,
   RPC_SERVER_HELD_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
+  RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
-import { AuthFailures } from '../net/auth-failures.js';
+import { type AuthFailureReason, AuthFailures } from '../net/auth-failures.js';
 import type { ConnectionRates } from '../net/connection-limits.js';
 import { Listener } from '../net/listener.js';
-import { PendingConnections } from '../net/pending-connections.js';
+import { NO_SERVED_LIMITS, ServedConnections } from '../net/served/served-connections.js';
 import { MessageCodec } from './message.js';
 import { type RpcCall, type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
 import { type RpcService, rpcTarget } from './service.js';
@@ -61,12 +68,38 @@ export interface RpcServerStats {
   readonly errors: Readonly<Partial<Record<RpcFault, number>>>;
 }
 
+const LIMITS = {
+  ...NO_SERVED_LIMITS,
+  greetingMaxCount: HANDSHAKES_PENDING_MAX_COUNT,
+  greetingTimeoutMs: RPC_HANDSHAKE_TIMEOUT_MS,
+  lateReason: 'no hello in time',
+  replacedReason: 'too many connections',
+  stallTimeoutMs: RPC_STALL_TIMEOUT_MS,
+  watchedMinBytes: RPC_PAUSE_AT_BYTES,
+  outputMaxBytes: RPC_BUFFERED_MAX_BYTES,
+  allOutputMaxBytes: RPC_SERVER_BUFFERED_MAX_BYTES,
+  inFlightMaxCount: RPC_IN_FLIGHT_MAX_COUNT,
+  inFlightMaxBytes: RPC_IN_FLIGHT_MAX_BYTES,
+  allInFlightMaxCount: RPC_SERVER_IN_FLIGHT_MAX_COUNT,
+  allInFlightMaxBytes: RPC_SERVER_IN_FLIGHT_MAX_BYTES,
+  grantedCount: RPC_GRANTED_COUNT,
+  grantedBytes: RPC_GRANTED_BYTES,
+};
+
 /**
  * Answers calls of the control plane. Whatever a peer sends, the worst outcome is that its connection is closed; every
  * such case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment it answers only
  * authenticated peers.
  */
 export class RpcServer {
+  /** @internal Reads and writes messages. */
+  readonly codec = new MessageCodec();
+  readonly env: Environment;
+  /** For what peers cause. */
+  readonly lines: SparseLog;
+  /** @internal Name of the user who makes a call, if that matters. Throws `AuthError` if the caller may not make it. */
+  readonly userOf: (call: RpcCall) => string | undefined;
+  readonly connections: ServedConnections<ServerConnection>;
   readonly #host: string;
   readonly #port: number;
   /** The port that others know, which is #port unless that is 0. */
@@ -74,23 +107,10 @@ export class RpcServer {
   readonly #maxConnections: number;
   readonly #service: RpcService;
   readonly #rates: ConnectionRates | undefined;
-  readonly #userOf: (call: RpcCall) => string | undefined;
-  readonly #env: Environment;
-  readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
-  readonly #connections = new Set<ServerConnection>();
-  readonly #lines: SparseLog;
   readonly #authFailures: AuthFailures;
-  /** Connections whose peers have not authenticated themselves yet. */
-  readonly #pending = new PendingConnections<ServerConnection>(HANDSHAKES_PENDING_MAX_COUNT, (oldest) => {
-    this.#fault('too_many_connections');
-    this.#connections.delete(oldest);
-    oldest.close();
-  });
   readonly #errors: Partial<Record<RpcFault, number>> = {};
   #calls = 0;
-  #inFlightCount = 0;
-  #inFlightBytes = 0;
   #listener: Listener | undefined;
   #stopped = false;
 
@@ -107,12 +127,13 @@ export class RpcServer {
     this.#listeningPort = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#rates = options.rates;
-    this.#userOf = options.userOf ?? (() => undefined);
+    this.userOf = options.userOf ?? (() => undefined);
     this.#service = options.service ?? 'control';
-    this.#env = options.env;
-    this.#lines = new SparseLog(this.#env);
-    this.#authFailures = new AuthFailures('rpc', this.#env, 'control');
-    this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
+    this.env = options.env;
+    this.lines = new SparseLog(this.env);
+    this.connections = new ServedConnections(this.env.clock, LIMITS);
+    this.#authFailures = new AuthFailures('rpc', this.env, 'control');
+    this.env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.connections.size, {
       side: 'server',
       service: this.#service,
     });
@@ -132,15 +153,15 @@ export class RpcServer {
   async start(): Promise<number> {
     if (this.#stopped || this.#listener !== undefined) throw new ClosedError('the RPC server');
     const listener = new Listener({
-      env: this.#env,
+      env: this.env,
       plane: 'rpc',
       options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: this.#service },
       rates: this.#rates,
       // A discovery server keeps its port for itself: the process that holds the port is the master.
       keepsPort: this.#service === 'discovery',
       onConnection: (socket) => this.#accept(socket),
-      onRefused: () => this.#fault('too_many_connections'),
-      onError: (error) => this.#env.log.log('error', 'control server failed', { error: error.message }),
+      onRefused: () => this.fault('too_many_connections'),
+      onError: (error) => this.env.log.log('error', 'control server failed', { error: error.message }),
     });
     this.#listener = listener;
     const port = await listener.listen(this.#host, this.#port).catch((error) => {
@@ -155,90 +176,73 @@ export class RpcServer {
   async stop(): Promise<void> {
     this.#stopped = true;
     const closed = this.#listener?.close();
-    for (const connection of this.#connections) connection.close();
+    this.connections.close('the server is stopping');
     await closed;
   }
 
   /** Current load, and counters since the start. */
   stats(): RpcServerStats {
     return {
-      connections: this.#connections.size,
+      connections: this.connections.size,
       calls: this.#calls,
-      inFlight: this.#inFlightCount,
-      bufferedBytes: this.#bufferedBytes(),
-      heldBytes: this.#heldBytes(),
+      inFlight: this.connections.inFlightCount,
+      bufferedBytes: this.connections.sum(({ served }) => served.waitingBytes),
+      heldBytes: this.connections.sum(({ heldBytes }) => heldBytes),
       errors: { ...this.#errors },
     };
   }
 
-  #bufferedBytes(): number {
-    let bytes = 0;
-    for (const connection of this.#connections) bytes += connection.bufferedBytes;
-    return bytes;
+  /** @internal What the server is, in the terms of a client that means to reach it. */
+  get target(): string {
+    return rpcTarget(this.#service, { host: this.#host, port: this.#listeningPort });
   }
 
-  #heldBytes(): number {
-    let bytes = 0;
-    for (const connection of this.#connections) bytes += connection.heldBytes;
-    return bytes;
+  handlerOf(method: string): RpcHandler | undefined {
+    return this.#handlers.get(method);
   }
 
-  /** Limits the memory of incomplete requests: while it is too much, the connection that holds most is closed. */
-  #shedHeld(): void {
-    let bytes = 0;
-    for (const { heldBytes } of this.#connections) bytes += Math.max(0, heldBytes - RPC_GRANTED_BYTES);
+  /** @internal Counts a call that has come. */
+  called(): void {
+    this.#calls++;
+    this.env.metrics.count('meshcache_rpc_served_calls_total');
+  }
+
+  /** @internal Counts a fault. */
+  fault(kind: RpcFault): void {
+    this.#errors[kind] = (this.#errors[kind] ?? 0) + 1;
+    this.env.metrics.count('meshcache_rpc_errors_total', 1, { kind });
+  }
+
+  /** A peer and this node do not agree on a secret. */
+  unauthenticated(reason: AuthFailureReason, address: string): void {
+    this.#authFailures.record(reason, address);
+  }
+
+  /** A peer has said hello and, if required, has authenticated itself. */
+  proved(address: string): void {
+    this.#listener?.proved(address);
+  }
+
+  /**
+   * @internal Limits the memory of incomplete requests: while it is too much, the connection that holds most is closed.
+   */
+  shedHeld(): void {
+    const bytes = this.connections.sum(({ heldBytes }) => Math.max(0, heldBytes - RPC_GRANTED_BYTES));
     if (bytes <= RPC_SERVER_HELD_MAX_BYTES) return;
-    const connections = [...this.#connections];
-    connections.reduce((most, one) => (one.heldBytes > most.heldBytes ? one : most)).shed();
+    [...this.connections].reduce((most, one) => (one.heldBytes > most.heldBytes ? one : most)).shed();
   }
 
   #accept(socket: Connection): void {
-    const hasRoom = this.#connections.size - this.#pending.count < this.#maxConnections;
+    const { size, greeting } = this.connections;
+    const hasRoom = size - greeting.count < this.#maxConnections;
     if (this.#stopped || !hasRoom) {
-      if (!this.#stopped) this.#fault('too_many_connections');
+      if (!this.#stopped) this.fault('too_many_connections');
       socket.on('error', () => {});
       socket.destroy();
       return;
     }
-    if (this.#connections.size >= this.#maxConnections) this.#pending.dropOldest();
-    const connection = new ServerConnection(socket, {
-      env: this.#env,
-      codec: this.#codec,
-      lines: this.#lines,
-      target: rpcTarget(this.#service, { host: this.#host, port: this.#listeningPort }),
-      handlerOf: (method) => this.#handlers.get(method),
-      userOf: (call) => this.#userOf(call),
-      called: () => {
-        this.#calls++;
-        this.#env.metrics.count('meshcache_rpc_served_calls_total');
-      },
-      hasRoomFor: (bytes) =>
-        this.#inFlightCount < RPC_SERVER_IN_FLIGHT_MAX_COUNT &&
-        this.#inFlightBytes + bytes <= RPC_SERVER_IN_FLIGHT_MAX_BYTES,
-      inFlight: (count, bytes) => {
-        this.#inFlightCount += count;
-        this.#inFlightBytes += count * bytes;
-      },
-      isOverfull: () => this.#bufferedBytes() > RPC_SERVER_BUFFERED_MAX_BYTES,
-      held: () => this.#shedHeld(),
-      fault: (kind) => this.#fault(kind),
-      unauthenticated: (reason) => this.#authFailures.record(reason, socket.remoteAddress ?? ''),
-      opened: (opened) => {
-        this.#pending.delete(opened);
-        this.#listener?.proved(socket.remoteAddress ?? '');
-      },
-      ended: (ended) => {
-        this.#connections.delete(ended);
-        this.#pending.delete(ended);
-      },
-    });
-    this.#connections.add(connection);
-    this.#pending.add(connection);
-  }
-
-  #fault(kind: RpcFault): void {
-    this.#errors[kind] = (this.#errors[kind] ?? 0) + 1;
-    this.#env.metrics.count('meshcache_rpc_errors_total', 1, { kind });
+    if (size >= this.#maxConnections) greeting.dropOldest();
+    this.connections.add(new ServerConnection(socket, this));
   }
 
   #listenError(error: NodeJS.ErrnoException): ConfigError {
@@ -252,27 +256,11 @@ export class RpcServer {
     return new ConfigError(`cannot listen on ${address}: ${reason}`, { cause: error });
   }
 
-  /**
-   * @internal Throws `InvariantError` unless its counts match its connections. Handlers of closed connections may still
-   * run, and count.
-   */
+  /** @internal Throws `InvariantError` unless its counts match its connections, and each is consistent. */
   verify(): void {
-    let count = 0;
-    let bytes = 0;
-    for (const connection of this.#connections) {
-      connection.verify();
-      count += connection.inFlight.count;
-      bytes += connection.inFlight.bytes;
-    }
-    assertAtMost('RPC server: calls of connections, and all', count, this.#inFlightCount);
-    assertAtMost('RPC server: bytes of calls of connections, and all', bytes, this.#inFlightBytes);
-    assert(
-      this.#inFlightCount > 0 || this.#inFlightBytes === 0,
-      () => `RPC server: ${this.#inFlightBytes} bytes of no calls`,
-    );
+    this.connections.verify('RPC server');
     // On a full server, a new unauthenticated connection replaces another unauthenticated one.
-    assertAtMost('RPC server: connections', this.#connections.size, this.#maxConnections);
-    this.#pending.verify(this.#connections);
+    assertAtMost('RPC server: connections', this.connections.size, this.#maxConnections);
     this.#listener?.verify();
   }
 }

@@ -9,19 +9,25 @@ import { SparseLog } from '../../src/base/environment/sparse-log.js';
 import { Attachment } from '../../src/client/attachment.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { NodeLink } from '../../src/client/node-link.js';
-import { ClientConnection, type ClientConnectionParts } from '../../src/clients/client-connection.js';
+import { ClientConnection } from '../../src/clients/client-connection.js';
 import { clientLimits } from '../../src/clients/client-limits.js';
 import { ClientMemory } from '../../src/clients/client-memory.js';
+import type { ClientServer } from '../../src/clients/client-server.js';
 import { ClientRegions } from '../../src/clients/requests/client-regions.js';
 import { type ClientRequest, RequestsInFlight } from '../../src/clients/requests-in-flight.js';
 import { Capability, type FrameHeader, RequestType } from '../../src/clients/wire/messages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { startServer } from '../_support/clients/client-fixture.js';
-import { ManualClock } from '../_support/clock.js';
+import { servedByItself } from '../_support/net/served.js';
 import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
 import { testEnvironment } from '../_support/rpc/server.js';
+import { MemorySocket } from '../fuzz/memory-socket.js';
 
 const BODY = Buffer.alloc(10);
+
+function requestsInFlight(): RequestsInFlight {
+  return new RequestsInFlight(clientLimits(), servedByItself().served);
+}
 
 function begin(requests: RequestsInFlight, requestId: number, type: RequestType = RequestType.get): ClientRequest {
   const header: FrameHeader = { bodyBytes: BODY.length, type, status: 0, requestId, deadlineMs: 0 };
@@ -37,25 +43,24 @@ test.serial('verify: byte budget', async (t) => {
 });
 
 test.serial('verify: requests in flight', async (t) => {
-  const limits = clientLimits();
-  const forgotten = new RequestsInFlight(limits);
+  const forgotten = requestsInFlight();
   await assertFound(t, forgotten, /requests in flight: 1 waits or runs, and is not in flight/, () => {
     const request = begin(forgotten, 1);
     forgotten.wait(request);
     forgotten.settle(request);
   });
-  const unended = new RequestsInFlight(limits);
+  const unended = requestsInFlight();
   await assertFound(t, unended, /requests in flight: 1 waits or runs/, () => {
     const request = begin(unended, 1);
     unended.wait(request);
     unended.runNext();
     losing(Set.prototype, 'delete', () => unended.ended(request));
   });
-  const uncounted = new RequestsInFlight(limits);
+  const uncounted = requestsInFlight();
   await assertFound(t, uncounted, /requests in flight: bytes of small bodies: 10 by what is kept, 0/, () =>
     losing(Map.prototype, 'set', () => begin(uncounted, 1)),
   );
-  const fence = new RequestsInFlight(limits);
+  const fence = requestsInFlight();
   begin(fence, 1);
   await assertFound(t, fence, /requests in flight: fences: 1 by what is kept, 0/, () => {
     const request = begin(fence, 2, RequestType.fence);
@@ -78,18 +83,10 @@ test.serial('verify: client memory, client connection', async (t) => {
   await assertFound(t, memory, /client memory: client is found by another token/, () =>
     losing(Map.prototype, 'delete', () => memory.detach(client), { when: (_, [key]) => typeof key === 'string' }),
   );
-  const socket = {
-    on() {},
-    pause() {},
-    resume() {},
-    isPaused: () => false,
-  } as unknown as ClientConnectionParts['socket'];
-  const connection = new ClientConnection({
-    socket,
-    limits: clientLimits(),
-    budget: new ByteBudget(100),
-    clock: new ManualClock(),
-  } as unknown as ClientConnectionParts);
+  const { connections } = servedByItself();
+  const door = { limits: clientLimits(), budget: new ByteBudget(100), connections } as unknown as ClientServer;
+  const sharer = { one: 'process', group: 'user' };
+  const connection = new ClientConnection(new MemorySocket(), door, { sharer, credentials: undefined });
   assertAsks(t, connection, [RequestsInFlight, ClientRegions]);
 });
 

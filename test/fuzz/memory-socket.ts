@@ -16,7 +16,11 @@ export class MemorySocket extends Duplex implements Connection {
   readonly #sent: Buffer[] = [];
   readonly #onRead: ReceiveInto | undefined;
   #target: Uint8Array | undefined;
-  bytesWritten = 0;
+  #takenBytes = 0;
+  /** What takes the write in progress; undefined: none waits. */
+  #take: (() => void) | undefined;
+  /** Whether the peer takes nothing of what is written. */
+  isStuck = false;
 
   constructor(onRead?: ReceiveInto) {
     super();
@@ -48,10 +52,24 @@ export class MemorySocket extends Duplex implements Connection {
 
   override _read(): void {}
 
+  /** Bytes written so far, including those that wait. */
+  get bytesWritten(): number {
+    return this.#takenBytes + this.writableLength;
+  }
+
   override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.#sent.push(Buffer.from(chunk));
-    this.bytesWritten += chunk.length;
-    done();
+    this.#take = () => {
+      this.#take = undefined;
+      this.#sent.push(Buffer.from(chunk));
+      this.#takenBytes += chunk.length;
+      done();
+    };
+    if (!this.isStuck) this.#take();
+  }
+
+  /** The peer takes one write that waits. */
+  takeOne(): void {
+    this.#take?.();
   }
 
   connected(): void {

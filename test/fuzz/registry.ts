@@ -26,6 +26,7 @@ import { rpcFrames } from './targets/rpc-frames.js';
 import { rpcMessage } from './targets/rpc-message.js';
 import { rpcServer } from './targets/rpc-server.js';
 import { secretFiles, tlsFiles } from './targets/security-files.js';
+import { servedConnection } from './targets/served-connection.js';
 import { tcpReading } from './targets/tcp-reading.js';
 import { tcpServing } from './targets/tcp-serving.js';
 
@@ -35,6 +36,7 @@ export const FUZZERS: readonly Fuzzer[] = [
   rpcFrames,
   rpcServer,
   rpcClient,
+  servedConnection,
   tcpServing,
   tcpReading,
   clientMessages,

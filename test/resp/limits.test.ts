@@ -8,6 +8,7 @@ import { WaitingCommands } from '../../src/resp/waiting-commands.js';
 import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
 import { HeldStore } from '../_support/clients/client-fixture.js';
 import { ManualClock } from '../_support/clock.js';
+import { servedByItself } from '../_support/net/served.js';
 import { assertFound } from '../_support/planted.js';
 import { commandOf, RawClient } from '../_support/resp/resp-fixture.js';
 import { testEnvironment } from '../_support/rpc/server.js';
@@ -226,7 +227,7 @@ test('resp limits: closing ends what is under way, and tells nobody a result tha
 });
 
 test('verify: waiting commands', async (t) => {
-  const waiting = new WaitingCommands({ bytes: 0 });
+  const waiting = new WaitingCommands(servedByItself().served);
   const command = { command: 'ERR', isAllowed: true, bytes: 5, giveBack() {} };
   waiting.add(command);
   await assertFound(t, waiting, /waiting commands: bytes/, () => {

@@ -3,20 +3,9 @@ import type { Sharer } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { Connection } from '../../base/environment/network.js';
 import { POOL_SERVED_GRACE_MS, RESP_OUTPUT_MAX_BYTES, RESP_SLICE_BYTES } from '../../base/limits.js';
+import type { ServedConnection } from '../../net/served/served-connection.js';
 import type { ServedPage } from '../../pool/published-pool.js';
 import { CRLF } from '../wire/resp-answers.js';
-
-export interface RespOutputParts {
-  readonly socket: Connection;
-  readonly clock: Clock;
-  /** Memory for what is left of pages that are wanted while they are sent. */
-  readonly budget: ByteBudget;
-  /** The connection whose share of it is taken. */
-  readonly sharer: Sharer;
-  readonly stallTimeoutMs: number;
-  /** Called when the client has taken nothing for the time limit, or holds up somebody who sets a page. */
-  readonly onStalled: (reason: string) => void;
-}
 
 /** A page that is sent from where it lies, and what is sent before it. */
 export interface ServedPart {
@@ -26,8 +15,7 @@ export interface ServedPart {
 
 /** Bytes of small answers that are collected before they are written. */
 const COLLECT_MAX_BYTES = 64 * 2 ** 10;
-/** Pause before looking again whether the socket has taken what it does not tell of. */
-const POLL_MS = 1;
+const HELD_UP = 'the client holds up a page that is being set';
 
 /**
  * The answers to one client, in order. Small ones are collected and written together. Large values are given to the
@@ -35,25 +23,32 @@ const POLL_MS = 1;
  * any more when the connection is closed.
  */
 export class RespOutput {
-  readonly #parts: RespOutputParts;
+  readonly #socket: Connection;
+  readonly #served: ServedConnection;
+  readonly #clock: Clock;
+  readonly #budget: ByteBudget;
+  /** The connection whose share of memory answers take. */
+  readonly sharer: Sharer;
   #collected: Uint8Array[] = [];
   #collectedBytes = 0;
-  #onDrained: (() => void)[] = [];
-  #isClosed = false;
 
-  constructor(parts: RespOutputParts) {
-    this.#parts = parts;
-    parts.socket.on('drain', () => this.#drained());
-  }
-
-  /** The connection whose share of memory answers take. */
-  get sharer(): Sharer {
-    return this.#parts.sharer;
+  /** `memory`: for what is left of pages that are wanted while they are sent, and whose share of it is taken. */
+  constructor(
+    socket: Connection,
+    served: ServedConnection,
+    clock: Clock,
+    memory: { readonly budget: ByteBudget; readonly sharer: Sharer },
+  ) {
+    this.#socket = socket;
+    this.#served = served;
+    this.#clock = clock;
+    this.#budget = memory.budget;
+    this.sharer = memory.sharer;
   }
 
   /** Bytes that the client has not taken yet. */
   get waitingBytes(): number {
-    return this.#parts.socket.writableLength + this.#collectedBytes;
+    return this.#served.waitingBytes + this.#collectedBytes;
   }
 
   /** Whether {@link room} has to wait. */
@@ -63,7 +58,7 @@ export class RespOutput {
 
   /** Adds a part of an answer, which must not change any more. */
   add(bytes: Uint8Array): void {
-    if (this.#isClosed) return;
+    if (this.#served.isClosed) return;
     this.#collected.push(bytes);
     this.#collectedBytes += bytes.length;
     if (this.#collectedBytes >= COLLECT_MAX_BYTES) this.flush();
@@ -71,31 +66,28 @@ export class RespOutput {
 
   /** Writes what was collected. */
   flush(): void {
-    if (this.#collectedBytes === 0 || this.#isClosed) return;
+    if (this.#collectedBytes === 0 || this.#served.isClosed) return;
+    const bytes = this.#collectedBytes;
     const pieces = this.#takeCollected();
-    const { socket } = this.#parts;
-    const [first] = pieces;
-    if (pieces.length === 1 && first !== undefined) {
-      socket.write(first);
-      return;
-    }
-    const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
-    if (bytes <= COLLECT_MAX_BYTES) {
-      socket.write(Buffer.concat(pieces, bytes));
-      return;
-    }
-    socket.cork();
+    this.#write(bytes <= COLLECT_MAX_BYTES && pieces.length > 1 ? [Buffer.concat(pieces, bytes)] : pieces);
+  }
+
+  /** Writes pieces together. */
+  #write(pieces: readonly Uint8Array[]): void {
+    const socket = this.#socket;
+    if (pieces.length > 1) socket.cork();
     for (const piece of pieces) socket.write(piece);
-    socket.uncork();
+    if (pieces.length > 1) socket.uncork();
+    this.#served.wrote();
   }
 
   /** Resolves when little enough waits for the client; false: the connection is closed. */
   async room(): Promise<boolean> {
     if (this.isFull) {
       this.flush();
-      if (this.#parts.socket.writableLength > RESP_OUTPUT_MAX_BYTES) await this.#taken();
+      if (this.#served.waitingBytes > RESP_OUTPUT_MAX_BYTES) await this.#served.taken();
     }
-    return !this.#isClosed;
+    return !this.#served.isClosed;
   }
 
   /** Sends a value that belongs to the caller until this resolves; false: the connection is closed. */
@@ -110,7 +102,6 @@ export class RespOutput {
    * for.
    */
   async sendServed(head: Buffer, page: ServedPage): Promise<boolean> {
-    const { clock, onStalled } = this.#parts;
     const slices = slicesOf(page.views, page.length);
     let cancelGrace = (): void => {};
     let giveBack: (() => void) | undefined;
@@ -119,7 +110,7 @@ export class RespOutput {
     page.onWanted = () => {
       giveBack = this.#copyRest(slices, sentCount);
       isCopied = giveBack !== undefined;
-      cancelGrace = clock.after(POOL_SERVED_GRACE_MS, () => onStalled('the client holds up a page that is being set'));
+      cancelGrace = this.#limitGrace();
     };
     // Somebody may have begun to wait while the page was checked.
     if (page.isWanted) page.onWanted();
@@ -140,40 +131,30 @@ export class RespOutput {
 
   /** {@link sendServed} of several pages that are one slice together. */
   async sendTogether(parts: readonly ServedPart[]): Promise<boolean> {
-    const { socket, clock, onStalled } = this.#parts;
     const cancels: (() => void)[] = [];
     for (const { page } of parts) {
-      page.onWanted = () => {
-        cancels.push(
-          clock.after(POOL_SERVED_GRACE_MS, () => onStalled('the client holds up a page that is being set')),
-        );
-      };
+      page.onWanted = () => cancels.push(this.#limitGrace());
       if (page.isWanted) page.onWanted();
     }
     try {
-      if (this.#isClosed) return false;
-      socket.cork();
-      for (const piece of this.#takeCollected()) socket.write(piece);
-      for (const { head, page } of parts) {
-        socket.write(head);
-        for (const view of page.views) socket.write(view);
-        socket.write(CRLF);
-      }
-      socket.uncork();
-      if (socket.writableLength > 0) await this.#taken();
-      return !this.#isClosed;
+      if (this.#served.isClosed) return false;
+      this.#write([...this.#takeCollected(), ...parts.flatMap(({ head, page }) => [head, ...page.views, CRLF])]);
+      await this.#served.taken();
+      return !this.#served.isClosed;
     } finally {
       for (const cancel of cancels) cancel();
       for (const { page } of parts) page.release();
     }
   }
 
-  /** Ends all waiting. Nothing is written any more. */
+  /** Drops what was collected. */
   close(): void {
-    this.#isClosed = true;
-    this.#collected = [];
-    this.#collectedBytes = 0;
-    this.#drained();
+    this.#takeCollected();
+  }
+
+  /** Closes the connection in time unless that is cancelled: somebody waits for a page that is being sent. */
+  #limitGrace(): () => void {
+    return this.#clock.after(POOL_SERVED_GRACE_MS, () => this.#served.close(HELD_UP));
   }
 
   /** Adds the beginning of a value that follows at once, and is written together with it. */
@@ -186,7 +167,7 @@ export class RespOutput {
   #copyRest(slices: Uint8Array[][], from: number): (() => void) | undefined {
     const bytes = slices.slice(from).reduce((sum, slice) => sum + bytesOf(slice), 0);
     let isGranted = false;
-    const giveBack = this.#parts.budget.take(this.#parts.sharer, bytes, () => {
+    const giveBack = this.#budget.take(this.sharer, bytes, () => {
       isGranted = true;
     });
     if (!isGranted) {
@@ -199,17 +180,13 @@ export class RespOutput {
 
   /** Writes slice by slice; `onNext` is called before each slice, when those before it have been taken. */
   async #send(slices: readonly Uint8Array[][], onNext: (index: number) => void): Promise<boolean> {
-    const { socket } = this.#parts;
-    for (let i = 0; i < slices.length && !this.#isClosed; i++) {
+    for (let i = 0; i < slices.length && !this.#served.isClosed; i++) {
       onNext(i);
-      socket.cork();
-      for (const piece of this.#takeCollected()) socket.write(piece);
-      for (const view of slices[i] as Uint8Array[]) socket.write(view);
-      if (i === slices.length - 1) socket.write(CRLF);
-      socket.uncork();
-      if (socket.writableLength > 0) await this.#taken();
+      const end = i === slices.length - 1 ? [CRLF] : [];
+      this.#write([...this.#takeCollected(), ...(slices[i] as Uint8Array[]), ...end]);
+      await this.#served.taken();
     }
-    return !this.#isClosed;
+    return !this.#served.isClosed;
   }
 
   #takeCollected(): Uint8Array[] {
@@ -217,25 +194,6 @@ export class RespOutput {
     this.#collected = [];
     this.#collectedBytes = 0;
     return pieces;
-  }
-
-  /** Resolves when the system has taken everything that was written, or the connection is closed. */
-  async #taken(): Promise<void> {
-    const { socket, clock, stallTimeoutMs, onStalled } = this.#parts;
-    const cancelStall = clock.after(stallTimeoutMs, () => onStalled('the client does not take its answers'));
-    while (!this.#isClosed && socket.writableLength > 0) {
-      const isTold = socket.writableNeedDrain;
-      await new Promise<void>((resolve) => {
-        this.#onDrained.push(resolve);
-        // A socket tells nothing of writes below its high-water mark.
-        if (!isTold) clock.after(POLL_MS, resolve);
-      });
-    }
-    cancelStall();
-  }
-
-  #drained(): void {
-    for (const resolve of this.#onDrained.splice(0)) resolve();
   }
 }
 

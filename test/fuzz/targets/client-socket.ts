@@ -4,8 +4,9 @@ import { Shares } from '../../../src/base/concurrency/shares.js';
 import { WorkTurns } from '../../../src/base/concurrency/work-turns.js';
 import { SparseLog } from '../../../src/base/environment/sparse-log.js';
 import { ProtocolError } from '../../../src/base/errors.js';
-import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
-import { clientLimits } from '../../../src/clients/client-limits.js';
+import { ClientConnection } from '../../../src/clients/client-connection.js';
+import { clientLimits, servedLimits } from '../../../src/clients/client-limits.js';
+import type { ClientServer } from '../../../src/clients/client-server.js';
 import { AbsentBudget } from '../../../src/clients/requests/absent-memory.js';
 import { ClientAccess } from '../../../src/clients/requests/client-access.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
@@ -54,6 +55,7 @@ import { decodePin, encodePin } from '../../../src/clients/wire/pin-messages.js'
 import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
+import { ServedConnections } from '../../../src/net/served/served-connections.js';
 import { type Identity, Users } from '../../../src/net/users/users.js';
 import type { PageEvent } from '../../../src/store/events/page-events.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
@@ -181,23 +183,22 @@ function frame(type: number, requestId: number, body: Buffer = Buffer.alloc(0)):
   return Buffer.concat([encodeHeader({ bodyBytes: body.length, type, status: 0, requestId, deadlineMs: 0 }), body]);
 }
 
-function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionParts {
+function doorFor(onEnded: () => void): ClientServer {
   const encoder = new KeyEncoder(NAMESPACE);
   const namespace = new ClientNamespace(new StoredPages(store, encoder), {
     holdersOf: async (keys) => keys.map(() => []),
     follow: somePageEvents,
   });
+  const limits = clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 });
+  const turns = new WorkTurns(env.clock);
+  const pauses = { sentAfterMs: () => env.clock.nowMs() };
   return {
-    socket,
-    limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
+    connections: new ServedConnections<ClientConnection>(env.clock, servedLimits(limits), { turns, pauses }),
+    limits,
     paid: new AbsentBudget(),
     budget: new ByteBudget(2 ** 26),
-    turns: new WorkTurns(env.clock),
-    clock: env.clock,
-    pauses: { sentAfterMs: () => env.clock.nowMs() },
+    turns,
     lines: new SparseLog(env),
-    sharer: { one: 'process 1', group: 'user 0' },
-    credentials: undefined,
     regionShares: new Shares(100),
     attach: async () => {
       const counts = new ClientCounts(env.metrics, 'fuzz');
@@ -211,9 +212,10 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     statsOf: () => ({}),
     mayHaveAnswers: () => true,
     bootToken,
-    onClosed: () => {},
-    onEnded,
-  };
+    replaced: () => {},
+    closed: () => {},
+    ended: onEnded,
+  } as Partial<ClientServer> as ClientServer;
 }
 
 /** Whole requests of a stream, as PROTOCOL.md has them; undefined behind what ends the connection. */
@@ -269,11 +271,14 @@ export const clientConnection: Fuzzer = {
     const { stream, pieces: parts } = piecesOf(input);
     const socket = new MemorySocket();
     let endedCount = 0;
-    const connection = new ClientConnection(partsOf(socket, () => endedCount++));
+    const door = doorFor(() => endedCount++);
+    const sharer = { one: 'process 1', group: 'user 0' };
+    const connection = new ClientConnection(socket, door, { sharer, credentials: undefined });
+    door.connections.add(connection);
     await socket.feed(parts);
-    connection.verify();
+    door.connections.verify('fuzz');
     for (let i = 0; i < 6; i++) await turn();
-    connection.verify();
+    door.connections.verify('fuzz');
     const answers = answersIn(socket.sent);
     const { ids } = requestIdsIn(stream);
     const expected = new Map<number, number>();
@@ -295,7 +300,8 @@ export const clientConnection: Fuzzer = {
     await socket.hangUp();
     await turn();
     check(connection.isClosed && endedCount === 1, 'a connection that has not ended, or twice');
-    connection.verify();
+    door.connections.verify('fuzz');
+    check(door.connections.unendedCount === 0, 'an ended connection is still counted');
     check(connection.regions.mappedBytes === 0, 'memory of an ended connection');
     check(env.clock.pendingCount === 0, 'a timer of an ended connection');
   },

@@ -5,6 +5,7 @@ import { SparseLog } from '../../../src/base/environment/sparse-log.js';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
+import { ServedConnections } from '../../../src/net/served/served-connections.js';
 import { Users } from '../../../src/net/users/users.js';
 import { RespAccess } from '../../../src/resp/access/resp-access.js';
 import { RespUsers } from '../../../src/resp/access/resp-users.js';
@@ -13,7 +14,8 @@ import type { RespFacts } from '../../../src/resp/commands/command.js';
 import { COMMANDS } from '../../../src/resp/commands/command-table.js';
 import { RespConnection } from '../../../src/resp/resp-connection.js';
 import { RespCounts } from '../../../src/resp/resp-counts.js';
-import { respLimits } from '../../../src/resp/resp-limits.js';
+import { respLimits, servedLimits } from '../../../src/resp/resp-limits.js';
+import type { RespServer } from '../../../src/resp/resp-server.js';
 import { type RespArgument, RespParser } from '../../../src/resp/wire/resp-parser.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
@@ -185,7 +187,6 @@ export const respConnection: Fuzzer = {
     const { stream, pieces } = piecesOf(input);
     const socket = new MemorySocket();
     const budget = new ByteBudget(2 ** 20);
-    const waiting = { bytes: 0 };
     let endedCount = 0;
     const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
     const valuesBudget = new ByteBudget(2 ** 27);
@@ -197,28 +198,32 @@ export const respConnection: Fuzzer = {
       budget: valuesBudget,
       env,
     });
-    const connection = new RespConnection({
-      socket,
-      id: 1,
-      limits: respLimits({ waitingMaxCount: 8, waitingMaxBytes: 2048 }),
+    const limits = respLimits({ waitingMaxCount: 8, waitingMaxBytes: 2048 });
+    const turns = new WorkTurns(env.clock);
+    const pauses = { sentAfterMs: () => env.clock.nowMs() };
+    const connections = new ServedConnections<RespConnection>(env.clock, servedLimits(limits), { turns, pauses });
+    const door = {
+      env,
+      connections,
+      limits,
       budget,
       memory: new ArgumentMemory(),
-      waiting,
       valuesBudget,
       facts,
       counts: new RespCounts(env.metrics, []),
-      access: new RespAccess(users, { from: 'here', actor: {} }),
-      turns: new WorkTurns(env.clock),
-      clock: env.clock,
-      pauses: { sentAfterMs: () => env.clock.nowMs() },
-      log: env.log,
+      turns,
       lines: new SparseLog(env),
-      origin: { one: 'here', group: 'port' },
-      onEnded: () => endedCount++,
-    });
+      replaced: () => {},
+      ended: () => {
+        endedCount++;
+      },
+    } as Partial<RespServer> as RespServer;
+    const access = new RespAccess(users, { from: 'here', actor: {} });
+    const connection = new RespConnection(socket, door, { id: 1, origin: { one: 'here', group: 'port' }, access });
+    connections.add(connection);
     await socket.feed(pieces);
     for (let i = 0; i < 8; i++) await turn();
-    connection.verify();
+    connections.verify('fuzz');
     const { commands, error } = parse([stream]);
     const isQuit = (args: RespArgument[] | null): boolean => args?.[0]?.toString('latin1').toLowerCase() === 'quit';
     const quit = commands.findIndex(isQuit);
@@ -228,9 +233,9 @@ export const respConnection: Fuzzer = {
     await socket.hangUp();
     for (let i = 0; i < 4; i++) await turn();
     check(connection.isClosed && endedCount === 1, 'a connection that has not ended, or twice');
-    connection.verify();
+    connections.verify('fuzz');
     budget.verify();
-    check(waiting.bytes === 0, 'commands of an ended connection');
+    check(connections.unendedCount === 0, 'an ended connection is still counted');
     check(env.clock.pendingCount === 0, 'a timer of an ended connection');
   },
 };
