@@ -124,13 +124,10 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/node/meshcache-store.ts': { ways: ['system'], because: 'the entry point: MeshCacheStore.create' },
   'src/node/reporting/package-version.ts': { ways: ['node:fs'], because: OWN_CODE },
   'src/sim/run/sim-node.ts': { ways: ['process'], because: SIMULATED },
-  'src/sim/world/kernel/failure-watch.ts': {
-    ways: ['process'],
-    because: 'what simulated code throws and nobody catches ends its run',
-  },
   'src/sim/world/kernel/scheduler.ts': {
-    ways: ['timers'],
-    because: 'between two events of virtual time all promises have their turn',
+    ways: ['process', 'timers'],
+    because:
+      'all promises have their turn between two events of virtual time; what simulated code throws and nobody catches ends its run',
   },
   'src/sim/world/kernel/sim-clock.ts': { ways: ['process', 'ticks'], because: 'ticks have no time, virtual or real' },
   'src/sim/world/sim-host.ts': { ways: ['process'], because: SIMULATED },

@@ -1,7 +1,6 @@
 import { type CallKind, CallWatch } from './call-watch.js';
-import { FaultTimes } from './fault-times.js';
 import { PageBytes } from './page-bytes.js';
-import { type PageRead, ReadOrder, type ReadOrderOptions } from './read-order.js';
+import { FaultTimes, type PageRead, ReadOrder, type ReadOrderOptions } from './read-order.js';
 import { type ProcessId, Statements } from './statements.js';
 import type { Violation, ViolationKind, Violations } from './violations.js';
 

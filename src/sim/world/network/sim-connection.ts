@@ -1,8 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { Connection, ReceiveInto } from '../../../base/environment/network.js';
 import { systemError } from '../kernel/system-error.js';
-import type { HostNetwork } from './host-network.js';
-import type { NetworkProcess } from './network-process.js';
+import type { HostNetwork, NetworkProcess } from './host-network.js';
 import { type Burst, type Stream, type StreamEnd, splitAt } from './stream.js';
 
 /** High-water mark of Node 20, used on every version of Node. */
