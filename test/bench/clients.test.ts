@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import { clientsBench } from '../../src/bench/clients/clients.js';
+import { clientsBench } from '../../src/bench/clients.js';
 import { findProgram } from '../../src/processes/find-program.js';
 
 const hasPackage = existsSync(fileURLToPath(new URL('../python/meshcache', import.meta.url)));

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { respBench } from '../../src/bench/resp/resp.js';
+import { respBench } from '../../src/bench/resp.js';
 import { findProgram } from '../../src/processes/find-program.js';
 
 const hasRedis = (await findProgram('redis-server')) !== undefined;

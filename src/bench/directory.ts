@@ -1,13 +1,13 @@
-import type { RandomSource } from '../../base/environment/random.js';
-import { seededRandom } from '../../base/environment/random.js';
-import { ConsistentHashRing } from '../../core/index.js';
-import { DirectoryClient } from '../../directory/client.js';
-import { systemEnvironment } from '../../system/system-environment.js';
-import { DataLocation } from '../../types.js';
-import { median } from '../measuring/median.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import type { Benchmark, BenchOptions } from '../measuring/report.js';
-import type { DirectoryPeerAnswer, DirectoryPeerCommand } from './directory-peer.js';
+import { type RandomSource, seededRandom } from '../base/environment/random.js';
+import { ConsistentHashRing } from '../core/index.js';
+import { DirectoryClient } from '../directory/client.js';
+import { DirectoryServer } from '../directory/server.js';
+import { DirectoryShard } from '../directory/shard/shard.js';
+import { RpcServer } from '../rpc/server.js';
+import { systemEnvironment } from '../system/system-environment.js';
+import { DataLocation } from '../types.js';
+import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
+import { type Benchmark, type BenchOptions, median } from './measuring/report.js';
 
 type DirectoryPeer = PeerProcess<DirectoryPeerCommand, DirectoryPeerAnswer>;
 
@@ -189,4 +189,36 @@ function isRight(location: DataLocation | null, index: number): boolean {
 function cpuMsSince(before: NodeJS.CpuUsage): number {
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000;
+}
+
+/** `start` begins to serve; both answer with what the process uses. */
+interface DirectoryPeerCommand {
+  readonly kind: 'start' | 'usage';
+}
+
+interface DirectoryPeerAnswer {
+  readonly error?: string;
+  readonly port: number;
+  readonly keys: number;
+  /** JavaScript heap in use and array buffers, after a collection. */
+  readonly memoryBytes: number;
+  /** Processor time since the start, all threads. */
+  readonly cpuMs: number;
+}
+
+/** The serving process of the directory benchmark: one shard behind the control protocol. */
+export function directoryPeer(): ExecuteCommand<DirectoryPeerCommand, DirectoryPeerAnswer> {
+  const shard = new DirectoryShard();
+  const rpc = new RpcServer({ host: '127.0.0.1', env: systemEnvironment() });
+  let port = 0;
+  new DirectoryServer({ shard }).attach(rpc);
+  return async ({ kind }) => {
+    if (kind === 'start') port = await rpc.start();
+    // Two collections: the first one may only promote what the second one frees.
+    globalThis.gc?.();
+    globalThis.gc?.();
+    const { heapUsed, arrayBuffers } = process.memoryUsage();
+    const { user, system } = process.cpuUsage();
+    return { port, keys: shard.stats().keys, memoryBytes: heapUsed + arrayBuffers, cpuMs: (user + system) / 1000 };
+  };
 }

@@ -1,11 +1,10 @@
-import { formatSize } from '../../base/sizes.js';
-import { HostRegion } from '../../memory/host-region.js';
-import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { systemRandom } from '../../system/system-random.js';
-import { type Contender, race, round3 } from '../measuring/contenders.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import { formatSize } from '../base/sizes.js';
+import { HostRegion } from '../memory/host-region.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import { findFreePort, LOOPBACK } from '../processes/free-port.js';
+import { systemRandom } from '../system/system-random.js';
+import { PeerProcess } from './measuring/peer-process.js';
+import { type BenchOptions, type BenchReport, type Contender, race, round3 } from './measuring/report.js';
 import {
   awaitMembers,
   type BenchCluster,
@@ -15,7 +14,7 @@ import {
   type PeerAnswer,
   type PeerCommand,
   stampPage,
-} from '../measuring/store-pages.js';
+} from './measuring/store-pages.js';
 
 const POLICIES = ['local', 'storage', 'both'] as const;
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20] as const;

@@ -1,18 +1,24 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { promisify } from 'node:util';
-import { formatSize } from '../../base/sizes.js';
-import { HostRegion } from '../../memory/host-region.js';
-import { TransferEngine } from '../../native/transfer-engine.js';
-import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { findProgram } from '../../processes/find-program.js';
-import { findFreePort } from '../../processes/free-port.js';
-import { systemRandom } from '../../system/system-random.js';
-import { median } from '../measuring/median.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
-import { awaitMembers, benchKeys, benchStorage, destinationPool, isStamped } from '../measuring/store-pages.js';
-import type { RdmaPeerAnswer, RdmaPeerCommand } from './rdma-peer.js';
+import { formatSize } from '../base/sizes.js';
+import { HostRegion } from '../memory/host-region.js';
+import { TransferEngine } from '../native/transfer-engine.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import { findProgram } from '../processes/find-program.js';
+import { findFreePort } from '../processes/free-port.js';
+import { systemRandom } from '../system/system-random.js';
+import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
+import { type BenchOptions, type BenchReport, median } from './measuring/report.js';
+import {
+  awaitMembers,
+  benchKeys,
+  benchStorage,
+  destinationPool,
+  isStamped,
+  publishPages,
+  stampPage,
+} from './measuring/store-pages.js';
 
 const run = promisify(execFile);
 
@@ -365,4 +371,52 @@ function resultOf(stdout: string, stderr: string): IbReadBwResult {
     throw new Error(`ib_read_bw said what this program does not understand:\n${stdout}${stderr}`);
   }
   return { elapsedS: Number(elapsed), cpuS: Number(user) + Number(system) };
+}
+
+type RdmaPeerCommand =
+  | {
+      readonly kind: 'start';
+      readonly host: string;
+      readonly workBytes: number;
+      readonly poolBytes: number;
+      readonly discoveryAddr: string;
+    }
+  /** Fills the region and the pool with pages of this size. */
+  | { readonly kind: 'publish'; readonly pageBytes: number };
+
+interface RdmaPeerAnswer {
+  readonly error?: string;
+  readonly endpoint?: string;
+  /** Address of the region as decimal text. */
+  readonly addr?: string;
+  readonly rkey?: number;
+}
+
+/**
+ * The serving process of the RDMA benchmark: one region that an engine serves, and a node whose pool it fills with the
+ * same pages.
+ */
+export function rdmaPeer(): ExecuteCommand<RdmaPeerCommand, RdmaPeerAnswer> {
+  let region: HostRegion | undefined;
+  let store: MeshCacheStore | undefined;
+  return async (command) => {
+    if (command.kind === 'start') {
+      const { host, workBytes, poolBytes, discoveryAddr } = command;
+      region = HostRegion.allocate(workBytes);
+      await region.prefault();
+      const engine = new TransferEngine({ bindHost: host });
+      const { addr, rkey } = engine.registerMr(region.addr, region.length);
+      store = await MeshCacheStore.create(
+        benchStorage(discoveryAddr, poolBytes, { protocol: 'rdma', local_hostname: host }),
+      );
+      return { endpoint: engine.localEndpoint(), addr: addr.toString(), rkey };
+    }
+    if (region === undefined || store === undefined) throw new Error('publish before start');
+    const { pageBytes } = command;
+    const pages = Math.floor(region.length / pageBytes);
+    for (let page = 0; page < pages; page++) stampPage(region.bytes(page * pageBytes, pageBytes), page);
+    await store.clear();
+    await publishPages(store, benchKeys(pageBytes, pages), pageBytes);
+    return {};
+  };
 }

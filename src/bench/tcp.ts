@@ -1,17 +1,15 @@
-import { type RandomSource, seededRandom } from '../../base/environment/random.js';
-import { formatSize } from '../../base/sizes.js';
-import { crc32 } from '../../memory/checksum.js';
-import { HostRegion } from '../../memory/host-region.js';
-import { systemEnvironment } from '../../system/system-environment.js';
-import type { ReadOp } from '../../transport/contract/transport.js';
-import { TcpTransport } from '../../transport/tcp/tcp-transport.js';
-import { type Contender, race } from '../measuring/contenders.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import { type PlainBatch, PlainReader } from '../measuring/plain-pair.js';
-import { fastestPipeline, RedisPeer } from '../measuring/redis.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
-import { isStamped, stampPage } from '../measuring/store-pages.js';
-import type { TcpPeerAnswer, TcpPeerCommand } from './tcp-peer.js';
+import { type RandomSource, seededRandom } from '../base/environment/random.js';
+import { formatSize } from '../base/sizes.js';
+import { crc32 } from '../memory/checksum.js';
+import { HostRegion } from '../memory/host-region.js';
+import { systemEnvironment } from '../system/system-environment.js';
+import type { ReadOp } from '../transport/contract/transport.js';
+import { TcpTransport } from '../transport/tcp/tcp-transport.js';
+import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
+import { type PlainBatch, PlainReader, servePlainly } from './measuring/plain-pair.js';
+import { fastestPipeline, RedisPeer } from './measuring/redis.js';
+import { type BenchOptions, type BenchReport, type Contender, race } from './measuring/report.js';
+import { isStamped, stampPage } from './measuring/store-pages.js';
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
@@ -233,4 +231,62 @@ function shuffled(count: number, random: RandomSource): number[] {
     [numbers[i], numbers[j]] = [numbers[j] as number, numbers[i] as number];
   }
   return numbers;
+}
+
+type TcpPeerCommand =
+  | { readonly kind: 'start'; readonly poolBytes: number }
+  /** Stamps the pool as pages of this size. */
+  | { readonly kind: 'stamp'; readonly pageBytes: number }
+  /** Answers, then keeps the main thread busy. */
+  | { readonly kind: 'busy'; readonly how: 'blocked' | 'computing'; readonly ms: number }
+  /** Answers when the main thread has time. */
+  | { readonly kind: 'settle' };
+
+interface TcpPeerAnswer {
+  readonly error?: string;
+  readonly endpoint?: string;
+  /** Address as decimal text. */
+  readonly addr?: string;
+  readonly rkey?: number;
+  readonly plainPort?: number;
+}
+
+/**
+ * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main
+ * thread.
+ */
+export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
+  let pool: HostRegion | undefined;
+  return async (command) => {
+    if (command.kind === 'start') {
+      pool = HostRegion.allocate(command.poolBytes);
+      await pool.prefault();
+      const transport = await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() });
+      const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
+      const plainPort = await servePlainly(pool.bytes());
+      return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };
+    }
+    if (command.kind === 'settle') return {};
+    if (command.kind === 'busy') {
+      // Starts after the answer has been sent.
+      setTimeout(() => beBusy(command), 0);
+      return {};
+    }
+    if (pool === undefined) throw new Error('stamp before start');
+    const { pageBytes } = command;
+    for (let page = 0; (page + 1) * pageBytes <= pool.length; page++) {
+      stampPage(pool.bytes(page * pageBytes, pageBytes), page);
+    }
+    return {};
+  };
+}
+
+/** Keeps this thread from all other work, asleep or computing. */
+function beBusy({ how, ms }: { readonly how: 'blocked' | 'computing'; readonly ms: number }): void {
+  if (how === 'blocked') {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+    return;
+  }
+  const endMs = performance.now() + ms;
+  while (performance.now() < endMs);
 }

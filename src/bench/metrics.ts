@@ -1,12 +1,10 @@
-import { formatSize } from '../../base/sizes.js';
-import { HostRegion } from '../../memory/host-region.js';
-import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { systemRandom } from '../../system/system-random.js';
-import { round3 } from '../measuring/contenders.js';
-import { median } from '../measuring/median.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import { formatSize } from '../base/sizes.js';
+import { HostRegion } from '../memory/host-region.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import { findFreePort, LOOPBACK } from '../processes/free-port.js';
+import { systemRandom } from '../system/system-random.js';
+import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
+import { type BenchOptions, type BenchReport, median, round3 } from './measuring/report.js';
 import {
   awaitMembers,
   benchKeys,
@@ -14,8 +12,7 @@ import {
   destinationPool,
   type PeerAnswer,
   type PeerCommand,
-} from '../measuring/store-pages.js';
-import type { ScrapeAnswer, ScrapeCommand } from './scrape-peer.js';
+} from './measuring/store-pages.js';
 
 const PAGE_BYTES = 2 ** 20;
 const BATCH_PAGES = 128;
@@ -126,4 +123,35 @@ async function renderMs(store: MeshCacheStore, renders: number): Promise<number>
   for (let i = 0; i < renders; i++) await store.metrics.renderPrometheus();
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000 / renders;
+}
+
+interface ScrapeCommand {
+  readonly url: string;
+  /** Milliseconds from the start of one scrape to the start of the next. */
+  readonly intervalMs: number;
+  readonly forMs: number;
+}
+
+interface ScrapeAnswer {
+  readonly error?: string;
+  readonly scrapes: number;
+  /** Length of the last answer, uncompressed. */
+  readonly bytes: number;
+}
+
+/** The scraper of the metrics benchmark: asks for a page again and again, as Prometheus does. */
+export function scrapePeer(): ExecuteCommand<ScrapeCommand, ScrapeAnswer> {
+  return async ({ url, intervalMs, forMs }) => {
+    const endMs = performance.now() + forMs;
+    let scrapes = 0;
+    let bytes = 0;
+    for (let nextMs = performance.now(); nextMs < endMs; nextMs += intervalMs) {
+      await new Promise((resolve) => setTimeout(resolve, Math.max(0, nextMs - performance.now())));
+      const response = await fetch(url);
+      if (!response.ok) throw new Error(`${url}: ${response.status}`);
+      bytes = (await response.text()).length;
+      scrapes++;
+    }
+    return { scrapes, bytes };
+  };
 }

@@ -1,17 +1,15 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { formatSize } from '../../base/sizes.js';
-import { HostRegion } from '../../memory/host-region.js';
-import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { findPython } from '../../processes/find-program.js';
-import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { PythonEngine } from '../../processes/python-engine.js';
-import { systemRandom } from '../../system/system-random.js';
-import { type Contender, race, round3 } from '../measuring/contenders.js';
-import { median } from '../measuring/median.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import { formatSize } from '../base/sizes.js';
+import { HostRegion } from '../memory/host-region.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import { findPython } from '../processes/find-program.js';
+import { findFreePort, LOOPBACK } from '../processes/free-port.js';
+import { PythonEngine } from '../processes/python-engine.js';
+import { systemRandom } from '../system/system-random.js';
+import { PeerProcess } from './measuring/peer-process.js';
+import { type BenchOptions, type BenchReport, type Contender, median, race, round3 } from './measuring/report.js';
 import {
   awaitMembers,
   benchKeys,
@@ -21,7 +19,7 @@ import {
   type PeerAnswer,
   type PeerCommand,
   stampPage,
-} from '../measuring/store-pages.js';
+} from './measuring/store-pages.js';
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;

@@ -1,13 +1,11 @@
-import { formatSize } from '../../base/sizes.js';
-import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { systemRandom } from '../../system/system-random.js';
-import { median } from '../measuring/median.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import { RedisPeer } from '../measuring/redis.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
-import { stampPage } from '../measuring/store-pages.js';
-import { RedisConnection, redisCommand } from './redis-connection.js';
-import type { RespPeerAnswer, RespPeerCommand } from './resp-peer.js';
+import { formatSize } from '../base/sizes.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import { findFreePort, LOOPBACK } from '../processes/free-port.js';
+import { systemRandom } from '../system/system-random.js';
+import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
+import { RedisConnection, RedisPeer, redisCommand } from './measuring/redis.js';
+import { type BenchOptions, type BenchReport, median } from './measuring/report.js';
+import { benchStorage, stampPage } from './measuring/store-pages.js';
 
 const VALUE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20] as const;
 const FULL_WORK_BYTES = 64 * 2 ** 20;
@@ -151,4 +149,24 @@ function workOf(
     pipelines.push({ commands: Buffer.concat(commands), answers: Buffer.concat(answers) });
   }
   return { call, depth, valuesCount, pipelines };
+}
+
+/** The one command of the peer: start a node. */
+interface RespPeerCommand {
+  readonly discoveryAddr: string;
+  readonly poolBytes: number;
+}
+
+interface RespPeerAnswer {
+  /** `host:port` for Redis clients. */
+  readonly endpoint?: string;
+  readonly error?: string;
+}
+
+/** A node with a door for Redis clients, in a process of its own. */
+export function respPeer(): ExecuteCommand<RespPeerCommand, RespPeerAnswer> {
+  return async ({ discoveryAddr, poolBytes }) => {
+    const store = await MeshCacheStore.create(benchStorage(discoveryAddr, poolBytes, { resp_port: 0 }));
+    return { endpoint: store.respEndpoint };
+  };
 }

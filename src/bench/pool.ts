@@ -1,9 +1,8 @@
-import { type RandomSource, seededRandom } from '../../base/environment/random.js';
-import { formatSize } from '../../base/sizes.js';
-import { type Core, type EvictionPolicy, type Keys, loadCore, PoolAllocator } from '../../core/index.js';
-import { median } from '../measuring/median.js';
-import type { Benchmark, BenchOptions, BenchReport } from '../measuring/report.js';
-import { encoded, hexKeyBatches, timePerOperationNs } from './core-keys.js';
+import { type RandomSource, seededRandom } from '../base/environment/random.js';
+import { formatSize } from '../base/sizes.js';
+import { type Core, type EvictionPolicy, type Keys, loadCore, PoolAllocator } from '../core/index.js';
+import { type Benchmark, type BenchOptions, type BenchReport, median } from './measuring/report.js';
+import { encoded, hexKeyBatches, timePerOperationNs } from './ring.js';
 
 const BATCH_KEYS = 128;
 const FULL_ENTRIES = [30_000, 1_000_000] as const;

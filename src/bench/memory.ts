@@ -1,10 +1,9 @@
 import { availableParallelism } from 'node:os';
 import { crc32 as zlibCrc32 } from 'node:zlib';
-import { MEMORY_HUGE_PAGES, type NativeAddon } from '../../native/addon/contract.js';
-import { loadNative } from '../../native/addon/loader.js';
-import { rdmaSupport, TransferEngine } from '../../native/index.js';
-import { median } from '../measuring/median.js';
-import type { Benchmark, BenchOptions, BenchReport } from '../measuring/report.js';
+import { MEMORY_HUGE_PAGES, type NativeAddon } from '../native/addon/contract.js';
+import { loadNative } from '../native/addon/loader.js';
+import { rdmaSupport, TransferEngine } from '../native/index.js';
+import { type Benchmark, type BenchOptions, type BenchReport, median } from './measuring/report.js';
 
 const MIB = 1024 * 1024;
 const PAGE_BYTES = MIB;
