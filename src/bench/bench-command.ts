@@ -1,6 +1,5 @@
 import { Argument, Command, Option } from 'commander';
-import { type CommandContext, printResult, untilInterrupted } from '../command/context.js';
-import { EXIT_FAILURE } from '../command/failure.js';
+import { type CommandContext, EXIT_FAILURE, printResult, untilInterrupted } from '../command/context.js';
 import { jsonOption, wholeNumber } from '../command/options.js';
 import { formatTable } from '../command/table.js';
 import { ENGINES } from './engine/engine-plans.js';

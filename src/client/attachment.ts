@@ -12,7 +12,7 @@ import { NodeLink } from './node-link.js';
 
 const BACKOFF = { minMs: CLIENT_RECONNECT_MIN_MS, maxMs: CLIENT_RECONNECT_MAX_MS };
 
-export interface AttachmentParts {
+interface AttachmentParts {
   readonly path: string;
   readonly tokens: TokenSource;
   readonly name: string;

@@ -41,7 +41,7 @@ const U32_MAX = 2 ** 32 - 1;
 const NO_SET_FLAGS: SetFlags = { isNamed: false };
 
 /** Bytes of pages moved so far. */
-export interface MovedBytes {
+interface MovedBytes {
   direct: number;
   bytes: number;
 }

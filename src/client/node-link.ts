@@ -27,7 +27,7 @@ import type { KeyNamespace } from '../core/index.js';
 import { credentialsOf } from '../native/unix-sockets/peer-credentials.js';
 import { type TokenSource, tokenFrom } from './client-token.js';
 
-export interface NodeLinkParts {
+interface NodeLinkParts {
   readonly path: string;
   /** What shows the node which user this client is. */
   readonly tokens: TokenSource;
@@ -41,7 +41,7 @@ export interface NodeLinkParts {
 }
 
 /** A node's answer to a request. */
-export interface Answer {
+interface Answer {
   readonly status: number;
   readonly body: Buffer;
 }

@@ -1,4 +1,5 @@
 /** What the fuzzers have found, each with its cause; mended where it was. */
+
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +12,7 @@ import { parseConfiguration, readConfiguration } from '../../src/cli/settings/co
 import { isStatus, readDrainProgress } from '../../src/cli/status/cluster-query.js';
 import { nodeRow, statusResult } from '../../src/cli/status/status-report.js';
 import { formatStatus } from '../../src/cli/status/status-text.js';
-import { CommandFailure } from '../../src/command/failure.js';
+import { CommandFailure } from '../../src/command/context.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { keyFields } from '../../src/directory/messages/wire.js';

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { findProgram } from '../../processes/find-program.js';
+import { findProgram } from '../../processes/programs.js';
 
 const run = promisify(execFile);
 

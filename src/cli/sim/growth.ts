@@ -22,7 +22,7 @@ interface SimGrowthOptions {
 }
 
 /** The result, as `--json` prints it. */
-export interface SimGrowthResult {
+interface SimGrowthResult {
   readonly seed: number;
   readonly pages_per_node: number;
   readonly named: boolean;

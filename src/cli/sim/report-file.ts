@@ -1,6 +1,6 @@
 import { access, constants, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { CommandFailure } from '../../command/failure.js';
+import { CommandFailure } from '../../command/context.js';
 
 /** Checks that the file can be written before the work begins, so that a wrong name does not cost the result. */
 export async function checkWritable(file: string): Promise<void> {

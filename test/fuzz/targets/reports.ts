@@ -7,7 +7,7 @@ import { isStatus, readDrainProgress } from '../../../src/cli/status/cluster-que
 import { formatProgress } from '../../../src/cli/status/drain.js';
 import { nodeRow, statusResult } from '../../../src/cli/status/status-report.js';
 import { formatStatus } from '../../../src/cli/status/status-text.js';
-import { CommandFailure } from '../../../src/command/failure.js';
+import { CommandFailure } from '../../../src/command/context.js';
 import { clientLines } from '../../../src/dashboard/data/clients.js';
 import { countsOf } from '../../../src/dashboard/data/counts.js';
 import { EventLog } from '../../../src/dashboard/data/event-log.js';

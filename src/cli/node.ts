@@ -1,37 +1,36 @@
+import { execFile } from 'node:child_process';
 import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { readFile, realpath } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
-import { type Clock, within } from '../../base/environment/clock.js';
-import type { Environment } from '../../base/environment/environment.js';
-import { ConfigError, DiskError } from '../../base/errors.js';
-import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../../base/limits.js';
-import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../../clients/socket-path.js';
-import type { CommandContext } from '../../command/context.js';
-import { CommandFailure, EXIT_WRONG_USAGE, wrongUsage } from '../../command/failure.js';
-import { decimalNumber, jsonOption } from '../../command/options.js';
-import type { MeshCacheConfig } from '../../config.js';
-import { isAnswering, SocketTakenError } from '../../net/local-socket.js';
-import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { ServiceManager } from '../../processes/service-manager.js';
-import { systemEnvironment } from '../../system/system-environment.js';
-import { defaultLogFormat, defaultLogger, jsonLine } from '../../system/system-log.js';
+import { type Clock, within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Logger } from '../base/environment/log.js';
+import { ConfigError, DiskError } from '../base/errors.js';
+import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
+import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../clients/socket-path.js';
+import { type CommandContext, CommandFailure, EXIT_WRONG_USAGE, wrongUsage } from '../command/context.js';
+import { decimalNumber, jsonOption } from '../command/options.js';
+import type { MeshCacheConfig } from '../config.js';
+import { isAnswering, SocketTakenError } from '../net/local-socket.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemEnvironment } from '../system/system-environment.js';
+import { defaultLogFormat, defaultLogger, jsonLine } from '../system/system-log.js';
 import {
   addClientSocketOptions,
-  type ClientSocketOption,
-  isSocketPath,
-  withClientSocketOption,
-} from '../settings/client-socket.js';
-import {
   addConfigurationOptions,
+  type ClientSocketOption,
   CONFIGURATION_HELP,
   type Configuration,
   type ConfigurationOptions,
+  isSocketPath,
   parseConfiguration,
   readConfiguration,
+  withClientSocketOption,
   withOrigin,
-} from '../settings/configuration.js';
-import { metricsUrl } from '../settings/metrics-url.js';
-import { systemdUnit } from './systemd-unit.js';
+} from './settings/configuration.js';
+import { metricsUrl } from './settings/endpoints.js';
 
 /** Number of default sockets: as many nodes of one user can run on one host without a configured socket. */
 const NODES_MAX_COUNT = 64;
@@ -44,7 +43,7 @@ const WAIT_JOINED_MAX_S = 86_400;
 /** Whether to wait until the node has joined before anything is printed: for ever, or that many seconds. */
 type WaitJoined = true | number;
 
-export interface NodeOptions extends ConfigurationOptions {
+interface NodeOptions extends ConfigurationOptions {
   readonly json: boolean;
   readonly waitJoined?: WaitJoined;
   readonly clientSocket: ClientSocketOption;
@@ -63,7 +62,7 @@ interface Serving {
  * Runs one node until the signal of `context` is aborted; then the node leaves the cluster in order. Throws
  * `ConfigError` for a configuration that cannot be used, and {@link CommandFailure}.
  */
-export async function runNode(options: NodeOptions, context: CommandContext): Promise<void> {
+async function runNode(options: NodeOptions, context: CommandContext): Promise<void> {
   // A closed terminal does not make a node leave the cluster.
   process.on('SIGHUP', () => {});
   context.outliveReader();
@@ -283,4 +282,119 @@ async function freeClientSocket(
     }
   }
   return { path: undefined, reason: `${NODES_MAX_COUNT} nodes have one in ${dirname(defaultClientSocket(parts))}` };
+}
+
+/** The unit of the package, which starts the `meshcache` on PATH. */
+const UNIT_FILE = fileURLToPath(new URL('../../deploy/meshcache.service', import.meta.url));
+const COMMAND = '/usr/bin/env meshcache node';
+/** Folders that are empty for the service, as the unit has ProtectHome=tmpfs. */
+const HIDDEN_FOLDERS: readonly string[] = ['/home', '/root', '/run/user'];
+
+/** Where the programs of a service lie; absolute paths. */
+interface InstalledPrograms {
+  readonly node: string;
+  /** The file of the program `meshcache`, without symbolic links. */
+  readonly meshcache: string;
+}
+
+/** The unit of the package for the Node.js and the `meshcache` of this process. */
+async function systemdUnit(): Promise<string> {
+  const programs = { node: process.execPath, meshcache: await realpath(process.argv[1] as string) };
+  return unitFor(programs, await readFile(UNIT_FILE, 'utf8'));
+}
+
+/**
+ * The unit with the absolute paths of these programs instead of what PATH has: a service has neither the PATH of a
+ * shell nor the folders that nvm and others add to it. Programs in a home become visible to the service, and nothing
+ * else there.
+ */
+export function unitFor({ node, meshcache }: InstalledPrograms, unit: string): string {
+  const lines = [`ExecStart=${[node, meshcache, 'node'].map(quoted).join(' ')}`];
+  // Both programs need their neighbours: libraries, and the packages that meshcache imports.
+  const folders = new Set([dirname(dirname(node)), packagesOf(meshcache)].filter(isHidden));
+  for (const folder of folders) lines.push(`BindReadOnlyPaths=${quoted(folder)}`);
+  return unit.replace(`ExecStart=${COMMAND}`, () => lines.join('\n'));
+}
+
+/**
+ * The folder that holds a program's package and the packages that it imports: the outermost node_modules, or the
+ * checkout.
+ */
+function packagesOf(path: string): string {
+  const at = path.indexOf('/node_modules/');
+  return at < 0 ? resolve(dirname(path), '../..') : path.slice(0, at + '/node_modules'.length);
+}
+
+function isHidden(folder: string): boolean {
+  return HIDDEN_FOLDERS.some((hidden) => `${folder}/`.startsWith(`${hidden}/`));
+}
+
+/** A path as a word of a unit: systemd splits lines at blanks, and takes % as the beginning of a specifier. */
+function quoted(path: string): string {
+  const escaped = path.replaceAll('%', '%%');
+  return /\s/.test(escaped) ? `"${escaped}"` : escaped;
+}
+
+/** The program of systemd that sends messages to the service manager. */
+const PROGRAM = 'systemd-notify';
+/** Milliseconds that one message may take; the program waits until systemd has read it. */
+const MESSAGE_TIMEOUT_MS = 5_000;
+
+/**
+ * Tells systemd how far a service of `Type=notify` is, over the datagram socket that NOTIFY_SOCKET names. Messages go
+ * through the program `systemd-notify`, as Node.js has no Unix datagram sockets; the unit needs `NotifyAccess=all`,
+ * since the program is a child of the service. Without NOTIFY_SOCKET nothing is sent. A message that cannot be sent is
+ * logged.
+ */
+class ServiceManager {
+  readonly #isListening: boolean;
+  readonly #log: Logger;
+  #sending: Promise<void> = Promise.resolve();
+
+  constructor(environment: { readonly NOTIFY_SOCKET?: string | undefined }, log: Logger) {
+    this.#isListening = Boolean(environment.NOTIFY_SOCKET);
+    this.#log = log;
+  }
+
+  /** Shows a text in `systemctl status`. */
+  status(text: string): Promise<void> {
+    return this.#send(statusOf(text));
+  }
+
+  /** The service has started: units that wait for it can start. */
+  ready(status: string): Promise<void> {
+    return this.#send('READY=1', statusOf(status));
+  }
+
+  /** The service ends now: systemd allows it the TimeoutStopSec of its unit, then kills it. */
+  stopping(status: string): Promise<void> {
+    return this.#send('STOPPING=1', statusOf(status));
+  }
+
+  /** Sends the assignments as one message, after all earlier ones. Never rejects. */
+  #send(...assignments: readonly string[]): Promise<void> {
+    if (!this.#isListening) return this.#sending;
+    this.#sending = this.#sending.then(() => this.#run(assignments));
+    return this.#sending;
+  }
+
+  #run(assignments: readonly string[]): Promise<void> {
+    return new Promise((resolve) => {
+      execFile(PROGRAM, ['--', ...assignments], { timeout: MESSAGE_TIMEOUT_MS }, (error, _stdout, stderr) => {
+        if (error !== null) {
+          const reason = 'code' in error && error.code === 'ENOENT' ? `${PROGRAM} is not installed` : stderr.trim();
+          this.#log.log('warn', 'cannot tell systemd about this service', {
+            message: assignments[0],
+            reason: reason || error.message,
+          });
+        }
+        resolve();
+      });
+    });
+  }
+}
+
+/** A line feed would begin another assignment. */
+function statusOf(text: string): string {
+  return `STATUS=${text.replace(/\s+/g, ' ')}`;
 }

@@ -1,9 +1,10 @@
-import type { Endpoint } from '../../base/environment/network.js';
+import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../../base/environment/network.js';
 import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import { discoveryAddressFault, parseDiscoveryAddress } from '../../base/settings/discovery-address.js';
-import { CommandFailure, wrongUsage } from '../../command/failure.js';
+import { CommandFailure, wrongUsage } from '../../command/context.js';
 import { discoveryAddr } from '../../command/options.js';
 import { MeshCacheConfig } from '../../config.js';
+import { isLoopbackAddress } from '../../discovery/local-address.js';
 import { askOnce } from '../../discovery/sources/open-source.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { type Configuration, withOrigin } from './configuration.js';
@@ -59,4 +60,22 @@ function checkAddress(text: string, origin: string): void {
   } catch (error) {
     throw wrongUsage(`${origin}: discovery_addr ${JSON.stringify(text)}: ${(error as Error).message}`);
   }
+}
+
+/**
+ * Address of a node's dashboard for a browser; undefined if the node has no metrics server. `host` is the node's
+ * address, used if the server listens on every address; `isTls`: it speaks HTTPS.
+ */
+export function metricsUrl(
+  metricsEndpoint: string | undefined,
+  { host = '127.0.0.1', isTls = false }: { readonly host?: string; readonly isTls?: boolean } = {},
+): string | undefined {
+  const endpoint = parseEndpoint(metricsEndpoint ?? '');
+  if (endpoint === undefined) return undefined;
+  return `${isTls ? 'https' : 'http'}://${formatEndpoint(isEveryAddress(endpoint.host) ? { ...endpoint, host } : endpoint)}/`;
+}
+
+/** Whether only programs on the same machine can reach a server that listens there. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || isLoopbackAddress(host);
 }

@@ -1,8 +1,7 @@
 import { Command, Option } from 'commander';
-import { POOL_MIN_BYTES } from '../../base/limits.js';
-import { formatSize } from '../../base/sizes.js';
-import type { CommandContext } from '../../command/context.js';
-import { CommandFailure } from '../../command/failure.js';
+import { POOL_MIN_BYTES } from '../base/limits.js';
+import { formatSize } from '../base/sizes.js';
+import { type CommandContext, CommandFailure } from '../command/context.js';
 import {
   type DiskSize,
   decimalNumber,
@@ -13,24 +12,22 @@ import {
   policyOption,
   poolSize,
   wholeNumber,
-} from '../../command/options.js';
-import { formatCount } from '../../command/table.js';
-import { type EvictionPolicy, WRITE_POLICIES, type WritePolicy } from '../../config.js';
-import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
-import { commandPoolBytes, ownMemory } from '../../system/memory-limit.js';
-import { Cluster } from '../cluster/cluster.js';
-import { NodeFolders } from '../cluster/node-folders.js';
-import { type LoadRequest, type LoadResult, runLoad } from '../load/load.js';
-import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../load/load-report.js';
-import { readTrace, type TraceRequest, traceKey } from '../load/trace.js';
-import { ExactLru } from './exact-lru.js';
+} from '../command/options.js';
+import { formatCount } from '../command/table.js';
+import { type EvictionPolicy, WRITE_POLICIES, type WritePolicy } from '../config.js';
+import { type DiskSizes, diskSizeFor } from '../disk/disk-store.js';
+import { commandPoolBytes, ownMemory } from '../system/memory-limit.js';
+import { Cluster, NodeFolders } from './cluster/cluster.js';
+import { type LoadRequest, type LoadResult, runLoad } from './load/load.js';
+import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load/load-report.js';
+import { readTrace, type TraceRequest, traceKey } from './load/trace.js';
 
 /** Size of an unbounded pool relative to its pages, for space that the allocator may lose. */
 const UNBOUNDED_SLACK = 1.05;
 const UNBOUNDED_SLACK_BYTES = 16 * 2 ** 20;
 const MEMORY_SHARE = 0.9;
 
-export interface ReplayOptions {
+interface ReplayOptions {
   readonly nodes: number;
   readonly pageBytes: number;
   /** Pool size of each node. */
@@ -74,7 +71,7 @@ export interface ReplayResult extends LoadReport {
 }
 
 /** Replays a trace against a cluster of processes on this machine: request i goes to node i modulo their number. */
-export async function runReplay(trace: string, options: ReplayOptions, context: CommandContext): Promise<ReplayResult> {
+async function runReplay(trace: string, options: ReplayOptions, context: CommandContext): Promise<ReplayResult> {
   const progress = context.progress();
   const capacityPages = exactLruPages(options);
   const size = await traceSize(trace, options, capacityPages);
@@ -289,4 +286,89 @@ function checkMemory(
     `the pools will hold ${formatSize(neededBytes)} and ${formatSize(freeBytes)} of memory are free: ` +
       'choose a smaller --page-bytes or --pool, or fewer --requests',
   );
+}
+
+/** Id of the end of the list; 0 is never the id of a page. */
+const END = 0;
+
+/**
+ * The prefixes that a cache with an exact least-recently-used order would hold: the reference of a replay. The pages of
+ * a request are used in order; then the missing ones are added in order.
+ */
+export class ExactLru {
+  readonly #capacityPages: number;
+  /** Ids of pages, from 1 on in the order in which the pages first occur. No id is used again. */
+  readonly #idOf = new Map<number, number>();
+  /** Neighbours in the order of use, by id. The neighbours of END are the most and the least recently used page. */
+  #older: Int32Array<ArrayBuffer> = new Int32Array(1024);
+  #newer: Int32Array<ArrayBuffer> = new Int32Array(1024);
+  #isHere: Uint8Array<ArrayBuffer> = new Uint8Array(1024);
+  #size = 0;
+  #prefixHits = 0;
+  #asked = 0;
+
+  /** A capacity of Infinity means that no page is ever evicted. */
+  constructor(capacityPages: number) {
+    this.#capacityPages = capacityPages;
+  }
+
+  /** Part of all requested pages that were found before their request's first miss. */
+  get prefixHitRate(): number {
+    return this.#asked === 0 ? 0 : this.#prefixHits / this.#asked;
+  }
+
+  /** Number of distinct pages requested so far. */
+  get uniquePages(): number {
+    return this.#idOf.size;
+  }
+
+  request(pages: readonly number[]): void {
+    const ids = pages.map((page) => this.#id(page));
+    const firstMiss = ids.findIndex((id) => this.#isHere[id] === 0);
+    this.#prefixHits += firstMiss < 0 ? ids.length : firstMiss;
+    this.#asked += ids.length;
+    for (const id of ids) this.#use(id);
+  }
+
+  #id(page: number): number {
+    const known = this.#idOf.get(page);
+    if (known !== undefined) return known;
+    const id = this.#idOf.size + 1;
+    this.#idOf.set(page, id);
+    if (id === this.#isHere.length) this.#grow();
+    return id;
+  }
+
+  #use(id: number): void {
+    if (this.#isHere[id] === 1) this.#unlink(id);
+    else this.#size++;
+    this.#isHere[id] = 1;
+    const newest = this.#older[END] as number;
+    this.#older[id] = newest;
+    this.#newer[id] = END;
+    this.#newer[newest] = id;
+    this.#older[END] = id;
+    if (this.#size <= this.#capacityPages) return;
+    const oldest = this.#newer[END] as number;
+    this.#unlink(oldest);
+    this.#isHere[oldest] = 0;
+    this.#size--;
+  }
+
+  #unlink(id: number): void {
+    const [older, newer] = [this.#older[id] as number, this.#newer[id] as number];
+    this.#newer[older] = newer;
+    this.#older[newer] = older;
+  }
+
+  #grow(): void {
+    const length = this.#isHere.length * 2;
+    const larger = <T extends Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>>(array: T, copy: T): T => {
+      copy.set(array);
+      return copy;
+    };
+    this.#older = larger(this.#older, new Int32Array(length));
+    this.#newer = larger(this.#newer, new Int32Array(length));
+    this.#isHere = larger(this.#isHere, new Uint8Array(length));
+  }
 }

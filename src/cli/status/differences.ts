@@ -1,7 +1,60 @@
-import type { NamespaceReport } from '../../metrics/node-report.js';
+import { compareNames } from '../../base/names.js';
+import { formatSize } from '../../base/sizes.js';
+import type { FittedTable } from '../../command/table.js';
+import type { ClientsReport, NamespaceReport } from '../../metrics/node-report.js';
+import type { NodeRow } from './status-report.js';
+
+/** A setting that nodes of one role do not have alike, as while it is being rolled out. */
+export interface StatusDifference {
+  readonly key: string;
+  /** Each value, null where it is not set, and the nodes that have it; the one that most nodes have first. */
+  readonly values: readonly { readonly value: string | number | boolean | null; readonly nodes: readonly string[] }[];
+}
+
+const VALUE_MAX_CHARACTERS = 80;
+
+/** The settings in which the nodes differ. Nodes of an earlier version do not tell theirs. */
+export function settingDifferences(rows: readonly NodeRow[]): StatusDifference[] {
+  const byRole = new Map<string, { node: string; settings: Readonly<Record<string, unknown>> }[]>();
+  for (const row of rows) {
+    if (row.state !== 'up' || typeof row.settings !== 'object' || row.settings === null) continue;
+    const role = String(row.role);
+    byRole.set(role, [...(byRole.get(role) ?? []), { node: row.node_id, settings: row.settings }]);
+  }
+  return [...byRole.values()].flatMap((nodes) => {
+    const keys = new Set(nodes.flatMap(({ settings }) => Object.keys(settings)));
+    return [...keys].sort().flatMap((key): StatusDifference[] => {
+      const byValue = new Map<string | number | boolean | null, string[]>();
+      for (const { node, settings } of nodes) {
+        const value = plain(settings[key]);
+        byValue.set(value, [...(byValue.get(value) ?? []), node]);
+      }
+      if (byValue.size < 2) return [];
+      const values = [...byValue].map(([value, names]) => ({ value, nodes: names }));
+      return [{ key, values: values.sort((a, b) => b.nodes.length - a.nodes.length) }];
+    });
+  });
+}
+
+/** A line for people. */
+export function differenceText({ key, values }: StatusDifference): string {
+  const parts = values.map(({ value, nodes }) => `${shown(key, value)} on ${nodes.join(', ')}`);
+  return `setting ${key} differs: ${parts.join('; ')}`;
+}
+
+function plain(value: unknown): string | number | boolean | null {
+  return typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' ? value : null;
+}
+
+function shown(key: string, value: string | number | boolean | null): string {
+  if (value === null) return 'not set';
+  if (typeof value === 'number' && key.endsWith('_size')) return formatSize(value);
+  const text = String(value);
+  return text.length > VALUE_MAX_CHARACTERS ? `${text.slice(0, VALUE_MAX_CHARACTERS)}…` : text;
+}
 
 /** A client of a node, by name. */
-export interface NamespaceClient {
+interface NamespaceClient {
   readonly client: string;
   readonly node_id: string;
 }
@@ -161,4 +214,69 @@ function listed(texts: readonly string[]): string {
 
 function byFirst([a]: readonly [string, string], [b]: readonly [string, string]): number {
   return a < b ? -1 : Number(a > b);
+}
+
+/** The clients of one node, as far as their namespaces are told. */
+interface NamespacesOfNode {
+  readonly node_id: string;
+  readonly clients?: Pick<ClientsReport, 'namespaces'> | undefined;
+}
+
+/** Columns that a narrow terminal may do without, the first to go first. */
+const OPTIONAL_COLUMNS = ['layout', 'fingerprint', 'tag', 'dtype', 'ranks'];
+/** Characters of a digest that are shown; --json has all. */
+const SHOWN_DIGEST_CHARACTERS = 8;
+
+/** The namespaces of the attached clients of all nodes, each once, by the name of the model. */
+export function clusterNamespaces(nodes: readonly NamespacesOfNode[]): ClusterNamespace[] {
+  const byDigest = new Map<string, ClusterNamespace & { attached: number; clients: NamespaceClient[] }>();
+  for (const { node_id, clients: report } of nodes) {
+    for (const { clients, attached, ...settings } of report?.namespaces ?? []) {
+      const here = clients.map((client) => ({ client, node_id }));
+      const known = byDigest.get(settings.digest);
+      if (known === undefined) {
+        byDigest.set(settings.digest, { ...settings, attached, clients: here });
+      } else {
+        known.attached += attached;
+        known.clients.push(...here);
+      }
+    }
+  }
+  return [...byDigest.values()].sort(
+    (a, b) => compareNames(a.model_name, b.model_name) || compareNames(a.digest, b.digest),
+  );
+}
+
+/** How the table of these rows is fitted: no column is left out that tells two namespaces of one model apart. */
+export function namespaceColumns(rows: readonly Readonly<Record<string, string>>[]): FittedTable {
+  const firstOf = new Map<string | undefined, Readonly<Record<string, string>>>();
+  for (const row of rows) if (!firstOf.has(row.model)) firstOf.set(row.model, row);
+  const isAlike = (name: string): boolean => rows.every((row) => row[name] === firstOf.get(row.model)?.[name]);
+  return { optional: OPTIONAL_COLUMNS.filter(isAlike), rightColumns: new Set(['clients']) };
+}
+
+/** Rows of a table of the namespaces. */
+export function namespaceRows(namespaces: readonly ClusterNamespace[]): Record<string, string>[] {
+  return namespaces.map((namespace) => {
+    const { digest, model_name, dtype, tag, fingerprint, layout, attached, clients } = namespace;
+    return {
+      namespace: digest.slice(0, SHOWN_DIGEST_CHARACTERS),
+      model: model_name,
+      dtype,
+      tag,
+      fingerprint,
+      ranks: ranksOf(namespace),
+      clients: String(attached),
+      nodes: [...new Set(clients.map(({ node_id }) => node_id))].join(', '),
+      layout,
+    };
+  });
+}
+
+/** `tp 0/2 pp 0/1`; a size of 1 is left out. With MLA every tensor-parallel rank has the same pages. */
+function ranksOf({ tp_rank, tp_size, pp_rank, pp_size, is_mla }: ClusterNamespace): string {
+  const ranks: string[] = [];
+  if (tp_size > 1) ranks.push(`tp ${is_mla ? 'any' : tp_rank}/${tp_size}`);
+  if (pp_size > 1) ranks.push(`pp ${pp_rank}/${pp_size}`);
+  return ranks.join(' ');
 }
