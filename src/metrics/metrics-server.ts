@@ -17,8 +17,7 @@ import { shown } from '../base/shown.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
 import { PendingConnections } from '../net/pending-connections.js';
 import { PacedStream } from '../net/receiving/paced-stream.js';
-import { isLoopback } from './http-access.js';
-import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
+import { HttpAnswers, isLoopback, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
 
 export type { MetricsServerOptions, MetricsSource } from './http-answers.js';
 

@@ -44,7 +44,7 @@ export type { ResolveControl } from '../directory/client.js';
 export type { DirectoryServerOptions } from '../directory/server.js';
 export { DirectoryShard, type DirectoryShardOptions, type DirectoryShardStats } from '../directory/shard/shard.js';
 export { type DiskSizes, diskSizeFor, type PutOptions } from '../disk/disk-store.js';
-export type { ClusterHistory, HistoryCount, HistoryGauge, HistoryReport } from '../metrics/history/history-report.js';
+export type { ClusterHistory, HistoryCount, HistoryGauge, HistoryReport } from '../metrics/history-report.js';
 export type { ReadSource } from '../metrics/metrics.js';
 export type { MetricsSource } from '../metrics/metrics-server.js';
 export type {

@@ -103,8 +103,10 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     because: 'memory of the addon, and files of other processes: the pool of an environment is HostRegion.allocateFrom',
   },
   'src/net/receiving/paced-stream.ts': { ways: ['node:net', 'node:stream', 'timers'], because: OPERATORS },
-  'src/metrics/http-access.ts': { ways: ['node:http', 'node:net'], because: OPERATORS },
-  'src/metrics/http-answers.ts': { ways: ['koa', 'node:fs', 'node:stream', 'node:zlib'], because: OPERATORS },
+  'src/metrics/http-answers.ts': {
+    ways: ['koa', 'node:fs', 'node:http', 'node:net', 'node:stream', 'node:zlib'],
+    because: OPERATORS,
+  },
   'src/metrics/metrics-server.ts': { ways: ['koa', 'node:http', 'node:net'], because: OPERATORS },
   'src/metrics/process-metrics.ts': {
     ways: ['node:fs', 'node:perf_hooks', 'performance', 'process'],

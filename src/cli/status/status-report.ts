@@ -1,6 +1,5 @@
 import { formatEndpoint } from '../../base/environment/network.js';
-import { mergeDeparted } from '../../metrics/departed.js';
-import type { DepartedNode, ObjectStoreReport } from '../../metrics/node-report.js';
+import { type DepartedNode, mergeDeparted, type ObjectStoreReport } from '../../metrics/node-report.js';
 import type { NodeInfo } from '../../types.js';
 import { isLoopback, metricsUrl } from '../settings/endpoints.js';
 import type { NodeStatus } from './cluster-query.js';

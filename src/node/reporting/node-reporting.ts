@@ -3,7 +3,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { PageEventSource } from '../../metrics/event-stream.js';
-import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
+import type { ClusterHistory, HistoryReport } from '../../metrics/history-report.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';

@@ -7,7 +7,7 @@ import type { MeshCacheConfig } from '../../config.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
 import { digestOf } from '../../directory/shard/removals.js';
-import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
+import type { ClusterHistory, HistoryReport } from '../../metrics/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import { certificateTrouble, memberCredentials } from '../../net/credentials/credential-files.js';
 import { securedEnvironment } from '../../net/credentials/secured-environment.js';

@@ -1,6 +1,6 @@
-import type { Clock } from '../../base/environment/clock.js';
-import { HISTORY_INTERVALS_COUNT, HISTORY_STEPS_S } from '../../base/limits.js';
-import { quantileOf } from '../../base/quantile.js';
+import type { Clock } from '../base/environment/clock.js';
+import { HISTORY_INTERVALS_COUNT, HISTORY_STEPS_S } from '../base/limits.js';
+import { quantileOf } from '../base/quantile.js';
 import {
   HISTORY_COUNTS,
   HISTORY_GAUGES,
@@ -14,7 +14,7 @@ const RECENT_WINDOW_S = 30;
 /** Shortest time that gives a rate. */
 const RATE_MIN_MS = 500;
 
-export interface NodeHistoryOptions {
+interface NodeHistoryOptions {
   /** Upper bounds of the latency buckets, seconds. */
   readonly boundsS: readonly number[];
   readonly sample: () => Promise<HistorySample>;
@@ -22,7 +22,7 @@ export interface NodeHistoryOptions {
 }
 
 /** Rates and latencies of the last seconds; null where there is nothing to measure. */
-export interface RecentFigures {
+interface RecentFigures {
   readonly windowS: number;
   readonly readP50S: number | null;
   readonly readP99S: number | null;
