@@ -21,7 +21,7 @@ import {
 } from '../command/options.js';
 import { formatTable, printable } from '../command/table.js';
 import type { KeyNamespace } from '../core/index.js';
-import { localAddressOf } from '../discovery/local-address.js';
+import { localAddressOf } from '../net/loopback.js';
 import { systemFiles } from '../system/files/system-files.js';
 import { systemHost } from '../system/system-host.js';
 import { type Configuration, readConfiguration, securityOf } from './settings/configuration.js';

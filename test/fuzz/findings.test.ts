@@ -16,7 +16,7 @@ import { CommandFailure } from '../../src/command/context.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { keyFields } from '../../src/directory/messages/wire.js';
-import { decodeNode } from '../../src/discovery/members/node-record.js';
+import { decodeNode } from '../../src/discovery/messages/member-table.js';
 import { decodeAnswer, encodeRoster, rosterAfter } from '../../src/discovery/messages/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal/journal-format.js';

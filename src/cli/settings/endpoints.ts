@@ -4,8 +4,8 @@ import { discoveryAddressFault, parseDiscoveryAddress } from '../../base/setting
 import { CommandFailure, wrongUsage } from '../../command/context.js';
 import { discoveryAddr } from '../../command/options.js';
 import { MeshCacheConfig } from '../../config.js';
-import { isLoopbackAddress } from '../../discovery/local-address.js';
 import { askOnce } from '../../discovery/sources/open-source.js';
+import { isLoopbackAddress } from '../../net/loopback.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { type Configuration, withOrigin } from './configuration.js';
 

@@ -4,8 +4,8 @@ import { type Endpoint, formatEndpoint } from '../../base/environment/network.js
 import { compareNames } from '../../base/names.js';
 import { type CommandContext, CommandFailure, printResult, wrongUsage } from '../../command/context.js';
 import { configOption, DISCOVERY_ADDR_HELP, discoveryAddr, jsonOption } from '../../command/options.js';
-import { localAddressOf } from '../../discovery/local-address.js';
 import type { SecurityConfig } from '../../net/credentials/secured-environment.js';
+import { localAddressOf } from '../../net/loopback.js';
 import { ringShares } from '../../node/reporting/ring-shares.js';
 import { systemClock } from '../../system/system-clock.js';
 import { systemHost } from '../../system/system-host.js';

@@ -4,10 +4,9 @@ import { type Endpoint, formatEndpoint, isEveryAddress } from '../../base/enviro
 import { AuthError, ConfigError } from '../../base/errors.js';
 import { DISCOVERY_START_TIMEOUT_MS } from '../../base/limits.js';
 import type { MeshCacheConfig } from '../../config.js';
-import { isHostOf } from '../../discovery/local-address.js';
 import { openSource } from '../../discovery/sources/open-source.js';
 import { Rendezvous } from '../../discovery/sources/rendezvous.js';
-import { openNodeFault } from '../../net/loopback.js';
+import { isHostOf, openNodeFault } from '../../net/loopback.js';
 import { PasswordCheck } from '../../net/password-check.js';
 import type { Right } from '../../net/users/user.js';
 import type { Identity, Users } from '../../net/users/users.js';
