@@ -6,7 +6,6 @@ import {
   DISK_ALIGNMENT_BYTES,
   DISK_DRAIN_TIMEOUT_MS,
   DISK_END_TIMEOUT_MS,
-  DISK_QUEUE_MAX_BYTES,
   DISK_REMOVALS_TIMEOUT_MS,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
@@ -16,23 +15,29 @@ import { crc32 } from '../memory/checksum.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import { isOf, NO_ORIGIN, PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
-import type { DiskInfo } from './disk-info.js';
-import type { DiskReadOptions, DiskStoreOptions } from './disk-store-options.js';
-import { type DiskFolder, defaultIndexBytes, openDiskFolder, probeFolder } from './folder/disk-folder.js';
+import {
+  checkKey,
+  type DiskReadOptions,
+  type DiskStoreOptions,
+  type PageSum,
+  type PutOptions,
+  type PutOutcome,
+  type RenewedPage,
+  renewed,
+} from './disk-options.js';
+import type { DiskInfo } from './disk-report.js';
+import { DiskState } from './disk-state.js';
+import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './folder/disk-folder.js';
 import { NamespaceFile } from './folder/namespace-file.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
-import { checkKey, type PageSum, type PutOptions, type PutOutcome, type RenewedPage, renewed } from './put-page.js';
-import { KeyReaders } from './reading/key-readers.js';
-import { PageReader } from './reading/page-reader.js';
+import { PageReader } from './page-reader.js';
+import { PageWriter } from './page-writer.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
-import { DiskState } from './writing/disk-state.js';
-import { PageWriter } from './writing/page-writer.js';
-import type { WriteQueue } from './writing/write-queue.js';
+import type { WriteQueue } from './write-queue.js';
 
-export type { DiskInfo } from './disk-info.js';
-export type { DiskReadOptions, DiskStoreOptions } from './disk-store-options.js';
+export type { DiskReadOptions, DiskStoreOptions, PutOptions, PutOutcome, RenewedPage } from './disk-options.js';
+export type { DiskInfo } from './disk-report.js';
 export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
-export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
 /**
  * Pages in a directory of the disk, of at most `maxBytes` in all; the eviction policy chooses which pages leave first.
@@ -56,7 +61,6 @@ export class DiskStore {
   readonly #writer: PageWriter;
   readonly #queue: WriteQueue;
   readonly #env: Environment;
-  readonly #path: string;
   readonly #reader: PageReader;
   #namespaces: NamespaceFile | undefined;
   #closing: Promise<void> | undefined;
@@ -77,7 +81,7 @@ export class DiskStore {
     const namespaces = options.tenants && (await NamespaceFile.open(path, options.tenants, folder.entries, env));
     const tenants = options.tenants?.of('disk', capacityBytes);
     index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs, present, tenants });
-    const store = new this(path, folder, index, options);
+    const store = new this(folder, index, options);
     store.#namespaces = namespaces;
     try {
       await store.#restore(folder.entries);
@@ -89,40 +93,20 @@ export class DiskStore {
   }
 
   /** @hidden Use {@link open}. */
-  protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
+  protected constructor(folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
     const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
     this.startNote = folder.startNote;
-    this.#path = path;
     this.#folder = folder;
     this.#index = index;
     this.#env = env;
-    const onEvict = (keys: string[]): void => {
-      try {
-        options.onEvict?.(keys);
-      } catch (error) {
-        env.log.log('error', 'disk tier: onEvict has thrown', { path, error: String(error) });
-      }
-    };
-    this.#state = new DiskState({ path, env, probe: () => probeFolder(folder), onHung: options.onHung });
-    const readers = new KeyReaders();
-    const writer = new PageWriter({
-      folder,
-      index,
-      state: this.#state,
-      env,
-      queueMaxBytes: options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES,
-      present: options.present,
-      isAhead: options.isAhead,
-      onEvict,
-      readsEnded: (key) => readers.ended(key),
-    });
+    this.#state = new DiskState(folder, options);
+    const writer = new PageWriter(folder, index, this.#state, options);
     this.#writer = writer;
     this.#queue = writer.queue;
     const give = (prefix: string, tenant: number) => writer.dropped(index.tenants.give(prefix, tenant));
     options.tenants?.addTier(() => this.keysInSlices(), give);
-    const onReadFailed = (error: unknown) => this.#state.failed(error);
-    this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
+    this.#reader = new PageReader(writer);
   }
 
   /** Writes a copy of `bytes` in the background; if the same page is stored already, this counts only as a use. */
@@ -393,10 +377,14 @@ export class DiskStore {
     const written = this.#folder.journal.sync().catch((cause: unknown) => {
       // The journal has logged any other failure.
       if (isOverdue(cause)) this.#state.failed(cause);
-      throw new DiskError(`disk tier: ${this.#path}: removed pages cannot be recorded: ${String(cause)}`, { cause });
+      throw new DiskError(`disk tier: ${this.#folder.path}: removed pages cannot be recorded: ${String(cause)}`, {
+        cause,
+      });
     });
     if (await within(this.#env.clock, DISK_REMOVALS_TIMEOUT_MS, written)) return;
-    throw new DiskError(`disk tier: ${this.#path}: removals were not recorded in ${DISK_REMOVALS_TIMEOUT_MS} ms`);
+    throw new DiskError(
+      `disk tier: ${this.#folder.path}: removals were not recorded in ${DISK_REMOVALS_TIMEOUT_MS} ms`,
+    );
   }
 
   /**
@@ -430,10 +418,10 @@ export class DiskStore {
     const pages = this.#queue.cancelAll();
     if (pages > 0) {
       this.#writer.skip(pages);
-      log.log('warn', 'disk tier: closed before all pages were written', { path: this.#path, pages, bytes });
+      log.log('warn', 'disk tier: closed before all pages were written', { path: this.#folder.path, pages, bytes });
     }
     if (await within(clock, DISK_END_TIMEOUT_MS, this.#release())) return;
-    log.log('error', 'disk tier: the disk does not answer', { path: this.#path, after_ms: DISK_END_TIMEOUT_MS });
+    log.log('error', 'disk tier: the disk does not answer', { path: this.#folder.path, after_ms: DISK_END_TIMEOUT_MS });
   }
 
   async #release(): Promise<void> {
@@ -463,10 +451,11 @@ export class DiskStore {
     this.#writer.dropped(this.#index.tenants.evictOverMax());
     if (dropped.length > 0)
       log.log('warn', 'disk tier: pages dropped that do not fit in the smaller disk tier', {
-        path: this.#path,
+        path: this.#folder.path,
         pages: dropped.length,
       });
-    if (entries.length > 0) log.log('info', 'disk tier: pages restored', { path: this.#path, pages: this.#index.size });
+    if (entries.length > 0)
+      log.log('info', 'disk tier: pages restored', { path: this.#folder.path, pages: this.#index.size });
   }
 
   /** The waiting page of the key, else the written one, even if it is expired. */

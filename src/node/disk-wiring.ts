@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { Environment } from '../base/environment/environment.js';
 import { DISK_QUEUE_MAX_BYTES, DISK_QUEUE_POOL_FRACTION } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
-import { reportDisk } from '../disk/disk-metrics.js';
+import { reportDisk } from '../disk/disk-report.js';
 import { DiskStore } from '../disk/disk-store.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';

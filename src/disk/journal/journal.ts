@@ -14,8 +14,7 @@ import {
   JOURNAL_USE_DELAY_MS,
   JOURNAL_USES_MAX_COUNT,
 } from '../../base/limits.js';
-import { flushNames } from './flushing.js';
-import { JournalFile } from './journal-file.js';
+import { flushNames, JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
 import { counted, EMPTY_SNAPSHOT, JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
 

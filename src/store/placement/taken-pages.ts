@@ -1,4 +1,5 @@
 import { assertAtMost } from '../../base/assert.js';
+import { Semaphore } from '../../base/concurrency/mutex.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { laterExpiry } from '../../base/expiry.js';
 import {
@@ -9,7 +10,6 @@ import {
 } from '../../base/limits.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { originOf } from '../../directory/shard/removals.js';
-import { Semaphore } from '../../disk/page-file/semaphore.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { slicesOf } from '../call/page-slices.js';
 import { PageCopier, type PageCopierParts, type WantedPage } from '../copies/page-copier.js';

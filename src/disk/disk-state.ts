@@ -1,22 +1,15 @@
-import type { Environment } from '../../base/environment/environment.js';
-import { isOverdue } from '../../base/environment/files.js';
-import { DISK_FAILURE_SHOWN_MS, DISK_LOG_INTERVAL_MS, DISK_RETRY_AFTER_MS } from '../../base/limits.js';
-
-export interface DiskStateParts {
-  readonly path: string;
-  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
-  /** Resolves when the disk reads, writes and syncs, and everything that could not be recorded before is. */
-  readonly probe: () => Promise<void>;
-  /** Called when the disk has hung, and when it answers again. */
-  readonly onHung?: ((isHung: boolean) => void) | undefined;
-}
+import { isOverdue } from '../base/environment/files.js';
+import { DISK_FAILURE_SHOWN_MS, DISK_LOG_INTERVAL_MS, DISK_RETRY_AFTER_MS } from '../base/limits.js';
+import type { DiskStoreOptions } from './disk-options.js';
+import { type DiskFolder, probeFolder } from './folder/disk-folder.js';
 
 /**
  * Whether the disk works. After a failure nothing is written for DISK_RETRY_AFTER_MS. A disk that does not answer has
  * hung: nothing is written until a probe, every DISK_RETRY_AFTER_MS, has succeeded.
  */
 export class DiskState {
-  readonly #parts: DiskStateParts;
+  readonly #folder: DiskFolder;
+  readonly #options: DiskStoreOptions;
   #errors = 0;
   /** Time before which nothing is written, after a failure. */
   #retryAtMs = Number.NEGATIVE_INFINITY;
@@ -26,8 +19,9 @@ export class DiskState {
   #isHung = false;
   #isClosed = false;
 
-  constructor(parts: DiskStateParts) {
-    this.#parts = parts;
+  constructor(folder: DiskFolder, options: DiskStoreOptions) {
+    this.#folder = folder;
+    this.#options = options;
   }
 
   /** Failures so far. */
@@ -37,7 +31,7 @@ export class DiskState {
 
   /** Whether nothing may be written now. */
   get isPaused(): boolean {
-    return this.#isHung || this.#parts.env.clock.nowMs() < this.#retryAtMs;
+    return this.#isHung || this.#options.env.clock.nowMs() < this.#retryAtMs;
   }
 
   /** Whether the disk does not answer. */
@@ -51,12 +45,13 @@ export class DiskState {
   get failure(): string | null {
     if (this.#failure === undefined) return null;
     const { atMs, message } = this.#failure;
-    return this.#isHung || this.#parts.env.clock.nowMs() - atMs < DISK_FAILURE_SHOWN_MS ? message : null;
+    return this.#isHung || this.#options.env.clock.nowMs() - atMs < DISK_FAILURE_SHOWN_MS ? message : null;
   }
 
   /** Handles a failed read or write: counts it, logs it at most once in DISK_LOG_INTERVAL_MS, and pauses writing. */
   failed(error: unknown): void {
-    const { path, env } = this.#parts;
+    const { path } = this.#folder;
+    const { env } = this.#options;
     const nowMs = env.clock.nowMs();
     this.#errors++;
     this.#failure = { atMs: nowMs, message: error instanceof Error ? error.message : String(error) };
@@ -81,7 +76,8 @@ export class DiskState {
   #hangs(error: unknown): void {
     if (this.#isHung) return;
     this.#setHung(true);
-    const { path, env } = this.#parts;
+    const { path } = this.#folder;
+    const { env } = this.#options;
     env.log.log('error', 'disk tier: the disk does not answer; reads from it are misses, and pages are not written', {
       path,
       error: String(error),
@@ -91,18 +87,19 @@ export class DiskState {
 
   #setHung(isHung: boolean): void {
     this.#isHung = isHung;
-    this.#parts.onHung?.(isHung);
+    this.#options.onHung?.(isHung);
   }
 
   #probeLater(): void {
-    this.#parts.env.clock.after(DISK_RETRY_AFTER_MS, () => void this.#probe());
+    this.#options.env.clock.after(DISK_RETRY_AFTER_MS, () => void this.#probe());
   }
 
   async #probe(): Promise<void> {
     if (this.#isClosed) return;
-    const { path, env, probe } = this.#parts;
+    const { path } = this.#folder;
+    const { env } = this.#options;
     try {
-      await probe();
+      await probeFolder(this.#folder);
     } catch (error) {
       if (isOverdue(error)) {
         this.#probeLater();

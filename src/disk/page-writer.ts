@@ -1,36 +1,18 @@
-import { assert, assertAtMost } from '../../base/assert.js';
-import type { Environment } from '../../base/environment/environment.js';
+import { assert, assertAtMost } from '../base/assert.js';
 import {
   DISK_FULL_EVICTIONS_MAX_COUNT,
   DISK_GIVEN_BACK_FRACTION,
+  DISK_QUEUE_MAX_BYTES,
   DISK_WRITE_TARGET_BYTES,
   DISK_WRITES_IN_FLIGHT_MAX_COUNT,
-} from '../../base/limits.js';
-import type { PageBytes } from '../../pool/page-batch.js';
-import type { PageIndex, PublishedPage, Vacancy, Wish } from '../../pool/page-index.js';
-import type { DiskFolder } from '../folder/disk-folder.js';
-import { alignedUp, ZEROS } from '../page-file/alignment.js';
+} from '../base/limits.js';
+import type { PageBytes } from '../pool/page-batch.js';
+import type { PageIndex, PublishedPage, Vacancy, Wish } from '../pool/page-index.js';
+import type { DiskStoreOptions } from './disk-options.js';
 import type { DiskState } from './disk-state.js';
+import { alignedUp, ZEROS } from './folder/alignment.js';
+import type { DiskFolder } from './folder/disk-folder.js';
 import { type QueuedPage, WriteQueue } from './write-queue.js';
-
-export interface PageWriterParts {
-  readonly folder: Pick<DiskFolder, 'file' | 'journal'>;
-  readonly index: PageIndex;
-  readonly state: DiskState;
-  readonly env: Environment;
-  readonly queueMaxBytes: number;
-  /** The present of the hybrid clock, by which pages expire. Default: none expires. */
-  readonly present?: (() => number) | undefined;
-  /**
-   * Whether a version or an expiry is so far ahead that a wrong clock has given it out: such a page is not written.
-   * Default: none is.
-   */
-  readonly isAhead?: ((version: number, expires: number) => boolean) | undefined;
-  /** Called with the keys of pages that were evicted. */
-  readonly onEvict: (keys: string[]) => void;
-  /** Resolves when the present reads of this key have ended. */
-  readonly readsEnded: (key: string) => Promise<void>;
-}
 
 /**
  * Writes queued pages, several at a time and small ones together, and lists each, in the order of the queue, when its
@@ -39,8 +21,13 @@ export interface PageWriterParts {
  * Accounting: until a page is listed or given up, it is unfilled and held in the index and counts in the queue.
  */
 export class PageWriter {
+  readonly folder: DiskFolder;
+  readonly index: PageIndex;
+  readonly state: DiskState;
+  /** The reads in progress: a page that one reads keeps its place. */
+  readonly readers = new KeyReaders();
+  readonly options: DiskStoreOptions;
   readonly queue: WriteQueue;
-  readonly #parts: PageWriterParts;
   #writing = 0;
   /** Resolves when the page taken last is listed or given up. */
   #lastEnd: Promise<void> = Promise.resolve();
@@ -48,9 +35,12 @@ export class PageWriter {
   #evictions = 0;
   #writtenPages = 0;
 
-  constructor(parts: PageWriterParts) {
-    this.#parts = parts;
-    this.queue = new WriteQueue(parts.queueMaxBytes, parts.present);
+  constructor(folder: DiskFolder, index: PageIndex, state: DiskState, options: DiskStoreOptions) {
+    this.folder = folder;
+    this.index = index;
+    this.state = state;
+    this.options = options;
+    this.queue = new WriteQueue(options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES, options.present);
   }
 
   get stats(): {
@@ -78,24 +68,24 @@ export class PageWriter {
 
   /** Whether a page is not written because of its version or expiry, which a wrong clock has given out. */
   isAhead({ version = 0, expires = 0 }: { readonly version?: number; readonly expires?: number }): boolean {
-    return this.#parts.isAhead?.(version, expires) === true;
+    return this.options.isAhead?.(version, expires) === true;
   }
 
   /** Whether a page of that length would be queued now. */
   hasRoomFor(length: number): boolean {
-    const isWritable = !this.#parts.state.isPaused && length <= this.#parts.folder.file.capacityBytes;
+    const isWritable = !this.state.isPaused && length <= this.folder.file.capacityBytes;
     return isWritable && this.queue.hasRoomFor(length);
   }
 
   /** Counts pages that are not written. */
   skip(pages = 1): void {
     this.#skippedPages += pages;
-    this.#parts.env.metrics.count('meshcache_disk_skipped_pages_total', pages);
+    this.options.env.metrics.count('meshcache_disk_skipped_pages_total', pages);
   }
 
   /** Resolves when all changes are in the journal file. */
   flushJournal(): Promise<void> {
-    return this.#parts.folder.journal.flush();
+    return this.folder.journal.flush();
   }
 
   #pump(): void {
@@ -109,16 +99,16 @@ export class PageWriter {
 
   /** Writes pages with distinct keys, and lists those that are written when all earlier ones have ended. */
   async #run(entries: readonly QueuedPage[], before: Promise<void>): Promise<void> {
-    const { index } = this.#parts;
+    const { index } = this;
     const written = new Map<QueuedPage, Vacancy>();
     try {
       // An older page of the same key may be being written or read; its place must be free first.
       const held = entries.filter(({ key }) => index.isHeld(key));
       if (held.length > 0) await before;
-      for (const { key } of held) await this.#parts.readsEnded(key);
+      for (const { key } of held) await this.readers.ended(key);
       await this.#writeAll(entries, written);
     } catch (error) {
-      this.#parts.state.failed(error);
+      this.state.failed(error);
     }
     await before;
     for (const entry of entries) {
@@ -126,8 +116,8 @@ export class PageWriter {
       if (vacancy !== undefined) this.#list(entry, vacancy);
       else if (!entry.isCancelled) this.skip();
     }
-    if (written.size > 0) this.#parts.state.succeeded();
-    if (written.size > 0) this.flushJournal().catch((error: unknown) => this.#parts.state.failed(error));
+    if (written.size > 0) this.state.succeeded();
+    if (written.size > 0) this.flushJournal().catch((error: unknown) => this.state.failed(error));
     this.#writing--;
     for (const entry of entries) this.queue.ended(entry);
     this.#pump();
@@ -135,16 +125,16 @@ export class PageWriter {
 
   /** Writes pages at their places, and adds those that succeeded to `written`; their places stay unfilled and held. */
   async #writeAll(entries: readonly QueuedPage[], written: Map<QueuedPage, Vacancy>): Promise<void> {
-    const { journal } = this.#parts.folder;
+    const { journal } = this.folder;
     if (journal.isBroken) await this.#repairJournal();
     const placed = await this.#place(entries);
     const ends = await Promise.allSettled(
       contiguousRuns(placed).map(async (run) => {
         try {
-          await this.#parts.folder.file.write((run[0] as PlacedPage).vacancy.offset, bytesOf(run));
+          await this.folder.file.write((run[0] as PlacedPage).vacancy.offset, bytesOf(run));
           for (const { entry, vacancy } of run) written.set(entry, vacancy);
         } catch (error) {
-          for (const { entry } of run) this.#parts.index.abandonHeld(entry.key);
+          for (const { entry } of run) this.index.abandonHeld(entry.key);
           if (!isFull(error)) throw error;
           for (const { entry } of run) await this.#writeWhenFull(entry, written, error);
         }
@@ -155,7 +145,7 @@ export class PageWriter {
 
   /** Rewrites a broken journal; on a full file system with space that pages had. */
   async #repairJournal(): Promise<void> {
-    const { journal } = this.#parts.folder;
+    const { journal } = this.folder;
     try {
       await journal.rewrite();
     } catch (error) {
@@ -170,7 +160,7 @@ export class PageWriter {
    * is written leaves pages of zeros in the list, which are found by their checksums.
    */
   async #giveSpaceBack(): Promise<boolean> {
-    const { index, folder } = this.#parts;
+    const { index, folder } = this;
     const { file, journal } = folder;
     // Other pages may be being written there.
     if (this.#writing > 1) return false;
@@ -192,7 +182,7 @@ export class PageWriter {
 
   /** Writes a page when the file system is full, at the places of evicted pages, which have disk space already. */
   async #writeWhenFull(entry: QueuedPage, written: Map<QueuedPage, Vacancy>, full: unknown): Promise<void> {
-    const { index, folder } = this.#parts;
+    const { index, folder } = this;
     for (let attempt = 0; attempt < DISK_FULL_EVICTIONS_MAX_COUNT && this.#evictNextFor(entry.key); attempt++) {
       const [placed] = await this.#place([entry]);
       if (placed === undefined) return;
@@ -210,7 +200,7 @@ export class PageWriter {
 
   /** Finds places for pages, which are unfilled and held; the journal file lists no other page there. */
   async #place(entries: readonly QueuedPage[]): Promise<PlacedPage[]> {
-    const { folder, index, state } = this.#parts;
+    const { folder, index, state } = this;
     const { journal } = folder;
     if (state.isPaused) return [];
     const wanted = entries.filter(({ isCancelled, key }) => !isCancelled && this.#makeIndexRoom(key));
@@ -237,12 +227,12 @@ export class PageWriter {
   }
 
   #makeIndexRoom(key: string): boolean {
-    while (!this.#parts.folder.journal.hasRoomFor(key)) if (!this.#evictNextFor(key)) return false;
+    while (!this.folder.journal.hasRoomFor(key)) if (!this.#evictNextFor(key)) return false;
     return true;
   }
 
   #list(entry: QueuedPage, vacancy: Vacancy): void {
-    const { folder, index } = this.#parts;
+    const { folder, index } = this;
     const { key, page, checksum, origin } = entry;
     // Other pages may have taken the room in the index meanwhile.
     if (entry.isCancelled || !this.#makeIndexRoom(key)) {
@@ -253,7 +243,7 @@ export class PageWriter {
       folder.journal.put({ key, offset: vacancy.offset, length: page.length, checksum, ...origin });
     } catch (error) {
       index.abandonHeld(key);
-      this.#parts.state.failed(error);
+      this.state.failed(error);
       return;
     }
     const listed = index.fillHeld(vacancy, page.length, checksum);
@@ -263,14 +253,14 @@ export class PageWriter {
 
   /** Handles pages that the index has evicted by itself. */
   dropped(keys: string[]): void {
-    for (const key of keys) this.#parts.folder.journal.remove(key);
+    for (const key of keys) this.folder.journal.remove(key);
     this.#evicted(keys);
   }
 
   #evictNextFor(key: string): boolean {
-    const victim = this.#parts.index.evictNext(key);
+    const victim = this.index.evictNext(key);
     if (victim === null) return false;
-    this.#parts.folder.journal.remove(victim);
+    this.folder.journal.remove(victim);
     this.#evicted([victim]);
     return true;
   }
@@ -278,8 +268,18 @@ export class PageWriter {
   #evicted(keys: string[]): void {
     if (keys.length === 0) return;
     this.#evictions += keys.length;
-    this.#parts.env.metrics.count('meshcache_disk_evictions_total', keys.length);
-    this.#parts.onEvict(keys);
+    this.options.env.metrics.count('meshcache_disk_evictions_total', keys.length);
+    this.tellEvicted(keys);
+  }
+
+  /** Tells whoever opened the store that these pages are gone. */
+  tellEvicted(keys: string[]): void {
+    const { env, onEvict } = this.options;
+    try {
+      onEvict?.(keys);
+    } catch (error) {
+      env.log.log('error', 'disk tier: onEvict has thrown', { path: this.folder.path, error: String(error) });
+    }
   }
 
   /** Throws `InvariantError` unless the accounting of this class holds, and no page waits that could be written. */
@@ -291,7 +291,7 @@ export class PageWriter {
     assert(this.#writing > 0 === taken.size > 0, () => `page writer: ${this.#writing} writes of ${taken.size} pages`);
     const isBusy = queue.waitingCount === 0 || this.#writing === DISK_WRITES_IN_FLIGHT_MAX_COUNT;
     assert(isBusy, () => `page writer: ${queue.waitingCount} pages wait, and ${this.#writing} writes are under way`);
-    for (const key of this.#parts.index.unfilledKeys()) {
+    for (const key of this.index.unfilledKeys()) {
       assert(taken.has(key), () => `page writer: ${JSON.stringify(key)} has a place and is not being written`);
     }
   }
@@ -336,4 +336,34 @@ function bytesOf(run: readonly PlacedPage[]): PageBytes {
     length += padding;
   });
   return { views, length };
+}
+
+/** Reads in progress, by key. */
+export class KeyReaders {
+  readonly #byKey = new Map<string, Set<Promise<unknown>>>();
+
+  /** Counts the read until it is settled; resolves or rejects as it does. */
+  async during<T>(key: string, read: Promise<T>): Promise<T> {
+    const reads = this.#byKey.get(key) ?? new Set();
+    this.#byKey.set(key, reads);
+    reads.add(read);
+    try {
+      return await read;
+    } finally {
+      reads.delete(read);
+      if (reads.size === 0) this.#byKey.delete(key);
+    }
+  }
+
+  /** Resolves when all present reads of this key have ended. */
+  async ended(key: string): Promise<void> {
+    await Promise.allSettled(this.#byKey.get(key) ?? []);
+  }
+
+  /** Throws `InvariantError` unless each key has reads in progress. */
+  verify(): void {
+    for (const [key, reads] of this.#byKey) {
+      assert(reads.size > 0, () => `key readers: no read of ${JSON.stringify(key)}, which is kept`);
+    }
+  }
 }

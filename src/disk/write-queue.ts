@@ -1,11 +1,11 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
-import { isExpired } from '../../base/expiry.js';
-import type { RequestOptions } from '../../core/index.js';
-import { PageCopies } from '../../memory/page-copies.js';
-import { isWhole, type PageBytes } from '../../pool/page-batch.js';
-import type { PageOrigin } from '../../pool/page-index.js';
-import type { LocalRead } from '../../pool/page-reading.js';
-import { alignedUp } from '../page-file/alignment.js';
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { isExpired } from '../base/expiry.js';
+import type { RequestOptions } from '../core/index.js';
+import { PageCopies } from '../memory/page-copies.js';
+import { isWhole, type PageBytes } from '../pool/page-batch.js';
+import type { PageOrigin } from '../pool/page-index.js';
+import type { LocalRead } from '../pool/page-reading.js';
+import { alignedUp } from './folder/alignment.js';
 
 /** A page that waits to be written to disk, or is being written. */
 export interface QueuedPage {

@@ -1,39 +1,25 @@
-import { Mutex } from '../../base/concurrency/mutex.js';
-import type { Environment } from '../../base/environment/environment.js';
-import { isOverdue } from '../../base/environment/files.js';
-import { isWhole, type PageBytes } from '../../pool/page-batch.js';
-import type { PageIndex, PublishedPage } from '../../pool/page-index.js';
-import type { LocalRead } from '../../pool/page-reading.js';
-import type { DiskFolder } from '../folder/disk-folder.js';
-import { readWaiting, type WriteQueue } from '../writing/write-queue.js';
-import type { KeyReaders } from './key-readers.js';
-
-export interface PageReaderParts {
-  readonly folder: Pick<DiskFolder, 'file' | 'journal'>;
-  readonly index: PageIndex;
-  readonly queue: WriteQueue;
-  readonly readers: KeyReaders;
-  readonly env: Pick<Environment, 'clock' | 'metrics'>;
-  /** Called when the disk fails to read. */
-  readonly onReadFailed: (error: unknown) => void;
-  /** Called with the keys of pages that were dropped because they were damaged. */
-  readonly onEvict: (keys: string[]) => void;
-}
+import { Mutex } from '../base/concurrency/mutex.js';
+import { isOverdue } from '../base/environment/files.js';
+import { isWhole, type PageBytes } from '../pool/page-batch.js';
+import type { PublishedPage } from '../pool/page-index.js';
+import type { LocalRead } from '../pool/page-reading.js';
+import type { PageWriter } from './page-writer.js';
+import { readWaiting } from './write-queue.js';
 
 /**
  * Reads pages of a disk store: from the disk, or from memory while they wait to be written. A page whose bytes do not
  * have their checksum is dropped.
  */
 export class PageReader {
-  readonly #parts: PageReaderParts;
+  readonly #writer: PageWriter;
   #corruptPages = 0;
   #readPages = 0;
   readonly #reading = new Set<Promise<unknown>>();
   /** Admits one copy of a waiting page at a time, each in a separate turn of the event loop. */
   readonly #copyMutex = new Mutex();
 
-  constructor(parts: PageReaderParts) {
-    this.#parts = parts;
+  constructor(writer: PageWriter) {
+    this.#writer = writer;
   }
 
   /** Pages that were dropped because they were damaged, and pages that were read from the disk. */
@@ -61,7 +47,7 @@ export class PageReader {
   }
 
   async #read(key: string, target: PageBytes, signal: AbortSignal | undefined): Promise<LocalRead> {
-    const { index, queue } = this.#parts;
+    const { index, queue } = this.#writer;
     if (queue.find(key) !== undefined) {
       const outcome = await this.#copyMutex.run(() => this.#readWaiting(key, target));
       if (outcome !== undefined) return outcome;
@@ -75,8 +61,8 @@ export class PageReader {
 
   /** Reads a waiting page from memory; undefined when it does not wait any more. */
   async #readWaiting(key: string, target: PageBytes): Promise<LocalRead | undefined> {
-    const { env, queue } = this.#parts;
-    await env.clock.yield();
+    const { queue, options } = this.#writer;
+    await options.env.clock.yield();
     const waiting = queue.find(key);
     return waiting && readWaiting(waiting, target);
   }
@@ -86,7 +72,7 @@ export class PageReader {
     found: PublishedPage,
     { target, signal }: { readonly target: PageBytes; readonly signal: AbortSignal | undefined },
   ): Promise<LocalRead> {
-    const { folder, index, readers } = this.#parts;
+    const { folder, index, readers } = this.#writer;
     index.hold([key]);
     let checksum: number | undefined;
     let isUnknown = false;
@@ -94,7 +80,7 @@ export class PageReader {
       checksum = await readers.during(key, folder.file.read(found.offset, target, signal));
     } catch (error) {
       isUnknown = isOverdue(error) || signal?.aborted === true;
-      if (signal?.aborted !== true) this.#parts.onReadFailed(error);
+      if (signal?.aborted !== true) this.#writer.state.failed(error);
     }
     // A release makes the page the most recently used one.
     index.release([key]);
@@ -111,22 +97,22 @@ export class PageReader {
 
   /** Whether the index still has this page under the key: another one may have taken its place. */
   #isListed(key: string, { offset, checksum }: PublishedPage): boolean {
-    const [here] = this.#parts.index.peekBatch([key]);
+    const [here] = this.#writer.index.peekBatch([key]);
     return here?.offset === offset && here.checksum === checksum;
   }
 
   #dropCorrupt(key: string, found: PublishedPage): void {
-    const { folder, index, env, onEvict } = this.#parts;
+    const { folder, index, options } = this.#writer;
     this.#corruptPages++;
-    env.metrics.count('meshcache_disk_corrupt_pages_total');
+    options.env.metrics.count('meshcache_disk_corrupt_pages_total');
     if (!this.#isListed(key, found)) return;
     index.remove(key);
     folder.journal.remove(key);
-    onEvict([key]);
+    this.#writer.tellEvicted([key]);
   }
 
   /** Throws `InvariantError` unless the readers of each key are counted. */
   verify(): void {
-    this.#parts.readers.verify();
+    this.#writer.readers.verify();
   }
 }

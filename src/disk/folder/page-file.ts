@@ -1,6 +1,7 @@
 import { dirname } from 'node:path';
 import { assert } from '../../base/assert.js';
 import { onAbort } from '../../base/concurrency/abort.js';
+import { Semaphore } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { isOverdue, type OpenFile } from '../../base/environment/files.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
@@ -15,16 +16,14 @@ import { formatSize } from '../../base/sizes.js';
 import { nativeCalls } from '../../memory/native-files.js';
 import { PageCopies } from '../../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../../pool/page-batch.js';
-import { AlignedBuffers } from './aligned-buffers.js';
-import { alignedUp, isInPlace } from './alignment.js';
-import { Semaphore } from './semaphore.js';
+import { AlignedBuffers, alignedUp, isInPlace } from './alignment.js';
 
 /** Error codes that mean that space cannot be reserved on this system. */
 const CANNOT_RESERVE = new Set(['EOPNOTSUPP', 'ENOTSUP', 'ENOSYS', 'EINVAL', 'ENODEV']);
 
 const NO_SPACE = new Set(['ENOSPC', 'EDQUOT']);
 
-export interface PageFileOptions {
+interface PageFileOptions {
   /** Length of the file, a multiple of DISK_ALIGNMENT_BYTES. */
   readonly capacityBytes: number;
   /** Kind of I/O; default `auto`: direct if the file system supports it. */
