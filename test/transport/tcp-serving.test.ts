@@ -11,8 +11,11 @@ import type { Mr } from '../../src/transport/contract/transport.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { DATA_HELLO } from '../../src/transport/tcp/protocol/protocol.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
-import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving/serving-connection.js';
-import { ServingCounters } from '../../src/transport/tcp/serving/serving-counters.js';
+import {
+  ServingConnection,
+  type ServingConnectionParts,
+  ServingCounters,
+} from '../../src/transport/tcp/serving/serving-connection.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { ManualClock } from '../_support/clock.js';
 import { patientClock } from '../_support/patient-clock.js';

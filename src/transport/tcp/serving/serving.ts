@@ -8,10 +8,9 @@ import { PendingConnections } from '../../../net/pending-connections.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { dataTarget } from '../protocol/protocol.js';
 import type { Registrations } from './registrations.js';
-import { ServingConnection } from './serving-connection.js';
-import type { ServingCounters } from './serving-counters.js';
+import { ServingConnection, type ServingCounters } from './serving-connection.js';
 
-export interface ServingParts {
+interface ServingParts {
   readonly registrations: Registrations;
   readonly counters: ServingCounters;
   readonly limits: TcpLimits;
