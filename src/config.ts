@@ -13,11 +13,20 @@ import {
   ZONE_MAX_CHARACTERS,
 } from './base/limits.js';
 import { meantName, nearestName, toCamelCase, toSnakeCase } from './base/names.js';
-import { CLIENT_FIELDS, type ClientSettings } from './base/settings/client-settings.js';
-import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
-import { DOOR_TLS_FIELDS, type DoorTlsSettings, doorTlsFault } from './base/settings/door-tls-settings.js';
-import { ETCD_FIELDS, type EtcdSettings, etcdFault } from './base/settings/etcd-settings.js';
-import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
+import {
+  type DiscoveryAddress,
+  ETCD_FIELDS,
+  type EtcdSettings,
+  etcdFault,
+  parseDiscoveryAddress,
+} from './base/settings/discovery-address.js';
+import {
+  CLIENT_FIELDS,
+  type ClientSettings,
+  DOOR_TLS_FIELDS,
+  type DoorTlsSettings,
+  doorTlsFault,
+} from './base/settings/door-settings.js';
 import {
   choice,
   decimal,
@@ -44,11 +53,13 @@ import {
 } from './base/settings/object-store-settings.js';
 import {
   checkRole,
+  EVICTION_POLICIES,
+  type EvictionPolicy,
   type NamespaceWritePolicies,
   namespaceWritePolicies,
   WRITE_POLICIES,
   type WritePolicy,
-} from './base/settings/write-policies.js';
+} from './base/settings/page-policies.js';
 import { checkSecurity } from './net/credentials/secured-environment.js';
 import { openRedisDoorFault } from './net/loopback.js';
 import type { NodeRole } from './types.js';

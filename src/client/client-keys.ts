@@ -2,7 +2,7 @@ import { ArgumentError } from '../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import { TEXT_MAX_BYTES } from '../clients/wire/body.js';
-import { checkKey } from '../core/keys/key-encoder.js';
+import { checkKey } from '../core/binding/key-encoder.js';
 
 /** Bytes of a request beside keys and their lengths: the name of the pool, flags, counts. */
 const FIXED_BYTES = CLIENT_POOL_NAME_MAX_BYTES + 64;

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
 import { ArgumentError, MeshCacheError } from '../base/errors.js';
 import { BYTES_REQUEST_TARGET_BYTES, CLIENT_REQUEST_MAX_PIECES, CLIENT_STAT_MAX_KEYS } from '../base/limits.js';
@@ -20,7 +20,7 @@ import {
 } from '../clients/wire/messages.js';
 import { encodePin } from '../clients/wire/pin-messages.js';
 import type { SetFlags } from '../clients/wire/request-flags.js';
-import { hintNumber } from '../core/pool/request-hints.js';
+import { hintNumber } from '../core/pool/request-terms.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../store/call/call-options.js';

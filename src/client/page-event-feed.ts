@@ -1,5 +1,5 @@
-import { onAbort, unlessAborted } from '../base/concurrency/abort.js';
 import { jittered, pauseAfter } from '../base/concurrency/backoff.js';
+import { onAbort, unlessAborted } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, AuthError, MeshCacheError } from '../base/errors.js';
@@ -9,7 +9,7 @@ import {
   CLIENT_RECONNECT_MAX_MS,
   CLIENT_RECONNECT_MIN_MS,
 } from '../base/limits.js';
-import { checkNames } from '../base/settings/known-names.js';
+import { checkNames } from '../base/settings/fields.js';
 import { shown } from '../base/shown.js';
 import { decodeEventsAnswer, type EventsAnswer, encodeEvents } from '../clients/wire/events.js';
 import { Capability, RequestType, Status } from '../clients/wire/messages.js';

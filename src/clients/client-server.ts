@@ -1,9 +1,9 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import { type AuditActor, audited } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
+import { type AuditActor, audited } from '../base/environment/audit.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
@@ -15,7 +15,7 @@ import {
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
-import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
+import { STORE_CALLERS_COUNT } from '../core/pool/request-terms.js';
 import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
 import { PasswordCheck } from '../net/password-check.js';

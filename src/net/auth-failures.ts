@@ -1,4 +1,4 @@
-import type { AuditDoor } from '../base/audit/audit.js';
+import type { AuditDoor } from '../base/environment/audit.js';
 import type { Environment } from '../base/environment/environment.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { AuthError } from '../base/errors.js';

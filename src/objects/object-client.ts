@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import aws4 from 'aws4';
-import { onAbort } from '../base/concurrency/abort.js';
+import { onAbort } from '../base/concurrency/cancellation.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { HttpConnections, HttpHeaders, HttpRequest, HttpTls } from '../base/environment/http-client.js';
 import type { Endpoint } from '../base/environment/network.js';

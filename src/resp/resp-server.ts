@@ -1,9 +1,9 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { AuditActor } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { type Sharer, Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
+import type { AuditActor } from '../base/environment/audit.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import {

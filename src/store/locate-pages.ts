@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { DataLocation } from '../types.js';
 import { indicesWhere } from './call/indices.js';

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import { ClosedError } from '../base/errors.js';
 import { isExpired } from '../base/expiry.js';

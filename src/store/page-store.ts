@@ -1,11 +1,11 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import { ClosedError } from '../base/errors.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { RequestHint } from '../core/index.js';
-import { REPORTS_CALLER } from '../core/pool/request-callers.js';
+import { REPORTS_CALLER } from '../core/pool/request-terms.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { LocationNode } from '../directory/messages/location-columns.js';
 import type { Clear, KnownClears } from '../directory/shard/known-clears.js';

@@ -1,8 +1,8 @@
 import { constants } from 'node:crypto';
 import type net from 'node:net';
 import tls from 'node:tls';
+import { NODE_TLS_RULES, type TlsIdentity, type TlsRules, type TlsTexts } from '../base/environment/cluster-secrets.js';
 import type { ListenOptions, Network, TlsRefusal } from '../base/environment/network.js';
-import { NODE_TLS_RULES, type TlsIdentity, type TlsRules, type TlsTexts } from '../base/environment/tls-identity.js';
 import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_MAX_MS, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
 import { PendingConnections } from '../net/pending-connections.js';
 

@@ -96,7 +96,6 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/net/credentials/credential-files.ts': { ways: ['Date'], because: 'computes: the end of a certificate as text' },
   'src/objects/object-client.ts': { ways: ['Date'], because: 'computes: times as text, and from text' },
   'src/core/binding/core.ts': { ways: ['collector', 'fetch', 'globalThis'], because: OWN_CODE },
-  'src/core/binding/host-types.ts': { ways: ['globalThis'], because: 'types only' },
   'src/memory/checksum.ts': { ways: ['node:zlib'], because: 'computes' },
   'src/memory/host-region.ts': {
     ways: ['node:fs', 'node:os'],

@@ -1,5 +1,51 @@
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../limits.js';
-import { Renewable } from './renewable.js';
+
+/**
+ * A value that must not be shown, and that may be renewed while the program runs. Whoever uses it asks for it each
+ * time, or listens. Printing, inspecting or serialising this object never shows the value.
+ */
+export class Renewable<T> {
+  readonly #shown: string;
+  readonly #listeners = new Set<(value: T) => void>();
+  #value: T;
+
+  /** `shown` is what is printed in place of the value. */
+  constructor(value: T, shown: string) {
+    this.#value = value;
+    this.#shown = shown;
+  }
+
+  /** The present value, only for the cryptography and for passing it to this node's threads. */
+  reveal(): T {
+    return this.#value;
+  }
+
+  /** Takes another value, and tells the listeners. */
+  renew(value: T): void {
+    this.#value = value;
+    for (const listener of this.#listeners) listener(value);
+  }
+
+  /** Calls `listener` with each later value; the function that is returned ends that. */
+  onRenewed(listener: (value: T) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** What is shown in place of the value. */
+  toJSON(): string {
+    return this.#shown;
+  }
+
+  /** What is shown in place of the value. */
+  toString(): string {
+    return this.#shown;
+  }
+
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    return this.#shown;
+  }
+}
 
 /** The values that {@link ClusterSecrets.of} accepts, in words for messages. */
 export const CLUSTER_SECRET_ALLOWED = `text of 1 to ${SECRET_MAX_CHARACTERS} characters, or a list of 1 or ${SECRETS_MAX_COUNT} of them`;
@@ -8,7 +54,7 @@ export const CLUSTER_SECRET_ALLOWED = `text of 1 to ${SECRET_MAX_CHARACTERS} cha
  * The text that is shown in place of a secret. It is refused as a secret, so that a copied configuration dump cannot
  * become one.
  */
-export const SHOWN = '[secret]';
+const SHOWN = '[secret]';
 
 /**
  * The secrets of a cluster: one, or two while it is being changed. A node presents the first and accepts both.
@@ -33,5 +79,40 @@ export class ClusterSecrets extends Renewable<readonly string[]> {
   /** Length of the shortest secret. A short one can be guessed by an attacker who records a handshake. */
   get shortestCharacters(): number {
     return Math.min(...this.reveal().map((secret) => secret.length));
+  }
+}
+
+/** A certificate and its key as PEM texts, and whose certificates are accepted. */
+export interface TlsTexts {
+  readonly cert: string;
+  readonly key: string;
+  /** The authority whose certificates are accepted; undefined: the other side need not show one. */
+  readonly ca?: string | undefined;
+  /** The authority's list of certificates that it has revoked, as a PEM text; undefined: none is. */
+  readonly crl?: string | undefined;
+  /** Names of which a peer's certificate must have one; empty: each certificate of the authority will do. */
+  readonly names?: readonly string[];
+}
+
+/** How strictly a server that speaks TLS treats its peers. */
+export interface TlsRules {
+  readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
+  /**
+   * Whether peers without an accepted certificate are let in where an authority is set; their connections are not
+   * `authorized`.
+   */
+  readonly admitsStrangers?: boolean;
+}
+
+/** Between nodes both sides are of this project, and each shows a certificate. */
+export const NODE_TLS_RULES: TlsRules = { minVersion: 'TLSv1.3' };
+
+/**
+ * The certificate with its key that this side shows, and the authority that signs those of its peers. Printing this
+ * object never shows them.
+ */
+export class TlsIdentity extends Renewable<TlsTexts> {
+  constructor(texts: TlsTexts) {
+    super(texts, '[key]');
   }
 }

@@ -1,4 +1,4 @@
-import type { TlsIdentity, TlsRules } from './tls-identity.js';
+import type { TlsIdentity, TlsRules } from './cluster-secrets.js';
 
 /**
  * One connection. Events, names and meanings are those of `net.Socket`, which implements it. Bytes arrive once and in

@@ -17,7 +17,7 @@ export function fileFault(key: string, path: string, problem: string, cause?: un
 }
 
 /** The file at `path` cannot be read; `cause` is the error of the system. */
-export function unreadable(key: string, path: string, cause: unknown, kind: FileKind = 'file'): ConfigError {
+function unreadable(key: string, path: string, cause: unknown, kind: FileKind = 'file'): ConfigError {
   const { code } = cause as NodeJS.ErrnoException;
   return fileFault(key, path, `cannot be read (${code}); it must be a ${kind} that this process may read`, cause);
 }

@@ -2,7 +2,7 @@ import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
-import type { DoorTlsSettings, TlsDoor } from '../../base/settings/door-tls-settings.js';
+import type { DoorTlsSettings, TlsDoor } from '../../base/settings/door-settings.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { DoorTls } from '../../net/credentials/door-tls.js';
 import { systemEnvironment } from '../../system/system-environment.js';

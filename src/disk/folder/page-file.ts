@@ -1,6 +1,6 @@
 import { dirname } from 'node:path';
 import { assert } from '../../base/assert.js';
-import { onAbort } from '../../base/concurrency/abort.js';
+import { onAbort } from '../../base/concurrency/cancellation.js';
 import { Semaphore } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { isOverdue, type OpenFile } from '../../base/environment/files.js';

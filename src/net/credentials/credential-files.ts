@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { Renewable, TlsIdentity } from '../../base/environment/cluster-secrets.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { Renewable } from '../../base/environment/renewable.js';
-import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import type { AuthFailurePlane } from '../auth-failures.js';
 import type { Users } from '../users/users.js';
 import { readUsersFileAgain } from '../users/users-file.js';

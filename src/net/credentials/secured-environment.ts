@@ -1,6 +1,5 @@
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../../base/environment/cluster-secrets.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets, type TlsIdentity } from '../../base/environment/cluster-secrets.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import { ConfigError } from '../../base/errors.js';
 import { SECRET_ADVISED_CHARACTERS } from '../../base/limits.js';
 import { warnIfReadable } from '../../base/settings/named-file.js';

@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
+import { TlsIdentity, type TlsTexts } from '../../base/environment/cluster-secrets.js';
 import type { Files } from '../../base/environment/files.js';
-import { TlsIdentity, type TlsTexts } from '../../base/environment/tls-identity.js';
 import { fileFault, readNamedFile, readNamedFileAgain } from '../../base/settings/named-file.js';
 
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;

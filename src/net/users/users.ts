@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { Renewable } from '../../base/environment/renewable.js';
+import { Renewable } from '../../base/environment/cluster-secrets.js';
 import { DEFAULT_USER, EVERYBODY, type User } from './user.js';
 
 /**

@@ -1,6 +1,5 @@
 import { dirname } from 'node:path';
-import type { AuditActor, AuditEvent, AuditSink } from '../../base/audit/audit.js';
-import { SparseAudit } from '../../base/audit/sparse-audit.js';
+import { type AuditActor, type AuditEvent, type AuditSink, SparseAudit } from '../../base/environment/audit.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Files, isWritableByAll, type OpenFile } from '../../base/environment/files.js';

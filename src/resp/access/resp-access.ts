@@ -1,4 +1,4 @@
-import { type AuditAction, type AuditActor, type AuditEvent, audited } from '../../base/audit/audit.js';
+import { type AuditAction, type AuditActor, type AuditEvent, audited } from '../../base/environment/audit.js';
 import type { WrongPassword } from '../../net/password-check.js';
 import type { Right } from '../../net/users/user.js';
 import type { Identity } from '../../net/users/users.js';

@@ -1,5 +1,5 @@
-import type { AuditSink } from '../../base/audit/audit.js';
 import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
+import type { AuditSink } from '../../base/environment/audit.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { isDigestOf, PasswordCheck, type WrongPassword } from '../../net/password-check.js';
 import { DEFAULT_USER, type User } from '../../net/users/user.js';

@@ -1,9 +1,8 @@
 import { ArgumentError } from '../../base/errors.js';
-import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
-import { checkNames } from '../../base/settings/known-names.js';
+import { checkNames, FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
 import { shown } from '../../base/shown.js';
+import { NAMESPACE_PARTS } from '../../core/binding/key-encoder.js';
 import type { KeyNamespace } from '../../core/index.js';
-import { NAMESPACE_PARTS } from '../../core/keys/key-encoder.js';
 
 /**
  * The parts as a configuration has them that does not name them: a store of that configuration and this namespace share

@@ -1,5 +1,5 @@
 import { assert } from '../../base/assert.js';
-import { onAbort } from '../../base/concurrency/abort.js';
+import { onAbort } from '../../base/concurrency/cancellation.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';

@@ -1,9 +1,9 @@
-import type { AuditEvent } from '../../../base/audit/audit.js';
+import type { AuditEvent } from '../../../base/environment/audit.js';
+import type { TlsTexts } from '../../../base/environment/cluster-secrets.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import type { LogFields, LogLevel } from '../../../base/environment/log.js';
 import type { Labels } from '../../../base/environment/metrics-sink.js';
 import type { MessageEnd } from '../../../base/environment/threads.js';
-import type { TlsTexts } from '../../../base/environment/tls-identity.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { type Registration, Registrations } from './registrations.js';
 import { Serving } from './serving.js';

@@ -1,8 +1,7 @@
-import { SparseAudit } from '../../../base/audit/sparse-audit.js';
-import { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
+import { SparseAudit } from '../../../base/environment/audit.js';
+import { ClusterSecrets, TlsIdentity } from '../../../base/environment/cluster-secrets.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Labels, noMetrics } from '../../../base/environment/metrics-sink.js';
-import { TlsIdentity } from '../../../base/environment/tls-identity.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
 import { logNodeWarnings } from '../../../system/process-events.js';
 import { systemClock } from '../../../system/system-clock.js';

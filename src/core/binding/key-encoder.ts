@@ -1,9 +1,9 @@
 import { KEY_MAX_BYTES } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
-import { checkNames } from '../../base/settings/known-names.js';
+import { checkNames } from '../../base/settings/fields.js';
 import { shown } from '../../base/shown.js';
-import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
-import { KeyBatch } from '../binding/key-batch.js';
+import { type Core, type CoreOptions, defaultCore } from './core.js';
+import { KeyBatch } from './key-batch.js';
 
 /** Settings that must be equal for two stores to share pages. */
 export interface KeyNamespace {
