@@ -8,9 +8,15 @@ import { printable } from '../command/table.js';
 import { columnsOf, paintFor, Screen } from '../command/terminal.js';
 import { packageVersion } from '../node/reporting/package-version.js';
 import { watchNpmLauncher } from '../processes/programs.js';
-import { logNodeWarnings, logUncaughtErrors } from '../system/process-events.js';
 import { systemClock } from '../system/system-clock.js';
-import { defaultLogFormat, isLogFormat, type LogFormat, stderrLogger } from '../system/system-log.js';
+import {
+  defaultLogFormat,
+  isLogFormat,
+  type LogFormat,
+  logNodeWarnings,
+  logUncaughtErrors,
+  stderrLogger,
+} from '../system/system-log.js';
 
 const paintError = paintFor(process.stderr);
 

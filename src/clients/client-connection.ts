@@ -8,7 +8,7 @@ import type { Connection } from '../base/environment/network.js';
 import type { SparseLog } from '../base/environment/sparse-log.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES, RECEIVING_MIN_BYTES_PER_S } from '../base/limits.js';
-import type { PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
+import type { PeerCredentials } from '../native/unix-sockets.js';
 import { callTime } from '../store/call/call-time.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';

@@ -16,11 +16,11 @@ import {
 } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/pool/request-terms.js';
-import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets.js';
+import { PasswordCheck } from '../net/auth-failures.js';
+import { PendingConnections } from '../net/connection-limits.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
-import { PasswordCheck } from '../net/password-check.js';
-import { PendingConnections } from '../net/pending-connections.js';
-import type { Identity, Users } from '../net/users/users.js';
+import type { Identity, Users } from '../net/users.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';

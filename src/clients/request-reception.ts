@@ -3,8 +3,7 @@ import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import type { Sharer } from '../base/concurrency/shares.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import type { Clock } from '../base/environment/clock.js';
-import { Arrivals } from '../net/receiving/arrivals.js';
-import { LeastRate } from '../net/receiving/least-rate.js';
+import { Arrivals, LeastRate } from '../net/arrivals.js';
 import { FrameReceiver } from './wire/frame-receiver.js';
 import type { FrameHeader } from './wire/messages.js';
 

@@ -15,10 +15,9 @@ import {
   METRICS_MAX_CONNECTIONS,
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
+import { isDigestOf, PasswordCheck } from '../net/auth-failures.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
-import { isDigestOf, PasswordCheck } from '../net/password-check.js';
-import { EVERYBODY } from '../net/users/user.js';
-import { type Identity, Users } from '../net/users/users.js';
+import { EVERYBODY, type Identity, Users } from '../net/users.js';
 import { eventStream, type PageEventSource } from './event-stream.js';
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';

@@ -4,7 +4,7 @@ import { SparseLog } from '../base/environment/sparse-log.js';
 import type { AuthFailurePlane } from './auth-failures.js';
 import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates, turnAway } from './connection-limits.js';
 
-export interface ListenerParts {
+interface ListenerParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;
   /** The plane that the listener serves; a label of its metric. */
   readonly plane: AuthFailurePlane;

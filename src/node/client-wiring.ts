@@ -8,7 +8,7 @@ import { ClientServer } from '../clients/client-server.js';
 import { ClientNamespace, type FollowPages } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
-import type { Users } from '../net/users/users.js';
+import type { Users } from '../net/users.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { Pinning } from '../store/pins/pinning.js';

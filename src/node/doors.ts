@@ -8,7 +8,7 @@ import type { ClientServer } from '../clients/client-server.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DoorTls } from '../net/credentials/door-tls.js';
 import { isLoopbackHost } from '../net/loopback.js';
-import type { Users } from '../net/users/users.js';
+import type { Users } from '../net/users.js';
 import { RespServer } from '../resp/resp-server.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { wholeNamespace } from '../store/namespace/whole-namespace.js';

@@ -1,7 +1,6 @@
 import type { Environment } from '../base/environment/environment.js';
 import type { MeshCacheConfig } from '../config.js';
-import { reportObjectStore } from '../objects/object-metrics.js';
-import { openObjectStore } from '../objects/open-object-store.js';
+import { openObjectStore, reportObjectStore } from '../objects/object-store.js';
 import type { CopyThreads } from '../pool/copy-threads.js';
 import type { ObjectStoreParts } from '../store/page-store.js';
 import type { Settling } from './warm/settling.js';

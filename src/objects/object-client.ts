@@ -12,7 +12,7 @@ import type { CredentialSource } from './object-credentials.js';
 /** Bytes that are hashed before other work has its turn. */
 const HASH_SLICE_BYTES = 2 ** 20;
 
-export interface ObjectClientOptions {
+interface ObjectClientOptions {
   readonly endpoint: Endpoint;
   /** Undefined: requests are not encrypted. */
   readonly tls: HttpTls | undefined;

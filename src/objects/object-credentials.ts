@@ -4,7 +4,7 @@ import { OBJECT_CREDENTIALS_MAX_AGE_MS } from '../base/limits.js';
 import type { ObjectStoreSettings } from '../base/settings/object-store-settings.js';
 
 /** An access key of an object store. Its members are secrets: nothing shows them. */
-export interface ObjectCredentials {
+interface ObjectCredentials {
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
   readonly sessionToken?: string | undefined;

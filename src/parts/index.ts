@@ -9,7 +9,7 @@
 export type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 export type { AuditEvent, AuditSink } from '../base/environment/audit.js';
 export type { Clock } from '../base/environment/clock.js';
-export type { ClusterSecrets, TlsIdentity } from '../base/environment/cluster-secrets.js';
+export type { ClusterSecrets, TlsIdentity } from '../base/environment/credentials.js';
 export type { Environment } from '../base/environment/environment.js';
 export type { Files, OpenFile, OpenOptions } from '../base/environment/files.js';
 export type { Host, HostAddress } from '../base/environment/host.js';

@@ -17,10 +17,10 @@ import {
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_COMMAND_MAX_BYTES } from '../base/limits.js';
-import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets.js';
+import { PendingConnections } from '../net/connection-limits.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
-import { PendingConnections } from '../net/pending-connections.js';
 import { RespAccess, type RespOrigin } from './access/resp-access.js';
 import { RespUsers, type RespUsersParts } from './access/resp-users.js';
 import { ArgumentMemory } from './argument-memory.js';

@@ -16,9 +16,9 @@ import {
   RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
 import { tagsUnder } from '../memory/frame-tags.js';
+import type { SessionKeys } from '../net/auth.js';
 import type { AuthFailureReason } from '../net/auth-failures.js';
 import { ServerOpening } from '../net/opening.js';
-import type { SessionKeys } from '../net/session.js';
 import { CallAges } from './call-ages.js';
 import {
   decodeHello,

@@ -15,9 +15,8 @@ import {
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
 import { AuthFailures } from '../net/auth-failures.js';
-import type { ConnectionRates } from '../net/connection-limits.js';
+import { type ConnectionRates, PendingConnections } from '../net/connection-limits.js';
 import { Listener } from '../net/listener.js';
-import { PendingConnections } from '../net/pending-connections.js';
 import { MessageCodec } from './message.js';
 import { type RpcCall, type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
 import { type RpcService, rpcTarget } from './service.js';

@@ -20,7 +20,7 @@ import { decodeNode } from '../../src/discovery/messages/member-table.js';
 import { decodeAnswer, encodeRoster, rosterAfter } from '../../src/discovery/messages/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal/journal-format.js';
-import { readSecretsFile } from '../../src/net/credentials/secrets-file.js';
+import { readSecretsFile } from '../../src/net/credentials/secured-environment.js';
 import { readTlsIdentity } from '../../src/net/credentials/tls-files.js';
 import { drainTimeoutMs } from '../../src/node/leaving/drain.js';
 import { ClusterReporter } from '../../src/node/reporting/cluster-reporter.js';

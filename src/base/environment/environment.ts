@@ -1,6 +1,6 @@
 import type { AuditSink } from './audit.js';
 import type { Clock } from './clock.js';
-import type { ClusterSecrets, TlsIdentity } from './cluster-secrets.js';
+import type { ClusterSecrets, TlsIdentity } from './credentials.js';
 import type { Files } from './files.js';
 import type { Host } from './host.js';
 import type { HttpClient } from './http-client.js';

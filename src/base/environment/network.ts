@@ -1,4 +1,4 @@
-import type { TlsIdentity, TlsRules } from './cluster-secrets.js';
+import type { TlsIdentity, TlsRules } from './credentials.js';
 
 /**
  * One connection. Events, names and meanings are those of `net.Socket`, which implements it. Bytes arrive once and in

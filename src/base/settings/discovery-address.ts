@@ -1,5 +1,4 @@
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../environment/network.js';
-import { type Field, text } from './fields.js';
 
 /** What `discovery_addr` says: where nodes find the discovery masters. */
 export type DiscoveryAddress =
@@ -112,45 +111,4 @@ function parseEtcd(rest: string, isTls: boolean): DiscoveryAddress | undefined {
 function parseServer(text: string): Endpoint | undefined {
   const given = parseEndpoint(text) ?? parseEndpoint(`${text}:${DNS_PORT}`);
   return given !== undefined && given.port > 0 ? given : undefined;
-}
-
-/** The settings of an etcd by which nodes find each other. */
-export interface EtcdSettings {
-  /** Name and password for etcd, where it asks for them. */
-  readonly etcdUser: string | undefined;
-  readonly etcdPassword: string | undefined;
-  /** PEM files for an etcd over TLS: who has signed its certificates, and the certificate that this node shows. */
-  readonly etcdCaFile: string | undefined;
-  readonly etcdCertFile: string | undefined;
-  readonly etcdKeyFile: string | undefined;
-}
-
-/** How the values of these settings are read. */
-export const ETCD_FIELDS: Readonly<Record<string, Field>> = {
-  etcd_user: text('a name of at most 256 characters', undefined, /^\s*\P{Cc}{1,256}\s*$/u),
-  etcd_password: text('text of at most 1024 characters', undefined, /^(?!\s*\[secret\]\s*$)\P{Cc}{1,1024}$/u),
-  etcd_ca_file: text('the path of a PEM file', undefined),
-  etcd_cert_file: text('the path of a PEM file', undefined),
-  etcd_key_file: text('the path of a PEM file', undefined),
-};
-
-/**
- * What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the
- * configuration does. Files are read when the node starts.
- */
-export function etcdFault(
-  settings: EtcdSettings & { readonly discoveryAddr: string },
-  spell: (key: string) => string,
-): string | undefined {
-  const { etcdUser, etcdPassword, etcdCaFile, etcdCertFile, etcdKeyFile } = settings;
-  const isPair = (one: unknown, other: unknown): boolean => (one === undefined) === (other === undefined);
-  const both = (one: string, other: string): string =>
-    `configuration keys "${spell(one)}" and "${spell(other)}": give both of them, or none`;
-  if (!isPair(etcdUser, etcdPassword)) return both('etcd_user', 'etcd_password');
-  if (!isPair(etcdCertFile, etcdKeyFile)) return both('etcd_cert_file', 'etcd_key_file');
-  const address = parseDiscoveryAddress(settings.discoveryAddr);
-  const hasFiles = etcdCaFile !== undefined || etcdCertFile !== undefined;
-  if (!hasFiles || address?.kind !== 'etcd' || address.isTls) return undefined;
-  const key = etcdCaFile === undefined ? 'etcd_cert_file' : 'etcd_ca_file';
-  return `configuration key "${spell(key)}": ${spell('discovery_addr')} begins with etcd://, which is not encrypted; use etcds://, or leave the file out`;
 }

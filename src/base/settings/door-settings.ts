@@ -1,6 +1,9 @@
 import { CLIENT_REGIONS_MIN_BYTES, CLIENTS_REGIONS_MAX_BYTES } from '../limits.js';
 import { type Field, group, permissions, size, socketPath, text } from './fields.js';
 
+/** The settings of the doors of a node: its sockets and ports for programs that are no nodes. */
+export interface DoorSettings extends ClientSettings, DoorTlsSettings {}
+
 /** The settings of TLS at the port for Redis clients and at the metrics server. */
 export interface DoorTlsSettings {
   /**

@@ -7,7 +7,7 @@ import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../../clients
 import type { MeshCacheConfig } from '../../config.js';
 import type { NativeLoad } from '../../native/addon/loader.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
-import type { RdmaHost } from '../../native/devices/rdma-host.js';
+import type { RdmaHost } from '../../native/devices/rdma-devices.js';
 import { rdmaSupport } from '../../native/devices/rdma-support.js';
 import { isAnswering } from '../../net/local-socket.js';
 import { groupIdOf } from '../../node/client-wiring.js';

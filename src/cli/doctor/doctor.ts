@@ -10,7 +10,7 @@ import { jsonOption } from '../../command/options.js';
 import type { Paint } from '../../command/terminal.js';
 import { ConsistentHashRing, PoolAllocator } from '../../core/index.js';
 import { loadNative } from '../../native/addon/loader.js';
-import { systemRdmaHost } from '../../native/devices/rdma-host.js';
+import { systemRdmaHost } from '../../native/devices/rdma-devices.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { INDEX_FILE, PAGES_FILE } from '../../node/warm/pool-folder.js';
 import { poolIndexBytes, readState } from '../../pool/kept/cells.js';

@@ -3,7 +3,7 @@ import { TOKEN_MAX_CHARACTERS } from '../../base/limits.js';
 import { tokenIn } from '../../client/client-token.js';
 import { type CommandContext, CommandFailure, printResult } from '../../command/context.js';
 import { jsonOption } from '../../command/options.js';
-import { digestOf } from '../../net/users/users.js';
+import { digestOf } from '../../net/users.js';
 import { systemFiles } from '../../system/files/system-files.js';
 import { systemRandom } from '../../system/system-random.js';
 

@@ -4,7 +4,7 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import type { DiscoveryAddress } from '../../base/settings/discovery-address.js';
 import { readNamedFile } from '../../base/settings/named-file.js';
-import { readAuthorityFile } from '../../net/credentials/authority-file.js';
+import { readAuthorityFile } from '../../net/credentials/tls-files.js';
 import type { AddressSource, ListedOptions } from './address-source.js';
 import { DnsSource, lookUpAll } from './dns-source.js';
 import { checkRights, EtcdClient, readSeats } from './etcd-client.js';

@@ -1,4 +1,4 @@
-import type { TlsIdentity } from '../../base/environment/cluster-secrets.js';
+import type { TlsIdentity } from '../../base/environment/credentials.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Connection, ListenOptions, Network, Server } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';

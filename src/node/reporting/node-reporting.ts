@@ -8,7 +8,7 @@ import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
 import { DoorTls } from '../../net/credentials/door-tls.js';
-import type { Users } from '../../net/users/users.js';
+import type { Users } from '../../net/users.js';
 import { NodeFigures } from './node-figures.js';
 import type { RecentEvents } from './recent-events.js';
 

@@ -1,4 +1,4 @@
-import type { Right } from '../../net/users/user.js';
+import type { Right } from '../../net/users.js';
 
 /**
  * The callers of each method of the control plane and of discovery: a `member`, which is whoever knows the cluster's

@@ -12,7 +12,7 @@ import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import { certificateTrouble, memberCredentials } from '../../net/credentials/credential-files.js';
 import { securedEnvironment } from '../../net/credentials/secured-environment.js';
 import type { Distances } from '../../net/distance.js';
-import { Users } from '../../net/users/users.js';
+import { Users } from '../../net/users.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
 import type { Transport } from '../../transport/contract/transport.js';

@@ -20,11 +20,9 @@ import {
   type RdmaEngineOptions,
   type RdmaEventCause,
 } from '../../native/addon/contract.js';
-import { EngineChannel, type EngineStats } from '../../native/engine/engine-channel.js';
-import type { EngineEvent } from '../../native/engine/engine-event.js';
-import { engineOptions } from '../../native/engine/engine-options.js';
+import { EngineChannel, type EngineStats, engineOptions } from '../../native/engine/engine-channel.js';
+import { type EngineEvent, EventLog } from '../../native/engine/engine-event.js';
 import { EngineReader, type ReaderBatch } from '../../native/engine/engine-reader.js';
-import { EventLog } from '../../native/engine/event-log.js';
 import type { AuthFailureReason } from '../../net/auth-failures.js';
 import {
   type Address,

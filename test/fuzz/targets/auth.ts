@@ -4,7 +4,7 @@
  * else does not.
  */
 import { createHash, createHmac } from 'node:crypto';
-import { ClusterSecrets } from '../../../src/base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../../src/base/environment/credentials.js';
 import type { RandomSource } from '../../../src/base/environment/random.js';
 import { MeshCacheError } from '../../../src/base/errors.js';
 import { AnswerTimes } from '../../../src/net/answer-times.js';

@@ -5,9 +5,9 @@ import { Gone } from '../../../base/gone.js';
 import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import { type FrameTags, TAG_BYTES, tagsUnder } from '../../../memory/frame-tags.js';
 import type { AnswerTimes } from '../../../net/answer-times.js';
+import type { SessionKeys } from '../../../net/auth.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
-import type { SessionKeys } from '../../../net/session.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import {
   DATA_HELLO,

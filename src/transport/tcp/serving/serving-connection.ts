@@ -1,5 +1,5 @@
 import type { Clock } from '../../../base/environment/clock.js';
-import type { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
+import type { ClusterSecrets } from '../../../base/environment/credentials.js';
 import type { Connection } from '../../../base/environment/network.js';
 import type { RandomSource } from '../../../base/environment/random.js';
 import { type FrameTags, type SessionTags, TAG_BYTES, tagsUnder } from '../../../memory/frame-tags.js';

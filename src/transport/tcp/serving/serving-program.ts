@@ -1,5 +1,5 @@
 import type { AuditEvent } from '../../../base/environment/audit.js';
-import type { TlsTexts } from '../../../base/environment/cluster-secrets.js';
+import type { TlsTexts } from '../../../base/environment/credentials.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import type { LogFields, LogLevel } from '../../../base/environment/log.js';
 import type { Labels } from '../../../base/environment/metrics-sink.js';

@@ -1,13 +1,13 @@
 import { SparseAudit } from '../../../base/environment/audit.js';
-import { ClusterSecrets, TlsIdentity } from '../../../base/environment/cluster-secrets.js';
+import { ClusterSecrets, TlsIdentity } from '../../../base/environment/credentials.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Labels, noMetrics } from '../../../base/environment/metrics-sink.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
-import { logNodeWarnings } from '../../../system/process-events.js';
 import { systemClock } from '../../../system/system-clock.js';
 import { systemEnvironment } from '../../../system/system-environment.js';
+import { logNodeWarnings } from '../../../system/system-log.js';
+import { tlsNetwork } from '../../../system/system-network.js';
 import { startOfThread } from '../../../system/system-threads.js';
-import { tlsNetwork } from '../../../system/tls-network.js';
 import { type FromServing, type ServingReport, type ServingSetup, serve } from './serving-program.js';
 
 /** The first module of the serving thread. */

@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
-import type { Sharer } from '../../base/concurrency/shares.js';
-import type { WorkTurns } from '../../base/concurrency/work-turns.js';
+import type { Sharer } from '../base/concurrency/shares.js';
+import type { WorkTurns } from '../base/concurrency/work-turns.js';
 
-export interface PacedStreamParts {
+interface PacedStreamParts {
   readonly turns: WorkTurns;
   readonly sharer: Sharer;
   /** Most bytes that a reader gets in one turn. */

@@ -1,10 +1,10 @@
 import { isUtf8 } from 'node:buffer';
-import type { Files } from '../../base/environment/files.js';
-import type { ConfigError } from '../../base/errors.js';
-import { NAMESPACE_TAG_MAX_CHARACTERS } from '../../base/limits.js';
-import { describeValue, toNumber } from '../../base/settings/fields.js';
-import { fileFault, readNamedFile, readNamedFileAgain } from '../../base/settings/named-file.js';
-import { RIGHTS, type Right, User } from './user.js';
+import type { Files } from '../base/environment/files.js';
+import type { ConfigError } from '../base/errors.js';
+import { NAMESPACE_TAG_MAX_CHARACTERS } from '../base/limits.js';
+import { describeValue, toNumber } from '../base/settings/fields.js';
+import { fileFault, readNamedFile, readNamedFileAgain } from '../base/settings/named-file.js';
+import { RIGHTS, type Right, User } from './users.js';
 
 const KEY = 'users_file';
 /** Bytes of a file of users, users in it, and entries of each list of a user. */
