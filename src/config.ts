@@ -16,6 +16,7 @@ import { meantName, nearestName, toCamelCase, toSnakeCase } from './base/names.j
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
 import { CLIENT_FIELDS, DOOR_TLS_FIELDS, type DoorSettings, doorTlsFault } from './base/settings/door-settings.js';
 import { ETCD_FIELDS, type EtcdSettings, etcdFault } from './base/settings/etcd-settings.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
 import {
   choice,
   decimal,
@@ -42,13 +43,11 @@ import {
 } from './base/settings/object-store-settings.js';
 import {
   checkRole,
-  EVICTION_POLICIES,
-  type EvictionPolicy,
   type NamespaceWritePolicies,
   namespaceWritePolicies,
   WRITE_POLICIES,
   type WritePolicy,
-} from './base/settings/page-policies.js';
+} from './base/settings/write-policies.js';
 import { checkSecurity } from './net/credentials/secured-environment.js';
 import { openRedisDoorFault } from './net/loopback.js';
 import type { NodeRole } from './types.js';

@@ -230,7 +230,7 @@ function withPortKey(error: unknown): unknown {
  */
 function startLine(
   store: MeshCacheStore,
-  { config, options, isJoined }: Pick<Serving, 'config' | 'options'> & { readonly isJoined: boolean },
+  { config, options, isJoined }: Serving & { readonly isJoined: boolean },
 ): string {
   const { nodeId } = store.runtime;
   const started = {

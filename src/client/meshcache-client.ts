@@ -2,7 +2,7 @@ import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
 import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
-import { checkNames } from '../base/settings/fields.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { shown } from '../base/shown.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';

@@ -8,7 +8,7 @@ import {
   CLIENT_RECONNECT_MAX_MS,
   CLIENT_RECONNECT_MIN_MS,
 } from '../base/limits.js';
-import { checkNames } from '../base/settings/fields.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { shown } from '../base/shown.js';
 import { decodeEventsAnswer, type EventsAnswer, encodeEvents } from '../clients/wire/events.js';
 import { Capability, RequestType, Status } from '../clients/wire/messages.js';

@@ -37,7 +37,7 @@ interface ClockCheckParts {
   /** The clock of the node that runs the master, and the id of that node. */
   readonly own: SharedClock;
   readonly ownerId: string;
-  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly clock: Clock;
   readonly table: () => MemberTable;
 }
 

@@ -4,7 +4,7 @@ import { getSystemErrorName } from 'node:util';
 import type { Host, HostMemory } from '../base/environment/host.js';
 import { ArgumentError } from '../base/errors.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
-import { checkNames } from '../base/settings/fields.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/addon/contract.js';
 import { loadNative } from '../native/addon/loader.js';
 import { closeReceived } from '../native/unix-sockets.js';

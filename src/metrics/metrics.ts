@@ -36,7 +36,7 @@ export interface MetricsOptions {
   readonly version?: string;
   readonly clock: Clock;
   /** Host whose event loop is observed. */
-  readonly host: Pick<Host, 'observeLoop'>;
+  readonly host: Host;
 }
 
 interface Provided {

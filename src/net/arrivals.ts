@@ -90,7 +90,7 @@ export class Arrivals {
 }
 
 interface LeastRateParts {
-  readonly clock: Pick<Clock, 'after'>;
+  readonly clock: Clock;
   /** Time over which the rate is measured. */
   readonly windowMs: number;
   /** Called when less has come in a window. */

@@ -5,7 +5,7 @@ import type { AuthFailurePlane } from './auth-failures.js';
 import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates, turnAway } from './connection-limits.js';
 
 interface ListenerParts {
-  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;
+  readonly env: Environment;
   /** The plane that the listener serves; a label of its metric. */
   readonly plane: AuthFailurePlane;
   readonly options: Omit<ListenOptions, 'admit'>;

@@ -4,7 +4,7 @@ import type { Environment } from '../base/environment/environment.js';
 import type { Host } from '../base/environment/host.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError, ConfigError } from '../base/errors.js';
-import { checkNames } from '../base/settings/fields.js';
+import { checkNames } from '../base/settings/known-names.js';
 import { Signal } from '../base/signal.js';
 import { formatSize } from '../base/sizes.js';
 import type { ClientInfo } from '../clients/client-server.js';

@@ -19,7 +19,7 @@ interface ObjectClientOptions {
   readonly place: ObjectStorePlace;
   readonly region: string;
   readonly credentials: CredentialSource;
-  readonly env: Pick<Environment, 'clock' | 'http'>;
+  readonly env: Environment;
 }
 
 /** A request for one object. */

@@ -114,7 +114,7 @@ interface ObjectStoreParts {
   readonly names: ObjectNames;
   /** Id of this node as objects name it. */
   readonly writer: string;
-  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
+  readonly env: Environment;
 }
 
 /** A tag that no object has. */
@@ -387,7 +387,7 @@ export interface OpenedObjectStore {
   readonly store: ObjectStore;
 }
 
-type ObjectEnvironment = Pick<Environment, 'clock' | 'files' | 'host' | 'http' | 'log' | 'metrics'>;
+type ObjectEnvironment = Environment;
 
 /** The object store of a configuration, without a request; null: there is none. Reads files; throws `ConfigError`. */
 export function openObjectStore(
@@ -412,6 +412,6 @@ export function openObjectStore(
   return { place, region, credentials, client, store };
 }
 
-function tlsOf({ objectStoreCaFile: path }: ObjectStoreSettings, { files }: Pick<Environment, 'files'>): HttpTls {
+function tlsOf({ objectStoreCaFile: path }: ObjectStoreSettings, { files }: Environment): HttpTls {
   return path === undefined ? {} : { ca: readAuthorityFile('object_store_ca_file', path, files) };
 }

@@ -37,7 +37,7 @@ export class Shares {
   }
 
   /** What one has. */
-  of({ one }: Pick<Sharer, 'one'>): number {
+  of({ one }: Sharer): number {
     return this.#ones.get(one) ?? 0;
   }
 

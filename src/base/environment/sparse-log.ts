@@ -105,7 +105,7 @@ export class SparseLog {
   readonly #log: Logger;
   readonly #turns: SparseTurns<undefined>;
 
-  constructor({ clock, log }: { readonly clock: Pick<Clock, 'nowMs'>; readonly log: Logger }) {
+  constructor({ clock, log }: { readonly clock: Clock; readonly log: Logger }) {
     this.#log = log;
     this.#turns = new SparseTurns(clock);
   }

@@ -1,26 +1,8 @@
 import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../environment/credentials.js';
 import { isEveryAddress } from '../environment/network.js';
-import { ArgumentError } from '../errors.js';
 import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../limits.js';
-import { meantName, nearestName } from '../names.js';
-import { shown } from '../shown.js';
 import { formatSize, parseSize } from '../sizes.js';
 import { DISCOVERY_ADDRESS_ALLOWED, discoveryAddressFault, parseDiscoveryAddress } from './discovery-address.js';
-
-/**
- * Throws `ArgumentError` if an options object has a name that is not among the allowed ones: a misspelt option would
- * otherwise have no effect, and nobody would be told. The message begins with `what` and names the allowed name that is
- * the most like it. `kind` is the word for a name.
- */
-export function checkNames(what: string, given: object, allowed: ReadonlySet<string>, kind = 'option'): void {
-  for (const name of Object.keys(given)) {
-    if (allowed.has(name)) continue;
-    const names = [...allowed];
-    const meant = meantName(nearestName(name, names));
-    const all = meant === '' ? '; allowed are' : `${meant} Allowed are`;
-    throw new ArgumentError(`${what}: unknown ${kind} ${shown(name)}${all} ${names.join(', ')}`);
-  }
-}
 
 /** How the value of one configuration key is read. */
 export interface Field {

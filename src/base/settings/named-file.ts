@@ -26,12 +26,7 @@ function unreadable(key: string, path: string, cause: unknown, kind: FileKind = 
  * Reads the file at `path`, the value of configuration key `key`, when the process starts. It says who is trusted:
  * throws {@link ConfigError} also if another user of the machine could change it.
  */
-export function readNamedFile(
-  key: string,
-  path: string,
-  files: Pick<Files, 'readFileSync' | 'statusSync'>,
-  kind: FileKind = 'file',
-): Buffer {
+export function readNamedFile(key: string, path: string, files: Files, kind: FileKind = 'file'): Buffer {
   let status: FileStatus;
   let bytes: Buffer;
   try {
@@ -48,7 +43,7 @@ export function readNamedFile(
 export async function readNamedFileAgain(
   key: string,
   path: string,
-  files: Pick<Files, 'readFile' | 'status'>,
+  files: Files,
   kind: FileKind = 'file',
 ): Promise<Buffer> {
   const [status, bytes] = await Promise.all([files.status(path), files.readFile(path)]).catch((cause: unknown) => {
@@ -59,7 +54,7 @@ export async function readNamedFileAgain(
 }
 
 /** Whether every user of the machine may read the file at `path`, which is there. */
-export function isReadableByOthers(path: string, files: Pick<Files, 'statusSync'>): boolean {
+export function isReadableByOthers(path: string, files: Files): boolean {
   return (files.statusSync(path).mode & READABLE_BY_OTHERS) !== 0;
 }
 

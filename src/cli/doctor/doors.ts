@@ -12,7 +12,7 @@ import type { Finding } from './finding.js';
 const SUBJECT = 'Redis clients';
 
 /** The part of the configuration that is about the door for Redis clients. */
-type RedisConfig = Pick<MeshCacheConfig, 'respPort' | 'respHost' | 'respSocket'> & DoorTlsSettings;
+type RedisConfig = MeshCacheConfig & DoorTlsSettings;
 
 /**
  * Checks whether the port for Redis clients can be listened on. A door without a password beyond loopback has been

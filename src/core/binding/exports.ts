@@ -1,6 +1,6 @@
 import { POOL_TENANTS_MAX_COUNT } from '../../base/core-limits.js';
 import { MeshCacheError } from '../../base/errors.js';
-import type { EvictionPolicy } from '../../base/settings/page-policies.js';
+import type { EvictionPolicy } from '../../base/settings/eviction-policy.js';
 import { PRIORITY_NUMBERS } from './page-priority.js';
 
 /**

@@ -1,6 +1,6 @@
 import { KEY_MAX_BYTES } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
-import { checkNames } from '../../base/settings/fields.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
 import { KeyBatch } from './key-batch.js';

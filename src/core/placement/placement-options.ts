@@ -1,7 +1,7 @@
 import { READ_REPORT_DELAY_MS, RING_MAX_POINTS, VNODES_DEFAULT_COUNT } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
-import { checkNames } from '../../base/settings/fields.js';
-import { EVICTION_POLICIES, type EvictionPolicy } from '../../base/settings/page-policies.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from '../../base/settings/eviction-policy.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import type { CoreOptions } from '../binding/core.js';
 

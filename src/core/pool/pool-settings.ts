@@ -1,6 +1,6 @@
 import { POOL_TENANTS_MAX_COUNT, QUARANTINE_POOL_FRACTION } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
-import { checkNames } from '../../base/settings/fields.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { POLICY_NUMBERS } from '../binding/exports.js';
 import type { PoolAllocatorOptions, PoolTenant, RequestOptions } from './pool-types.js';
 import { CALLER_MAX, hintNumber } from './request-terms.js';

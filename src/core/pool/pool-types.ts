@@ -1,4 +1,4 @@
-import type { EvictionPolicy } from '../../base/settings/page-policies.js';
+import type { EvictionPolicy } from '../../base/settings/eviction-policy.js';
 import type { CoreOptions } from '../binding/core.js';
 import type { PagePriority } from '../binding/page-priority.js';
 

@@ -1,6 +1,6 @@
 import { NODE_ID_MAX_BYTES, RING_MAX_POINTS, VNODES_DEFAULT_COUNT } from '../../base/core-limits.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
-import { checkNames } from '../../base/settings/fields.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
 import type { Keys } from '../binding/key-batch.js';

@@ -65,11 +65,11 @@ export class LostMasters {
 /** Logs that masters refuse this node: each at most once in DISCOVERY_LOG_INTERVAL_MS. */
 export class RefusalLog {
   readonly #nodeId: string;
-  readonly #env: Pick<Environment, 'clock' | 'log'>;
+  readonly #env: Environment;
   /** Time of the last record about each master. */
   readonly #saidMs = new Map<string, number>();
 
-  constructor(nodeId: string, env: Pick<Environment, 'clock' | 'log'>) {
+  constructor(nodeId: string, env: Environment) {
     this.#nodeId = nodeId;
     this.#env = env;
   }
@@ -97,10 +97,10 @@ const OFF_MS = 60_000;
  */
 export class DateLog {
   readonly #nodeId: string;
-  readonly #env: Pick<Environment, 'clock' | 'log'>;
+  readonly #env: Environment;
   #saidMs: number | undefined;
 
-  constructor(nodeId: string, env: Pick<Environment, 'clock' | 'log'>) {
+  constructor(nodeId: string, env: Environment) {
     this.#nodeId = nodeId;
     this.#env = env;
   }

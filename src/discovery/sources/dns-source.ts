@@ -20,7 +20,7 @@ interface DnsSourceOptions {
   readonly address: Extract<DiscoveryAddress, { readonly kind: 'dns' }>;
   /** Port of records without one. */
   readonly port: number;
-  readonly env: Pick<Environment, 'clock' | 'names' | 'random'>;
+  readonly env: Environment;
 }
 
 /**

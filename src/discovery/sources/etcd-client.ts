@@ -27,7 +27,7 @@ export interface EtcdClientOptions {
   readonly tls?: HttpTls | undefined;
   readonly user?: string | undefined;
   readonly password?: string | undefined;
-  readonly env: Pick<Environment, 'clock' | 'http'>;
+  readonly env: Environment;
 }
 
 /** An answer of etcd that is an error. */

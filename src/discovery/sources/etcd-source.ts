@@ -55,7 +55,7 @@ interface EtcdSourceOptions {
   /** Masters that nodes without any may register. */
   readonly seats: number;
   readonly nodeId: string;
-  readonly env: Pick<Environment, 'clock' | 'random'>;
+  readonly env: Environment;
 }
 
 /**

@@ -28,7 +28,7 @@ interface PageFileOptions {
   readonly capacityBytes: number;
   /** Kind of I/O; default `auto`: direct if the file system supports it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
-  readonly env: Pick<Environment, 'files' | 'log' | 'threads'>;
+  readonly env: Environment;
 }
 
 /** Advice for errors at opening, by their codes. */
@@ -365,7 +365,7 @@ async function reserveSpace(
     path,
     capacityBytes,
     env: { files, log },
-  }: { readonly path: string; readonly capacityBytes: number; readonly env: Pick<Environment, 'files' | 'log'> },
+  }: { readonly path: string; readonly capacityBytes: number; readonly env: Environment },
 ): Promise<void> {
   const { sizeBytes } = await file.status();
   if (sizeBytes > capacityBytes) await file.truncate(capacityBytes);

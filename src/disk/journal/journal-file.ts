@@ -56,11 +56,7 @@ export class JournalFile {
    * size of their records. An incomplete block at the end is cut off. Throws `JournalDamage` and leaves the file
    * unchanged if it cannot be used.
    */
-  static async open(
-    path: string,
-    storeId: string,
-    { files, clock }: Pick<Environment, 'files' | 'clock'>,
-  ): Promise<FoundJournal> {
+  static async open(path: string, storeId: string, { files, clock }: Environment): Promise<FoundJournal> {
     const file = await files.open(path, { write: true });
     try {
       const { sizeBytes } = await file.status();

@@ -26,7 +26,7 @@ export interface JournalOptions {
   readonly storeId: string;
   /** Most disk space of the journal, including the new file while it is rewritten. */
   readonly maxBytes: number;
-  readonly env: Pick<Environment, 'files' | 'clock' | 'log'>;
+  readonly env: Environment;
   /**
    * A snapshot of the listed pages. It is called once for each rewriting, which reads its entries in slices while other
    * work goes on. It must match the calls to the journal, and be complete from the first flush on.

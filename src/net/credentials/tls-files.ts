@@ -133,11 +133,7 @@ function checked<T>(key: string, path: string, problem: string, read: () => T): 
  * `ConfigError`, also for a file without a certificate: with an empty one, Node would trust the authorities that it
  * comes with.
  */
-export function readAuthorityFile(
-  key: string,
-  path: string,
-  files: Pick<Files, 'readFileSync' | 'statusSync'>,
-): string {
+export function readAuthorityFile(key: string, path: string, files: Files): string {
   const text = readNamedFile(key, path, files, 'PEM file').toString();
   try {
     new X509Certificate(text);

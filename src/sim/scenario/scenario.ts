@@ -103,7 +103,7 @@ export interface ScenarioParts {
 }
 
 /** Number of a node's host, from 1. */
-export function hostOf(scenario: Pick<Scenario, 'ranksPerHost'>, node: number): number {
+export function hostOf(scenario: Scenario, node: number): number {
   return Math.ceil(node / scenario.ranksPerHost);
 }
 
@@ -114,22 +114,22 @@ export function nodesOfHosts(scenario: Scenario, nodes: readonly number[]): numb
 }
 
 /** Whether a node has a disk tier. */
-export function hasDisk({ shape }: Pick<Scenario, 'shape'>, node: number): boolean {
+export function hasDisk({ shape }: Scenario, node: number): boolean {
   return shape.diskPages !== null && (shape.diskNodes?.includes(node) ?? true);
 }
 
 /** Whether nodes find each other by a name service or a registry. */
-export function hasSource({ shape }: Pick<Scenario, 'shape'>): boolean {
+export function hasSource({ shape }: Scenario): boolean {
   return (shape.discovery ?? 'list') !== 'list';
 }
 
 /** Whether wall clocks are wrong at times. */
-export function hasClockFaults({ faults }: Pick<Scenario, 'faults'>): boolean {
+export function hasClockFaults({ faults }: Scenario): boolean {
   return faults.some(({ kind }) => shapeOf(kind).group === 'clock');
 }
 
 /** Whether a page may be on more nodes than those that have set it. */
-export function hasCopies({ shape, faults, workload }: Pick<Scenario, 'shape' | 'faults' | 'workload'>): boolean {
+export function hasCopies({ shape, faults, workload }: Scenario): boolean {
   const isPinning = workload.kind === 'mixed' && workload.pinEveryMs > 0;
   const isPlacing = (shape.storageNodes ?? []).length > 0;
   return (

@@ -2,7 +2,7 @@ import { onAbort, unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError } from '../../base/errors.js';
 import { EXPIRY_MAX_MS } from '../../base/limits.js';
-import { checkNames } from '../../base/settings/fields.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type PagePriority, priorityNumber } from '../../core/binding/page-priority.js';
 import type { PublishRequest, RequestOptions } from '../../core/index.js';

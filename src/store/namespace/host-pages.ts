@@ -1,6 +1,6 @@
 import { ArgumentError } from '../../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../../base/limits.js';
-import { checkNames } from '../../base/settings/fields.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { HostIndices, HostMemPool } from './host-pool.js';

@@ -1,5 +1,6 @@
 import { ArgumentError } from '../../base/errors.js';
-import { checkNames, FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
+import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
+import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { NAMESPACE_PARTS } from '../../core/binding/key-encoder.js';
 import type { KeyNamespace } from '../../core/index.js';

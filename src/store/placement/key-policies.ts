@@ -1,4 +1,4 @@
-import type { NamespaceWritePolicies, WritePolicy } from '../../base/settings/page-policies.js';
+import type { NamespaceWritePolicies, WritePolicy } from '../../base/settings/write-policies.js';
 
 /**
  * The write policy of each object key: that of its namespace tag, which the node knows before anything is set in the

@@ -18,7 +18,7 @@ import {
   PLACEMENTS_WAITING_MAX_CHARACTERS,
   PLACEMENTS_WAITING_MAX_COUNT,
 } from '../../base/limits.js';
-import type { WritePolicy } from '../../base/settings/page-policies.js';
+import type { WritePolicy } from '../../base/settings/write-policies.js';
 import type { PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { endLane, laneOf, type PlacementFailure, type PlacementLane, type PlacementStats } from './placement-lane.js';
 import { PlacementOutcome, type PlacementRequest } from './placement-messages.js';

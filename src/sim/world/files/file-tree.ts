@@ -104,7 +104,7 @@ export class FileTree {
     }
   }
 
-  set({ directory, name }: Pick<Place, 'directory' | 'name'>, inode: Inode | undefined, nowMs: number): void {
+  set({ directory, name }: Place, inode: Inode | undefined, nowMs: number): void {
     const { entries } = directory;
     const before = entries.get(name);
     if (inode === undefined) entries.delete(name);

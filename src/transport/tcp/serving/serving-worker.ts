@@ -28,10 +28,7 @@ const COUNTS_DELAY_MS = 200;
  * The environment of the serving thread: the real machine, with log records, counts and events for the audit log passed
  * to `report`.
  */
-function servingEnvironment(
-  { secrets, tls }: Pick<ServingSetup, 'secrets' | 'tls'>,
-  report: (report: ServingReport) => void,
-): Environment {
+function servingEnvironment({ secrets, tls }: ServingSetup, report: (report: ServingReport) => void): Environment {
   const counts = new Map<string, { readonly name: string; readonly labels: Labels; amount: number }>();
   const sendCounts = (): void => {
     for (const count of counts.values()) report({ type: 'count', ...count });

@@ -2,16 +2,6 @@ import { ConfigError } from '../errors.js';
 import { NAMESPACE_QUOTAS_MAX_COUNT } from '../limits.js';
 import { describeValue, type Field } from './fields.js';
 
-/** Names of the eviction policies. */
-export const EVICTION_POLICIES = ['lru', 's3fifo', 'yield'] as const;
-
-/**
- * Which page is evicted when room is needed. `lru`: the least recently used one. `s3fifo`: by S3-FIFO, in which pages
- * that are used once do not displace the rest. `yield`: the page with the fewest expected hits, learned from similar
- * pages.
- */
-export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
-
 /**
  * Where pages that are set on a node are kept. `local`: in its pool. `storage`: on a storage node, and in the own pool
  * until there is need for room. `both`: on a storage node, and in the own pool like any page.
