@@ -1,3 +1,5 @@
+import { access, constants, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import type { Clock } from '../base/environment/clock.js';
 import type { Progress } from './progress.js';
 import type { Paint, Screen } from './terminal.js';
@@ -69,4 +71,17 @@ export class CommandFailure extends Error {
 /** The command line itself is wrong; the message names the option, what was given and what is allowed. */
 export function wrongUsage(message: string): CommandFailure {
   return new CommandFailure(message, EXIT_WRONG_USAGE);
+}
+
+/** Checks that the file can be written before the work begins, so that a wrong name does not cost the result. */
+export async function checkWritable(file: string): Promise<void> {
+  await access(dirname(file), constants.W_OK).catch((cause: Error) => {
+    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
+  });
+}
+
+export async function writePage(file: string, page: string): Promise<void> {
+  await writeFile(file, page).catch((cause: Error) => {
+    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
+  });
 }

@@ -61,7 +61,7 @@ export function doorTlsFault(settings: DoorTlsSettings, spell: (key: string) => 
 }
 
 /** The settings of the socket for processes of this host and of their memory, and of who may use the node. */
-export interface ClientSettings {
+interface ClientSettings {
   /** Path of a Unix socket for processes of this host; undefined: none. */
   readonly clientSocket: string | undefined;
   /** Permission bits of the client socket, four octal digits. */

@@ -3,8 +3,10 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import {
   type CommandContext,
   CommandFailure,
+  checkWritable,
   printResult,
   untilInterrupted,
+  writePage,
   wrongUsage,
 } from '../../command/context.js';
 import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from '../../command/options.js';
@@ -19,7 +21,6 @@ import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../../sim/scenario/w
 import { readTrace } from '../load/trace.js';
 import { formatSimCluster, formatViolations, seedLine, simClusterReport, wordsOf } from './cluster-report.js';
 import { outputOfSelf } from './own-process.js';
-import { checkWritable, writePage } from './report-file.js';
 
 interface SimClusterOptions {
   readonly seed: number;

@@ -1,7 +1,7 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { POOL_MAX_BYTES, READ_REPORT_DELAY_MS } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
-import { type CommandContext, printResult, wrongUsage } from '../../command/context.js';
+import { type CommandContext, checkWritable, printResult, writePage, wrongUsage } from '../../command/context.js';
 import {
   type DiskSize,
   decimalNumber,
@@ -20,7 +20,6 @@ import {
 } from '../../core/index.js';
 import { reportPage } from '../../sim/report/page.js';
 import type { BarChart, LineChart, LineSeries, Report, ReportHighlight, ReportTable } from '../../sim/report/report.js';
-import { checkWritable, writePage } from './report-file.js';
 import { runSimTrace, type SimTraceOptions, type SimTraceResult, type SimTraceRun, shapesOf } from './trace-run.js';
 
 const NODES_MAX_COUNT = 1024;

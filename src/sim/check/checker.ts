@@ -4,7 +4,7 @@ import { FaultTimes, type PageRead, ReadOrder, type ReadOrderOptions } from './r
 import { type ProcessId, Statements } from './statements.js';
 import type { Violation, ViolationKind, Violations } from './violations.js';
 
-export interface CheckerOptions extends ReadOrderOptions {
+interface CheckerOptions extends ReadOrderOptions {
   readonly seed: number;
   /** Virtual time in milliseconds. */
   readonly nowMs: () => number;

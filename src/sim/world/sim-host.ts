@@ -27,7 +27,7 @@ export interface HostOptions {
 }
 
 /** How a host is restarted. */
-export interface RestartOptions {
+interface RestartOptions {
   /** Whether its disks keep their data, see {@link SimDisk.crash}; default: true. False gives new, empty disks. */
   readonly keepsDisks?: boolean;
 }

@@ -17,7 +17,7 @@ const KEEP_ALIVE_DEFAULT_MS = 7_200_000;
 const LOOPBACK = '127.0.0.1';
 const HOST_INDEX_LIMIT = 2 ** 20;
 
-export interface FabricParts {
+interface FabricParts {
   readonly scheduler: Scheduler;
   readonly log: EventLog;
   readonly seed: number;
@@ -25,7 +25,7 @@ export interface FabricParts {
 }
 
 /** Links in one direction, and their trouble. */
-export interface LinkRule {
+interface LinkRule {
   readonly from: ReadonlySet<HostNetwork>;
   readonly to: ReadonlySet<HostNetwork>;
   readonly trouble: LinkTrouble;

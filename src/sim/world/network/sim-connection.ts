@@ -7,7 +7,7 @@ import { type Burst, type Stream, type StreamEnd, splitAt } from './stream.js';
 /** High-water mark of Node 20, used on every version of Node. */
 const HIGH_WATER_MARK_BYTES = 16 * 1024;
 
-export interface ConnectionParts {
+interface ConnectionParts {
   readonly process: NetworkProcess;
   readonly network: HostNetwork;
   /** Address of the peer; undefined for a Unix socket. */
