@@ -33,7 +33,6 @@ import type { IndexEntry, Snapshot } from './journal/journal.js';
 import { PageReader } from './page-reader.js';
 import { PageWriter } from './page-writer.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
-import type { WriteQueue } from './write-queue.js';
 
 export type { DiskReadOptions, DiskStoreOptions, PutOptions, PutOutcome, RenewedPage } from './disk-options.js';
 export type { DiskInfo } from './disk-report.js';
@@ -59,7 +58,6 @@ export class DiskStore {
   readonly #index: PageIndex;
   readonly #state: DiskState;
   readonly #writer: PageWriter;
-  readonly #queue: WriteQueue;
   readonly #env: Environment;
   readonly #reader: PageReader;
   #namespaces: NamespaceFile | undefined;
@@ -103,7 +101,6 @@ export class DiskStore {
     this.#state = new DiskState(folder, options);
     const writer = new PageWriter(folder, index, this.#state, options);
     this.#writer = writer;
-    this.#queue = writer.queue;
     const give = (prefix: string, tenant: number) => writer.dropped(index.tenants.give(prefix, tenant));
     options.tenants?.addTier(() => this.keysInSlices(), give);
     this.#reader = new PageReader(writer);
@@ -172,7 +169,7 @@ export class DiskStore {
 
   /** Resolves when every page that was put is written or given up. */
   async flush(): Promise<void> {
-    await this.#queue.idle();
+    await this.#writer.queue.idle();
     // The journal has logged the failure, and the next write repairs it; counting it as a failure would delay that
     // write.
     await this.#writer.flushJournal().catch(() => {});
@@ -228,9 +225,9 @@ export class DiskStore {
     this.#checkOpen();
     const isHidden = canRead && this.#state.isHung;
     const flags = isHidden ? new Uint8Array(stringsOf(keys).length) : this.#index.hasBatch(keys);
-    if (this.#queue.isEmpty) return flags;
+    if (this.#writer.queue.isEmpty) return flags;
     const strings = stringsOf(keys);
-    for (let i = 0; i < flags.length; i++) if (this.#queue.find(strings[i] as string)) flags[i] = 1;
+    for (let i = 0; i < flags.length; i++) if (this.#writer.queue.find(strings[i] as string)) flags[i] = 1;
     return flags;
   }
 
@@ -255,12 +252,12 @@ export class DiskStore {
 
   /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
   hasCopiesOf(origin: number): boolean {
-    return !this.#queue.isEmpty || this.#index.hasCopiesOf(origin);
+    return !this.#writer.queue.isEmpty || this.#index.hasCopiesOf(origin);
   }
 
   /** Keys of the pages that wait to be written. */
   queuedKeys(): string[] {
-    return [...this.#queue.keys()];
+    return [...this.#writer.queue.keys()];
   }
 
   /**
@@ -337,7 +334,7 @@ export class DiskStore {
     const written = this.#index.peekStored(keys);
     let wasWritten = false;
     keys.forEach((key, i) => {
-      const origin = this.#queue.get(key)?.origin ?? written[i] ?? undefined;
+      const origin = this.#writer.queue.get(key)?.origin ?? written[i] ?? undefined;
       if (origin === undefined || origin.version >= (voidBelow[i] as number) || !isOf(origin, of)) return;
       if (this.#remove(key)) wasWritten = true;
     });
@@ -352,7 +349,7 @@ export class DiskStore {
     this.#checkOpen();
     if (this.#writer.isAhead({ version, expires })) return void this.#remove(key);
     const set: PageOrigin = { version, kind, expires, setBy };
-    const waiting = this.#queue.get(key);
+    const waiting = this.#writer.queue.get(key);
     if (waiting?.page.length === length && waiting.checksum === checksum) {
       waiting.origin = renewed(waiting.origin, set) ?? waiting.origin;
     }
@@ -401,7 +398,7 @@ export class DiskStore {
       usedBytes: this.#index.usedBytes,
       capacityBytes: this.#folder.file.capacityBytes,
       entries: this.#index.size,
-      queueBytes: this.#queue.bytes,
+      queueBytes: this.#writer.queue.bytes,
       ...this.#writer.stats,
       ...this.#reader.stats,
       writeErrors: this.#state.errors,
@@ -413,9 +410,9 @@ export class DiskStore {
   async #close(): Promise<void> {
     const { clock, log } = this.#env;
     this.#state.close();
-    if (!this.#state.isHung) await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
-    const bytes = this.#queue.bytes;
-    const pages = this.#queue.cancelAll();
+    if (!this.#state.isHung) await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#writer.queue.idle());
+    const bytes = this.#writer.queue.bytes;
+    const pages = this.#writer.queue.cancelAll();
     if (pages > 0) {
       this.#writer.skip(pages);
       log.log('warn', 'disk tier: closed before all pages were written', { path: this.#folder.path, pages, bytes });
@@ -426,7 +423,7 @@ export class DiskStore {
 
   async #release(): Promise<void> {
     const { journal, file, lock } = this.#folder;
-    await this.#queue.idle();
+    await this.#writer.queue.idle();
     await this.#reader.idle();
     await this.#namespaces?.close();
     await this.startNote.close();
@@ -464,13 +461,13 @@ export class DiskStore {
   }
 
   #waiting(key: string): PageSum | undefined {
-    const waiting = this.#queue.get(key);
+    const waiting = this.#writer.queue.get(key);
     return waiting && { length: waiting.page.length, checksum: waiting.checksum };
   }
 
   /** Removes the page of the key. Returns false if none was written. */
   #remove(key: string): boolean {
-    this.#queue.cancel(key);
+    this.#writer.queue.cancel(key);
     return this.#removeWritten(key);
   }
 
