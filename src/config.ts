@@ -1,4 +1,4 @@
-import type { ClusterSecrets } from './base/environment/cluster-secrets.js';
+import type { ClusterSecrets } from './base/environment/credentials.js';
 import type { Endpoint } from './base/environment/network.js';
 import { ConfigError } from './base/errors.js';
 import {
@@ -13,9 +13,8 @@ import {
   ZONE_MAX_CHARACTERS,
 } from './base/limits.js';
 import { meantName, nearestName, toCamelCase, toSnakeCase } from './base/names.js';
-import { CLIENT_FIELDS, type ClientSettings } from './base/settings/client-settings.js';
 import { type DiscoveryAddress, parseDiscoveryAddress } from './base/settings/discovery-address.js';
-import { DOOR_TLS_FIELDS, type DoorTlsSettings, doorTlsFault } from './base/settings/door-tls-settings.js';
+import { CLIENT_FIELDS, DOOR_TLS_FIELDS, type DoorSettings, doorTlsFault } from './base/settings/door-settings.js';
 import { ETCD_FIELDS, type EtcdSettings, etcdFault } from './base/settings/etcd-settings.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/settings/eviction-policy.js';
 import {
@@ -90,7 +89,7 @@ export interface StorageConfig {
 }
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
-export interface MeshCacheConfigFields extends ClientSettings, DoorTlsSettings, EtcdSettings, ObjectStoreSettings {
+export interface MeshCacheConfigFields extends DoorSettings, EtcdSettings, ObjectStoreSettings {
   /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */

@@ -88,13 +88,6 @@ export const POOL_MAX_BYTES = 16 * 1024 * GIB;
 /** Bytes that a store copies before it lets other work have its turn. */
 export const COPY_SLICE_MAX_BYTES = 32 * MIB;
 /**
- * A peer that vanishes without a word while its connection is idle is noticed by probes of the kernel after about this
- * long.
- */
-export const KEEP_ALIVE_DELAY_MS = 30_000;
-/** KEEP_ALIVE_DELAY_MS for the readers of a node, which are many and mostly idle. */
-export const READERS_KEEP_ALIVE_DELAY_MS = 60_000;
-/**
  * Rings of earlier members that a node remembers; when members change faster than rings expire, it leaves further ones
  * out.
  */

@@ -114,3 +114,10 @@ export const READ_DRAIN_TIMEOUT_MS = 120_000;
 export const READ_TLS_WRITE_MAX_BYTES = 1 * MIB;
 /** When serving ends, peers have this long to take the answers that are under way. */
 export const READ_FINISH_TIMEOUT_MS = 500;
+/**
+ * A peer that vanishes without a word while its connection is idle is noticed by probes of the kernel after about this
+ * long.
+ */
+export const KEEP_ALIVE_DELAY_MS = 30_000;
+/** KEEP_ALIVE_DELAY_MS for the readers of a node, which are many and mostly idle. */
+export const READERS_KEEP_ALIVE_DELAY_MS = 60_000;

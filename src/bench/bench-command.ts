@@ -1,6 +1,5 @@
 import { Argument, Command, Option } from 'commander';
-import { type CommandContext, printResult, untilInterrupted } from '../command/context.js';
-import { EXIT_FAILURE } from '../command/failure.js';
+import { type CommandContext, EXIT_FAILURE, printResult, untilInterrupted } from '../command/context.js';
 import { jsonOption, wholeNumber } from '../command/options.js';
 import { formatTable } from '../command/table.js';
 import { ENGINES } from './engine/engine-plans.js';
@@ -8,20 +7,20 @@ import type { Benchmark, BenchReport } from './measuring/report.js';
 
 /** Benchmarks by name. Each is loaded when it is asked for, as it may need packages that are not installed. */
 const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
-  tcp: async () => (await import('./tcp/tcp.js')).tcpBench,
-  ring: async () => (await import('./core/ring.js')).ringBench,
-  pool: async () => (await import('./core/pool.js')).poolBench,
-  directory: async () => (await import('./directory/directory.js')).directoryBench,
-  rdma: async () => (await import('./rdma/rdma.js')).rdmaBench,
-  memory: async () => (await import('./memory/memory.js')).memoryBench,
+  tcp: async () => (await import('./tcp.js')).tcpBench,
+  ring: async () => (await import('./ring.js')).ringBench,
+  pool: async () => (await import('./pool.js')).poolBench,
+  directory: async () => (await import('./directory.js')).directoryBench,
+  rdma: async () => (await import('./rdma.js')).rdmaBench,
+  memory: async () => (await import('./memory.js')).memoryBench,
   small: async () => (await import('./store/small.js')).smallBench,
   store: async () => (await import('./store/store.js')).storeBench,
-  placement: async () => (await import('./placement/placement.js')).placementBench,
-  metrics: async () => (await import('./metrics/metrics.js')).metricsBench,
+  placement: async () => (await import('./placement.js')).placementBench,
+  metrics: async () => (await import('./metrics.js')).metricsBench,
   auth: async () => (await import('./auth/auth.js')).authBench,
   disk: async () => (await import('./disk/disk.js')).diskBench,
-  clients: async () => (await import('./clients/clients.js')).clientsBench,
-  resp: async () => (await import('./resp/resp.js')).respBench,
+  clients: async () => (await import('./clients.js')).clientsBench,
+  resp: async () => (await import('./resp.js')).respBench,
   isolation: async () => (await import('./isolation/isolation.js')).isolationBench,
   engine: async () => (await import('./engine/engine.js')).engineBench,
   cluster: async () => (await import('./cluster/cluster.js')).clusterBench,

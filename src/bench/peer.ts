@@ -6,15 +6,15 @@ import { type ExecuteCommand, type PeerSubject, serveCommands } from './measurin
 
 /** The beginning of each subject's peer, loaded when it is asked for. */
 const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<never, object>>>> = {
-  auth: async () => (await import('./auth/auth-peer.js')).authPeer,
-  cluster: async () => (await import('./cluster/cluster-peer.js')).clusterPeer,
-  directory: async () => (await import('./directory/directory-peer.js')).directoryPeer,
-  isolation: async () => (await import('./isolation/isolation-peer.js')).isolationPeer,
-  metrics: async () => (await import('./metrics/scrape-peer.js')).scrapePeer,
-  rdma: async () => (await import('./rdma/rdma-peer.js')).rdmaPeer,
-  resp: async () => (await import('./resp/resp-peer.js')).respPeer,
-  store: async () => (await import('./store/store-peer.js')).storePeer,
-  tcp: async () => (await import('./tcp/tcp-peer.js')).tcpPeer,
+  auth: async () => (await import('./auth/auth.js')).authPeer,
+  cluster: async () => (await import('./cluster/cluster-nodes.js')).clusterPeer,
+  directory: async () => (await import('./directory.js')).directoryPeer,
+  isolation: async () => (await import('./isolation/isolation.js')).isolationPeer,
+  metrics: async () => (await import('./metrics.js')).scrapePeer,
+  rdma: async () => (await import('./rdma.js')).rdmaPeer,
+  resp: async () => (await import('./resp.js')).respPeer,
+  store: async () => (await import('./store/store-pair.js')).storePeer,
+  tcp: async () => (await import('./tcp.js')).tcpPeer,
 };
 
 const subject = process.argv[2] ?? '';

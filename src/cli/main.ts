@@ -1,18 +1,22 @@
 #!/usr/bin/env node
 import { Command, CommanderError, type OutputConfiguration } from 'commander';
 import { ConfigError } from '../base/errors.js';
-import type { CommandContext } from '../command/context.js';
-import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failure.js';
+import { type CommandContext, CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/context.js';
 import { logFormatOption } from '../command/options.js';
 import { type ProgressStream, streamProgress } from '../command/progress.js';
-import { Screen } from '../command/screen.js';
 import { printable } from '../command/table.js';
-import { columnsOf, paintFor } from '../command/terminal.js';
+import { columnsOf, paintFor, Screen } from '../command/terminal.js';
 import { packageVersion } from '../node/reporting/package-version.js';
-import { watchNpmLauncher } from '../processes/npm-launcher.js';
-import { logNodeWarnings, logUncaughtErrors } from '../system/process-events.js';
+import { watchNpmLauncher } from '../processes/programs.js';
 import { systemClock } from '../system/system-clock.js';
-import { defaultLogFormat, isLogFormat, type LogFormat, stderrLogger } from '../system/system-log.js';
+import {
+  defaultLogFormat,
+  isLogFormat,
+  type LogFormat,
+  logNodeWarnings,
+  logUncaughtErrors,
+  stderrLogger,
+} from '../system/system-log.js';
 
 const paintError = paintFor(process.stderr);
 
@@ -43,21 +47,21 @@ const READER_GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'EIO']);
  */
 const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
   demo: async () => (await import('./demo/demo.js')).demoCommand,
-  node: async () => (await import('./node/node.js')).nodeCommand,
+  node: async () => (await import('./node.js')).nodeCommand,
   status: async () => (await import('./status/status.js')).statusCommand,
   drain: async () => (await import('./status/drain.js')).drainCommand,
   doctor: async () => (await import('./doctor/doctor.js')).doctorCommand,
-  token: async () => (await import('./token.js')).tokenCommand,
-  replay: async () => (await import('./replay/replay.js')).replayCommand,
+  token: async () => (await import('./settings/token.js')).tokenCommand,
+  replay: async () => (await import('./replay.js')).replayCommand,
   sim: async () => (await import('./sim/sim.js')).simCommand,
   bench: async () => (await import('../bench/bench-command.js')).benchCommand,
-  ping: async () => (await import('./pages/page-commands.js')).pingCommand,
-  put: async () => (await import('./pages/page-commands.js')).putCommand,
-  get: async () => (await import('./pages/page-commands.js')).getCommand,
-  exists: async () => (await import('./pages/page-commands.js')).existsCommand,
-  delete: async () => (await import('./pages/page-commands.js')).deleteCommand,
-  stat: async () => (await import('./pages/page-commands.js')).statCommand,
-  fingerprint: async () => (await import('./pages/fingerprint-command.js')).fingerprintCommand,
+  ping: async () => (await import('./page-commands.js')).pingCommand,
+  put: async () => (await import('./page-commands.js')).putCommand,
+  get: async () => (await import('./page-commands.js')).getCommand,
+  exists: async () => (await import('./page-commands.js')).existsCommand,
+  delete: async () => (await import('./page-commands.js')).deleteCommand,
+  stat: async () => (await import('./page-commands.js')).statCommand,
+  fingerprint: async () => (await import('./page-commands.js')).fingerprintCommand,
   'python-path': async () => (await import('./python-path.js')).pythonPathCommand,
 };
 

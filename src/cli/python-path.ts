@@ -1,14 +1,13 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
-import { type CommandContext, printResult } from '../command/context.js';
-import { CommandFailure } from '../command/failure.js';
+import { type CommandContext, CommandFailure, printResult } from '../command/context.js';
 import { jsonOption } from '../command/options.js';
 
 /** The folder as seen from build/dist and from build/test. */
 const FOLDER = new URL('../python', import.meta.url);
 
-export interface PythonPathResult {
+interface PythonPathResult {
   readonly path: string;
 }
 

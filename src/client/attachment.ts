@@ -7,20 +7,9 @@ import { CLIENT_CLOSE_TIMEOUT_MS, CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_
 import { Capability, encodeFile, RequestType, Status } from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { HostRegion } from '../memory/host-region.js';
-import type { TokenSource } from './client-token.js';
-import { NodeLink } from './node-link.js';
+import { type ClientIdentity, NodeLink } from './node-link.js';
 
 const BACKOFF = { minMs: CLIENT_RECONNECT_MIN_MS, maxMs: CLIENT_RECONNECT_MAX_MS };
-
-export interface AttachmentParts {
-  readonly path: string;
-  readonly tokens: TokenSource;
-  readonly name: string;
-  readonly namespace: KeyNamespace | undefined;
-  /** Whether to register memory that the node can open. */
-  readonly usesRegions: boolean;
-  readonly env: Environment;
-}
 
 /** The identity of a process, which its id alone does not give. */
 interface NodeProcess {
@@ -43,7 +32,8 @@ const OTHER_NAMESPACE = 'the namespace of the client has changed';
  * memory.
  */
 export class Attachment {
-  readonly #parts: AttachmentParts;
+  readonly #identity: ClientIdentity;
+  readonly #usesRegions: boolean;
   /** The namespace of the next link. */
   #namespace: KeyNamespace | undefined;
   #link: NodeLink | undefined;
@@ -63,9 +53,11 @@ export class Attachment {
   /** Calls that wait for proof that the requests of their link are over. */
   readonly #fences = new Set<Fence>();
 
-  constructor(parts: AttachmentParts) {
-    this.#parts = parts;
-    this.#namespace = parts.namespace;
+  /** `usesRegions`: whether to register memory that the node can open. */
+  constructor(identity: ClientIdentity, usesRegions: boolean) {
+    this.#identity = identity;
+    this.#usesRegions = usesRegions;
+    this.#namespace = identity.namespace;
   }
 
   /** The namespace of this client's pages; undefined: that of the node's configuration. */
@@ -81,6 +73,10 @@ export class Attachment {
     this.#namespace = namespace;
     this.#failures = 0;
     this.#link?.close(OTHER_NAMESPACE);
+  }
+
+  get env(): Environment {
+    return this.#identity.env;
   }
 
   /** The link for new calls; undefined if there is none. */
@@ -118,7 +114,7 @@ export class Attachment {
    * socket.
    */
   regionId(link: NodeLink, region: HostRegion): Promise<number | undefined> {
-    if (!this.#parts.usesRegions || region.fd < 0 || (link.hello.capabilities & Capability.files) === 0) {
+    if (!this.#usesRegions || region.fd < 0 || (link.hello.capabilities & Capability.files) === 0) {
       return Promise.resolve(undefined);
     }
     const known = this.#regions.get(region);
@@ -173,12 +169,12 @@ export class Attachment {
     if (this.#fences.size > 0) this.#retryLater();
     const link = this.#link;
     if (link === undefined) return;
-    await within(this.#parts.env.clock, CLIENT_CLOSE_TIMEOUT_MS, link.end());
+    await within(this.#identity.env.clock, CLIENT_CLOSE_TIMEOUT_MS, link.end());
     link.close('closed');
   }
 
   async #connect(): Promise<void> {
-    const { path, tokens, name, env } = this.#parts;
+    const { path, tokens, name, env } = this.#identity;
     const namespace = this.#namespace;
     try {
       const link = await NodeLink.open({
@@ -219,7 +215,7 @@ export class Attachment {
   }
 
   #attached(link: NodeLink): void {
-    const { path, env } = this.#parts;
+    const { path, env } = this.#identity;
     const bootToken = link.hello.bootToken.toString('hex');
     const isRestarted = this.#bootToken !== '' && this.#bootToken !== bootToken;
     this.#bootToken = bootToken;
@@ -237,14 +233,14 @@ export class Attachment {
     if (this.isClosed) return;
     this.#lastReason = reason;
     const level = reason === OTHER_NAMESPACE ? 'info' : 'warn';
-    this.#parts.env.log.log(level, 'node lost, reads are misses', { socket: this.#parts.path, reason });
+    this.#identity.env.log.log(level, 'node lost, reads are misses', { socket: this.#identity.path, reason });
     this.#retryLater();
   }
 
   #retryLater(): void {
     const isWantedAnyway = this.#fences.size > 0;
     if (this.isClosed && !isWantedAnyway) return;
-    const { clock, random } = this.#parts.env;
+    const { clock, random } = this.#identity.env;
     const delayMs = jittered(pauseAfter(++this.#failures, BACKOFF), random);
     this.#cancelRetry();
     this.#cancelRetry = clock.after(delayMs, () => void this.connect(), { keepAlive: isWantedAnyway });
@@ -266,7 +262,7 @@ export class Attachment {
     if (given?.status === Status.tooLate) this.#regions.delete(region);
     else if (given !== null) {
       const reason = given.body.toString();
-      this.#parts.env.log.log('warn', 'node refuses memory, pages go over the socket', { reason });
+      this.#identity.env.log.log('warn', 'node refuses memory, pages go over the socket', { reason });
     }
     return undefined;
   }
@@ -293,7 +289,7 @@ export class Attachment {
     const look = (): void => {
       if (!this.#fences.has(fence)) return;
       if (processOf(known.pid).startTime !== known.startTime) fence.done();
-      else this.#parts.env.clock.after(PROCESS_LOOK_MS, look, { keepAlive: true });
+      else this.#identity.env.clock.after(PROCESS_LOOK_MS, look, { keepAlive: true });
     };
     look();
   }

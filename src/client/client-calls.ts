@@ -1,22 +1,117 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
-import type { Environment } from '../base/environment/environment.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
-import { CLIENT_ANSWER_GRACE_MS } from '../base/limits.js';
-import { type RequestType, Status } from '../clients/wire/messages.js';
+import { CLIENT_ANSWER_GRACE_MS, CLIENT_POOL_NAME_MAX_BYTES } from '../base/limits.js';
+import { shown } from '../base/shown.js';
+import { TEXT_MAX_BYTES } from '../clients/wire/body.js';
+import { encodeLookups } from '../clients/wire/lookup-messages.js';
+import { Capability, RequestType, Status, type ToldFlags } from '../clients/wire/messages.js';
+import type { SetFlags } from '../clients/wire/request-flags.js';
+import { checkKey } from '../core/binding/key-encoder.js';
+import { hintNumber } from '../core/pool/request-terms.js';
 import type { HostRegion } from '../memory/host-region.js';
 import { endedBy, type WaitOptions } from '../store/call/call-options.js';
+import type { RequestParts } from '../store/call/request-calls.js';
 import type { PageOptions } from '../store/namespace/namespace-pages.js';
 import type { Attachment } from './attachment.js';
-import { checkClientKeys, type KeySlice, keySlices } from './client-keys.js';
 import type { NodeLink } from './node-link.js';
 
-export interface ClientCallsParts {
-  readonly attachment: Attachment;
-  /** Milliseconds for a whole call. */
-  readonly timeoutMs: number;
-  readonly env: Environment;
+/** Bytes of a request beside keys and their lengths: the name of the pool, flags, counts. */
+const FIXED_BYTES = CLIENT_POOL_NAME_MAX_BYTES + 64;
+/** Bytes for the length of a key and the length of its page. */
+const LENGTHS_BYTES = 6;
+
+/** Keys that travel in one request, beginning with the key of index `start`. */
+interface KeySlice {
+  readonly start: number;
+  readonly keys: string[];
+}
+
+/** Throws `ArgumentError` for keys and pools that cannot be encoded, or that the node would refuse. */
+export function checkClientKeys(keys: readonly string[], pool: string): void {
+  if (!pool.isWellFormed() || Buffer.byteLength(pool) > CLIENT_POOL_NAME_MAX_BYTES) {
+    throw new ArgumentError(
+      `the name of a pool must be well-formed text of at most ${CLIENT_POOL_NAME_MAX_BYTES} bytes, got ${shown(pool)}`,
+    );
+  }
+  for (const [i, key] of keys.entries()) checkKey(key, TEXT_MAX_BYTES, i);
+}
+
+/** An upper bound of a key's bytes: UTF-8 needs at most three bytes for a UTF-16 unit. */
+export function keyBytesAtMost(key: string): number {
+  return LENGTHS_BYTES + 3 * key.length;
+}
+
+/** Cuts keys into slices that each fit into a body. */
+export function* keySlices(
+  keys: readonly string[],
+  {
+    maxCount,
+    maxBytes,
+    besideKeyBytes = 0,
+  }: { readonly maxCount: number; readonly maxBytes: number; readonly besideKeyBytes?: number },
+): Iterable<KeySlice> {
+  let start = 0;
+  let bytes = FIXED_BYTES;
+  for (const [i, key] of keys.entries()) {
+    const keyBytes = keyBytesAtMost(key) + besideKeyBytes;
+    if (i > start && (i - start >= maxCount || bytes + keyBytes > maxBytes)) {
+      yield { start, keys: keys.slice(start, i) };
+      start = i;
+      bytes = FIXED_BYTES;
+    }
+    bytes += keyBytes;
+  }
+  if (start < keys.length) yield { start, keys: keys.slice(start) };
+}
+
+/**
+ * Whether the client states what came of its lookups, so that the node does not count its requests; earlier nodes count
+ * neither.
+ */
+export function isLookupStated(link: NodeLink | undefined): boolean {
+  return link !== undefined && (link.hello.capabilities & Capability.lookups) !== 0;
+}
+
+/**
+ * The lookups of a program that is attached to a node. The node is told of each, also of those that it was never asked:
+ * only the program's side knows what came of a lookup in several requests, of several pools, or without an answer.
+ */
+export class ClientLookups {
+  readonly #attachment: Attachment;
+  #asked = 0;
+  #found = 0;
+  /** Lookups that the node has not been told of. */
+  #untold = { asked: 0, found: 0 };
+
+  constructor(attachment: Attachment) {
+    this.#attachment = attachment;
+  }
+
+  /** Pages that were looked up. */
+  get asked(): number {
+    return this.#asked;
+  }
+
+  /** Pages of lookups that were there from the first on without a gap. */
+  get found(): number {
+    return this.#found;
+  }
+
+  count(asked: number, found: number): void {
+    this.#asked += asked;
+    this.#found += found;
+    this.#untold = { asked: this.#untold.asked + asked, found: this.#untold.found + found };
+    this.tell();
+  }
+
+  /** Tells the node of what it has not been told of yet, if there is a node. */
+  tell(): void {
+    const { link } = this.#attachment;
+    if (link === undefined || !isLookupStated(link) || this.#untold.asked === 0) return;
+    if (link.tell(RequestType.lookups, encodeLookups(this.#untold))) this.#untold = { asked: 0, found: 0 };
+  }
 }
 
 /** One call and its remaining time. */
@@ -43,12 +138,15 @@ export interface Piece {
 
 /** Calls of a client: how long they may take, and the requests that they send. */
 export class ClientCalls {
-  readonly #parts: ClientCallsParts;
+  readonly #attachment: Attachment;
+  readonly #timeoutMs: number;
   readonly #lines: SparseLog;
 
-  constructor(parts: ClientCallsParts) {
-    this.#parts = parts;
-    this.#lines = new SparseLog(parts.env);
+  /** `timeoutMs`: milliseconds for a whole call. */
+  constructor(attachment: Attachment, timeoutMs: number) {
+    this.#attachment = attachment;
+    this.#timeoutMs = timeoutMs;
+    this.#lines = new SparseLog(attachment.env);
   }
 
   /**
@@ -56,13 +154,14 @@ export class ClientCalls {
    * `ClosedError`.
    */
   begin(keys: readonly string[] = [], { pool, signal, timeoutMs }: PageOptions = { pool: '' }): Call | undefined {
-    const { attachment, env } = this.#parts;
+    const attachment = this.#attachment;
+    const { env } = attachment;
     if (attachment.isClosed) throw new ClosedError('the client');
     checkClientKeys(keys, pool);
     const { link } = attachment;
     if (link === undefined || signal?.aborted === true) return undefined;
     const askedMs = env.clock.nowMs();
-    return { link, askedMs, untilMs: askedMs + (timeoutMs ?? this.#parts.timeoutMs), signal };
+    return { link, askedMs, untilMs: askedMs + (timeoutMs ?? this.#timeoutMs), signal };
   }
 
   /** Why a call has not moved pages, as far as this side knows. */
@@ -70,7 +169,8 @@ export class ClientCalls {
     call: Call | undefined,
     { signal }: WaitOptions,
   ): 'closed' | 'timed_out' | 'aborted' | 'unreachable' | 'unknown' {
-    const { attachment, env } = this.#parts;
+    const attachment = this.#attachment;
+    const { env } = attachment;
     if (attachment.isClosed) return 'closed';
     const end = endedBy(signal);
     if (end !== undefined) return end;
@@ -99,7 +199,8 @@ export class ClientCalls {
     isAgain = false,
   ): Promise<Buffer | null> {
     if (call === undefined) return null;
-    const { env, attachment } = this.#parts;
+    const attachment = this.#attachment;
+    const { env } = attachment;
     const leftMs = call.untilMs - env.clock.nowMs();
     if (leftMs <= 0 || call.signal?.aborted === true) return null;
     const asked = call.link.request(type, body, leftMs, call.askedMs);
@@ -134,4 +235,25 @@ export class ClientCalls {
   #denied(reason: string): void {
     this.#lines.log('warn', 'the node has denied a request, which counts as a miss', { reason }, reason);
   }
+}
+
+/**
+ * The flags without a priority that the node does not know, which is a hint. Throws `ArgumentError` if it would keep
+ * the pages for good.
+ */
+export function flagsFor({ link }: Call, flags: SetFlags): SetFlags {
+  const { capabilities, nodeId, packageVersion } = link.hello;
+  if (flags.expiresInMs === undefined || (capabilities & Capability.expiry) !== 0) {
+    return (capabilities & Capability.priority) !== 0 ? flags : { ...flags, priority: undefined };
+  }
+  throw new ArgumentError(
+    `expiresInMs needs a node whose pages can expire; node ${nodeId} has version ${packageVersion}: update it, or set the pages without`,
+  );
+}
+
+/** Flags for the next request of a call; empty for a node that does not know them. */
+export function toldFlags({ link }: Call, parts: RequestParts): ToldFlags {
+  if ((link.hello.capabilities & Capability.hints) === 0) return {};
+  const { hint, continues = false } = parts.next();
+  return { hint: hintNumber(hint), continues };
 }

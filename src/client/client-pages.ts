@@ -1,6 +1,6 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
-import { ArgumentError, MeshCacheError } from '../base/errors.js';
+import { MeshCacheError } from '../base/errors.js';
 import { BYTES_REQUEST_TARGET_BYTES, CLIENT_REQUEST_MAX_PIECES, CLIENT_STAT_MAX_KEYS } from '../base/limits.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
 import {
@@ -16,11 +16,9 @@ import {
   LENGTH_NO_ROOM,
   type PieceColumns,
   RequestType,
-  type ToldFlags,
 } from '../clients/wire/messages.js';
 import { encodePin } from '../clients/wire/pin-messages.js';
 import type { SetFlags } from '../clients/wire/request-flags.js';
-import { hintNumber } from '../core/pool/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../store/call/call-options.js';
@@ -33,15 +31,24 @@ import type {
   PageReadOptions,
   PageWriteOptions,
 } from '../store/namespace/namespace-pages.js';
-import { type Call, ClientCalls, type ClientCallsParts, type DirectPage, type Piece } from './client-calls.js';
-import { keyBytesAtMost, keySlices } from './client-keys.js';
-import { isLookupStated } from './client-lookups.js';
+import type { Attachment } from './attachment.js';
+import {
+  type Call,
+  ClientCalls,
+  type DirectPage,
+  flagsFor,
+  isLookupStated,
+  keyBytesAtMost,
+  keySlices,
+  type Piece,
+  toldFlags,
+} from './client-calls.js';
 
 const U32_MAX = 2 ** 32 - 1;
 const NO_SET_FLAGS: SetFlags = { isNamed: false };
 
 /** Bytes of pages moved so far. */
-export interface MovedBytes {
+interface MovedBytes {
   direct: number;
   bytes: number;
 }
@@ -85,12 +92,13 @@ interface Ways {
 /** The pages of a namespace, reached through a node of this host. */
 export class ClientPages implements NamespacePages {
   readonly moved: MovedBytes = { direct: 0, bytes: 0 };
-  readonly #parts: ClientCallsParts;
+  readonly #attachment: Attachment;
   readonly #calls: ClientCalls;
 
-  constructor(parts: ClientCallsParts) {
-    this.#parts = parts;
-    this.#calls = new ClientCalls(parts);
+  /** `timeoutMs`: milliseconds for a whole call. */
+  constructor(attachment: Attachment, timeoutMs: number) {
+    this.#attachment = attachment;
+    this.#calls = new ClientCalls(attachment, timeoutMs);
   }
 
   exists(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
@@ -299,7 +307,8 @@ export class ClientPages implements NamespacePages {
     { link, untilMs, signal }: Call,
     pages: readonly CallerPage[],
   ): Promise<ReadonlyMap<HostRegion, number>> {
-    const { attachment, env } = this.#parts;
+    const attachment = this.#attachment;
+    const { env } = attachment;
     const ids = new Map<HostRegion, number>();
     const asked = new Map<HostRegion, Promise<unknown>>();
     for (const { ranges } of pages) {
@@ -432,27 +441,6 @@ export class ClientPages implements NamespacePages {
     const answer = await this.#calls.ask(call, RequestType.getBytes, body);
     return answer === null ? [] : decodeBytesAnswer(answer, keys.length);
   }
-}
-
-/**
- * The flags without a priority that the node does not know, which is a hint. Throws `ArgumentError` if it would keep
- * the pages for good.
- */
-function flagsFor({ link }: Call, flags: SetFlags): SetFlags {
-  const { capabilities, nodeId, packageVersion } = link.hello;
-  if (flags.expiresInMs === undefined || (capabilities & Capability.expiry) !== 0) {
-    return (capabilities & Capability.priority) !== 0 ? flags : { ...flags, priority: undefined };
-  }
-  throw new ArgumentError(
-    `expiresInMs needs a node whose pages can expire; node ${nodeId} has version ${packageVersion}: update it, or set the pages without`,
-  );
-}
-
-/** Flags for the next request of a call; empty for a node that does not know them. */
-function toldFlags({ link }: Call, parts: RequestParts): ToldFlags {
-  if ((link.hello.capabilities & Capability.hints) === 0) return {};
-  const { hint, continues = false } = parts.next();
-  return { hint: hintNumber(hint), continues };
 }
 
 function columnsOf(pieceCount: number, pages: readonly DirectPage[]): PieceColumns {

@@ -14,15 +14,11 @@ import { wholeNamespace } from '../store/namespace/node-namespace.js';
 import { StoreNamespace } from '../store/namespace/store-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { Attachment, withFingerprint } from './attachment.js';
-import { ClientLookups } from './client-lookups.js';
+import { ClientLookups } from './client-calls.js';
 import { ClientPages } from './client-pages.js';
 import { checkTokenSource } from './client-token.js';
-import {
-  type ClientFollowOptions,
-  type ClientPageEvent,
-  PageEventFeed,
-  type PageEventFeedParts,
-} from './page-event-feed.js';
+import type { ClientIdentity } from './node-link.js';
+import { type ClientFollowOptions, type ClientPageEvent, PageEventFeed } from './page-event-feed.js';
 
 /** How a program attaches to the node of its host. */
 export interface MeshCacheClientOptions {
@@ -100,20 +96,20 @@ export class MeshCacheClient extends StoreNamespace {
   readonly #attachment: Attachment;
   readonly #pages: ClientPages;
   readonly #lookups: ClientLookups;
-  readonly #feedParts: Omit<PageEventFeedParts, 'closed'>;
+  readonly #identity: ClientIdentity;
   readonly #closed = new AbortController();
 
-  private constructor(attachment: Attachment, pages: ClientPages, feedParts: Omit<PageEventFeedParts, 'closed'>) {
+  private constructor(attachment: Attachment, pages: ClientPages, identity: ClientIdentity) {
     const lookups = new ClientLookups(attachment);
     super({
       namespacePages: pages,
-      turns: new FairTurns(feedParts.env.clock),
+      turns: new FairTurns(identity.env.clock),
       onLookup: (asked, found) => lookups.count(asked, found),
     });
     this.#lookups = lookups;
     this.#attachment = attachment;
     this.#pages = pages;
-    this.#feedParts = feedParts;
+    this.#identity = identity;
   }
 
   /**
@@ -155,15 +151,15 @@ export class MeshCacheClient extends StoreNamespace {
     // The encoder refuses the namespaces that the node would refuse.
     if (whole !== undefined) new KeyEncoder(whole);
     const env = systemEnvironment(environment);
-    const feedParts = { path, tokens, name, namespace: whole, env };
-    const attachment = new Attachment({ ...feedParts, usesRegions: mode === 'auto' });
+    const identity = { path, tokens, name, namespace: whole, env };
+    const attachment = new Attachment(identity, mode === 'auto');
     await attachment.connect();
     if (required && attachment.link === undefined) {
       await attachment.close();
       const { lastReason, lastError: cause } = attachment;
       throw new MeshCacheError('ERR_UNREACHABLE', `no node at ${path}: ${lastReason}`, { retryable: true, cause });
     }
-    return new MeshCacheClient(attachment, new ClientPages({ attachment, timeoutMs, env }), feedParts);
+    return new MeshCacheClient(attachment, new ClientPages(attachment, timeoutMs), identity);
   }
 
   /** Whether there is a node at the socket, as far as is known. */
@@ -240,7 +236,7 @@ export class MeshCacheClient extends StoreNamespace {
       throw new ArgumentError(`pageEvents: options must be an object, such as { after: '…' }, got ${shown(options)}`);
     }
     const { namespace } = this.#attachment;
-    return new PageEventFeed({ ...this.#feedParts, namespace, closed: this.#closed.signal }, options).events();
+    return new PageEventFeed({ ...this.#identity, namespace }, this.#closed.signal, options).events();
   }
 
   /** What this client has looked up and moved, and the node's figures of it. */

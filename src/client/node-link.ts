@@ -24,16 +24,21 @@ import {
   Status,
 } from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
-import { credentialsOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf } from '../native/unix-sockets.js';
 import { type TokenSource, tokenFrom } from './client-token.js';
 
-export interface NodeLinkParts {
+/** Where a client attaches, and as whom. */
+export interface ClientIdentity {
+  /** Path of the node's socket. */
   readonly path: string;
   /** What shows the node which user this client is. */
   readonly tokens: TokenSource;
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
   readonly env: Environment;
+}
+
+interface LinkOptions extends ClientIdentity {
   /** Called when the node tells this client its fingerprint; an empty one is none. */
   readonly onFingerprint?: (fingerprint: string) => void;
   /** Called once, when the connection has ended. */
@@ -41,7 +46,7 @@ export interface NodeLinkParts {
 }
 
 /** A node's answer to a request. */
-export interface Answer {
+interface Answer {
   readonly status: number;
   readonly body: Buffer;
 }
@@ -80,7 +85,7 @@ export class NodeLink {
   readonly hello: HelloAnswer;
   /** Process id of the node as this process sees it; undefined if the node is invisible, or there is no addon. */
   readonly nodePid: number | undefined;
-  readonly #parts: NodeLinkParts;
+  readonly #parts: LinkOptions;
   readonly #socket: Connection;
   /** Whether requests say when they were asked: the node knows what that means, and reads the same clock. */
   readonly #saysInstants: boolean;
@@ -94,7 +99,7 @@ export class NodeLink {
   #isClosed = false;
 
   /** Connects and says hello. Rejects with an `Error` that gives the reason. */
-  static async open(parts: NodeLinkParts): Promise<NodeLink> {
+  static async open(parts: LinkOptions): Promise<NodeLink> {
     const socket = connectTo(parts);
     const waiting = new Map<number, Waiting>();
     let link: NodeLink | undefined;
@@ -150,7 +155,7 @@ export class NodeLink {
     }
   }
 
-  private constructor(parts: NodeLinkParts, { socket, waiting, hello, saysInstants }: Greeted) {
+  private constructor(parts: LinkOptions, { socket, waiting, hello, saysInstants }: Greeted) {
     this.hello = hello;
     this.#saysInstants = saysInstants;
     this.#parts = parts;
@@ -297,7 +302,7 @@ export class NodeLink {
 }
 
 /** Throws an `Error` for a path at which another user may listen. */
-function connectTo({ path, env }: NodeLinkParts): Connection {
+function connectTo({ path, env }: LinkOptions): Connection {
   const distrust = distrustOf(path, ownRuntimeFolder());
   if (distrust !== '') throw new Error(`${distrust}; remove it, or name a socket in another folder`);
   return env.network.connect({ path });
@@ -309,7 +314,7 @@ function peerPidOf(socket: Connection): number | undefined {
   return pid > 0 ? pid : undefined;
 }
 
-function told({ onFingerprint }: NodeLinkParts, notice: Buffer): void {
+function told({ onFingerprint }: LinkOptions, notice: Buffer): void {
   onFingerprint?.(decodeFingerprintNotice(notice));
 }
 
@@ -317,7 +322,7 @@ function told({ onFingerprint }: NodeLinkParts, notice: Buffer): void {
  * Says HELLO. Null: the connection has ended. Throws `ERR_REMOTE` for a node that refuses, `ERR_AUTH` if it does
  * because of who this client is.
  */
-async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: NodeLinkParts): Promise<Greeted | null> {
+async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: LinkOptions): Promise<Greeted | null> {
   const { clock } = parts.env;
   const beforeMs = clock.nowMs();
   const answer = await helloAnswer(socket, waiting, parts);
@@ -335,7 +340,7 @@ async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: N
 function helloAnswer(
   socket: Connection,
   waiting: Map<number, Waiting>,
-  { name, namespace, tokens, env, onFingerprint }: NodeLinkParts,
+  { name, namespace, tokens, env, onFingerprint }: LinkOptions,
 ): Promise<Answer | null> {
   const version = CLIENT_PROTOCOL_VERSION;
   const isTold = namespace !== undefined && onFingerprint !== undefined;

@@ -1,7 +1,6 @@
-import { onAbort, unlessAborted } from '../base/concurrency/abort.js';
 import { jittered, pauseAfter } from '../base/concurrency/backoff.js';
+import { onAbort, unlessAborted } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
-import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, AuthError, MeshCacheError } from '../base/errors.js';
 import {
   CLIENT_EVENTS_POOLS_MAX_COUNT,
@@ -13,11 +12,9 @@ import { checkNames } from '../base/settings/known-names.js';
 import { shown } from '../base/shown.js';
 import { decodeEventsAnswer, type EventsAnswer, encodeEvents } from '../clients/wire/events.js';
 import { Capability, RequestType, Status } from '../clients/wire/messages.js';
-import type { KeyNamespace } from '../core/index.js';
 import type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';
-import { checkClientKeys } from './client-keys.js';
-import type { TokenSource } from './client-token.js';
-import { NodeLink } from './node-link.js';
+import { checkClientKeys } from './client-calls.js';
+import { type ClientIdentity, NodeLink } from './node-link.js';
 
 const BACKOFF = { minMs: CLIENT_RECONNECT_MIN_MS, maxMs: CLIENT_RECONNECT_MAX_MS };
 
@@ -36,17 +33,6 @@ export interface ClientFollowOptions extends FollowOptions {
   readonly pools?: readonly string[];
 }
 
-export interface PageEventFeedParts {
-  readonly path: string;
-  /** What shows the node which user the client is. */
-  readonly tokens: TokenSource;
-  readonly name: string;
-  readonly namespace: KeyNamespace | undefined;
-  readonly env: Environment;
-  /** Aborted when the client is closed. */
-  readonly closed: AbortSignal;
-}
-
 const OPTION_NAMES: ReadonlySet<string> = new Set(['after', 'signal', 'pools']);
 /** Time beyond the deadline of a request after which a node that has not answered is taken for lost. */
 const SILENCE_MS = 3_000;
@@ -57,7 +43,7 @@ const POSITION_MAX_BYTES = 256;
  * Page events for one reader, by a connection of its own: a request that waits for a change must hold up no other one.
  */
 export class PageEventFeed {
-  readonly #parts: PageEventFeedParts;
+  readonly #identity: ClientIdentity;
   readonly #pools: readonly string[];
   readonly #signal: AbortSignal;
   /** Position of the last event that can be gone on from; empty: none. */
@@ -65,8 +51,8 @@ export class PageEventFeed {
   #failures = 0;
   #lastReason = '';
 
-  /** Throws `ArgumentError`. */
-  constructor(parts: PageEventFeedParts, options: ClientFollowOptions) {
+  /** `closed` is aborted when the client is closed. Throws `ArgumentError`. */
+  constructor(identity: ClientIdentity, closed: AbortSignal, options: ClientFollowOptions) {
     checkNames('pageEvents', options, OPTION_NAMES);
     const { after = '', signal, pools = ['kv'] } = options;
     if (typeof after !== 'string' || Buffer.byteLength(after) > POSITION_MAX_BYTES) {
@@ -78,10 +64,10 @@ export class PageEventFeed {
       );
     }
     for (const pool of pools) checkClientKeys([], pool);
-    this.#parts = parts;
+    this.#identity = identity;
     this.#after = after;
     this.#pools = [...pools];
-    this.#signal = signal === undefined ? parts.closed : AbortSignal.any([signal, parts.closed]);
+    this.#signal = signal === undefined ? closed : AbortSignal.any([signal, closed]);
   }
 
   /**
@@ -129,7 +115,7 @@ export class PageEventFeed {
 
   /** Asks for one event. Undefined: the node does not answer, or the stream is to end. */
   async #ask(link: NodeLink, position: string): Promise<EventsAnswer | undefined> {
-    const { clock } = this.#parts.env;
+    const { clock } = this.#identity.env;
     const body = encodeEvents({ position, pools: this.#pools });
     const { answer } = link.request(RequestType.events, body, CLIENT_EVENTS_WAIT_MS);
     const inTime = within(clock, CLIENT_EVENTS_WAIT_MS + SILENCE_MS, answer);
@@ -142,7 +128,7 @@ export class PageEventFeed {
   }
 
   async #connect(): Promise<NodeLink | undefined> {
-    const { path, tokens, name, namespace, env } = this.#parts;
+    const { path, tokens, name, namespace, env } = this.#identity;
     let link: NodeLink;
     try {
       link = await NodeLink.open({ path, tokens, name, namespace, env, onClosed: () => {} });
@@ -164,7 +150,7 @@ export class PageEventFeed {
 
   /** Waits before the next connection, longer each time until an event comes. */
   async #pause(): Promise<void> {
-    const { clock, random } = this.#parts.env;
+    const { clock, random } = this.#identity.env;
     const delayMs = jittered(pauseAfter(++this.#failures, BACKOFF), random);
     let cancel = (): void => {};
     const over = new Promise<void>((resolve) => {

@@ -16,8 +16,7 @@ import {
 import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
 import { loadNative } from '../native/addon/loader.js';
-import { closeReceived } from '../native/unix-sockets/close-received.js';
-import { DescriptorListener, type DescriptorRecord } from '../native/unix-sockets/descriptor-listener.js';
+import { closeReceived, DescriptorListener, type DescriptorRecord } from '../native/unix-sockets.js';
 import type { ClientConnection } from './client-connection.js';
 import { ClientFile, openDescriptor } from './requests/client-files.js';
 import {

@@ -1,9 +1,9 @@
 import { assertAtMost, assertEqual } from '../base/assert.js';
-import { type AuditActor, audited } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
+import { type AuditActor, audited } from '../base/environment/audit.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { Connection, Server } from '../base/environment/network.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
@@ -14,12 +14,12 @@ import {
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
-import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
-import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { STORE_CALLERS_COUNT } from '../core/pool/request-terms.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets.js';
+import { PasswordCheck } from '../net/auth-failures.js';
 import { listenLocally, orConfigError } from '../net/local-socket.js';
-import { PasswordCheck } from '../net/password-check.js';
 import { ServedConnections } from '../net/served/served-connections.js';
-import type { Identity, Users } from '../net/users/users.js';
+import type { Identity, Users } from '../net/users.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits, servedLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';

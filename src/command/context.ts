@@ -1,7 +1,8 @@
+import { access, constants, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import type { Clock } from '../base/environment/clock.js';
 import type { Progress } from './progress.js';
-import type { Screen } from './screen.js';
-import type { Paint } from './terminal.js';
+import type { Paint, Screen } from './terminal.js';
 
 /** What a command gets from the program that runs it. */
 export interface CommandContext {
@@ -49,4 +50,38 @@ export async function untilInterrupted<T>(work: Promise<T>, { signal }: CommandC
     signal.addEventListener('abort', () => reject(signal.reason), { once: true });
   });
   return Promise.race([work, interrupted]);
+}
+
+/** Exit status of a command that was called in a wrong way. */
+export const EXIT_WRONG_USAGE = 2;
+/** Exit status of a command that could not do what it was asked, or found something wrong. */
+export const EXIT_FAILURE = 1;
+
+/** Ends a command with a message for the person who called it, and without a stack. */
+export class CommandFailure extends Error {
+  readonly exitStatus: number;
+
+  constructor(message: string, exitStatus: number = EXIT_FAILURE, options?: { readonly cause?: unknown }) {
+    super(message, options);
+    this.name = 'CommandFailure';
+    this.exitStatus = exitStatus;
+  }
+}
+
+/** The command line itself is wrong; the message names the option, what was given and what is allowed. */
+export function wrongUsage(message: string): CommandFailure {
+  return new CommandFailure(message, EXIT_WRONG_USAGE);
+}
+
+/** Checks that the file can be written before the work begins, so that a wrong name does not cost the result. */
+export async function checkWritable(file: string): Promise<void> {
+  await access(dirname(file), constants.W_OK).catch((cause: Error) => {
+    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
+  });
+}
+
+export async function writePage(file: string, page: string): Promise<void> {
+  await writeFile(file, page).catch((cause: Error) => {
+    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
+  });
 }

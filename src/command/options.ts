@@ -9,7 +9,7 @@ import {
 import { formatSize, parseSize } from '../base/sizes.js';
 import { CONFIG_KEYS, DEFAULT_EVICTION_POLICY, EVICTION_POLICIES, SECRET_KEYS } from '../config.js';
 import { LOG_FORMATS } from '../system/system-log.js';
-import { wrongUsage } from './failure.js';
+import { wrongUsage } from './context.js';
 
 /*
  * Parsers of option values. Each throws commander's InvalidArgumentError with what is allowed; commander puts

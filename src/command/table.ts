@@ -2,7 +2,7 @@ import { stripVTControlCharacters } from 'node:util';
 import { formatSize } from '../base/sizes.js';
 
 /** How a table looks beyond its texts. */
-export interface TableStyle {
+interface TableStyle {
   /** Columns whose texts stand to the right; numbers always do. */
   readonly rightColumns?: ReadonlySet<string>;
   /** Returns a cell's text, which is as wide as its column, with its colour. */
@@ -36,7 +36,7 @@ export function formatTable(
 }
 
 /** Widest line of a text, without its colours. */
-export function widthOf(text: string): number {
+function widthOf(text: string): number {
   return Math.max(
     ...stripVTControlCharacters(text)
       .split('\n')

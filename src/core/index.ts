@@ -5,10 +5,10 @@
  * @module meshcache/core
  */
 export { ArgumentError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
+export type { FetchResponse, WasmInstance, WasmModule } from './binding/core.js';
 export { Core, type CoreOptions, type CoreSource, defaultCore, loadCore } from './binding/core.js';
-export type { FetchResponse, WasmInstance, WasmModule } from './binding/host-types.js';
 export { KeyBatch, type Keys } from './binding/key-batch.js';
-export { type EncodedKeys, KeyEncoder, type KeyEncoderOptions, type KeyNamespace } from './keys/key-encoder.js';
+export { type EncodedKeys, KeyEncoder, type KeyEncoderOptions, type KeyNamespace } from './binding/key-encoder.js';
 export {
   type PlacementNode,
   type PlacementOutcome,
@@ -16,7 +16,6 @@ export {
   PlacementSimulation,
 } from './placement/placement.js';
 export { PlacementBounds } from './placement/placement-bounds.js';
-export type { PlacementCounts, PlacementInterval } from './placement/placement-counts.js';
 export {
   PLACEMENT_POLICIES,
   PLACEMENT_ROUTINGS,
@@ -24,6 +23,7 @@ export {
   type PlacementRouting,
   type PlacementSettings,
 } from './placement/placement-options.js';
+export type { PlacementCounts, PlacementInterval } from './placement/placement-pool.js';
 export { PoolAllocator } from './pool/pool-allocator.js';
 export type {
   BatchLookup,

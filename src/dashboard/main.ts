@@ -1,10 +1,42 @@
 import 'uplot/dist/uPlot.min.css';
 import './style.css';
-import { Api } from './api.js';
+import { type Answer, Api } from './api.js';
+import { startTheme } from './choices.js';
 import { Dashboard } from './dashboard.js';
-import { startTheme } from './theme.js';
-import { TokenForm } from './token-form.js';
-import { part } from './views/dom.js';
+import { part, setHidden, setText } from './views/dom.js';
+
+/** The form for the token of a node that wants one. The form itself sends nothing. */
+class TokenForm {
+  readonly #section = part('token', HTMLElement);
+  readonly #input = part('token-text', HTMLInputElement);
+  readonly #message = part('token-message', HTMLElement);
+  #isAsking = false;
+
+  constructor(onToken: (token: string) => void) {
+    part('token-form', HTMLFormElement).addEventListener('submit', (event) => {
+      event.preventDefault();
+      setText(this.#message, 'Asking …');
+      this.#isAsking = true;
+      onToken(this.#input.value.trim());
+    });
+  }
+
+  /** Shows the form while the node refuses to answer without a token. */
+  update(answer: Answer): void {
+    if (answer.kind === 'report') {
+      setHidden(this.#section, true);
+      this.#input.value = '';
+      return;
+    }
+    if (answer.kind !== 'unauthorized') return;
+    const wasHidden = this.#section.hidden;
+    setHidden(this.#section, false);
+    if (answer.wasGiven) setText(this.#message, 'The node did not accept this token.');
+    else if (wasHidden || this.#isAsking) setText(this.#message, '');
+    this.#isAsking = false;
+    if (wasHidden) this.#input.focus();
+  }
+}
 
 const POLL_MS = 1_000;
 /** Milliseconds between two polls while nobody looks, or the node wants a token first. */

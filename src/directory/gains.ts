@@ -1,4 +1,4 @@
-import { PartitionSet } from '../core/ring/partition-set.js';
+import { PartitionSet } from '../core/ring/partitions.js';
 import { NO_OWNER, type OwnerRing } from './owners/owners.js';
 
 /** Node id -> incarnation of that node. */

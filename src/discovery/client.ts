@@ -12,17 +12,27 @@ import {
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
-import { ChangeGap } from './change-gap.js';
-import { isEndpoints, parseMasters } from './listed-masters.js';
-import { DateLog } from './masters/date-log.js';
-import { LostMasters } from './masters/lost-masters.js';
 import { MasterLink } from './masters/master-link.js';
-import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
-import { countChanges, hasLeft, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
-import { type MasterView, mergeMembers } from './masters/merge.js';
-import { RefusalLog } from './masters/refusal-log.js';
+import { DateLog, LostMasters, RefusalLog } from './masters/master-troubles.js';
+import {
+  isEndpoints,
+  isSameEndpoints,
+  MasterChoice,
+  type MasterRule,
+  parseMasters,
+  seatsOf,
+} from './masters/masters.js';
+import {
+  countChanges,
+  hasLeft,
+  isSame,
+  type MasterView,
+  MemberMerging,
+  mergeMembers,
+  silentHosts,
+} from './masters/merging.js';
 import { type ClusterSettings, clusterDateOf, type Refusal, refusalError } from './messages/cluster-settings.js';
-import { timingOf } from './timing.js';
+import { ChangeGap, timingOf } from './timing.js';
 
 const BEGUN_AGAIN =
   'the clock of this machine was far ahead and is right again: pages that were set meanwhile are dropped, and this node rejoins as a new incarnation';

@@ -3,12 +3,12 @@ import type { SharedClock } from '../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 import { ConfigError } from '../base/errors.js';
-import { isOtherLoopback, localAddressOf } from './local-address.js';
+import { isOtherLoopback, localAddressOf } from '../net/loopback.js';
 import { isSameEndpoints } from './masters/masters.js';
 import type { RefusedNode } from './refused-nodes.js';
 import { DiscoveryServer, type MasterOwner } from './server.js';
 
-export interface EmbeddedMasterOptions {
+interface EmbeddedMasterOptions {
   /** Time-to-live of a member in seconds; default 6. */
   readonly memberTtl?: number;
   /** Interval of heartbeats in seconds; default 2. */

@@ -8,10 +8,6 @@ import { CLOCK_AHEAD_MAX_MS, MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
-import { ChangeGap } from './change-gap.js';
-import { clusterDate } from './members/cluster-date.js';
-import { type MemberStatus, MemberTable } from './members/member-table.js';
-import { asMap, decodeNode } from './members/node-record.js';
 import {
   CLOCK_KEY,
   type ClusterSettings,
@@ -21,6 +17,7 @@ import {
   FINGERPRINT_KEY,
   type SettingDifference,
 } from './messages/cluster-settings.js';
+import { asMap, clusterDate, decodeNode, type MemberStatus, MemberTable } from './messages/member-table.js';
 import {
   clockFields,
   clockOf,
@@ -34,13 +31,13 @@ import {
   wholeField,
 } from './messages/wire.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
-import { timingOf } from './timing.js';
+import { ChangeGap, timingOf } from './timing.js';
 
 interface ClockCheckParts {
   /** The clock of the node that runs the master, and the id of that node. */
   readonly own: SharedClock;
   readonly ownerId: string;
-  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly clock: Clock;
   readonly table: () => MemberTable;
 }
 

@@ -6,7 +6,6 @@ import {
   DISK_ALIGNMENT_BYTES,
   DISK_DRAIN_TIMEOUT_MS,
   DISK_END_TIMEOUT_MS,
-  DISK_QUEUE_MAX_BYTES,
   DISK_REMOVALS_TIMEOUT_MS,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
@@ -16,23 +15,28 @@ import { crc32 } from '../memory/checksum.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import { isOf, NO_ORIGIN, PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
-import type { DiskInfo } from './disk-info.js';
-import type { DiskReadOptions, DiskStoreOptions } from './disk-store-options.js';
-import { type DiskFolder, defaultIndexBytes, openDiskFolder, probeFolder } from './folder/disk-folder.js';
+import {
+  checkKey,
+  type DiskReadOptions,
+  type DiskStoreOptions,
+  type PageSum,
+  type PutOptions,
+  type PutOutcome,
+  type RenewedPage,
+  renewed,
+} from './disk-options.js';
+import type { DiskInfo } from './disk-report.js';
+import { DiskState } from './disk-state.js';
+import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './folder/disk-folder.js';
 import { NamespaceFile } from './folder/namespace-file.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
-import { checkKey, type PageSum, type PutOptions, type PutOutcome, type RenewedPage, renewed } from './put-page.js';
-import { KeyReaders } from './reading/key-readers.js';
-import { PageReader } from './reading/page-reader.js';
+import { PageReader } from './page-reader.js';
+import { PageWriter } from './page-writer.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
-import { DiskState } from './writing/disk-state.js';
-import { PageWriter } from './writing/page-writer.js';
-import type { WriteQueue } from './writing/write-queue.js';
 
-export type { DiskInfo } from './disk-info.js';
-export type { DiskReadOptions, DiskStoreOptions } from './disk-store-options.js';
+export type { DiskReadOptions, DiskStoreOptions, PutOptions, PutOutcome, RenewedPage } from './disk-options.js';
+export type { DiskInfo } from './disk-report.js';
 export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
-export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
 /**
  * Pages in a directory of the disk, of at most `maxBytes` in all; the eviction policy chooses which pages leave first.
@@ -54,9 +58,7 @@ export class DiskStore {
   readonly #index: PageIndex;
   readonly #state: DiskState;
   readonly #writer: PageWriter;
-  readonly #queue: WriteQueue;
   readonly #env: Environment;
-  readonly #path: string;
   readonly #reader: PageReader;
   #namespaces: NamespaceFile | undefined;
   #closing: Promise<void> | undefined;
@@ -77,7 +79,7 @@ export class DiskStore {
     const namespaces = options.tenants && (await NamespaceFile.open(path, options.tenants, folder.entries, env));
     const tenants = options.tenants?.of('disk', capacityBytes);
     index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs, present, tenants });
-    const store = new this(path, folder, index, options);
+    const store = new this(folder, index, options);
     store.#namespaces = namespaces;
     try {
       await store.#restore(folder.entries);
@@ -89,40 +91,19 @@ export class DiskStore {
   }
 
   /** @hidden Use {@link open}. */
-  protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
+  protected constructor(folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
     const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
     this.startNote = folder.startNote;
-    this.#path = path;
     this.#folder = folder;
     this.#index = index;
     this.#env = env;
-    const onEvict = (keys: string[]): void => {
-      try {
-        options.onEvict?.(keys);
-      } catch (error) {
-        env.log.log('error', 'disk tier: onEvict has thrown', { path, error: String(error) });
-      }
-    };
-    this.#state = new DiskState({ path, env, probe: () => probeFolder(folder), onHung: options.onHung });
-    const readers = new KeyReaders();
-    const writer = new PageWriter({
-      folder,
-      index,
-      state: this.#state,
-      env,
-      queueMaxBytes: options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES,
-      present: options.present,
-      isAhead: options.isAhead,
-      onEvict,
-      readsEnded: (key) => readers.ended(key),
-    });
+    this.#state = new DiskState(folder, options);
+    const writer = new PageWriter(folder, index, this.#state, options);
     this.#writer = writer;
-    this.#queue = writer.queue;
     const give = (prefix: string, tenant: number) => writer.dropped(index.tenants.give(prefix, tenant));
     options.tenants?.addTier(() => this.keysInSlices(), give);
-    const onReadFailed = (error: unknown) => this.#state.failed(error);
-    this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
+    this.#reader = new PageReader(writer);
   }
 
   /** Writes a copy of `bytes` in the background; if the same page is stored already, this counts only as a use. */
@@ -188,7 +169,7 @@ export class DiskStore {
 
   /** Resolves when every page that was put is written or given up. */
   async flush(): Promise<void> {
-    await this.#queue.idle();
+    await this.#writer.queue.idle();
     // The journal has logged the failure, and the next write repairs it; counting it as a failure would delay that
     // write.
     await this.#writer.flushJournal().catch(() => {});
@@ -244,9 +225,9 @@ export class DiskStore {
     this.#checkOpen();
     const isHidden = canRead && this.#state.isHung;
     const flags = isHidden ? new Uint8Array(stringsOf(keys).length) : this.#index.hasBatch(keys);
-    if (this.#queue.isEmpty) return flags;
+    if (this.#writer.queue.isEmpty) return flags;
     const strings = stringsOf(keys);
-    for (let i = 0; i < flags.length; i++) if (this.#queue.find(strings[i] as string)) flags[i] = 1;
+    for (let i = 0; i < flags.length; i++) if (this.#writer.queue.find(strings[i] as string)) flags[i] = 1;
     return flags;
   }
 
@@ -271,12 +252,12 @@ export class DiskStore {
 
   /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
   hasCopiesOf(origin: number): boolean {
-    return !this.#queue.isEmpty || this.#index.hasCopiesOf(origin);
+    return !this.#writer.queue.isEmpty || this.#index.hasCopiesOf(origin);
   }
 
   /** Keys of the pages that wait to be written. */
   queuedKeys(): string[] {
-    return [...this.#queue.keys()];
+    return [...this.#writer.queue.keys()];
   }
 
   /**
@@ -353,7 +334,7 @@ export class DiskStore {
     const written = this.#index.peekStored(keys);
     let wasWritten = false;
     keys.forEach((key, i) => {
-      const origin = this.#queue.get(key)?.origin ?? written[i] ?? undefined;
+      const origin = this.#writer.queue.get(key)?.origin ?? written[i] ?? undefined;
       if (origin === undefined || origin.version >= (voidBelow[i] as number) || !isOf(origin, of)) return;
       if (this.#remove(key)) wasWritten = true;
     });
@@ -368,7 +349,7 @@ export class DiskStore {
     this.#checkOpen();
     if (this.#writer.isAhead({ version, expires })) return void this.#remove(key);
     const set: PageOrigin = { version, kind, expires, setBy };
-    const waiting = this.#queue.get(key);
+    const waiting = this.#writer.queue.get(key);
     if (waiting?.page.length === length && waiting.checksum === checksum) {
       waiting.origin = renewed(waiting.origin, set) ?? waiting.origin;
     }
@@ -393,10 +374,14 @@ export class DiskStore {
     const written = this.#folder.journal.sync().catch((cause: unknown) => {
       // The journal has logged any other failure.
       if (isOverdue(cause)) this.#state.failed(cause);
-      throw new DiskError(`disk tier: ${this.#path}: removed pages cannot be recorded: ${String(cause)}`, { cause });
+      throw new DiskError(`disk tier: ${this.#folder.path}: removed pages cannot be recorded: ${String(cause)}`, {
+        cause,
+      });
     });
     if (await within(this.#env.clock, DISK_REMOVALS_TIMEOUT_MS, written)) return;
-    throw new DiskError(`disk tier: ${this.#path}: removals were not recorded in ${DISK_REMOVALS_TIMEOUT_MS} ms`);
+    throw new DiskError(
+      `disk tier: ${this.#folder.path}: removals were not recorded in ${DISK_REMOVALS_TIMEOUT_MS} ms`,
+    );
   }
 
   /**
@@ -413,7 +398,7 @@ export class DiskStore {
       usedBytes: this.#index.usedBytes,
       capacityBytes: this.#folder.file.capacityBytes,
       entries: this.#index.size,
-      queueBytes: this.#queue.bytes,
+      queueBytes: this.#writer.queue.bytes,
       ...this.#writer.stats,
       ...this.#reader.stats,
       writeErrors: this.#state.errors,
@@ -425,20 +410,20 @@ export class DiskStore {
   async #close(): Promise<void> {
     const { clock, log } = this.#env;
     this.#state.close();
-    if (!this.#state.isHung) await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
-    const bytes = this.#queue.bytes;
-    const pages = this.#queue.cancelAll();
+    if (!this.#state.isHung) await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#writer.queue.idle());
+    const bytes = this.#writer.queue.bytes;
+    const pages = this.#writer.queue.cancelAll();
     if (pages > 0) {
       this.#writer.skip(pages);
-      log.log('warn', 'disk tier: closed before all pages were written', { path: this.#path, pages, bytes });
+      log.log('warn', 'disk tier: closed before all pages were written', { path: this.#folder.path, pages, bytes });
     }
     if (await within(clock, DISK_END_TIMEOUT_MS, this.#release())) return;
-    log.log('error', 'disk tier: the disk does not answer', { path: this.#path, after_ms: DISK_END_TIMEOUT_MS });
+    log.log('error', 'disk tier: the disk does not answer', { path: this.#folder.path, after_ms: DISK_END_TIMEOUT_MS });
   }
 
   async #release(): Promise<void> {
     const { journal, file, lock } = this.#folder;
-    await this.#queue.idle();
+    await this.#writer.queue.idle();
     await this.#reader.idle();
     await this.#namespaces?.close();
     await this.startNote.close();
@@ -463,10 +448,11 @@ export class DiskStore {
     this.#writer.dropped(this.#index.tenants.evictOverMax());
     if (dropped.length > 0)
       log.log('warn', 'disk tier: pages dropped that do not fit in the smaller disk tier', {
-        path: this.#path,
+        path: this.#folder.path,
         pages: dropped.length,
       });
-    if (entries.length > 0) log.log('info', 'disk tier: pages restored', { path: this.#path, pages: this.#index.size });
+    if (entries.length > 0)
+      log.log('info', 'disk tier: pages restored', { path: this.#folder.path, pages: this.#index.size });
   }
 
   /** The waiting page of the key, else the written one, even if it is expired. */
@@ -475,13 +461,13 @@ export class DiskStore {
   }
 
   #waiting(key: string): PageSum | undefined {
-    const waiting = this.#queue.get(key);
+    const waiting = this.#writer.queue.get(key);
     return waiting && { length: waiting.page.length, checksum: waiting.checksum };
   }
 
   /** Removes the page of the key. Returns false if none was written. */
   #remove(key: string): boolean {
-    this.#queue.cancel(key);
+    this.#writer.queue.cancel(key);
     return this.#removeWritten(key);
   }
 

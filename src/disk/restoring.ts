@@ -13,7 +13,7 @@ export const RESTORE_SLICE_PAGES = 1024;
 export async function restorePages(
   index: PageIndex,
   entries: readonly IndexEntry[],
-  { capacityBytes, clock }: { readonly capacityBytes: number; readonly clock: Pick<Clock, 'yield'> },
+  { capacityBytes, clock }: { readonly capacityBytes: number; readonly clock: Clock },
 ): Promise<string[]> {
   const dropped: string[] = [];
   for (const range of await byRange(entries, dropped, { capacityBytes, clock })) {
@@ -37,7 +37,7 @@ export async function restorePages(
 async function byRange(
   entries: readonly IndexEntry[],
   dropped: string[],
-  { capacityBytes, clock }: { readonly capacityBytes: number; readonly clock: Pick<Clock, 'yield'> },
+  { capacityBytes, clock }: { readonly capacityBytes: number; readonly clock: Clock },
 ): Promise<IndexEntry[][]> {
   const count = Math.ceil(entries.length / RESTORE_SLICE_PAGES);
   const ranges: IndexEntry[][] = Array.from({ length: count }, () => []);

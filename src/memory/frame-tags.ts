@@ -1,5 +1,5 @@
 /**
- * Tags of the frames of a connection that has keys (`src/net/session.ts`).
+ * Tags of the frames of a connection that has keys (`src/net/auth.ts`).
  *
  *     tag   = AES-256-GCM(key, nonce, no text, additional data: the bytes)                    16 bytes
  *     nonce = [number of the frame u64][part of the frame u32]                                big endian
@@ -7,7 +7,7 @@
 import { type CipherGCM, createCipheriv, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { NativeFrameTagger } from '../native/addon/contract.js';
 import { loadNative } from '../native/addon/loader.js';
-import type { SessionKeys } from '../net/session.js';
+import type { SessionKeys } from '../net/auth.js';
 
 export const TAG_BYTES = 16;
 const NONCE_BYTES = 12;

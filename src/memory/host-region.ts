@@ -7,7 +7,7 @@ import { SEGMENT_MAX_BYTES } from '../base/limits.js';
 import { checkNames } from '../base/settings/known-names.js';
 import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/addon/contract.js';
 import { loadNative } from '../native/addon/loader.js';
-import { closeReceived } from '../native/unix-sockets/close-received.js';
+import { closeReceived } from '../native/unix-sockets.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
 import { addressOf, nativeSegments } from './native-memory.js';
 

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/environment/clock.js';
 
 /** A change of a page, as a stream of page events has it. `tier` null: this node does not have the page any more. */
-export interface StreamedChange {
+interface StreamedChange {
   readonly key: string;
   readonly tier: 'memory' | 'disk' | null;
 }

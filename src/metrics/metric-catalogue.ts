@@ -1,4 +1,4 @@
-import type { Labels } from '../base/environment/metrics-sink.js';
+import type { Labels, MetricsSink } from '../base/environment/metrics-sink.js';
 import { DISTANCES } from '../net/distance.js';
 import type { RpcFault } from '../rpc/server.js';
 
@@ -7,7 +7,7 @@ import type { RpcFault } from '../rpc/server.js';
  * only. No help text has a quotation mark: OpenMetrics would have it escaped.
  */
 
-export interface CounterFamily {
+interface CounterFamily {
   readonly help: string;
   /** Series that every node has from its start on, at 0, so that their first increase is seen. */
   readonly series: readonly Labels[];
@@ -421,4 +421,13 @@ export function clientSeries(client: string): (readonly [name: string, labels: L
 /** The help text of a metric; for an unknown name, the name itself. */
 export function helpOf(name: string): string {
   return COUNTERS[name]?.help ?? OTHER_HELP[name] ?? name;
+}
+
+/**
+ * Counts a lookup of a program, whichever door it came by: `asked` pages, of which the first `found` are there without
+ * a gap. Each lookup counts once: further pools of a hybrid model are asked for the same pages.
+ */
+export function countLookup(metrics: MetricsSink, asked: number, found: number): void {
+  metrics.count('meshcache_lookup_pages_total', found, { result: 'found' });
+  metrics.count('meshcache_lookup_pages_total', asked - found, { result: 'missing' });
 }

@@ -14,11 +14,10 @@ import {
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
 import { shown } from '../base/shown.js';
+import { PendingConnections } from '../net/connection-limits.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
-import { PendingConnections } from '../net/pending-connections.js';
-import { PacedStream } from '../net/receiving/paced-stream.js';
-import { isLoopback } from './http-access.js';
-import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
+import { PacedStream } from '../net/paced-stream.js';
+import { HttpAnswers, isLoopback, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
 
 export type { MetricsServerOptions, MetricsSource } from './http-answers.js';
 

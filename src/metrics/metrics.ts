@@ -4,10 +4,8 @@ import type { Host } from '../base/environment/host.js';
 import type { Labels, MetricsSink } from '../base/environment/metrics-sink.js';
 import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
-import { LatencyHistogram, type LatencyLabel } from './latency-histogram.js';
-import { countLookup } from './lookup-counting.js';
-import { COUNTERS, helpOf } from './metric-catalogue.js';
-import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';
+import { COUNTERS, countLookup, helpOf } from './metric-catalogue.js';
+import { LATENCY_BOUNDS_S, LatencyHistogram, type LatencyLabel, metricsReport } from './metrics-report.js';
 import type { MetricsReport } from './node-report.js';
 import { ProcessMetrics } from './process-metrics.js';
 
@@ -38,7 +36,7 @@ export interface MetricsOptions {
   readonly version?: string;
   readonly clock: Clock;
   /** Host whose event loop is observed. */
-  readonly host: Pick<Host, 'observeLoop'>;
+  readonly host: Host;
 }
 
 interface Provided {

@@ -22,7 +22,7 @@ const OPEN_FILES = '/proc/self/fd';
 export class ProcessMetrics {
   readonly #registry: Registry;
   readonly #clock: Clock;
-  readonly #host: Pick<Host, 'observeLoop'>;
+  readonly #host: Host;
   /**
    * Window of the event loop, created when its figures are first wanted: with thousands of nodes in one process,
    * observing for each would be all that it does.
@@ -31,7 +31,7 @@ export class ProcessMetrics {
   #isClosed = false;
 
   /** Adds the metrics to `registry`. */
-  constructor(registry: Registry, clock: Clock, host: Pick<Host, 'observeLoop'>) {
+  constructor(registry: Registry, clock: Clock, host: Host) {
     this.#registry = registry;
     this.#clock = clock;
     this.#host = host;
@@ -158,7 +158,7 @@ class EventLoopWindow {
   #younger: LoopObservation;
   #cancelTurn: () => void = () => {};
 
-  constructor(clock: Clock, host: Pick<Host, 'observeLoop'>) {
+  constructor(clock: Clock, host: Host) {
     this.#clock = clock;
     this.#older = host.observeLoop();
     this.#younger = host.observeLoop();

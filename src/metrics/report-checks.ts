@@ -1,5 +1,5 @@
 import { HISTORY_INTERVALS_COUNT } from '../base/limits.js';
-import type { HistoryReport } from './history/history-report.js';
+import type { HistoryReport } from './history-report.js';
 
 type Check = (value: unknown) => boolean;
 type Shape = Readonly<Record<string, Check>>;

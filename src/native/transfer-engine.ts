@@ -1,4 +1,4 @@
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/credentials.js';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import { ArgumentError, ClosedError, ConfigError, RdmaError } from '../base/errors.js';
@@ -6,12 +6,11 @@ import { RDMA_RETRY_AFTER_MS, RDMA_RETRY_MAX_MS, READ_MIN_BYTES_PER_S } from '..
 import { systemEnvironment } from '../system/system-environment.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, type RailOptions, type RdmaEngineOptions } from './addon/contract.js';
 import { selectRails } from './devices/rail-selection.js';
-import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from './devices/rdma-host.js';
+import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from './devices/rdma-devices.js';
 import { rdmaSupport } from './devices/rdma-support.js';
-import { EngineChannel, type EngineStats } from './engine/engine-channel.js';
-import { engineOptions } from './engine/engine-options.js';
+import { EngineChannel, type EngineStats, engineOptions } from './engine/engine-channel.js';
+import { EventLog } from './engine/engine-event.js';
 import { EngineReader } from './engine/engine-reader.js';
-import { EventLog } from './engine/event-log.js';
 
 /** Device and address of an engine; options that are left out are chosen. */
 export interface TransferEngineOptions {

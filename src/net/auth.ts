@@ -1,3 +1,8 @@
+import { createHash, createHmac, createSecretKey, hkdfSync, type KeyObject, timingSafeEqual } from 'node:crypto';
+import type { ClusterSecrets } from '../base/environment/credentials.js';
+import type { RandomSource } from '../base/environment/random.js';
+import { SECRETS_MAX_COUNT } from '../base/limits.js';
+
 /**
  * How two nodes prove to each other that they know the cluster's secret, the same on every connection of the control
  * plane and of the TCP data plane. `src/rpc/PROTOCOL.md` has the order of the messages.
@@ -9,11 +14,6 @@
  *     target = SHA-256("meshcache target 1 " + what the client means to reach, or what the server is)
  *     proof  = HMAC-SHA-256(secret, "meshcache auth 1 <plane> <role>" 00 | client's greeting | server's greeting)
  */
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
-import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
-import type { RandomSource } from '../base/environment/random.js';
-import { SECRETS_MAX_COUNT } from '../base/limits.js';
-import { type SessionFacts, type SessionKeys, sessionKeys } from './session.js';
 
 /** What is behind the connection: a proof for one plane is none for the other. */
 export type AuthPlane = 'rpc' | 'data';
@@ -40,7 +40,7 @@ interface Parts {
 }
 
 /** Why a handshake has failed. `misdirected`: the client means to reach another server. */
-export type HandshakeFault = 'wrong' | 'misdirected';
+type HandshakeFault = 'wrong' | 'misdirected';
 
 /** The connecting side of one connection. */
 export class ClientHandshake {
@@ -142,4 +142,43 @@ function indexOfMatch(expected: readonly Buffer[], given: readonly Buffer[]): nu
     }
   }
   return match;
+}
+
+/**
+ * Keys of one connection whose sides have proved that they know the cluster's secret. Every frame that follows carries
+ * tags under them (`src/memory/frame-tags.ts`), so that a program between the two sides can pass frames on and cannot
+ * make, change, repeat, drop or reorder any.
+ *
+ *     key = HKDF-SHA-256(secret, salt: SHA-256(client's greeting | server's greeting), info: "meshcache keys 1 <plane> <sender>")
+ */
+
+const KEY_BYTES = 32;
+
+/** The keys of both directions of a connection. */
+export interface SessionKeys {
+  readonly sent: KeyObject;
+  readonly received: KeyObject;
+}
+
+/** What the keys of a connection are derived from; both sides have the same. */
+interface SessionFacts {
+  readonly plane: string;
+  /** The secret that both sides have proved to know. */
+  readonly secret: string;
+  /** The client's, then the server's. */
+  readonly greetings: readonly Buffer[];
+}
+
+/** Derives the keys of a connection for the side that is its `role`. */
+function sessionKeys({ plane, secret, greetings }: SessionFacts, role: 'client' | 'server'): SessionKeys {
+  const hash = createHash('sha256');
+  for (const greeting of greetings) hash.update(greeting);
+  const salt = hash.digest();
+  const keyOf = (sender: 'client' | 'server'): KeyObject => {
+    const info = `meshcache keys 1 ${plane} ${sender}`;
+    return createSecretKey(Buffer.from(hkdfSync('sha256', secret, salt, info, KEY_BYTES)));
+  };
+  const client = keyOf('client');
+  const server = keyOf('server');
+  return role === 'client' ? { sent: client, received: server } : { sent: server, received: client };
 }

@@ -4,8 +4,8 @@ import { SparseLog } from '../base/environment/sparse-log.js';
 import type { AuthFailurePlane } from './auth-failures.js';
 import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates, turnAway } from './connection-limits.js';
 
-export interface ListenerParts {
-  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;
+interface ListenerParts {
+  readonly env: Environment;
   /** The plane that the listener serves; a label of its metric. */
   readonly plane: AuthFailurePlane;
   readonly options: Omit<ListenOptions, 'admit'>;

@@ -33,7 +33,7 @@ export class SocketTakenError extends ConfigError {
 }
 
 /** Parts of an environment that a probe of a socket needs. */
-type ProbeEnvironment = Pick<Environment, 'clock' | 'network'>;
+type ProbeEnvironment = Environment;
 
 /** A Unix socket that a node creates, and who may connect to it. */
 export interface LocalSocket {

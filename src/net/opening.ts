@@ -1,4 +1,4 @@
-import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { ClusterSecrets } from '../base/environment/credentials.js';
 import type { RandomSource } from '../base/environment/random.js';
 import { ProtocolError } from '../base/errors.js';
 import {
@@ -8,9 +8,9 @@ import {
   PROOF_BYTES,
   PROOFS_BYTES,
   ServerHandshake,
+  type SessionKeys,
 } from './auth.js';
 import type { AuthFailureReason } from './auth-failures.js';
-import type { SessionKeys } from './session.js';
 
 /**
  * The opening of a connection between two nodes, the same on the control plane and on the TCP data plane, as one state
@@ -54,7 +54,7 @@ export interface OpeningEvents {
 }
 
 /** The fields of an `Environment` that an opening needs; without secrets there is no authentication. */
-export interface OpeningEnvironment {
+interface OpeningEnvironment {
   readonly random: RandomSource;
   readonly secrets?: ClusterSecrets | undefined;
 }

@@ -10,7 +10,7 @@ import { ClientNamespace } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DoorTls } from '../net/credentials/door-tls.js';
 import { isLoopbackHost } from '../net/loopback.js';
-import type { Users } from '../net/users/users.js';
+import type { Users } from '../net/users.js';
 import { RespServer } from '../resp/resp-server.js';
 import type { Pinning } from '../store/copies/pinning.js';
 import type { FollowOptions, PageEvents } from '../store/events/page-events.js';

@@ -1,4 +1,4 @@
-import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { ClusterSecrets } from '../base/environment/credentials.js';
 import { ArgumentError, ConfigError, MeshCacheError } from '../base/errors.js';
 import { meantName, nearestName, toCamelCase, toSnakeCase } from '../base/names.js';
 import { shown } from '../base/shown.js';

@@ -44,14 +44,14 @@ export async function readClearings(
 export class OwnMarker {
   readonly #store: ObjectStore;
   readonly #writer: string;
-  readonly #clock: Pick<Clock, 'wallMs'>;
+  readonly #clock: Clock;
   /** What the store's marker says; undefined: not read yet. */
   #stored: Clearings | undefined;
   /** Clearings that the store's marker does not have yet: prefixes of keys, or null for all pages. */
   #unwritten: (readonly string[] | null)[] = [];
   readonly #turns = new Mutex();
 
-  constructor(store: ObjectStore, writer: string, clock: Pick<Clock, 'wallMs'>) {
+  constructor(store: ObjectStore, writer: string, clock: Clock) {
     this.#store = store;
     this.#writer = writer;
     this.#clock = clock;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import aws4 from 'aws4';
-import { onAbort } from '../base/concurrency/abort.js';
+import { onAbort } from '../base/concurrency/cancellation.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { HttpConnections, HttpHeaders, HttpRequest, HttpTls } from '../base/environment/http-client.js';
 import type { Endpoint } from '../base/environment/network.js';
@@ -12,14 +12,14 @@ import type { CredentialSource } from './object-credentials.js';
 /** Bytes that are hashed before other work has its turn. */
 const HASH_SLICE_BYTES = 2 ** 20;
 
-export interface ObjectClientOptions {
+interface ObjectClientOptions {
   readonly endpoint: Endpoint;
   /** Undefined: requests are not encrypted. */
   readonly tls: HttpTls | undefined;
   readonly place: ObjectStorePlace;
   readonly region: string;
   readonly credentials: CredentialSource;
-  readonly env: Pick<Environment, 'clock' | 'http'>;
+  readonly env: Environment;
 }
 
 /** A request for one object. */

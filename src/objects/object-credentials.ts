@@ -4,7 +4,7 @@ import { OBJECT_CREDENTIALS_MAX_AGE_MS } from '../base/limits.js';
 import type { ObjectStoreSettings } from '../base/settings/object-store-settings.js';
 
 /** An access key of an object store. Its members are secrets: nothing shows them. */
-export interface ObjectCredentials {
+interface ObjectCredentials {
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
   readonly sessionToken?: string | undefined;
@@ -22,10 +22,10 @@ const DEFAULT_REGION = 'us-east-1';
  */
 export class CredentialSource {
   readonly #settings: ObjectStoreSettings;
-  readonly #env: Pick<Environment, 'clock' | 'files' | 'host'>;
+  readonly #env: Environment;
   #fromFile: { readonly credentials: ObjectCredentials | undefined; readonly readMs: number } | undefined;
 
-  constructor(settings: ObjectStoreSettings, env: Pick<Environment, 'clock' | 'files' | 'host'>) {
+  constructor(settings: ObjectStoreSettings, env: Environment) {
     this.#settings = settings;
     this.#env = env;
   }
@@ -91,7 +91,7 @@ export class CredentialSource {
 }
 
 /** The region of the settings, else of the environment, else the one that stores without regions expect. */
-export function regionOf({ objectStoreRegion }: ObjectStoreSettings, { host }: Pick<Environment, 'host'>): string {
+export function regionOf({ objectStoreRegion }: ObjectStoreSettings, { host }: Environment): string {
   const given = objectStoreRegion ?? host.variable?.('AWS_REGION') ?? host.variable?.('AWS_DEFAULT_REGION');
   return given?.trim() || DEFAULT_REGION;
 }

@@ -11,7 +11,7 @@ import { crc32 } from '../memory/checksum.js';
  * What an object is: a page, the mark that a page was deleted, the marker of a writer that has cleared its pages, or a
  * test of the store.
  */
-export type ObjectKind = 'page' | 'deleted' | 'cleared' | 'test';
+type ObjectKind = 'page' | 'deleted' | 'cleared' | 'test';
 
 /** The header of an object; FORMAT.md draws it. */
 export interface ObjectHeader {

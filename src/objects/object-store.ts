@@ -1,15 +1,80 @@
+import { pauseAfter } from '../base/concurrency/backoff.js';
+import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
+import type { HttpTls } from '../base/environment/http-client.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import { ConfigError } from '../base/errors.js';
 import {
   OBJECT_HEADER_BYTES,
   OBJECT_PAGE_MAX_BYTES,
+  OBJECT_RETRY_MAX_MS,
+  OBJECT_RETRY_MIN_MS,
   OBJECT_STALL_MS,
   OBJECT_WRITE_MIN_BYTES_PER_S,
   OBJECT_WRITE_TIMEOUT_MS,
 } from '../base/limits.js';
-import { CircuitBreaker } from './circuit-breaker.js';
-import type { ObjectAnswer, ObjectFault } from './object-answer.js';
-import type { ObjectClient, ObjectRequest } from './object-client.js';
-import { decodeHeader, encodeHeader, type ObjectHeader, type ObjectNames } from './object-format.js';
+import {
+  type ObjectStorePlace,
+  type ObjectStoreSettings,
+  parseObjectStorePlace,
+  parseObjectStoreServer,
+} from '../base/settings/object-store-settings.js';
+import { readAuthorityFile } from '../net/credentials/tls-files.js';
+import { OBJECT_FAULTS, type ObjectAnswer, type ObjectFault } from './object-answer.js';
+import { ObjectClient, type ObjectRequest } from './object-client.js';
+import { CredentialSource, regionOf } from './object-credentials.js';
+import { decodeHeader, encodeHeader, type ObjectHeader, ObjectNames, writerIdOf } from './object-format.js';
+
+const BACKOFF = { minMs: OBJECT_RETRY_MIN_MS, maxMs: OBJECT_RETRY_MAX_MS };
+
+/**
+ * Keeps requests from a store that fails: after a failure none is sent for a while, then one, and all again when that
+ * one has succeeded. The pause doubles with each failure, from OBJECT_RETRY_MIN_MS to OBJECT_RETRY_MAX_MS.
+ */
+export class CircuitBreaker {
+  readonly #clock: Clock;
+  #failures = 0;
+  #closedAgainMs = Number.NEGATIVE_INFINITY;
+  #isProbing = false;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Whether requests are kept back now; one that tries whether the store is back may be sent. */
+  get isOpen(): boolean {
+    return this.#failures > 0 && (this.#isProbing || this.#clock.nowMs() < this.#closedAgainMs);
+  }
+
+  /** Whether no request has succeeded since the last failure. */
+  get isFailing(): boolean {
+    return this.#failures > 0;
+  }
+
+  /** Whether a request may be sent. The caller must report its outcome with {@link ended}. */
+  take(): boolean {
+    if (this.isOpen) return false;
+    if (this.#failures > 0) this.#isProbing = true;
+    return true;
+  }
+
+  /** Reports the outcome of a request; undefined: it says nothing about the store. */
+  ended(isGood: boolean | undefined): void {
+    if (isGood === undefined) {
+      this.#isProbing = false;
+      return;
+    }
+    if (isGood) {
+      this.#failures = 0;
+      this.#isProbing = false;
+      return;
+    }
+    // Requests that were sent before the first failure are no further ones.
+    if (this.#failures > 0 && !this.#isProbing) return;
+    this.#isProbing = false;
+    this.#closedAgainMs = this.#clock.nowMs() + pauseAfter(++this.#failures, BACKOFF);
+  }
+}
 
 /** An object, or its header alone. */
 export interface StoredObject {
@@ -44,12 +109,12 @@ export interface ObjectStoreStats {
   readonly failure: string | null;
 }
 
-export interface ObjectStoreParts {
+interface ObjectStoreParts {
   readonly client: ObjectClient;
   readonly names: ObjectNames;
   /** Id of this node as objects name it. */
   readonly writer: string;
-  readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
+  readonly env: Environment;
 }
 
 /** A tag that no object has. */
@@ -290,4 +355,63 @@ function totalOf(range: string | undefined): number | undefined {
 
 function lengthOf(parts: readonly Uint8Array[]): number {
   return parts.reduce((sum, { length }) => sum + length, 0);
+}
+
+/** Series of the counters of a node with an object store, by name and label. */
+const SERIES: Readonly<Record<string, readonly [label: string, values: readonly string[]]>> = {
+  meshcache_object_reads_total: ['result', ['hit', 'absent', 'void', 'cleared', 'damaged', 'outdated', 'failed']],
+  meshcache_object_writes_total: [
+    'result',
+    ['done', 'present', 'gone', 'conflict', 'failed', 'skipped', 'unsupported'],
+  ],
+  meshcache_object_bytes_total: ['direction', ['read', 'written']],
+  meshcache_object_requests_total: ['operation', ['read', 'write']],
+  meshcache_object_seconds_total: ['operation', ['read', 'write']],
+  meshcache_object_skipped_pages_total: ['reason', ['queue_full', 'store_failing']],
+  meshcache_object_errors_total: ['reason', OBJECT_FAULTS],
+};
+
+/** Begins the counters of a node's object store at 0, so that monitoring sees their first increase. */
+export function reportObjectStore(metrics: MetricsSink): void {
+  for (const [name, [label, values]] of Object.entries(SERIES)) {
+    for (const value of values) metrics.count(name, 0, { [label]: value });
+  }
+}
+
+/** What a node needs to talk to its object store. */
+export interface OpenedObjectStore {
+  readonly place: ObjectStorePlace;
+  readonly region: string;
+  readonly credentials: CredentialSource;
+  readonly client: ObjectClient;
+  readonly store: ObjectStore;
+}
+
+type ObjectEnvironment = Environment;
+
+/** The object store of a configuration, without a request; null: there is none. Reads files; throws `ConfigError`. */
+export function openObjectStore(
+  settings: ObjectStoreSettings,
+  nodeId: string,
+  env: ObjectEnvironment,
+): OpenedObjectStore | null {
+  const place = parseObjectStorePlace(settings.objectStore ?? '');
+  if (place === undefined) return null;
+  const region = regionOf(settings, env);
+  const address = settings.objectStoreEndpoint ?? `https://s3.${region}.amazonaws.com`;
+  const server = parseObjectStoreServer(address);
+  if (server === undefined) {
+    throw new ConfigError(
+      `configuration key "object_store_region": ${JSON.stringify(region)} makes no address; give the name of a region, for example "eu-central-1"`,
+    );
+  }
+  const credentials = new CredentialSource(settings, env);
+  const tls = server.isTls ? tlsOf(settings, env) : undefined;
+  const client = new ObjectClient({ endpoint: server.endpoint, tls, place, region, credentials, env });
+  const store = new ObjectStore({ client, names: new ObjectNames(place.prefix), writer: writerIdOf(nodeId), env });
+  return { place, region, credentials, client, store };
+}
+
+function tlsOf({ objectStoreCaFile: path }: ObjectStoreSettings, { files }: Environment): HttpTls {
+  return path === undefined ? {} : { ca: readAuthorityFile('object_store_ca_file', path, files) };
 }

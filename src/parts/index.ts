@@ -5,10 +5,11 @@
  *
  * @module meshcache/parts
  */
-export type { AuditEvent, AuditSink } from '../base/audit/audit.js';
+
 export type { SharedClock } from '../base/concurrency/hybrid-clock.js';
+export type { AuditEvent, AuditSink } from '../base/environment/audit.js';
 export type { Clock } from '../base/environment/clock.js';
-export type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+export type { ClusterSecrets, TlsIdentity } from '../base/environment/credentials.js';
 export type { Environment } from '../base/environment/environment.js';
 export type { Files, OpenFile, OpenOptions } from '../base/environment/files.js';
 export type { Host, HostAddress } from '../base/environment/host.js';
@@ -37,14 +38,13 @@ export type {
 } from '../base/environment/network.js';
 export type { RandomSource } from '../base/environment/random.js';
 export type { Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
-export type { TlsIdentity } from '../base/environment/tls-identity.js';
 export type { ClientFollowOptions, ClientPageChange, ClientPageEvent } from '../client/page-event-feed.js';
 export type { ClientWay } from '../clients/requests/client-stats.js';
 export type { ResolveControl } from '../directory/client.js';
 export type { DirectoryServerOptions } from '../directory/server.js';
 export { DirectoryShard, type DirectoryShardOptions, type DirectoryShardStats } from '../directory/shard/shard.js';
 export { type DiskSizes, diskSizeFor, type PutOptions } from '../disk/disk-store.js';
-export type { ClusterHistory, HistoryCount, HistoryGauge, HistoryReport } from '../metrics/history/history-report.js';
+export type { ClusterHistory, HistoryCount, HistoryGauge, HistoryReport } from '../metrics/history-report.js';
 export type { ReadSource } from '../metrics/metrics.js';
 export type { MetricsSource } from '../metrics/metrics-server.js';
 export type {

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.js';
 import { type Clock, within } from '../base/environment/clock.js';
 import { POOL_FILL_WAIT_MS } from '../base/limits.js';
-import { FILLS_CALLER } from '../core/pool/request-callers.js';
+import { FILLS_CALLER } from '../core/pool/request-terms.js';
 import type { PageBytes } from './page-batch.js';
 import {
   NO_ORIGIN,

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 export const PYTHON_FOLDER = fileURLToPath(new URL('../python', import.meta.url));
 
 /** An engine's answer. */
-export interface EngineAnswer {
+interface EngineAnswer {
   readonly error?: string;
   /** Seconds inside the calls. */
   readonly seconds?: number;

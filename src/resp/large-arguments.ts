@@ -1,4 +1,4 @@
-import type { ReceivingMemory } from '../net/receiving/receiving-memory.js';
+import type { ReceivingMemory } from '../net/receiving-memory.js';
 import type { ArgumentMemory } from './argument-memory.js';
 import type { RespArgument } from './wire/resp-parser.js';
 

@@ -3,7 +3,7 @@ import type { Sharer } from '../base/concurrency/shares.js';
 import type { Connection } from '../base/environment/network.js';
 import { ClosedError, ProtocolError } from '../base/errors.js';
 import { RECEIVING_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
-import { ReceivingMemory } from '../net/receiving/receiving-memory.js';
+import { ReceivingMemory } from '../net/receiving-memory.js';
 import type { ServedEvent, ServedState } from '../net/served/connection-states.js';
 import { ServedConnection, type ServedProtocol } from '../net/served/served-connection.js';
 import { callTime } from '../store/call/call-options.js';

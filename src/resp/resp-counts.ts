@@ -1,5 +1,5 @@
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
-import { countLookup } from '../metrics/lookup-counting.js';
+import { countLookup } from '../metrics/metric-catalogue.js';
 import type { CommandResult, CommandSpec } from './commands/command.js';
 
 /** Name under which commands are counted that do not exist. */

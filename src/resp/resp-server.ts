@@ -1,9 +1,9 @@
 import { assertAtMost } from '../base/assert.js';
-import type { AuditActor } from '../base/audit/audit.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
 import { type Sharer, Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
+import type { AuditActor } from '../base/environment/audit.js';
 import type { Environment } from '../base/environment/environment.js';
 import {
   type Connection,
@@ -16,7 +16,7 @@ import {
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ConfigError } from '../base/errors.js';
 import { KEEP_ALIVE_DELAY_MS, RESP_COMMAND_MAX_BYTES } from '../base/limits.js';
-import { credentialsOf, sharerOf } from '../native/unix-sockets/peer-credentials.js';
+import { credentialsOf, sharerOf } from '../native/unix-sockets.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
 import { type LocalSocket, listenLocally } from '../net/local-socket.js';
 import { ServedConnections } from '../net/served/served-connections.js';

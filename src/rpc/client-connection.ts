@@ -12,9 +12,9 @@ import {
   RPC_SILENCE_MAX_MS,
 } from '../base/limits.js';
 import { tagsUnder } from '../memory/frame-tags.js';
+import type { SessionKeys } from '../net/auth.js';
 import { type AuthFailureReason, authError } from '../net/auth-failures.js';
 import { ClientOpening } from '../net/opening.js';
-import type { SessionKeys } from '../net/session.js';
 import {
   decodeHello,
   FRAME_HEADER_BYTES,

@@ -10,11 +10,11 @@ import {
   RPC_PAUSE_AT_BYTES,
 } from '../base/limits.js';
 import { tagsUnder } from '../memory/frame-tags.js';
+import type { SessionKeys } from '../net/auth.js';
 import type { AuthFailureReason } from '../net/auth-failures.js';
 import { ServerOpening } from '../net/opening.js';
 import type { ServedEvent, ServedState } from '../net/served/connection-states.js';
 import { ServedConnection, type ServedProtocol } from '../net/served/served-connection.js';
-import type { SessionKeys } from '../net/session.js';
 import { CallAges } from './call-ages.js';
 import {
   decodeHello,

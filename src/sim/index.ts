@@ -31,6 +31,7 @@ export type { FollowedPages } from './check/followed-pages.js';
 export type { ProcessId } from './check/statements.js';
 export { VIOLATION_KINDS, type Violation, type ViolationKind } from './check/violations.js';
 export type { RecoveryTimes } from './run/recovery.js';
+export type { RequestOutcome, RequestServing, SimRequest } from './run/requests.js';
 export { type HostTraffic, type RunOptions, runScenario, type ScenarioResult } from './run/run-scenario.js';
 export type { Sample } from './run/series.js';
 export { type ShrinkOptions, type Shrunk, shrink } from './run/shrink.js';
@@ -58,8 +59,6 @@ export {
   type TraceWorkload,
   type Workload,
 } from './scenario/workload.js';
-export type { RequestOutcome, RequestServing } from './workload/request-serving.js';
-export type { SimRequest } from './workload/requests.js';
 export { formatJournalLine, type Journal, type JournalLine } from './world/journal.js';
 export type { EventPlan } from './world/kernel/event-heap.js';
 export type { RunEnd, RunLimits } from './world/kernel/scheduler.js';

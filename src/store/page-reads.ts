@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { ClosedError } from '../base/errors.js';
 import { isExpired } from '../base/expiry.js';
 import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';

@@ -1,8 +1,8 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { ClosedError } from '../base/errors.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { RequestHint } from '../core/index.js';
-import { REPORTS_CALLER } from '../core/pool/request-callers.js';
+import { REPORTS_CALLER } from '../core/pool/request-terms.js';
 import type { Clear } from '../directory/shard/known-clears.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { ServedPage } from '../pool/published-pool.js';

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PageOrigin, PublishedPage } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';

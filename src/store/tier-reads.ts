@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/abort.js';
+import { unlessAborted } from '../base/concurrency/cancellation.js';
 import type { Keys } from '../core/index.js';
 import type { DataLocation } from '../types.js';
 import type { MissReason, ReasonLog, Reasons } from './call/call-options.js';

@@ -11,7 +11,7 @@ export interface ControlGroupPaths {
 }
 
 /** Memory in bytes. */
-export interface MemoryFigures {
+interface MemoryFigures {
   /** The most that this process can have. */
   readonly totalBytes: number;
   /** What it can have now. */

@@ -1,6 +1,10 @@
+import { constants } from 'node:crypto';
 import net from 'node:net';
-import type { Network } from '../base/environment/network.js';
-import { tlsNetwork } from './tls-network.js';
+import tls from 'node:tls';
+import { NODE_TLS_RULES, type TlsIdentity, type TlsRules, type TlsTexts } from '../base/environment/credentials.js';
+import type { ListenOptions, Network, TlsRefusal } from '../base/environment/network.js';
+import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_MAX_MS, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
+import { PendingConnections } from '../net/connection-limits.js';
 
 /** The network of this machine. Its connections are `net.Socket`s and its servers `net.Server`s. */
 export const systemNetwork: Network = {
@@ -11,3 +15,147 @@ export const systemNetwork: Network = {
     }),
   overTls: tlsNetwork,
 };
+
+/**
+ * A network of TLS sockets that accepts only peers with a certificate of the authority, if there is one, and with one
+ * of the names if there are any; `refused` is called for the others.
+ */
+export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: TlsRules = NODE_TLS_RULES): Network {
+  let secureContext = tls.createSecureContext(credentialsOf(identity.reveal(), rules));
+  identity.onRenewed((texts) => {
+    secureContext = tls.createSecureContext(credentialsOf(texts, rules));
+  });
+  return {
+    connect(options) {
+      const socket = tls.connect({
+        ...options,
+        secureContext,
+        rejectUnauthorized: true,
+        // The address is no part of it, because addresses of nodes change.
+        checkServerIdentity: (_, certificate) => strangeness(certificate, identity.reveal()),
+      });
+      // A TLS socket ignores these options of plain sockets.
+      const { noDelay, keepAlive, keepAliveInitialDelay } = options;
+      if (noDelay) socket.setNoDelay(true);
+      if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
+      return socket;
+    },
+    createServer({ admit, allowHalfOpen = false, ...options }, onConnection) {
+      const accepted = (socket: tls.TLSSocket): void => {
+        // Not before: a client that ends its side during the handshake has gone, and would be waited for.
+        socket.allowHalfOpen = allowHalfOpen;
+        if (strangeness(socket.getPeerCertificate(), identity.reveal()) === undefined) {
+          onConnection(socket);
+          return;
+        }
+        refused(socket.remoteAddress ?? 'a peer that has gone', 'ERR_TLS_CERT_ALTNAME_INVALID');
+        socket.destroy();
+      };
+      const texts = identity.reveal();
+      const hasAuthority = texts.ca !== undefined;
+      const server = new TlsServer(
+        {
+          ...options,
+          ...credentialsOf(texts, rules),
+          requestCert: hasAuthority,
+          rejectUnauthorized: hasAuthority && rules.admitsStrangers !== true,
+        },
+        { onConnection: accepted, refused, admit },
+      );
+      server.once(
+        'close',
+        identity.onRenewed((renewed) => server.setSecureContext(credentialsOf(renewed, rules))),
+      );
+      return server;
+    },
+  };
+}
+
+/**
+ * A handshake always is a whole one: a ticket of an earlier one would let in a peer whose certificate is not accepted
+ * any more, and where strangers are admitted, Node.js takes a peer that resumes without a certificate for an authorized
+ * one.
+ */
+const WHOLE_HANDSHAKES = constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION;
+
+function credentialsOf({ cert, key, ca, crl }: TlsTexts, { minVersion }: TlsRules): tls.SecureContextOptions {
+  const authority = { ...(ca === undefined ? {} : { ca }), ...(crl === undefined ? {} : { crl }) };
+  return { cert, key, ...authority, minVersion, secureOptions: WHOLE_HANDSHAKES };
+}
+
+/** Why a certificate that the authority has signed is not that of a node; undefined: it is. */
+function strangeness(certificate: tls.PeerCertificate, { names }: TlsTexts): Error | undefined {
+  if (names === undefined || names.length === 0) return undefined;
+  const reasons = names.map((name) => tls.checkServerIdentity(name, certificate));
+  return reasons.includes(undefined) ? undefined : reasons[0];
+}
+
+interface TlsServerEvents {
+  readonly refused: TlsRefusal;
+  readonly admit: ListenOptions['admit'];
+  onConnection(socket: tls.TLSSocket): void;
+}
+
+/** A server that hands out connections after their TLS handshake; pending handshakes are limited in number and time. */
+class TlsServer extends tls.Server {
+  readonly #pending = new PendingConnections<net.Socket>(
+    HANDSHAKES_PENDING_MAX_COUNT,
+    (socket) => socket.destroy(),
+    ({ remoteAddress = '' }) => remoteAddress,
+  );
+  /**
+   * Plain sockets and their deadlines by the addresses of both ends, which is all that a TLS socket has in common with
+   * the plain one below it.
+   */
+  readonly #raw = new Map<string, { readonly socket: net.Socket; readonly deadline: NodeJS.Timeout }>();
+
+  readonly #admit: TlsServerEvents['admit'];
+
+  constructor(options: tls.TlsOptions, { onConnection, refused, admit }: TlsServerEvents) {
+    super({ ...options, handshakeTimeout: TLS_HANDSHAKE_TIMEOUT_MS });
+    this.#admit = admit;
+    this.on('connection', (socket: net.Socket) => this.#accepted(socket));
+    this.on('secureConnection', (socket) => {
+      this.#settled(connectionName(socket));
+      onConnection(socket);
+    });
+    this.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
+      // A certificate that is not accepted ends the connection, and that is the error; the reason is beside it.
+      const code = socket.authorizationError ?? error.code ?? error.message;
+      refused(socket.remoteAddress ?? 'a peer that has gone', String(code));
+      // Node.js leaves that to the listener: a handshake that is too slow would stay open.
+      socket.destroy();
+    });
+  }
+
+  dropPending(): void {
+    this.#pending.dropAll();
+  }
+
+  /** Drops connections that are not admitted before any listener, of which that of TLS is the first, sees them. */
+  override emit(event: string | symbol, ...values: unknown[]): boolean {
+    if (event === 'connection' && this.#admit?.(values[0] as net.Socket) === false) return true;
+    return super.emit(event as string, ...values);
+  }
+
+  #accepted(socket: net.Socket): void {
+    const name = connectionName(socket);
+    // The time above is that of a pause, and a peer that sends a byte now and then makes none.
+    const deadline = setTimeout(() => socket.destroy(), TLS_HANDSHAKE_MAX_MS);
+    this.#raw.set(name, { socket, deadline });
+    this.#pending.add(socket);
+    socket.once('close', () => this.#settled(name));
+  }
+
+  #settled(name: string): void {
+    const raw = this.#raw.get(name);
+    if (raw === undefined) return;
+    clearTimeout(raw.deadline);
+    this.#raw.delete(name);
+    this.#pending.delete(raw.socket);
+  }
+}
+
+function connectionName(socket: net.Socket): string {
+  return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(' ');
+}

@@ -6,7 +6,7 @@ import { formatEndpoint } from '../base/environment/network.js';
 import { ConfigError, RdmaError } from '../base/errors.js';
 import { type NativeAddon, type RailOptions, RDMA_STATS, type RdmaStatName } from '../native/addon/contract.js';
 import { selectRails } from '../native/devices/rail-selection.js';
-import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/devices/rdma-host.js';
+import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/devices/rdma-devices.js';
 import { rdmaSupport } from '../native/devices/rdma-support.js';
 import { type SecurityConfig, securedEnvironment } from '../net/credentials/secured-environment.js';
 import type { DataProtocol } from '../types.js';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { SecureContextOptions } from 'node:tls';
 import type { ExecutionContext } from 'ava';
-import type { TlsDoor } from '../../src/base/settings/door-tls-settings.js';
+import type { TlsDoor } from '../../src/base/settings/door-settings.js';
 import { Authority, type CertificateFiles } from './certificates.js';
 
 export const HOST = '127.0.0.1';

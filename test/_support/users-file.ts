@@ -1,8 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { RIGHTS, type Right } from '../../src/net/users/user.js';
-import { digestOf } from '../../src/net/users/users.js';
+import { digestOf, RIGHTS, type Right } from '../../src/net/users.js';
 import { folder } from './clients/client-fixture.js';
 
 /** The token of a user of this name. */

@@ -1,6 +1,5 @@
 import test from 'ava';
-import type { AuditEvent } from '../../src/base/audit/audit.js';
-import { SparseAudit } from '../../src/base/audit/sparse-audit.js';
+import { type AuditEvent, SparseAudit } from '../../src/base/environment/audit.js';
 import { LOG_KINDS_MAX_COUNT, LOG_LINE_INTERVAL_MS } from '../../src/base/limits.js';
 import { ManualClock } from '../_support/clock.js';
 

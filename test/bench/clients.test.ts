@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import { clientsBench } from '../../src/bench/clients/clients.js';
-import { findProgram } from '../../src/processes/find-program.js';
+import { clientsBench } from '../../src/bench/clients.js';
+import { findProgram } from '../../src/processes/programs.js';
 
 const hasPackage = existsSync(fileURLToPath(new URL('../python/meshcache', import.meta.url)));
 const hasPython = (await findProgram('python3')) !== undefined;

@@ -1,8 +1,6 @@
 import test from 'ava';
-import { AnswerTimes, LOGPROB_TOLERANCE } from '../../src/bench/engine/answer-times.js';
 import { engineBench } from '../../src/bench/engine/engine.js';
-import type { Answer } from '../../src/bench/engine/engine-driver.js';
-import { promptText } from '../../src/bench/engine/prompts.js';
+import { type Answer, AnswerTimes, LOGPROB_TOLERANCE, promptText } from '../../src/bench/engine/engine-driver.js';
 
 const COMPUTED: Answer = {
   first_token_s: 2,

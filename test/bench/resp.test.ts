@@ -1,6 +1,6 @@
 import test from 'ava';
-import { respBench } from '../../src/bench/resp/resp.js';
-import { findProgram } from '../../src/processes/find-program.js';
+import { respBench } from '../../src/bench/resp.js';
+import { findProgram } from '../../src/processes/programs.js';
 
 const hasRedis = (await findProgram('redis-server')) !== undefined;
 

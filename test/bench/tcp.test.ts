@@ -1,5 +1,5 @@
 import test from 'ava';
-import { tcpBench } from '../../src/bench/tcp/tcp.js';
+import { tcpBench } from '../../src/bench/tcp.js';
 
 test('tcp bench: a quick run measures every contender at every page size, and checks the bytes', async (t) => {
   const { rows, notes } = await tcpBench({ rounds: 1, quick: true, progress() {} });

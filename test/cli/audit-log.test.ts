@@ -6,7 +6,7 @@ import test from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { encodePools, RequestType, Status } from '../../src/clients/wire/messages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { digestOf } from '../../src/net/users/users.js';
+import { digestOf } from '../../src/net/users.js';
 import { wholeNamespace } from '../../src/store/namespace/node-namespace.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport } from '../../src/transport/create-transport.js';

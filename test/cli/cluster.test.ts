@@ -5,7 +5,7 @@ import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { Cluster } from '../../src/cli/cluster/cluster.js';
 import type { DemoResult } from '../../src/cli/demo/demo.js';
-import type { ReplayResult } from '../../src/cli/replay/replay.js';
+import type { ReplayResult } from '../../src/cli/replay.js';
 import type { StatusResult } from '../../src/cli/status/status-report.js';
 import { findFreePort } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';

@@ -1,5 +1,5 @@
 import { checkMetrics } from '../../src/cli/doctor/configuration.js';
-import { checkRedis } from '../../src/cli/doctor/redis.js';
+import { checkRedis } from '../../src/cli/doctor/doors.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { noCertificates } from '../_support/certificates.js';
 import { authorityOf, doorFiles } from '../_support/door-certificates.js';

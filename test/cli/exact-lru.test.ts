@@ -1,6 +1,6 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
-import { ExactLru } from '../../src/cli/replay/exact-lru.js';
+import { ExactLru } from '../../src/cli/replay.js';
 
 /** The same rule with a Map, which keeps the order of insertion. */
 function naiveRate(requests: readonly (readonly number[])[], capacity: number): number {

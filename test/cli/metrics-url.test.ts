@@ -1,5 +1,5 @@
 import test from 'ava';
-import { metricsUrl } from '../../src/cli/settings/metrics-url.js';
+import { metricsUrl } from '../../src/cli/settings/endpoints.js';
 
 test('metrics URL: of a server on every address, the one that the node is reached at', (t) => {
   t.is(metricsUrl('10.0.0.1:31997'), 'http://10.0.0.1:31997/');

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { watchNpmLauncher } from '../../src/processes/npm-launcher.js';
+import { watchNpmLauncher } from '../../src/processes/programs.js';
 import { firstLine, isAlive, until } from '../_support/cli/run-cli.js';
 import { ManualClock } from '../_support/clock.js';
 import { freePort } from '../_support/support.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seedLine } from '../../src/cli/sim/cluster-output.js';
+import { seedLine } from '../../src/cli/sim/cluster-report.js';
 import type { ScenarioResult } from '../../src/sim/run/run-scenario.js';
 import { runCli } from '../_support/cli/run-cli.js';
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { conversationWorkload } from '../../src/cli/load/workload.js';
-import { withEndsTold } from '../../src/cli/sim/trace-ends.js';
+import { withEndsTold } from '../../src/cli/sim/trace-run.js';
 import { EVICTION_POLICIES } from '../../src/config.js';
 import { PLACEMENT_POLICIES } from '../../src/core/index.js';
 import { runCli } from '../_support/cli/run-cli.js';

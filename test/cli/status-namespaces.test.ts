@@ -1,6 +1,5 @@
 import test from 'ava';
-import { type ClusterNamespace, namespaceWarnings } from '../../src/cli/status/namespace-differences.js';
-import { namespaceColumns } from '../../src/cli/status/namespaces-table.js';
+import { type ClusterNamespace, namespaceColumns, namespaceWarnings } from '../../src/cli/status/differences.js';
 import { nodeRow, statusResult } from '../../src/cli/status/status-report.js';
 import { formatStatus } from '../../src/cli/status/status-text.js';
 import { fitTable } from '../../src/command/table.js';

@@ -3,7 +3,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { unitFor } from '../../src/cli/node/systemd-unit.js';
+import { unitFor } from '../../src/cli/node.js';
 import { runCli } from '../_support/cli/run-cli.js';
 import { unless } from '../_support/unless.js';
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { digestOf } from '../../src/net/users/users.js';
+import { digestOf } from '../../src/net/users.js';
 import { runCli } from '../_support/cli/run-cli.js';
 
 test('meshcache token: prints another token each time, with the digest for users_file', async (t) => {

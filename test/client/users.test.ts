@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
-import { digestOf } from '../../src/net/users/users.js';
+import { digestOf } from '../../src/net/users.js';
 import { folder, startNode } from '../_support/clients/client-fixture.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { PYTHON, run, succeeds } from '../_support/python.js';

@@ -118,7 +118,7 @@ test.serial('verify: node link, attachment', async (t) => {
   await assertFound(t, link, /node link: requests that are sent: 1, allowed are 0/, () => {
     Object.assign(link.hello, { inFlightMaxCount: 0 });
   });
-  const attachment = new Attachment({ ...parts, usesRegions: true });
+  const attachment = new Attachment(parts, true);
   await attachment.connect();
   t.teardown(() => attachment.close());
   const region = {

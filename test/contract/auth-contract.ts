@@ -2,7 +2,7 @@ import { createCipheriv, createHash, createHmac, hkdfSync, randomBytes } from 'n
 import { once } from 'node:events';
 import net from 'node:net';
 import type { ExecutionContext, TestFn } from 'ava';
-import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../src/base/environment/credentials.js';
 import type { Environment } from '../../src/base/environment/environment.js';
 import { UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT, UNAUTHENTICATED_PER_ADDRESS_PER_S } from '../../src/base/limits.js';
 import type { AuthPlane } from '../../src/net/auth.js';

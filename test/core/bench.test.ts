@@ -1,6 +1,6 @@
 import test from 'ava';
-import { poolBench } from '../../src/bench/core/pool.js';
-import { ringBench } from '../../src/bench/core/ring.js';
+import { poolBench } from '../../src/bench/pool.js';
+import { ringBench } from '../../src/bench/ring.js';
 
 const quick = { rounds: 1, quick: true, progress() {} };
 

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { CLIENT_LINES_MAX_COUNT, clientLines, unlistedCount } from '../../src/dashboard/data/clients.js';
-import type { LooseReport } from '../../src/dashboard/data/loose.js';
+import type { LooseReport } from '../../src/dashboard/data/counts.js';
 import type { Member } from '../../src/dashboard/data/members.js';
+import { CLIENT_LINES_MAX_COUNT, clientLines, unlistedCount } from '../../src/dashboard/views/clients-view.js';
 import { fakeClient } from '../_support/dashboard/fake-cluster.js';
 
 function member(nodeId: string, clients: unknown, state: Member['state'] = 'up'): Member {

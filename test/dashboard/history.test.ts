@@ -1,6 +1,5 @@
 import test from 'ava';
-import { HISTORY_MAX_POINTS, HISTORY_MS, History } from '../../src/dashboard/data/history.js';
-import { pastOf } from '../../src/dashboard/data/past.js';
+import { HISTORY_MAX_POINTS, HISTORY_MS, History, pastOf } from '../../src/dashboard/data/history.js';
 import { fillShare, recentOf, totalOf } from '../../src/dashboard/data/points.js';
 import type { ClusterReport, NodeReport } from '../../src/metrics/node-report.js';
 import { FakeCluster, FakeNode } from '../_support/dashboard/fake-cluster.js';

@@ -1,10 +1,10 @@
 import test from 'ava';
-import { Connection } from '../../src/dashboard/connection.js';
+import { Connection } from '../../src/dashboard/api.js';
+import { isClusterReport } from '../../src/dashboard/data/counts.js';
 import { EVENTS_MAX_COUNT, EventLog } from '../../src/dashboard/data/event-log.js';
-import { isClusterReport } from '../../src/dashboard/data/loose.js';
 import { GONE_MAX_COUNT, Members } from '../../src/dashboard/data/members.js';
 import { formatClock } from '../../src/dashboard/views/format.js';
-import { dashboardLink } from '../../src/dashboard/views/links.js';
+import { dashboardLink } from '../../src/dashboard/views/members-view.js';
 import type { NodeEvent } from '../../src/metrics/node-report.js';
 import { FakeCluster, FakeNode } from '../_support/dashboard/fake-cluster.js';
 

@@ -1,7 +1,6 @@
 import test from 'ava';
-import { memberLine, sharedBy } from '../../src/dashboard/data/member-lines.js';
-import type { Member } from '../../src/dashboard/data/members.js';
-import { MEMBER_COLUMNS } from '../../src/dashboard/views/member-columns.js';
+import { type Member, memberLine, sharedBy } from '../../src/dashboard/data/members.js';
+import { MEMBER_COLUMNS } from '../../src/dashboard/views/members-view.js';
 
 function memberOf(nodeId: string, report: object): Member {
   const about = { state: 'up', sinceMs: 0, isThis: false, ringShare: 0.5, controlEndpoint: '', error: '', reportMs: 0 };

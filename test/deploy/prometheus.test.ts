@@ -2,8 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { Cluster } from '../../src/cli/cluster/cluster.js';
-import { NodeFolders } from '../../src/cli/cluster/node-folders.js';
+import { Cluster, NodeFolders } from '../../src/cli/cluster/cluster.js';
 import { runLoad } from '../../src/cli/load/load.js';
 import { loadReport } from '../../src/cli/load/load-report.js';
 import { conversationWorkload, uniquePages } from '../../src/cli/load/workload.js';

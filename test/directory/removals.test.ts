@@ -1,6 +1,5 @@
 import test from 'ava';
-import { PartitionSet } from '../../src/core/ring/partition-set.js';
-import { partitionsOf } from '../../src/core/ring/partitions.js';
+import { PartitionSet, partitionsOf } from '../../src/core/ring/partitions.js';
 import { NoteColumns } from '../../src/directory/messages/note-columns.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import type { Displaced } from '../../src/directory/shard/displaced.js';

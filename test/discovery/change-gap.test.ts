@@ -1,5 +1,5 @@
 import test from 'ava';
-import { ChangeGap } from '../../src/discovery/change-gap.js';
+import { ChangeGap } from '../../src/discovery/timing.js';
 
 /** When it is acted on when a change comes every `everyMs`. */
 function actsOf(gap: ChangeGap, { members, everyMs, untilMs }: Record<'members' | 'everyMs' | 'untilMs', number>) {

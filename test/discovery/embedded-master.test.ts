@@ -1,7 +1,7 @@
 import test from 'ava';
 import { DiscoveryClient } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
-import { localAddressOf } from '../../src/discovery/local-address.js';
+import { localAddressOf } from '../../src/net/loopback.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
 import { hostOf, nodeOf } from '../_support/discovery/masters.js';
 import { simulated, type TestWorld } from '../_support/simulated.js';

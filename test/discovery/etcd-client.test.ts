@@ -1,15 +1,17 @@
 import { execFileSync } from 'node:child_process';
 import test, { type ExecutionContext } from 'ava';
 import { MeshCacheConfig } from '../../src/config.js';
-import { EtcdClient, type EtcdClientOptions, type EtcdObject } from '../../src/discovery/sources/etcd-client.js';
 import {
   afterEvents,
   checkRights,
+  EtcdClient,
+  type EtcdClientOptions,
+  type EtcdObject,
   freeKey,
   readSeats,
   seatRange,
   takeSeat,
-} from '../../src/discovery/sources/etcd-seats.js';
+} from '../../src/discovery/sources/etcd-client.js';
 import { askOnce } from '../../src/discovery/sources/open-source.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { Authority, noCertificates } from '../_support/certificates.js';

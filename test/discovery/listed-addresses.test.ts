@@ -1,6 +1,6 @@
 import test from 'ava';
 import type { Endpoint } from '../../src/base/environment/network.js';
-import { type JoinedState, ListedAddresses } from '../../src/discovery/sources/listed-addresses.js';
+import { type JoinedState, ListedAddresses } from '../../src/discovery/sources/address-source.js';
 
 const of = (...hosts: number[]): Endpoint[] => hosts.map((host) => ({ host: `h${host}`, port: 1 }));
 const range = (count: number): number[] => Array.from({ length: count }, (_, i) => i);

@@ -2,7 +2,6 @@ import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
-import { isHostOf } from '../../src/discovery/local-address.js';
 import { chooseMasters, seatsOf } from '../../src/discovery/masters/masters.js';
 import {
   decodeAnswer,
@@ -13,6 +12,7 @@ import {
   rosterAfter,
 } from '../../src/discovery/messages/wire.js';
 import { DiscoveryServer } from '../../src/discovery/server.js';
+import { isHostOf } from '../../src/net/loopback.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { MEMBERS_MAX_COUNT } from '../../src/base/limits.js';
-import { type MasterView, mergeChanged, mergeMembers } from '../../src/discovery/masters/merge.js';
-import { MemberTable } from '../../src/discovery/members/member-table.js';
+import { type MasterView, mergeChanged, mergeMembers } from '../../src/discovery/masters/merging.js';
+import { MemberTable } from '../../src/discovery/messages/member-table.js';
 import type { NodeInfo } from '../../src/types.js';
 import { nodeOf } from '../_support/discovery/masters.js';
 

@@ -4,7 +4,6 @@ import {
   DISCOVERY_REFUSED_KEPT_MS,
   DISCOVERY_REFUSED_MAX_COUNT,
 } from '../../src/base/limits.js';
-import { MemberTable } from '../../src/discovery/members/member-table.js';
 import {
   type ClusterSettings,
   decodeDifferences,
@@ -13,6 +12,7 @@ import {
   encodeDifferences,
   encodeSettings,
 } from '../../src/discovery/messages/cluster-settings.js';
+import { MemberTable } from '../../src/discovery/messages/member-table.js';
 import { RefusedNodes } from '../../src/discovery/refused-nodes.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { RpcServer } from '../../src/rpc/server.js';

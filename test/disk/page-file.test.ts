@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import { type Logger, silentLogger } from '../../src/base/environment/log.js';
 import { ClosedError, DiskError } from '../../src/base/errors.js';
-import { PageFile } from '../../src/disk/page-file/page-file.js';
+import { PageFile } from '../../src/disk/folder/page-file.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PageCopies } from '../../src/memory/page-copies.js';

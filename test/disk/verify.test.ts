@@ -1,16 +1,16 @@
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { Semaphore } from '../../src/base/concurrency/mutex.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { DISK_ALIGNMENT_BYTES } from '../../src/base/limits.js';
+import { DiskState } from '../../src/disk/disk-state.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
+import { AlignedBuffers } from '../../src/disk/folder/alignment.js';
+import type { DiskFolder } from '../../src/disk/folder/disk-folder.js';
+import { PageFile } from '../../src/disk/folder/page-file.js';
 import { Journal } from '../../src/disk/journal/journal.js';
-import { AlignedBuffers } from '../../src/disk/page-file/aligned-buffers.js';
-import { PageFile } from '../../src/disk/page-file/page-file.js';
-import { Semaphore } from '../../src/disk/page-file/semaphore.js';
-import { KeyReaders } from '../../src/disk/reading/key-readers.js';
-import { DiskState } from '../../src/disk/writing/disk-state.js';
-import { PageWriter, type PageWriterParts } from '../../src/disk/writing/page-writer.js';
-import { type QueuedPage, WriteQueue } from '../../src/disk/writing/write-queue.js';
+import { KeyReaders, PageWriter } from '../../src/disk/page-writer.js';
+import { type QueuedPage, WriteQueue } from '../../src/disk/write-queue.js';
 import { NO_ORIGIN, PageIndex } from '../../src/pool/page-index.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { ManualClock } from '../_support/clock.js';
@@ -31,16 +31,9 @@ function newWriter() {
   const folder = {
     file: { capacityBytes: 64 * PAGE, write: () => new Promise(() => {}) },
     journal: { hasRoomFor: () => true, put() {}, remove() {}, flush: async () => {} },
-  } as unknown as PageWriterParts['folder'];
-  const writer = new PageWriter({
-    folder,
-    index,
-    state: new DiskState({ path: '', env, probe: async () => {} }),
-    env,
-    queueMaxBytes: 64 * PAGE,
-    onEvict() {},
-    readsEnded: async () => {},
-  });
+  } as unknown as DiskFolder;
+  const options = { nodeId: '', env, queueMaxBytes: 64 * PAGE };
+  const writer = new PageWriter(folder, index, new DiskState(folder, options), options);
   return { index, writer };
 }
 

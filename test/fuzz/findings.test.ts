@@ -1,4 +1,5 @@
 /** What the fuzzers have found, each with its cause; mended where it was. */
+
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,15 +12,15 @@ import { parseConfiguration, readConfiguration } from '../../src/cli/settings/co
 import { isStatus, readDrainProgress } from '../../src/cli/status/cluster-query.js';
 import { nodeRow, statusResult } from '../../src/cli/status/status-report.js';
 import { formatStatus } from '../../src/cli/status/status-text.js';
-import { CommandFailure } from '../../src/command/failure.js';
+import { CommandFailure } from '../../src/command/context.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { keyFields } from '../../src/directory/messages/wire.js';
-import { decodeNode } from '../../src/discovery/members/node-record.js';
+import { decodeNode } from '../../src/discovery/messages/member-table.js';
 import { decodeAnswer, encodeRoster, rosterAfter } from '../../src/discovery/messages/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal/journal-format.js';
-import { readSecretsFile } from '../../src/net/credentials/secrets-file.js';
+import { readSecretsFile } from '../../src/net/credentials/secured-environment.js';
 import { readTlsIdentity } from '../../src/net/credentials/tls-files.js';
 import { drainTimeoutMs } from '../../src/node/leaving/drain.js';
 import { ClusterReporter } from '../../src/node/reporting/cluster-reporter.js';

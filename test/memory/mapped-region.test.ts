@@ -25,7 +25,7 @@ import { silentLogger } from '../../src/base/environment/log.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PageCopies } from '../../src/memory/page-copies.js';
-import { DescriptorListener, type DescriptorRecord } from '../../src/native/unix-sockets/descriptor-listener.js';
+import { DescriptorListener, type DescriptorRecord } from '../../src/native/unix-sockets.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { addon, serialWithAddon, suffix } from '../_support/native/addon.js';

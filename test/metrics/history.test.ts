@@ -1,7 +1,7 @@
 import test from 'ava';
 import { HISTORY_INTERVALS_COUNT, HISTORY_STEPS_S } from '../../src/base/limits.js';
-import { HISTORY_COUNTS, HISTORY_GAUGES, type HistorySample } from '../../src/metrics/history/history-report.js';
-import { NodeHistory } from '../../src/metrics/history/node-history.js';
+import { HISTORY_COUNTS, HISTORY_GAUGES, type HistorySample } from '../../src/metrics/history-report.js';
+import { NodeHistory } from '../../src/metrics/node-history.js';
 import { isHistoryLike } from '../../src/metrics/report-checks.js';
 import { ManualClock } from '../_support/clock.js';
 

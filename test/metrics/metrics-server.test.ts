@@ -10,7 +10,7 @@ import {
   METRICS_MAX_CONNECTIONS,
   METRICS_PORTS_MAX_COUNT,
 } from '../../src/base/limits.js';
-import type { ClusterHistory } from '../../src/metrics/history/history-report.js';
+import type { ClusterHistory } from '../../src/metrics/history-report.js';
 import type { MetricsSource } from '../../src/metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../src/metrics/node-report.js';
 import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine/machine-node.js';

@@ -23,12 +23,13 @@ import {
   DescriptorListener,
   type DescriptorListenerOptions,
   type DescriptorRecord,
-} from '../../src/native/unix-sockets/descriptor-listener.js';
-import { peerCredentials } from '../../src/native/unix-sockets/peer-credentials.js';
-// One after the other: they count the descriptors of the process.
+  peerCredentials,
+} from '../../src/native/unix-sockets.js';
 import { serialWithAddon, suffix } from '../_support/native/addon.js';
 import { noPython, PythonProcess } from '../_support/native/python-process.js';
 import { PATIENCE_MS, until } from '../_support/support.js';
+
+// One after the other: they count the descriptors of the process.
 
 const run = promisify(execFile);
 const PROGRAM = new URL('./native-addon-program.js', import.meta.url);

@@ -1,11 +1,8 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, OP_STATUS, RDMA_EVENT_CAUSES, RDMA_EVENT_KINDS } from '../../src/native/addon/contract.js';
-import { EngineChannel } from '../../src/native/engine/engine-channel.js';
-import { type EngineEvent, engineEvent } from '../../src/native/engine/engine-event.js';
-import { engineOptions, engineToken } from '../../src/native/engine/engine-options.js';
-import { EventLog } from '../../src/native/engine/event-log.js';
-import { OpBatch } from '../../src/native/engine/op-batch.js';
+import { EngineChannel, engineOptions, engineToken, OpBatch } from '../../src/native/engine/engine-channel.js';
+import { type EngineEvent, EventLog, engineEvent } from '../../src/native/engine/engine-event.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { ManualClock } from '../_support/clock.js';
 import { type FakeEngine, FakeFabric, nativeFailure } from '../_support/native/fake-rdma.js';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { lockableBytes, lockedMemory, lockedMemoryText } from '../../src/native/devices/locked-memory.js';
-import { deviceFilesProblem, type RdmaHost } from '../../src/native/devices/rdma-host.js';
+import { deviceFilesProblem, type RdmaHost } from '../../src/native/devices/rdma-devices.js';
 import { type RdmaStep, rdmaSupport } from '../../src/native/devices/rdma-support.js';
 import { FakeFabric, fakeDevice } from '../_support/native/fake-rdma.js';
 

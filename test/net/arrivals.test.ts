@@ -1,7 +1,7 @@
 import test from 'ava';
 import { WorkTurns } from '../../src/base/concurrency/work-turns.js';
 import { CLIENTS_TURN_MS, RECEIVING_PIECE_BYTES } from '../../src/base/limits.js';
-import { Arrivals } from '../../src/net/receiving/arrivals.js';
+import { Arrivals } from '../../src/net/arrivals.js';
 import { ManualClock } from '../_support/clock.js';
 
 test('arrivals: what has come is taken in pieces and in order, and what waits is told', async (t) => {

@@ -3,16 +3,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
 import test from 'ava';
-import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../src/base/environment/credentials.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { ConfigError } from '../../src/base/errors.js';
 import { isReadableByOthers } from '../../src/base/settings/named-file.js';
 import { FrameTags, TAG_BYTES } from '../../src/memory/frame-tags.js';
 import { ClientHandshake, ServerHandshake } from '../../src/net/auth.js';
-import { readAuthorityFile } from '../../src/net/credentials/authority-file.js';
-import { readSecretsFile, readSecretsFileAgain } from '../../src/net/credentials/secrets-file.js';
-import { securedEnvironment } from '../../src/net/credentials/secured-environment.js';
-import { PendingConnections } from '../../src/net/pending-connections.js';
+import { PendingConnections } from '../../src/net/connection-limits.js';
+import {
+  readSecretsFile,
+  readSecretsFileAgain,
+  securedEnvironment,
+} from '../../src/net/credentials/secured-environment.js';
+import { readAuthorityFile } from '../../src/net/credentials/tls-files.js';
 import { systemFiles } from '../../src/system/files/system-files.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 

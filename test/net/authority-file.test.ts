@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { readAuthorityFile } from '../../src/net/credentials/authority-file.js';
+import { readAuthorityFile } from '../../src/net/credentials/tls-files.js';
 import { systemFiles } from '../../src/system/files/system-files.js';
 import { temporaryFolder } from '../_support/disk/mounts.js';
 import { CERT } from '../fuzz/tls-seeds.js';

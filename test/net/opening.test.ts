@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../src/base/environment/credentials.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import type { ProtocolError } from '../../src/base/errors.js';
 import {

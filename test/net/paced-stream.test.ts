@@ -4,7 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import { WorkTurns } from '../../src/base/concurrency/work-turns.js';
 import { portOf } from '../../src/base/environment/network.js';
 import { CLIENTS_TURN_MS } from '../../src/base/limits.js';
-import { PacedStream } from '../../src/net/receiving/paced-stream.js';
+import { PacedStream } from '../../src/net/paced-stream.js';
 import { ManualClock } from '../_support/clock.js';
 import { until } from '../_support/support.js';
 

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { WRONG_PASSWORDS_BURST_COUNT } from '../../src/base/limits.js';
-import { isDigestOf, PasswordCheck } from '../../src/net/password-check.js';
+import { isDigestOf, PasswordCheck } from '../../src/net/auth-failures.js';
 import { ManualClock } from '../_support/clock.js';
 
 /** A check of the password `right`, and what it has counted and logged. */

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { RECEIVING_GROWN_MIN_BYTES, RECEIVING_WHOLE_MIN_BYTES } from '../../src/base/limits.js';
-import { roomFor } from '../../src/net/receiving/receiving-room.js';
+import { roomFor } from '../../src/net/arrivals.js';
 
 const MIB = 2 ** 20;
 

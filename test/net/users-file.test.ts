@@ -1,8 +1,7 @@
 import { chmodSync, readFileSync } from 'node:fs';
 import test from 'ava';
-import { RIGHTS } from '../../src/net/users/user.js';
-import { digestOf, Users } from '../../src/net/users/users.js';
-import { readUsersFile, readUsersFileAgain } from '../../src/net/users/users-file.js';
+import { digestOf, RIGHTS, Users } from '../../src/net/users.js';
+import { readUsersFile, readUsersFileAgain } from '../../src/net/users-file.js';
 import { systemFiles } from '../../src/system/files/system-files.js';
 import { UsersFile, userNamed } from '../_support/users-file.js';
 

@@ -1,8 +1,12 @@
 import test from 'ava';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { MEMBER_EVENTS_MAX_COUNT } from '../../src/base/limits.js';
-import { mergeDeparted, mergeMemberEvents } from '../../src/metrics/departed.js';
-import type { DepartedNode, MemberEvent } from '../../src/metrics/node-report.js';
+import {
+  type DepartedNode,
+  type MemberEvent,
+  mergeDeparted,
+  mergeMemberEvents,
+} from '../../src/metrics/node-report.js';
 import { MemberEvents } from '../../src/node/reporting/member-events.js';
 import { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';

@@ -11,7 +11,7 @@ import { HISTORY_STEPS_S, NODE_REPORT_CLIENTS_MAX_COUNT } from '../../src/base/l
 import { compareNames } from '../../src/base/names.js';
 import { clusterStatus } from '../../src/cli/status/status.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
-import type { ClusterHistory, HistoryCount } from '../../src/metrics/history/history-report.js';
+import type { ClusterHistory, HistoryCount } from '../../src/metrics/history-report.js';
 import type { ClusterReport, DepartedNode, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
 import { isReportLike } from '../../src/metrics/report-checks.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';

@@ -1,7 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { OBJECT_HEADER_BYTES, OBJECT_KEY_MAX_BYTES, OBJECT_RETRY_MAX_MS } from '../../src/base/limits.js';
-import { CircuitBreaker } from '../../src/objects/circuit-breaker.js';
 import {
   decodeHeader,
   encodeHeader,
@@ -10,6 +9,7 @@ import {
   ObjectNames,
   writerIdOf,
 } from '../../src/objects/object-format.js';
+import { CircuitBreaker } from '../../src/objects/object-store.js';
 import { searchChain } from '../../src/store/objects/object-search.js';
 import { systemClock } from '../../src/system/system-clock.js';
 

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../src/base/environment/credentials.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { formatEndpoint } from '../../src/base/environment/network.js';
 import { HostRegion } from '../../src/memory/host-region.js';

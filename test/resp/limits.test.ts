@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { KeyEncoder } from '../../src/core/index.js';
-import { Users } from '../../src/net/users/users.js';
+import { Users } from '../../src/net/users.js';
 import type { RespLimits } from '../../src/resp/resp-limits.js';
 import { RespServer, type RespServerOptions } from '../../src/resp/resp-server.js';
 import { WaitingCommands } from '../../src/resp/waiting-commands.js';

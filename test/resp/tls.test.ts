@@ -11,7 +11,7 @@ import { UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT } from '../../src/base/limits.j
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { DoorTls } from '../../src/net/credentials/door-tls.js';
-import { Users } from '../../src/net/users/users.js';
+import { Users } from '../../src/net/users.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RespServer } from '../../src/resp/resp-server.js';
 import { StoredPages } from '../../src/store/namespace/namespace-pages.js';

@@ -1,7 +1,6 @@
 import test from 'ava';
-import { CONNECTION_RATES, ConnectionLimits } from '../../src/net/connection-limits.js';
+import { CONNECTION_RATES, ConnectionLimits, PendingConnections } from '../../src/net/connection-limits.js';
 import { Listener } from '../../src/net/listener.js';
-import { PendingConnections } from '../../src/net/pending-connections.js';
 import { ClientConnection } from '../../src/rpc/client-connection.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { ServerConnection } from '../../src/rpc/server-connection.js';

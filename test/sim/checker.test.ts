@@ -1,8 +1,7 @@
 import test from 'ava';
 import { CallWatch } from '../../src/sim/check/call-watch.js';
-import { FaultTimes } from '../../src/sim/check/fault-times.js';
 import { PageBytes } from '../../src/sim/check/page-bytes.js';
-import { ReadOrder, type ReadOrderOptions } from '../../src/sim/check/read-order.js';
+import { FaultTimes, ReadOrder, type ReadOrderOptions } from '../../src/sim/check/read-order.js';
 import { type Statement, Statements } from '../../src/sim/check/statements.js';
 import { Violations } from '../../src/sim/check/violations.js';
 

@@ -1,9 +1,8 @@
 import test from 'ava';
-import { lineBlock } from '../../src/sim/report/line-chart.js';
+import { lineBlock, scaleOf } from '../../src/sim/report/line-chart.js';
 import { markup } from '../../src/sim/report/markup.js';
 import { reportPage } from '../../src/sim/report/page.js';
 import type { Axis, LineChart } from '../../src/sim/report/report.js';
-import { scaleOf } from '../../src/sim/report/scale.js';
 import { HOSTILE, sampleReport } from '../_support/sim/sample-report.js';
 
 function chart(part: Partial<LineChart>): string {

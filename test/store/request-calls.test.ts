@@ -2,7 +2,7 @@ import test from 'ava';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { ArgumentError } from '../../src/base/errors.js';
 import type { RequestOptions } from '../../src/core/index.js';
-import { CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../src/core/pool/request-callers.js';
+import { CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../src/core/pool/request-terms.js';
 import { checkRequest, RequestCalls } from '../../src/store/call/request-calls.js';
 
 test('request calls: the parts of a call are one request, in each pool', (t) => {

@@ -3,7 +3,7 @@ import { silentLogger } from '../../src/base/environment/log.js';
 import { type Labels, noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RdmaProbe } from '../../src/native/addon/contract.js';
-import type { RdmaHost } from '../../src/native/devices/rdma-host.js';
+import type { RdmaHost } from '../../src/native/devices/rdma-devices.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport, type TransportConfig } from '../../src/transport/create-transport.js';
 import type { DataProtocol } from '../../src/types.js';

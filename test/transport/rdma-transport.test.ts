@@ -1,10 +1,11 @@
-import test, { type ExecutionContext } from 'ava';
-import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import type { ExecutionContext } from 'ava';
+import test from 'ava';
+import { ClusterSecrets } from '../../src/base/environment/credentials.js';
 import { type LogFields, silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/addon/contract.js';
-import { engineToken } from '../../src/native/engine/engine-options.js';
+import { engineToken } from '../../src/native/engine/engine-channel.js';
 import { DataEndpoints } from '../../src/node/runtime/members.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';

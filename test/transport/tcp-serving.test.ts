@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
-import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../src/base/environment/credentials.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import type { Connection } from '../../src/base/environment/network.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -11,8 +11,11 @@ import type { Mr } from '../../src/transport/contract/transport.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { DATA_HELLO } from '../../src/transport/tcp/protocol/protocol.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
-import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving/serving-connection.js';
-import { ServingCounters } from '../../src/transport/tcp/serving/serving-counters.js';
+import {
+  ServingConnection,
+  type ServingConnectionParts,
+  ServingCounters,
+} from '../../src/transport/tcp/serving/serving-connection.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { ManualClock } from '../_support/clock.js';
 import { patientClock } from '../_support/patient-clock.js';

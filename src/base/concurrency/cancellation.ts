@@ -1,3 +1,38 @@
+import { setMaxListeners } from 'node:events';
+
+/**
+ * Calls `abort` when the signal, which is not aborted yet, is aborted. Returns a function that removes the listener;
+ * calling it later is harmless.
+ */
+export function onAbort(signal: AbortSignal, abort: () => void): () => void {
+  // One call listens once for each node that it asks, and Node takes more than ten listeners for a leak.
+  setMaxListeners(0, signal);
+  signal.addEventListener('abort', abort, { once: true });
+  return () => signal.removeEventListener('abort', abort);
+}
+
+/**
+ * Resolves or rejects as `work` does, or resolves with undefined as soon as the signal is aborted; then `work` goes on
+ * and its result or error is ignored. Leaves no listener on the signal.
+ */
+export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> {
+  if (signal === undefined) return work;
+  return new Promise((resolve, reject) => {
+    const stop = signal.aborted ? () => {} : onAbort(signal, () => resolve(undefined));
+    if (signal.aborted) resolve(undefined);
+    work.then(
+      (value) => {
+        stop();
+        resolve(value);
+      },
+      (error: unknown) => {
+        stop();
+        reject(error);
+      },
+    );
+  });
+}
+
 /** Tells when a result is no longer wanted. An `AbortSignal` is a CancelSignal, too. */
 export interface CancelSignal {
   readonly aborted: boolean;

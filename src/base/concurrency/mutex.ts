@@ -1,3 +1,5 @@
+import { assert, assertEqual } from '../assert.js';
+
 /** Lets one user in at a time, in the order in which they ask. */
 export class Mutex {
   #users = 0;
@@ -28,5 +30,49 @@ export class Mutex {
   /** Resolves when all users who have asked so far have ended. */
   ended(): Promise<void> {
     return this.#users > 0 ? this.#lastEnd : Promise.resolve();
+  }
+}
+
+/**
+ * Admits a fixed number of users at a time; the others wait, in the order of asking. Each user has a number from 0 on
+ * that no other one has.
+ */
+export class Semaphore {
+  readonly #count: number;
+  /** Free numbers. The one that was given back last is at the end, and is taken first. */
+  readonly #free: number[];
+  readonly #waiting: ((permit: number) => void)[] = [];
+
+  constructor(count: number) {
+    this.#count = count;
+    this.#free = Array.from({ length: count }, (_, i) => count - 1 - i);
+  }
+
+  /** Runs `work` as soon as a number is free, which is the work's own until its promise is settled. */
+  async use<T>(work: (permit: number) => Promise<T>): Promise<T> {
+    const permit = this.#free.pop() ?? (await new Promise<number>((resolve) => this.#waiting.push(resolve)));
+    try {
+      return await work(permit);
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#free.push(permit);
+      else next(permit);
+    }
+  }
+
+  /**
+   * Throws `InvariantError` unless the free numbers are distinct and below the count, and no user waits while one is
+   * free.
+   */
+  verify(): void {
+    const free = new Set(this.#free);
+    assertEqual('semaphore: free numbers', this.#free.length, free.size);
+    for (const permit of free) {
+      assert(permit >= 0 && permit < this.#count, () => `semaphore: ${permit} of ${this.#count} is free`);
+    }
+    assert(
+      this.#free.length === 0 || this.#waiting.length === 0,
+      () => `semaphore: ${this.#waiting.length} users wait, and ${this.#free.length} numbers are free`,
+    );
   }
 }

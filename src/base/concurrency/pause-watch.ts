@@ -12,7 +12,7 @@ const WORKED_FRACTION = 1 / 3;
  * what it reads from a socket then may have been sent long before, and its sender may have given it up since.
  */
 export class PauseWatch {
-  readonly #clock: Pick<Clock, 'nowMs' | 'workedMs' | 'after'>;
+  readonly #clock: Clock;
   #lookedMs: number;
   /** Processor time at the last look. */
   #workedMs: number;
@@ -22,7 +22,7 @@ export class PauseWatch {
   #readMs = 0;
   #cancel: () => void = () => {};
 
-  constructor(clock: Pick<Clock, 'nowMs' | 'workedMs' | 'after'>) {
+  constructor(clock: Clock) {
     this.#clock = clock;
     this.#lookedMs = clock.nowMs();
     this.#workedMs = clock.workedMs?.() ?? 0;

@@ -6,7 +6,7 @@ import { type BackoffLimits, jittered, pauseAfter } from './backoff.js';
 /** What waits under a key for one peer. */
 export type Waiting<Item> = readonly [key: string, item: Item];
 
-export interface PeerQueueParts<Item extends object> {
+interface PeerQueueParts<Item extends object> {
   /** What the queue is called in assertions. */
   readonly name: string;
   readonly env: Pick<Environment, 'clock' | 'random'>;

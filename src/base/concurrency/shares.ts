@@ -1,4 +1,5 @@
 import { assert, assertEqual } from '../assert.js';
+import { SPLIT_GROUP_MIN_PAGES } from '../limits.js';
 
 /** One of many that use something together, and the group that it is of. */
 export interface Sharer {
@@ -36,7 +37,7 @@ export class Shares {
   }
 
   /** What one has. */
-  of({ one }: Pick<Sharer, 'one'>): number {
+  of({ one }: Sharer): number {
     return this.#ones.get(one) ?? 0;
   }
 
@@ -83,4 +84,13 @@ function addTo(parts: Map<string, number>, name: string, amount: number): void {
   const now = (parts.get(name) ?? 0) + amount;
   if (now === 0) parts.delete(name);
   else parts.set(name, now);
+}
+
+/**
+ * How many of `count` pages that are asked for at once travel in the first message, when no other one is under way:
+ * half of them if they are many. Two messages keep both sides at work, where one side would wait while the other one
+ * works on a single message. At most `maxCount`.
+ */
+export function firstGroup(count: number, maxCount: number): number {
+  return count < 2 * SPLIT_GROUP_MIN_PAGES ? maxCount : Math.min(maxCount, Math.ceil(count / 2));
 }

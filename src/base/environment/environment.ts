@@ -1,6 +1,6 @@
-import type { AuditSink } from '../audit/audit.js';
+import type { AuditSink } from './audit.js';
 import type { Clock } from './clock.js';
-import type { ClusterSecrets } from './cluster-secrets.js';
+import type { ClusterSecrets, TlsIdentity } from './credentials.js';
 import type { Files } from './files.js';
 import type { Host } from './host.js';
 import type { HttpClient } from './http-client.js';
@@ -10,7 +10,6 @@ import type { NameService } from './name-service.js';
 import type { Network } from './network.js';
 import type { RandomSource } from './random.js';
 import type { Threads } from './threads.js';
-import type { TlsIdentity } from './tls-identity.js';
 
 /** Everything that a component takes from outside of the program. */
 export interface Environment {

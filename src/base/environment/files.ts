@@ -59,7 +59,7 @@ export interface FileStatus {
 }
 
 /** Whether every user of the machine may write there. */
-export function isWritableByAll({ mode }: Pick<FileStatus, 'mode'>): boolean {
+export function isWritableByAll({ mode }: FileStatus): boolean {
   return (mode & 0o002) !== 0;
 }
 

@@ -1,4 +1,4 @@
-import type { TlsIdentity, TlsRules } from './tls-identity.js';
+import type { TlsIdentity, TlsRules } from './credentials.js';
 
 /**
  * One connection. Events, names and meanings are those of `net.Socket`, which implements it. Bytes arrive once and in
@@ -167,7 +167,7 @@ export function listenAt(
 }
 
 /** The port that `server` listens on; 0: it does not listen, or it listens at a path. */
-export function portOf(server: Pick<Server, 'address'>): number {
+export function portOf(server: Server): number {
   const address = server.address();
   return typeof address === 'object' && address !== null ? address.port : 0;
 }

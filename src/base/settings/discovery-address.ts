@@ -49,7 +49,7 @@ export function parseDiscoveryAddress(text: string): DiscoveryAddress | undefine
 }
 
 /** The endpoints of a list with commas; undefined if one of them is not valid. */
-export function parseEndpoints(list: string): Endpoint[] | undefined {
+function parseEndpoints(list: string): Endpoint[] | undefined {
   const parsed = list.split(',').map((item) => parseEndpoint(item));
   return parsed.every((endpoint) => endpoint !== undefined && endpoint.port > 0) ? (parsed as Endpoint[]) : undefined;
 }

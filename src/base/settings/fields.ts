@@ -1,4 +1,4 @@
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../environment/cluster-secrets.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../environment/credentials.js';
 import { isEveryAddress } from '../environment/network.js';
 import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../limits.js';
 import { formatSize, parseSize } from '../sizes.js';

@@ -17,7 +17,7 @@ export function fileFault(key: string, path: string, problem: string, cause?: un
 }
 
 /** The file at `path` cannot be read; `cause` is the error of the system. */
-export function unreadable(key: string, path: string, cause: unknown, kind: FileKind = 'file'): ConfigError {
+function unreadable(key: string, path: string, cause: unknown, kind: FileKind = 'file'): ConfigError {
   const { code } = cause as NodeJS.ErrnoException;
   return fileFault(key, path, `cannot be read (${code}); it must be a ${kind} that this process may read`, cause);
 }
@@ -26,12 +26,7 @@ export function unreadable(key: string, path: string, cause: unknown, kind: File
  * Reads the file at `path`, the value of configuration key `key`, when the process starts. It says who is trusted:
  * throws {@link ConfigError} also if another user of the machine could change it.
  */
-export function readNamedFile(
-  key: string,
-  path: string,
-  files: Pick<Files, 'readFileSync' | 'statusSync'>,
-  kind: FileKind = 'file',
-): Buffer {
+export function readNamedFile(key: string, path: string, files: Files, kind: FileKind = 'file'): Buffer {
   let status: FileStatus;
   let bytes: Buffer;
   try {
@@ -48,7 +43,7 @@ export function readNamedFile(
 export async function readNamedFileAgain(
   key: string,
   path: string,
-  files: Pick<Files, 'readFile' | 'status'>,
+  files: Files,
   kind: FileKind = 'file',
 ): Promise<Buffer> {
   const [status, bytes] = await Promise.all([files.status(path), files.readFile(path)]).catch((cause: unknown) => {
@@ -59,7 +54,7 @@ export async function readNamedFileAgain(
 }
 
 /** Whether every user of the machine may read the file at `path`, which is there. */
-export function isReadableByOthers(path: string, files: Pick<Files, 'statusSync'>): boolean {
+export function isReadableByOthers(path: string, files: Files): boolean {
   return (files.statusSync(path).mode & READABLE_BY_OTHERS) !== 0;
 }
 

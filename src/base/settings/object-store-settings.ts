@@ -10,7 +10,7 @@ export interface ObjectStorePlace {
 }
 
 /** A server that speaks the S3 protocol. */
-export interface ObjectStoreServer {
+interface ObjectStoreServer {
   readonly endpoint: Endpoint;
   readonly isTls: boolean;
 }

@@ -3,15 +3,20 @@ import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { stderrLogger } from '../../system/system-log.js';
 import { systemRandom } from '../../system/system-random.js';
-import { type Contender, race, round3 } from '../measuring/contenders.js';
-import { median } from '../measuring/median.js';
-import { PeerProcess } from '../measuring/peer-process.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
-import { awaitMembers, benchKeys, benchStorage, destinationPool, isStamped } from '../measuring/store-pages.js';
-import type { AuthCluster, AuthPeerAnswer, AuthPeerCommand } from './auth-peer.js';
+import { type ExecuteCommand, PeerProcess } from '../measuring/peer-process.js';
+import { type BenchOptions, type BenchReport, type Contender, median, race, round3 } from '../measuring/report.js';
+import {
+  awaitMembers,
+  benchKeys,
+  benchStorage,
+  destinationPool,
+  isStamped,
+  publishPages,
+} from '../measuring/store-pages.js';
 import { BenchCertificate } from './certificates.js';
-import { FLOOD_KINDS, type FloodKind, type FloodStats, type FloodTarget } from './flood.js';
+import { FLOOD_KINDS, Flood, type FloodKind, type FloodOptions, type FloodStats, type FloodTarget } from './flood.js';
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20] as const;
@@ -356,4 +361,69 @@ function targetsOf(store: MeshCacheStore, nodeId: string): FloodTarget[] {
     { plane: 'rpc', port: node.controlPort },
     { plane: 'data', port: node.tcpPort },
   ];
+}
+
+/** A cluster of two nodes: one in the peer, one that reads from it. */
+interface AuthCluster {
+  readonly discoveryAddr: string;
+  /** Configuration keys of the cluster's secret and certificates. */
+  readonly security: Readonly<Record<string, unknown>>;
+}
+
+type AuthPeerCommand =
+  | { readonly kind: 'start'; readonly clusters: readonly AuthCluster[]; readonly poolBytes: number }
+  /** Drops the pages published before, and answers when every new page is set. */
+  | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number }
+  | { readonly kind: 'flood'; readonly options: FloodOptions }
+  | { readonly kind: 'calm' }
+  | { readonly kind: 'count' }
+  | { readonly kind: 'cpu' };
+
+interface AuthPeerAnswer {
+  readonly error?: string;
+  /** Identifiers of the nodes, in the order of the clusters. */
+  readonly nodeIds?: readonly string[];
+  readonly flood?: FloodStats;
+  /** Processor time of the process since its start. */
+  readonly cpuMs?: number;
+}
+
+/**
+ * The other process of the authentication benchmark: one has nodes with pages in their pools, another one floods these.
+ */
+export function authPeer(): ExecuteCommand<AuthPeerCommand, AuthPeerAnswer> {
+  const stores: MeshCacheStore[] = [];
+  let flood: Flood | undefined;
+  return async (command) => {
+    if (command.kind === 'start') {
+      for (const { discoveryAddr, security } of command.clusters) {
+        const storage = benchStorage(discoveryAddr, command.poolBytes, security);
+        // A flood makes nodes log warnings.
+        stores.push(await MeshCacheStore.create(storage, { log: stderrLogger('error') }));
+      }
+      return { nodeIds: stores.map((store) => store.runtime.nodeId) };
+    }
+    if (command.kind === 'publish') {
+      const { pageBytes, pages } = command;
+      for (const store of stores) {
+        await store.clear();
+        await publishPages(store, benchKeys(pageBytes, pages), pageBytes);
+      }
+      return {};
+    }
+    if (command.kind === 'flood') {
+      flood = await Flood.start(command.options);
+      return {};
+    }
+    if (command.kind === 'cpu') {
+      const { user, system } = process.cpuUsage();
+      return { cpuMs: (user + system) / 1000 };
+    }
+    const stats = flood?.stats();
+    if (command.kind === 'calm') {
+      flood?.stop();
+      flood = undefined;
+    }
+    return stats === undefined ? {} : { flood: stats };
+  };
 }

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { findProgram } from '../../processes/find-program.js';
+import { findProgram } from '../../processes/programs.js';
 
 /** Paths, as the configuration of a node has them. */
 export interface CertificateFiles {

@@ -1,5 +1,5 @@
 import net from 'node:net';
-import { ClusterSecrets } from '../../base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../base/environment/credentials.js';
 import { type AuthPlane, CHALLENGE_BYTES, ClientHandshake } from '../../net/auth.js';
 import { LOOPBACK } from '../../processes/free-port.js';
 import * as rpc from '../../rpc/frame.js';

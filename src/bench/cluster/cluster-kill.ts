@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
-import { ClusterNodes, clusterHost } from './cluster-nodes.js';
-import type { ClusterAnswer, ClusterRead } from './cluster-peer.js';
+import { type ClusterAnswer, ClusterNodes, type ClusterRead, clusterHost } from './cluster-nodes.js';
 
 /** Time-to-live of a member, as nodes have it by default. */
 const MEMBER_TTL_MS = 6_000;

@@ -1,9 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import { killBench } from './cluster-kill.js';
-import { ClusterNodes } from './cluster-nodes.js';
-import type { ClusterAnswer } from './cluster-peer.js';
-import { type Traffic, type TrafficKind, trafficSince } from './cluster-traffic.js';
+import { type ClusterAnswer, ClusterNodes, type Traffic, type TrafficKind, trafficSince } from './cluster-nodes.js';
 
 const FULL = { nodes: [50], pages: 300, seconds: 30 } as const;
 const QUICK = { nodes: [3], pages: 20, seconds: 1 } as const;

@@ -15,7 +15,7 @@ const UNALIGNED_BYTES = 64;
 const LOOP_RESOLUTION_MS = 1;
 const NS_PER_MS = 1e6;
 
-export type StoreVariant = 'aligned' | 'unaligned' | 'put';
+type StoreVariant = 'aligned' | 'unaligned' | 'put';
 
 const NAMES: Readonly<Record<StoreVariant, string>> = {
   aligned: 'DiskStore',

@@ -1,6 +1,7 @@
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { PYTHON_FOLDER, PythonEngine } from '../../processes/python-engine.js';
+import { type BenchReport, median } from '../measuring/report.js';
 
 const CLOSE_LIMIT_MS = 30_000;
 
@@ -86,3 +87,115 @@ export const ENGINE_VARIABLES: Readonly<Record<string, string>> = {
   VLLM_LOGGING_LEVEL: 'WARNING',
   VLLM_NO_USAGE_STATS: '1',
 };
+
+/** Log probabilities of equal work differ by less: sums are rounded in another order when a prefix is not computed. */
+export const LOGPROB_TOLERANCE = 0.001;
+
+interface Counted {
+  readonly firstTokensS: number[];
+  readonly cachedTokens: number[];
+  readonly promptTokens: number[];
+  answers: number;
+  equal: number;
+  logprobDifference: number;
+}
+
+/** Times of answers by where their prompts came from, and whether they say what the computed answers say. */
+export class AnswerTimes {
+  readonly #cold = new Map<number, Answer>();
+  readonly #counted = new Map<string, Counted>();
+
+  /** Counts an answer to a prompt. The first answer to a prompt is what the others are compared with. */
+  add(from: string, prompt: number, answer: Answer): void {
+    const counted = this.#compare(from, prompt, answer);
+    counted.firstTokensS.push(answer.first_token_s);
+    counted.cachedTokens.push(answer.cached_tokens);
+    counted.promptTokens.push(answer.prompt_tokens);
+  }
+
+  /** Compares an answer and leaves its time out. */
+  checkOnly(from: string, prompt: number, answer: Answer): void {
+    this.#compare(from, prompt, answer);
+  }
+
+  #compare(from: string, prompt: number, answer: Answer): Counted {
+    const cold = this.#cold.get(prompt) ?? answer;
+    this.#cold.set(prompt, cold);
+    const counted = this.#counted.get(from) ?? {
+      firstTokensS: [],
+      cachedTokens: [],
+      promptTokens: [],
+      answers: 0,
+      equal: 0,
+      logprobDifference: 0,
+    };
+    this.#counted.set(from, counted);
+    counted.answers++;
+    const differences = answer.logprobs.map((logprob, at) => Math.abs(logprob - (cold.logprobs[at] ?? Number.NaN)));
+    const largest = Math.max(0, ...differences);
+    counted.logprobDifference = Math.max(counted.logprobDifference, largest);
+    if (answer.tokens.join() === cold.tokens.join() && largest <= LOGPROB_TOLERANCE) counted.equal++;
+    return counted;
+  }
+
+  /** Answers that are not the computed ones. */
+  get different(): number {
+    return [...this.#counted.values()].reduce((sum, { answers, equal }) => sum + answers - equal, 0);
+  }
+
+  rows(): BenchReport['rows'] {
+    const coldS = median(this.#counted.get('cold')?.firstTokensS ?? [0]);
+    return [...this.#counted].map(([from, counted]) => {
+      const firstTokenS = median(counted.firstTokensS);
+      return {
+        prompt_from: from,
+        first_token_ms: Math.round(firstTokenS * 1e3),
+        times_faster: Math.round((coldS / firstTokenS) * 10) / 10,
+        cached_tokens: median(counted.cachedTokens),
+        prompt_tokens: median(counted.promptTokens),
+        texts_equal: `${counted.equal} of ${counted.answers}`,
+        logprob_difference: Number(counted.logprobDifference.toExponential(1)),
+      };
+    });
+  }
+}
+
+/** Words that a tokenizer knows as one token each, with the space before them. */
+const SUBJECTS = ['river', 'teacher', 'engine', 'garden', 'doctor', 'market', 'train', 'writer', 'forest', 'machine'];
+const VERBS = [
+  'follows',
+  'repairs',
+  'describes',
+  'visits',
+  'changes',
+  'studies',
+  'moves',
+  'builds',
+  'paints',
+  'counts',
+];
+const PLACES = ['city', 'school', 'valley', 'harbor', 'library', 'office', 'island', 'station', 'museum', 'village'];
+/** Tokens of one sentence, about. */
+const SENTENCE_TOKENS = 14;
+
+/** A prompt of about so many tokens. Prompts of different numbers differ from their first sentence on. */
+export function promptText(number: number, tokens: number): string {
+  const sentences = [`Notes of day ${number + 1}.`];
+  const random = sequence(number + 1);
+  while (sentences.length * SENTENCE_TOKENS < tokens) {
+    const [subject, verb, object, place] = [SUBJECTS, VERBS, SUBJECTS, PLACES].map(
+      (words) => words[random(words.length)],
+    );
+    sentences.push(`${sentences.length}. The ${subject} ${verb} the ${object} near the ${place}.`);
+  }
+  return `${sentences.join(' ')} In one sentence, the notes say that`;
+}
+
+/** Numbers below a bound, the same ones for the same seed. */
+function sequence(seed: number): (bound: number) => number {
+  let state = seed * 2654435761;
+  return (bound) => {
+    state = (Math.imul(state ^ (state >>> 15), 2246822519) + 3266489917) >>> 0;
+    return (state >>> 8) % bound;
+  };
+}

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { EngineSettings } from './engine-driver.js';
 
 /** Where an engine finds pages: sockets of nodes, and a folder for the engine's own files. */
-export interface Places {
+interface Places {
   readonly ownSocket: string;
   readonly otherSocket: string;
   /** A node whose pool is smaller than the pages: most of them are on its disk. */
@@ -11,7 +11,7 @@ export interface Places {
 }
 
 /** An engine that computes all prompts, and stores them. */
-export interface Writer {
+interface Writer {
   readonly settings: EngineSettings;
   /** Whether its cold and cached times count: another writer of the plan has stores of its own to fill. */
   readonly isMeasured: boolean;
@@ -38,7 +38,7 @@ export interface EnginePlan {
   readonly readers: readonly Reader[];
 }
 
-export interface PlanSettings {
+interface PlanSettings {
   readonly model: string;
   readonly maxTokens: number;
   readonly poolBytes: number;

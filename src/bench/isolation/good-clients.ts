@@ -1,9 +1,8 @@
 import { MeshCacheClient } from '../../client/meshcache-client.js';
 import { HostRegion } from '../../memory/host-region.js';
+import { RedisConnection, redisCommand } from '../measuring/redis.js';
 import { isStamped, stampPage } from '../measuring/store-pages.js';
-import { RedisConnection, redisCommand } from '../resp/redis-connection.js';
-import { namespaceOf } from './raw-client.js';
-import { passed, type Target } from './target.js';
+import { namespaceOf, passed, type Target } from './raw-client.js';
 
 const PAGE_BYTES = 64 * 2 ** 10;
 const SMALL_PAGE_BYTES = 4 * 2 ** 10;

@@ -1,8 +1,7 @@
 import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
-import { median } from '../measuring/median.js';
 import { RedisPeer } from '../measuring/redis.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import { type BenchOptions, type BenchReport, median } from '../measuring/report.js';
 import { benchKeys, destinationPool, isStamped, stampPage } from '../measuring/store-pages.js';
 import { StorePair } from './store-pair.js';
 

@@ -2,10 +2,9 @@ import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
 import type { ReadOp } from '../../transport/contract/transport.js';
-import { type Contender, race } from '../measuring/contenders.js';
 import { PlainReader } from '../measuring/plain-pair.js';
 import { fastestPipeline, RedisPeer } from '../measuring/redis.js';
-import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import { type BenchOptions, type BenchReport, type Contender, race } from '../measuring/report.js';
 import { benchKeys, destinationPool, isStamped, stampPage } from '../measuring/store-pages.js';
 import { StorePair } from './store-pair.js';
 

@@ -4,8 +4,8 @@
  */
 
 import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { logNodeWarnings, logUncaughtErrors } from '../../system/process-events.js';
 import { systemClock } from '../../system/system-clock.js';
+import { logNodeWarnings, logUncaughtErrors } from '../../system/system-log.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, KeptLoad } from './agent-protocol.js';
 import { HostBuffer, RequestRunner } from './request-runner.js';
 

@@ -1,18 +1,16 @@
 import { Command } from 'commander';
 import { formatSize } from '../../base/sizes.js';
-import type { CommandContext } from '../../command/context.js';
-import { CommandFailure, wrongUsage } from '../../command/failure.js';
+import { type CommandContext, CommandFailure, wrongUsage } from '../../command/context.js';
 import { decimalNumber, jsonOption, pageBytes, wholeNumber } from '../../command/options.js';
 import { formatCount } from '../../command/table.js';
 import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
 import { commandPoolBytes, ownMemory } from '../../system/memory-limit.js';
 import type { KeptLoad } from '../cluster/agent-protocol.js';
-import { Cluster } from '../cluster/cluster.js';
-import { NodeFolders } from '../cluster/node-folders.js';
+import { Cluster, NodeFolders } from '../cluster/cluster.js';
 import { type LoadResult, runLoad } from '../load/load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../load/load-report.js';
 import { conversationWorkload, type TurnRequest, uniquePages } from '../load/workload.js';
-import { metricsUrl } from '../settings/metrics-url.js';
+import { metricsUrl } from '../settings/endpoints.js';
 import { printEngineDemo, runEngineDemo } from './engines.js';
 
 /** Part of the free memory that a demo may fill with pages. */
@@ -31,7 +29,7 @@ const KEPT_BYTES_PER_S = 32 * 2 ** 20;
 /** Shortest pause of a kept node after a turn. */
 const KEPT_PAUSE_MIN_MS = 1_000;
 
-export interface DemoOptions {
+interface DemoOptions {
   readonly nodes: number;
   readonly conversations: number;
   /** Seconds after which no turn is started. */
@@ -71,7 +69,7 @@ async function playEngines(options: DemoOptions, json: boolean, context: Command
 /**
  * Runs conversations against a cluster of processes on this machine, and checks every byte of every page that is read.
  */
-export async function runDemo(options: DemoOptions, context: CommandContext): Promise<DemoResult> {
+async function runDemo(options: DemoOptions, context: CommandContext): Promise<DemoResult> {
   const requests = conversationWorkload(options);
   checkMemory(uniquePages(requests) * options.pageBytes);
   const progress = context.progress();

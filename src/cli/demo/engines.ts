@@ -2,10 +2,9 @@ import { createHash } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { CommandContext } from '../../command/context.js';
-import { CommandFailure, EXIT_FAILURE, wrongUsage } from '../../command/failure.js';
+import { type CommandContext, CommandFailure, EXIT_FAILURE, wrongUsage } from '../../command/context.js';
 import { formatCount, formatShare, formatTable } from '../../command/table.js';
-import { findPython } from '../../processes/find-program.js';
+import { findPython } from '../../processes/programs.js';
 import { PythonEngine } from '../../processes/python-engine.js';
 import { commandPoolBytes } from '../../system/memory-limit.js';
 import { Cluster } from '../cluster/cluster.js';
@@ -23,14 +22,14 @@ const PROBE_INTERVAL_MS = 10;
 /** Milliseconds for a restarted node to serve its engine, which attaches by itself, also on a busy machine. */
 const BACK_TIMEOUT_MS = 60_000;
 
-export interface EngineDemoOptions {
+interface EngineDemoOptions {
   readonly nodes: number;
   readonly seconds: number;
   readonly pageBytes: number;
 }
 
 /** What the loss of the node meant for its engine; pages are those of the engine's turns. */
-export interface FaultReport {
+interface FaultReport {
   readonly node: string;
   readonly pages_hit_before: number;
   /** Pages looked up, and pages found, while there was no node. None can be found. */

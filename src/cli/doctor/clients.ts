@@ -7,15 +7,14 @@ import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../../clients
 import type { MeshCacheConfig } from '../../config.js';
 import type { NativeLoad } from '../../native/addon/loader.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
-import type { RdmaHost } from '../../native/devices/rdma-host.js';
+import type { RdmaHost } from '../../native/devices/rdma-devices.js';
 import { rdmaSupport } from '../../native/devices/rdma-support.js';
 import { isAnswering } from '../../net/local-socket.js';
 import { groupIdOf } from '../../node/doors.js';
 import { systemFiles } from '../../system/files/system-files.js';
 import { systemEnvironment } from '../../system/system-environment.js';
-import { isSocketPath } from '../settings/client-socket.js';
+import { isSocketPath } from '../settings/configuration.js';
 import type { Finding } from './finding.js';
-import { processLimit } from './process-limit.js';
 
 /*
  * What a node would find where it is to have its client socket. Nothing is made and nothing left behind.
@@ -29,7 +28,7 @@ const GROUP_BITS = 0o060;
 const OTHERS_BITS = 0o006;
 
 /** The user and the groups that will create the socket. */
-export interface Identity {
+interface Identity {
   readonly uid: number;
   /** All groups; the group of new files is first. */
   readonly gids: readonly number[];
@@ -211,19 +210,14 @@ function statOf(path: string): Stats | undefined {
   }
 }
 
-export interface ClientMemoryParts {
-  readonly native: NativeLoad;
-  readonly host: RdmaHost;
-  /** Folder in which the kernel reports limits; default `/proc`. */
-  readonly proc?: string;
-}
-
-/** Checks how clients' pages can travel, and whether the limits leave room for clients' memory. */
+/**
+ * Checks how clients' pages can travel, and whether the limits leave room for clients' memory. `proc`: the folder in
+ * which the kernel reports limits.
+ */
 export function checkClientMemory(
   config: Pick<MeshCacheConfig, 'protocol' | 'globalSegmentSize'>,
-  parts: ClientMemoryParts,
+  { native, host, proc = '/proc' }: { readonly native: NativeLoad; readonly host: RdmaHost; readonly proc?: string },
 ): Finding[] {
-  const { native, host, proc = '/proc' } = parts;
   const subject = 'client memory';
   if (native.addon === null) {
     const detail =
@@ -278,4 +272,18 @@ function textOf(path: string): string {
   } catch {
     return '';
   }
+}
+
+/** A soft limit of this process by its name in /proc/self/limits (Linux only). Infinity means unlimited. */
+export function processLimit(name: string, proc = '/proc'): number | undefined {
+  let limits: string;
+  try {
+    limits = readFileSync(`${proc}/self/limits`, 'utf8');
+  } catch {
+    return undefined;
+  }
+  const line = limits.split('\n').find((text) => text.startsWith(name));
+  const value = line?.slice(name.length).trim().split(/\s+/)[0];
+  if (value === undefined) return undefined;
+  return value === 'unlimited' ? Number.POSITIVE_INFINITY : Number(value);
 }

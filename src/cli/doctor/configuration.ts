@@ -5,9 +5,8 @@ import { METRICS_PORTS_MAX_COUNT } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { DiscoveryClient } from '../../discovery/client.js';
-import { localAddressOf } from '../../discovery/local-address.js';
 import { askOnce } from '../../discovery/sources/open-source.js';
-import { openNodeFault } from '../../net/loopback.js';
+import { localAddressOf, openNodeFault } from '../../net/loopback.js';
 import { NodeRuntime } from '../../node/machine/machine-node.js';
 import { ownAddressTowards, reachableName, reachFault } from '../../node/runtime/own-address.js';
 import { ownMemory } from '../../system/memory-limit.js';
@@ -15,10 +14,9 @@ import { systemEnvironment } from '../../system/system-environment.js';
 import { systemHost } from '../../system/system-host.js';
 import { NodeInfo } from '../../types.js';
 import { type Configuration, parseConfiguration, withOrigin } from '../settings/configuration.js';
-import { isLoopback } from '../settings/metrics-url.js';
-import { tlsFinding } from './door-certificates.js';
+import { isLoopback } from '../settings/endpoints.js';
+import { listenFailure, ownAddresses, privileged, reasonOf, tlsFinding, whoHas } from './doors.js';
 import type { Finding } from './finding.js';
-import { listenFailure, ownAddresses, privileged, reasonOf, whoHas } from './listening.js';
 
 /*
  * What a node would find with the configuration that it is given, one setting after the other. Nothing is started and nothing
@@ -28,7 +26,7 @@ import { listenFailure, ownAddresses, privileged, reasonOf, whoHas } from './lis
 /** Part of the free memory that a pool may take before a warning. */
 const POOL_FREE_SHARE = 0.9;
 
-export type ConfigurationCheck =
+type ConfigurationCheck =
   | { readonly config: MeshCacheConfig; readonly findings: readonly Finding[] }
   /** Nothing was configured, or the configuration is refused. */
   | { readonly config?: undefined; readonly findings: readonly Finding[] };

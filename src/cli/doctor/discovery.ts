@@ -5,11 +5,11 @@ import {
   formatDiscoveryAddress,
   parseDiscoveryAddress,
 } from '../../base/settings/discovery-address.js';
-import { CommandFailure } from '../../command/failure.js';
+import { CommandFailure } from '../../command/context.js';
 import { examineSource } from '../../discovery/sources/open-source.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { type Configuration, securityOf } from '../settings/configuration.js';
-import { sourceConfig } from '../settings/masters.js';
+import { sourceConfig } from '../settings/endpoints.js';
 import { ClusterQuery, NoMasterFailure } from '../status/cluster-query.js';
 import { checkSilentDiscovery, unauthenticatedAtDiscovery } from './configuration.js';
 import type { Check, Finding } from './finding.js';

@@ -5,13 +5,12 @@ import { Command } from 'commander';
 import { isOverdue } from '../../base/environment/files.js';
 import { silentLogger } from '../../base/environment/log.js';
 import { formatSize } from '../../base/sizes.js';
-import { type CommandContext, printResult } from '../../command/context.js';
-import { CommandFailure, EXIT_FAILURE } from '../../command/failure.js';
+import { type CommandContext, CommandFailure, EXIT_FAILURE, printResult } from '../../command/context.js';
 import { jsonOption } from '../../command/options.js';
 import type { Paint } from '../../command/terminal.js';
 import { ConsistentHashRing, PoolAllocator } from '../../core/index.js';
 import { loadNative } from '../../native/addon/loader.js';
-import { systemRdmaHost } from '../../native/devices/rdma-host.js';
+import { systemRdmaHost } from '../../native/devices/rdma-devices.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { INDEX_FILE, PAGES_FILE } from '../../node/warm/pool-folder.js';
 import { poolIndexBytes, readState } from '../../pool/kept/cells.js';
@@ -21,23 +20,24 @@ import { ownMemory } from '../../system/memory-limit.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { systemRandom } from '../../system/system-random.js';
 import { PageContent } from '../cluster/page-content.js';
-import { addClientSocketOptions, type ClientSocketOption, withClientSocketOption } from '../settings/client-socket.js';
 import {
+  addClientSocketOptions,
   addConfigurationOptions,
+  type ClientSocketOption,
   CONFIGURATION_HELP,
   type Configuration,
   type ConfigurationOptions,
   readConfiguration,
+  withClientSocketOption,
 } from '../settings/configuration.js';
-import { checkClientMemory, checkClientSocket } from './clients.js';
+import { checkClientMemory, checkClientSocket, processLimit } from './clients.js';
 import { checkConfiguration, checkMetrics, checkOwnAddress, checkPool } from './configuration.js';
 import { discoveryChecks } from './discovery.js';
 import { checkDisk } from './disk.js';
+import { checkRedis } from './doors.js';
 import { type Check, countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
 import { checkObjectStore } from './object-store.js';
-import { processLimit } from './process-limit.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
-import { checkRedis } from './redis.js';
 
 /** Names of file systems in memory by their magic numbers of statfs(2). */
 const IN_MEMORY: ReadonlyMap<number, string> = new Map([
@@ -57,7 +57,7 @@ const CLOCK_MIN_YEAR = 2025;
 /** A key in the form that the page content needs. */
 const TRIP_KEY = '5d0c70e5'.repeat(8);
 
-export interface DoctorOptions {
+interface DoctorOptions {
   /** Configuration of the node to be run; settings that are not given are not checked. */
   readonly configuration: Configuration;
   /** Called with the subject of each check before it begins. */
@@ -65,7 +65,7 @@ export interface DoctorOptions {
 }
 
 /** Checks this machine from a node's point of view. No check throws. */
-export async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
+async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
   const checks: readonly (readonly [string, Check])[] = [...machineChecks(configuration), ...nodeChecks(configuration)];
   const findings: Finding[] = [];
   for (const [subject, check] of checks) {

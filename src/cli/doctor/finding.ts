@@ -4,9 +4,9 @@ import type { Tone } from '../../command/terminal.js';
  * States of a finding, the gravest first. `n/a`: there is nothing to check here, as the machine or its node does
  * without the part.
  */
-export const FINDING_STATES = ['problem', 'warning', 'ok', 'n/a'] as const;
+const FINDING_STATES = ['problem', 'warning', 'ok', 'n/a'] as const;
 
-export type FindingState = (typeof FINDING_STATES)[number];
+type FindingState = (typeof FINDING_STATES)[number];
 
 export const STATE_TONES: Readonly<Record<FindingState, Tone>> = {
   problem: 'bad',

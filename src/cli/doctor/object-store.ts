@@ -7,8 +7,7 @@ import { OBJECT_STALL_MS } from '../../base/limits.js';
 import type { ObjectStoreSettings } from '../../base/settings/object-store-settings.js';
 import type { ObjectAnswer, ObjectFault } from '../../objects/object-answer.js';
 import { decodeHeader, encodeHeader, ObjectNames, writerIdOf } from '../../objects/object-format.js';
-import { OTHER_TAG } from '../../objects/object-store.js';
-import { type OpenedObjectStore, openObjectStore } from '../../objects/open-object-store.js';
+import { type OpenedObjectStore, OTHER_TAG, openObjectStore } from '../../objects/object-store.js';
 import type { Finding } from './finding.js';
 
 const SUBJECT = 'object store';

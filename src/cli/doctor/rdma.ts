@@ -6,8 +6,13 @@ import type { MeshCacheConfig } from '../../config.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { NativeLoad } from '../../native/addon/loader.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
-import type { RdmaDevice, RdmaGid, RdmaPort } from '../../native/devices/rdma-devices.js';
-import { type RdmaHost, systemRdmaHost } from '../../native/devices/rdma-host.js';
+import {
+  type RdmaDevice,
+  type RdmaGid,
+  type RdmaHost,
+  type RdmaPort,
+  systemRdmaHost,
+} from '../../native/devices/rdma-devices.js';
 import { rdmaSupport } from '../../native/devices/rdma-support.js';
 import { TransferEngine } from '../../native/transfer-engine.js';
 import { systemEnvironment } from '../../system/system-environment.js';

@@ -1,6 +1,5 @@
 import { formatSize } from '../../base/sizes.js';
-import { type CommandContext, printResult } from '../../command/context.js';
-import { EXIT_FAILURE } from '../../command/failure.js';
+import { type CommandContext, EXIT_FAILURE, printResult } from '../../command/context.js';
 import { formatCount, formatMicros, formatPairs, formatShare } from '../../command/table.js';
 import type { AgentDisk, AgentStatus } from '../cluster/agent-protocol.js';
 import { type LoadResult, quantile } from './load.js';
@@ -41,7 +40,7 @@ export interface LoadReport {
 }
 
 /** Results of the disk tiers; counts are of pages. */
-export interface DiskReport {
+interface DiskReport {
   readonly entries: number;
   readonly used_bytes: number;
   readonly capacity_bytes: number;

@@ -15,7 +15,7 @@ export interface LoadRequest {
   readonly conversation?: number;
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   /** Requests in progress in the whole cluster; each process does one at a time. */
   readonly concurrency: number;
   readonly clock: Clock;

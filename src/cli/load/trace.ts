@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, type ReadStream } from 'node:fs';
 import { CALL_MAX_KEYS } from '../../base/limits.js';
-import { CommandFailure } from '../../command/failure.js';
+import { CommandFailure } from '../../command/context.js';
 
 /** Characters of a line: far more than the largest request has. */
 const LINE_MAX_CHARACTERS = 16 * 2 ** 20;

@@ -1,8 +1,9 @@
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { isLogLevel, LOG_LEVELS } from '../../base/environment/log.js';
 import { ConfigError } from '../../base/errors.js';
+import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../../base/limits.js';
 import { nearestName, toSnakeCase } from '../../base/names.js';
-import { wrongUsage } from '../../command/failure.js';
+import { wrongUsage } from '../../command/context.js';
 import { DISCOVERY_ADDR_HELP, discoveryAddr, diskBytes, keyValue, poolBytes } from '../../command/options.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../config.js';
 import type { SecurityConfig } from '../../net/credentials/secured-environment.js';
@@ -41,7 +42,7 @@ export interface Configuration {
   readonly warnings: readonly string[];
 }
 
-export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
+type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
 
 const PREFIX = 'MESHCACHE_';
 /**
@@ -226,4 +227,33 @@ function wrongLogSettings({ MESHCACHE_LOG: level, MESHCACHE_LOG_FORMAT: format }
 
 function variableOf(key: string): string {
   return PREFIX + key.toUpperCase();
+}
+
+/** Path of the client socket; false: none; true: the configured one, or one in the run-time folder. */
+export type ClientSocketOption = string | boolean;
+
+/** Adds the options `--client-socket` and `--no-client-socket`. */
+export function addClientSocketOptions(command: Command): Command {
+  return command
+    .addOption(
+      new Option(
+        '--client-socket <path>',
+        'Unix socket for the processes of this host; without it one in the run-time folder, which is printed',
+      ).default(true, 'in the run-time folder'),
+    )
+    .option('--no-client-socket', 'do not let processes attach to this node');
+}
+
+/** The configuration with the option applied. */
+export function withClientSocketOption(configuration: Configuration, option: ClientSocketOption): Configuration {
+  const { mapping, origins } = configuration;
+  if (option === true) return configuration;
+  if (!option) return { ...configuration, mapping: { ...mapping, client_socket: null } };
+  const given = new Map(origins).set('client_socket', '--client-socket');
+  return { ...configuration, mapping: { ...mapping, client_socket: option }, origins: given };
+}
+
+/** Whether the kernel accepts the path, and the slightly longer path of the socket of descriptors. */
+export function isSocketPath(path: string): boolean {
+  return Buffer.byteLength(path) <= CLIENT_SOCKET_PATH_MAX_BYTES;
 }

@@ -1,7 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { type CommandContext, printResult, untilInterrupted } from '../../command/context.js';
-import { CommandFailure, wrongUsage } from '../../command/failure.js';
+import {
+  type CommandContext,
+  CommandFailure,
+  checkWritable,
+  printResult,
+  untilInterrupted,
+  writePage,
+  wrongUsage,
+} from '../../command/context.js';
 import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from '../../command/options.js';
 import { PLACEMENT_ROUTINGS, type PlacementRouting } from '../../core/index.js';
 import { reportPage } from '../../sim/report/page.js';
@@ -12,10 +19,8 @@ import { randomScenario, withRandomFaults } from '../../sim/scenario/random-scen
 import { type Scenario, scenarioOf } from '../../sim/scenario/scenario.js';
 import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../../sim/scenario/workload.js';
 import { readTrace } from '../load/trace.js';
-import { formatSimCluster, formatViolations, seedLine, wordsOf } from './cluster-output.js';
-import { simClusterReport } from './cluster-report.js';
+import { formatSimCluster, formatViolations, seedLine, simClusterReport, wordsOf } from './cluster-report.js';
 import { outputOfSelf } from './own-process.js';
-import { checkWritable, writePage } from './report-file.js';
 
 interface SimClusterOptions {
   readonly seed: number;

@@ -2,7 +2,7 @@ import { Command, Option } from 'commander';
 import { type CommandContext, printResult, untilInterrupted } from '../../command/context.js';
 import { jsonOption, listOf, wholeNumber } from '../../command/options.js';
 import { formatTable } from '../../command/table.js';
-import { GROWTH_DISCOVERY, Growth, type GrowthDiscovery, type GrowthPhase } from '../../sim/growth/growth.js';
+import { GROWTH_DISCOVERY, Growth, type GrowthDiscovery, type GrowthPhase } from '../../sim/growth.js';
 import { systemClock } from '../../system/system-clock.js';
 import { hasLargeHeap, largeHeap, runSelf } from './own-process.js';
 
@@ -22,7 +22,7 @@ interface SimGrowthOptions {
 }
 
 /** The result, as `--json` prints it. */
-export interface SimGrowthResult {
+interface SimGrowthResult {
   readonly seed: number;
   readonly pages_per_node: number;
   readonly named: boolean;

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { CommandFailure } from '../../command/failure.js';
+import { CommandFailure } from '../../command/context.js';
 
 const YOUNG_FLAG = '--max-semi-space-size';
 /**

@@ -1,7 +1,6 @@
 import { basename } from 'node:path';
 import { SEGMENT_MAX_BYTES } from '../../base/limits.js';
-import type { CommandContext } from '../../command/context.js';
-import { CommandFailure } from '../../command/failure.js';
+import { type CommandContext, CommandFailure } from '../../command/context.js';
 import type { DiskSize as SizeOfPool } from '../../command/options.js';
 import { formatCount } from '../../command/table.js';
 import {
@@ -14,7 +13,6 @@ import {
   PlacementSimulation,
 } from '../../core/index.js';
 import { readTrace, type TraceRequest } from '../load/trace.js';
-import { withEndsTold } from './trace-ends.js';
 
 /** Requests between two checks of whether the program must end. */
 const TURN_REQUESTS = 500;
@@ -61,7 +59,7 @@ export interface SimTraceRun {
 }
 
 /** Values for each interval of the trace's time that has requests. */
-export interface SimTraceSeries {
+interface SimTraceSeries {
   readonly start_s: readonly number[];
   readonly requests: readonly number[];
   readonly pages_asked: readonly number[];
@@ -72,7 +70,7 @@ export interface SimTraceSeries {
 }
 
 /** A hit rate that no policy can exceed with that much room in all nodes together. */
-export interface SimTraceBound {
+interface SimTraceBound {
   readonly nodes: number;
   readonly pool_pages: number;
   readonly clairvoyant_hit_rate: number;
@@ -263,4 +261,24 @@ async function turn({ clock, signal }: CommandContext): Promise<void> {
 
 function rounded(value: number): number {
   return Number(value.toFixed(4));
+}
+
+/**
+ * The requests with the hint `closed` at the ends of conversations: at this share of the ends, evenly spread, as if the
+ * callers knew that the conversation is over. A conversation goes on when a later request has its last page, or its
+ * last but one where the last was not full.
+ */
+export function withEndsTold(requests: readonly PlacementRequest[], share: number): PlacementRequest[] {
+  const lastUses = new Map<number, number>();
+  for (const [i, { hashIds }] of requests.entries()) for (const id of hashIds) lastUses.set(id, i);
+  let ends = 0;
+  return requests.map((request, i) => {
+    // All conversations may share the first page, which is a system prompt.
+    const lastPages = request.hashIds.slice(Math.max(1, request.hashIds.length - 2));
+    const isEnd = lastPages.every((id) => lastUses.get(id) === i);
+    if (!isEnd) return request;
+    const isTold = Math.floor((ends + 1) * share) > Math.floor(ends * share);
+    ends++;
+    return isTold ? { ...request, hint: 'closed' } : request;
+  });
 }

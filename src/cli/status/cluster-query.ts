@@ -2,7 +2,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import { silentLogger } from '../../base/environment/log.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { AuthError, MeshCacheError } from '../../base/errors.js';
-import { CommandFailure } from '../../command/failure.js';
+import { CommandFailure } from '../../command/context.js';
 import { isNodeId, isWholeNumber } from '../../directory/messages/location-columns.js';
 import { DiscoveryMethod, decodeAnswer, type Roster } from '../../discovery/messages/wire.js';
 import type { NodeReport } from '../../metrics/node-report.js';

@@ -2,14 +2,13 @@ import { Command } from 'commander';
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
 import { MeshCacheError } from '../../base/errors.js';
 import { DRAIN_TIMEOUT_MAX_MS, DRAIN_TIMEOUT_MS } from '../../base/limits.js';
-import { type CommandContext, printResult } from '../../command/context.js';
-import { CommandFailure, wrongUsage } from '../../command/failure.js';
+import { type CommandContext, CommandFailure, printResult, wrongUsage } from '../../command/context.js';
 import { configOption, DISCOVERY_ADDR_HELP, decimalNumber, discoveryAddr, jsonOption } from '../../command/options.js';
 import { printable } from '../../command/table.js';
 import type { DrainProgress } from '../../node/leaving/drain.js';
 import { type Configuration, readConfiguration, securityOf } from '../settings/configuration.js';
-import { mastersOf } from '../settings/masters.js';
-import { readToken, tokenOption } from '../settings/user-token.js';
+import { mastersOf } from '../settings/endpoints.js';
+import { readToken, tokenOption } from '../settings/token.js';
 import { ClusterQuery, type DrainOrder } from './cluster-query.js';
 
 const POLL_MS = 100;

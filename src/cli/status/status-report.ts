@@ -1,12 +1,15 @@
 import { formatEndpoint } from '../../base/environment/network.js';
-import { mergeDeparted } from '../../metrics/departed.js';
-import type { DepartedNode, ObjectStoreReport } from '../../metrics/node-report.js';
+import { type DepartedNode, mergeDeparted, type ObjectStoreReport } from '../../metrics/node-report.js';
 import type { NodeInfo } from '../../types.js';
-import { isLoopback, metricsUrl } from '../settings/metrics-url.js';
+import { isLoopback, metricsUrl } from '../settings/endpoints.js';
 import type { NodeStatus } from './cluster-query.js';
-import { type ClusterNamespace, namespaceWarnings } from './namespace-differences.js';
-import { clusterNamespaces } from './namespaces-table.js';
-import { type StatusDifference, settingDifferences } from './setting-differences.js';
+import {
+  type ClusterNamespace,
+  clusterNamespaces,
+  namespaceWarnings,
+  type StatusDifference,
+  settingDifferences,
+} from './differences.js';
 
 /*
  * What `meshcache status --json` prints. Fields are only ever added. Counts are since the nodes' start, rates of the last seconds.
@@ -75,7 +78,7 @@ export interface ClusterTotals {
 }
 
 /** Counts of object stores, since the nodes started; `queue_pages` as it is now. */
-export type ObjectStoreUse = Pick<ObjectStoreReport, 'read_pages' | 'sent_pages' | 'queue_pages' | 'errors'>;
+type ObjectStoreUse = Pick<ObjectStoreReport, 'read_pages' | 'sent_pages' | 'queue_pages' | 'errors'>;
 
 export interface StatusResult {
   readonly discovery_addr: string;

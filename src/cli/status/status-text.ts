@@ -21,8 +21,7 @@ import type {
   QuotaReport,
   QuotaUse,
 } from '../../metrics/node-report.js';
-import { namespaceColumns, namespaceRows } from './namespaces-table.js';
-import { differenceText } from './setting-differences.js';
+import { differenceText, namespaceColumns, namespaceRows } from './differences.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
 
 /** The clients of one node, as far as they are shown. */

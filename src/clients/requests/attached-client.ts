@@ -1,4 +1,4 @@
-import type { AuditAction } from '../../base/audit/audit.js';
+import type { AuditAction } from '../../base/environment/audit.js';
 import type { ClientAccess } from './client-access.js';
 import type { ClientNamespace } from './client-namespace.js';
 import type { ClientCounts } from './client-stats.js';

@@ -1,5 +1,4 @@
-import type { Right } from '../../net/users/user.js';
-import type { Identity } from '../../net/users/users.js';
+import type { Identity, Right } from '../../net/users.js';
 import { RequestType, Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
 

@@ -1,4 +1,4 @@
-import { onAbort } from '../../base/concurrency/abort.js';
+import { onAbort } from '../../base/concurrency/cancellation.js';
 import type { PageChange, PageEvent } from '../../store/events/page-events.js';
 import { TEXT_MAX_BYTES } from '../wire/body.js';
 import { decodeEvents, type EventsAnswer, encodeEventsAnswer, type PoolChange } from '../wire/events.js';

@@ -1,7 +1,6 @@
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { CLIENT_NAMES_MAX_COUNT } from '../../base/limits.js';
-import { countLookup } from '../../metrics/lookup-counting.js';
-import { clientSeries } from '../../metrics/metric-catalogue.js';
+import { clientSeries, countLookup } from '../../metrics/metric-catalogue.js';
 import { Status } from '../wire/messages.js';
 
 /** The ways of pages: in the client's own memory, through staging memory, or on the socket. */

@@ -1,5 +1,5 @@
 import { CLIENT_SMALL_BODY_BYTES, RECEIVING_STEP_BYTES } from '../../base/limits.js';
-import { roomFor } from '../../net/receiving/receiving-room.js';
+import { roomFor } from '../../net/arrivals.js';
 import { decodeHeader, FRAME_HEADER_BYTES, type FrameHeader } from './messages.js';
 
 export interface FrameReceiverParts {

@@ -3,7 +3,7 @@ import { ConsistentHashRing } from '../ring/hash-ring.js';
 import type { PlacementSettings } from './placement-options.js';
 
 /** The part of a request that decides which node serves it. */
-export interface RoutedRequest {
+interface RoutedRequest {
   /** One key a page; equal keys have equal prefixes. */
   readonly keys: readonly string[];
   /** The conversation to which the request belongs; undefined if it is not known. */

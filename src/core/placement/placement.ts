@@ -2,10 +2,9 @@ import { ArgumentError, MeshCacheError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import { defaultCore } from '../binding/core.js';
 import type { RequestHint } from '../pool/pool-types.js';
-import { hintNumber } from '../pool/request-hints.js';
-import { type PlacementCounts, type PlacementInterval, PlacementSeries } from './placement-counts.js';
+import { hintNumber } from '../pool/request-terms.js';
 import { type PlacementOptions, type PlacementSettings, placementSettings } from './placement-options.js';
-import { PlacementPool } from './placement-pool.js';
+import { type PlacementCounts, type PlacementInterval, PlacementPool, PlacementSeries } from './placement-pool.js';
 import { type PlacementRouter, placementRouter } from './placement-routing.js';
 
 /** One request of a trace, as the Mooncake format has it. */

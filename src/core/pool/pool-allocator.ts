@@ -3,8 +3,14 @@ import { type Core, defaultCore } from '../binding/core.js';
 import { POLICY_NUMBERS, STATS_COUNT, TENANT_STATS_COUNT } from '../binding/exports.js';
 import { type Keys, stringsOf } from '../binding/key-batch.js';
 import { type PagePriority, priorityNumber } from '../binding/page-priority.js';
-import { writeOffsets, writeSizes, writeTenants } from './pool-columns.js';
-import { BROKEN_INVARIANTS, statsFrom, tenantStatsFrom } from './pool-report.js';
+import {
+  BROKEN_INVARIANTS,
+  statsFrom,
+  tenantStatsFrom,
+  writeOffsets,
+  writeSizes,
+  writeTenants,
+} from './pool-columns.js';
 import { aboutOf, checkBytes, checkTenant, checkTime, settingsOf } from './pool-settings.js';
 import type {
   BatchLookup,

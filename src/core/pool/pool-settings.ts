@@ -3,8 +3,7 @@ import { ArgumentError } from '../../base/errors.js';
 import { checkNames } from '../../base/settings/known-names.js';
 import { POLICY_NUMBERS } from '../binding/exports.js';
 import type { PoolAllocatorOptions, PoolTenant, RequestOptions } from './pool-types.js';
-import { CALLER_MAX } from './request-callers.js';
-import { hintNumber } from './request-hints.js';
+import { CALLER_MAX, hintNumber } from './request-terms.js';
 
 const POWER_OF_TWO_MAX = 2 ** 30;
 const SEGMENTS_MAX_COUNT = 2 ** 20;

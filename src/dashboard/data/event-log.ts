@@ -1,5 +1,5 @@
 import type { MemberEvent, NodeEvent } from '../../metrics/node-report.js';
-import { amount, type Loose } from './loose.js';
+import { amount, type Loose } from './counts.js';
 
 /** Events of all nodes that are kept and shown. */
 export const EVENTS_MAX_COUNT = 200;
@@ -8,7 +8,7 @@ const SAME_EVENT_MS = 30_000;
 /** Log lines about members, which every node writes; the events of members say the same once. */
 const MEMBER_LINE = /^nodes? (joined|restarted|left|lost\b.*)$/;
 
-export type EventLevel = 'info' | 'warn' | 'error';
+type EventLevel = 'info' | 'warn' | 'error';
 
 export interface LoggedEvent {
   /** Nodes that tell of the event, or the node that it is about. */

@@ -1,8 +1,150 @@
+import type { ClusterHistory, HistoryCount, HistoryReport } from '../../metrics/history-report.js';
 import type { ClusterReport } from '../../metrics/node-report.js';
-import { type Counts, countsBetween, countsOf } from './counts.js';
-import { amount, type LooseReport } from './loose.js';
-import type { Past } from './past.js';
+import {
+  addCounts,
+  amount,
+  type Counts,
+  countsBetween,
+  countsOf,
+  type Loose,
+  type LooseReport,
+  scaleCounts,
+} from './counts.js';
 import { type Fill, type Point, sumOf } from './points.js';
+
+/** What the nodes have kept of themselves, on one row of times for all. */
+export interface Past {
+  /** Points of each node. */
+  readonly nodes: ReadonlyMap<string, Point[]>;
+  readonly cluster: Point[];
+  /** What each node had counted, and when, as far as its points go. */
+  readonly ends: ReadonlyMap<
+    string,
+    { readonly timeMs: number; readonly incarnation: number; readonly counts: Counts }
+  >;
+}
+
+type LooseHistory = Loose<HistoryReport>;
+
+/** Whether the value can be used as a history; only this much is checked. */
+export function isClusterHistory(value: unknown): value is ClusterHistory {
+  if (typeof value !== 'object' || value === null) return false;
+  const { time_ms, step_s, nodes } = value as Partial<ClusterHistory>;
+  return Number.isFinite(time_ms) && amount(step_s) > 0 && Array.isArray(nodes);
+}
+
+/**
+ * Brings the intervals of all nodes, which begin at different times, onto one row of times. What was counted is kept in
+ * all.
+ */
+export function pastOf({ time_ms, step_s, nodes }: ClusterHistory): Past {
+  const stepMs = step_s * 1000;
+  const byNode = new Map<string, Point[]>();
+  const ends = new Map<string, { timeMs: number; incarnation: number; counts: Counts }>();
+  const bySlot = new Map<number, Point[]>();
+  for (const node of nodes) {
+    const rows = rowsOf(node, time_ms);
+    const points = inSlots(rows, { endMs: time_ms, stepMs });
+    byNode.set(node.node_id, points);
+    const endMs = rows.at(-1)?.timeMs ?? time_ms - amount(node.from_age_ms);
+    ends.set(node.node_id, { timeMs: endMs, incarnation: amount(node.incarnation), counts: totalsOf(node) });
+    for (const point of points) bySlot.set(point.timeMs, [...(bySlot.get(point.timeMs) ?? []), point]);
+  }
+  return { nodes: byNode, cluster: clusterOf(bySlot, step_s), ends };
+}
+
+/**
+ * The points of all nodes together. A node that was restarted, or is gone, has lost what it had kept: the nodes that go
+ * on say how many members there were, and where fewer have points the sum is too small, as if the load had grown with
+ * each restart.
+ */
+function clusterOf(bySlot: ReadonlyMap<number, readonly Point[]>, seconds: number): Point[] {
+  const slots = [...bySlot].sort(([a], [b]) => a - b);
+  const missingOf = (points: readonly Point[]): number =>
+    Math.max(...points.map(({ members }) => members ?? 0)) - points.length;
+  // Nodes without a metrics server never have any.
+  const never = Math.max(0, Math.min(...slots.map(([, points]) => missingOf(points))));
+  return slots.map(([timeMs, points]) => {
+    const sum = sumOf(points, { timeMs, seconds });
+    return missingOf(points) > never ? { ...sum, isPartial: true } : sum;
+  });
+}
+
+/** A node's own intervals. */
+function rowsOf(node: LooseHistory, timeMs: number): Point[] {
+  const ages = node.ages_ms ?? [];
+  const { gauges = {} } = node;
+  return ages.map((age, i): Point => {
+    const before = i === 0 ? node.from_age_ms : ages[i - 1];
+    return {
+      timeMs: timeMs - amount(age),
+      seconds: Math.max(1, amount(before) - amount(age)) / 1000,
+      counts: countsAt(node, (name) => amount(node.counts?.[name]?.[i]), i),
+      poolPages: amount(gauges.pool_pages?.[i]),
+      pool: { usedBytes: amount(gauges.pool_used_bytes?.[i]), capacityBytes: amount(gauges.pool_capacity_bytes?.[i]) },
+      disk: { usedBytes: amount(gauges.disk_used_bytes?.[i]), capacityBytes: amount(gauges.disk_capacity_bytes?.[i]) },
+      loopP99S: amount(gauges.loop_p99_s?.[i]),
+      members: amount(gauges.members?.[i]),
+    };
+  });
+}
+
+/** Shares the rows out among slots of `stepMs`, of which the last ends at `endMs`. */
+function inSlots(rows: readonly Point[], { endMs, stepMs }: { endMs: number; stepMs: number }): Point[] {
+  const slots = new Map<number, Point>();
+  for (const row of rows) {
+    const [fromMs, toMs] = [row.timeMs - row.seconds * 1000, row.timeMs];
+    const last = Math.floor((endMs - toMs) / stepMs);
+    const first = Math.max(last, Math.ceil((endMs - fromMs) / stepMs) - 1);
+    for (let slot = first; slot >= last; slot--) {
+      const slotEndMs = endMs - slot * stepMs;
+      const overlapMs = Math.min(toMs, slotEndMs) - Math.max(fromMs, slotEndMs - stepMs);
+      if (overlapMs <= 0) continue;
+      const counts = row.counts && scaleCounts(row.counts, overlapMs / (toMs - fromMs));
+      const known = slots.get(slot);
+      const both = known?.counts && counts ? addCounts(known.counts, counts) : counts;
+      slots.set(slot, { ...row, timeMs: slotEndMs, seconds: (known?.seconds ?? 0) + overlapMs / 1000, counts: both });
+    }
+  }
+  return [...slots.values()].sort((a, b) => a.timeMs - b.timeMs);
+}
+
+function totalsOf(node: LooseHistory): Counts {
+  const { totals } = node;
+  const calls = (totals?.read_buckets ?? []).map(amount);
+  return {
+    ...countsBy((name) => amount(totals?.counts?.[name])),
+    readLatency: { boundsS: boundsOf(node), counts: calls },
+  };
+}
+
+function countsAt(node: LooseHistory, of: (name: HistoryCount) => number, row: number): Counts {
+  const boundsS = boundsOf(node);
+  const buckets = node.read_latency?.buckets ?? {};
+  const calls = Array.from({ length: boundsS.length + 1 }, (_, i) => amount(buckets[String(i)]?.[row]));
+  return { ...countsBy(of), readLatency: { boundsS, counts: calls } };
+}
+
+function countsBy(of: (name: HistoryCount) => number): Omit<Counts, 'readLatency'> {
+  return {
+    local: of('local'),
+    remote: of('remote'),
+    disk: of('disk'),
+    misses: of('misses'),
+    localBytes: of('local_bytes'),
+    remoteBytes: of('remote_bytes'),
+    diskBytes: of('disk_bytes'),
+    writes: of('writes'),
+    writtenBytes: of('written_bytes'),
+    asked: of('asked'),
+    found: of('found'),
+    evictions: of('evictions'),
+  };
+}
+
+function boundsOf(node: LooseHistory): number[] {
+  return (node.read_latency?.bounds_s ?? []).map(amount);
+}
 
 /** Milliseconds of history that are kept. */
 export const HISTORY_MS = 5 * 60_000;

@@ -6,7 +6,7 @@ export interface Fill {
 }
 
 /** What is so at one time, and is not counted. */
-export interface Gauges {
+interface Gauges {
   readonly poolPages: number;
   readonly pool: Fill;
   /** Fill of the disk tier; capacity 0: no disk tier. */
@@ -32,7 +32,7 @@ export interface Point extends Gauges {
 }
 
 /** Counts over some seconds. */
-export interface Recent {
+interface Recent {
   readonly seconds: number;
   readonly counts: Counts;
 }

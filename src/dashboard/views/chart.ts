@@ -23,7 +23,7 @@ const BYTES_MIN = 1_024;
 const BYTE_STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const FONT = '11px system-ui, sans-serif';
 
-export interface SeriesSpec {
+interface SeriesSpec {
   readonly label: string;
   /** Custom property with the colour, such as `--read`. */
   readonly color: string;
@@ -31,7 +31,7 @@ export interface SeriesSpec {
   readonly dash?: readonly number[];
 }
 
-export interface ChartSpec {
+interface ChartSpec {
   readonly title: string;
   /** Explains the values and the time over which they are taken. */
   readonly note: string;

@@ -1,8 +1,6 @@
-import { columnsOf } from '../data/columns.js';
+import { columnsOf, type Range, slidingQuantile } from '../data/columns.js';
 import { shareOf } from '../data/counts.js';
-import { slidingQuantile } from '../data/latencies.js';
 import { fillShare, type Point } from '../data/points.js';
-import type { Range } from '../data/ranges.js';
 import { Chart, type ChartData, type Mark } from './chart.js';
 import { formatByteRate, formatLatency, formatShare } from './format.js';
 

@@ -1,7 +1,6 @@
 import { quantileOf } from '../../base/quantile.js';
-import { onTimesOf } from '../data/columns.js';
+import { onTimesOf, slidingQuantile } from '../data/columns.js';
 import { type Counts, readBytesOf, shareOf } from '../data/counts.js';
-import { slidingQuantile } from '../data/latencies.js';
 import { type Point, totalOf } from '../data/points.js';
 import { Chart } from './chart.js';
 import { type ChartTime, chartData, LATENCY_WINDOW_S } from './charts-view.js';

@@ -22,7 +22,7 @@ const SOURCES = [
   { name: 'disk', label: 'own disk' },
 ] as const;
 
-export interface HeadlineFigures {
+interface HeadlineFigures {
   /** Points of the chosen range. */
   readonly range: readonly Point[];
   /** The range in words: `last 5 min`. */

@@ -16,7 +16,7 @@ interface Verdict {
   readonly text: string;
 }
 
-export interface HealthFigures {
+interface HealthFigures {
   /** Clock of the answering node. */
   readonly timeMs: number;
   /** Seconds without a heartbeat after which a node is lost. */

@@ -1,7 +1,6 @@
 import type { DiscoveryReport } from '../../metrics/node-report.js';
-import { amount, type LooseReport } from '../data/loose.js';
-import { type MemberLine, memberLine } from '../data/member-lines.js';
-import type { Member } from '../data/members.js';
+import { amount, type LooseReport } from '../data/counts.js';
+import { type Member, type MemberLine, memberLine } from '../data/members.js';
 import { make, setHidden, setText } from './dom.js';
 import {
   formatBytes,

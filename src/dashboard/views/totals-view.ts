@@ -1,7 +1,128 @@
-import type { LooseReport } from '../data/loose.js';
-import { TOTAL_GROUPS, type Total } from '../data/totals.js';
+import { amount, type LooseReport } from '../data/counts.js';
 import { make, setAttribute, setText } from './dom.js';
 import { formatBytes, formatCount } from './format.js';
+
+interface Total {
+  /** Field of the report with the figure: `reads.local`. */
+  readonly metric: string;
+  readonly label: string;
+  readonly unit: 'pages' | 'bytes' | 'times' | 'keys';
+  readonly of: (report: LooseReport) => number;
+}
+
+interface TotalGroup {
+  readonly title: string;
+  readonly totals: readonly Total[];
+}
+
+/** Figures that are shown in full: counts since the nodes started, and their contents. */
+export const TOTAL_GROUPS: readonly TotalGroup[] = [
+  {
+    title: 'Reads',
+    totals: [
+      { metric: 'reads.local', label: 'from the own pool', unit: 'pages', of: ({ reads }) => amount(reads?.local) },
+      { metric: 'reads.remote', label: 'from other nodes', unit: 'pages', of: ({ reads }) => amount(reads?.remote) },
+      { metric: 'reads.disk', label: 'from the own disk', unit: 'pages', of: ({ reads }) => amount(reads?.disk) },
+      {
+        metric: 'reads.object',
+        label: 'from the object store',
+        unit: 'pages',
+        of: ({ reads }) => amount(reads?.object),
+      },
+      { metric: 'reads.misses', label: 'missed', unit: 'pages', of: ({ reads }) => amount(reads?.misses) },
+      ...(['local', 'remote', 'disk', 'object'] as const).map((source): Total => {
+        const label = { local: 'own pool', remote: 'other nodes', disk: 'own disk', object: 'object store' }[source];
+        return {
+          metric: `read_bytes.${source}`,
+          label: `bytes, ${label}`,
+          unit: 'bytes',
+          of: ({ read_bytes }) => amount(read_bytes?.[source]),
+        };
+      }),
+    ],
+  },
+  {
+    title: 'Writes and lookups',
+    totals: [
+      { metric: 'writes.pages', label: 'pages written', unit: 'pages', of: ({ writes }) => amount(writes?.pages) },
+      { metric: 'writes.bytes', label: 'bytes written', unit: 'bytes', of: ({ writes }) => amount(writes?.bytes) },
+      {
+        metric: 'skipped_writes',
+        label: 'writes skipped',
+        unit: 'pages',
+        of: ({ skipped_writes }) => amount(skipped_writes),
+      },
+      { metric: 'lookups.asked', label: 'looked up', unit: 'pages', of: ({ lookups }) => amount(lookups?.asked) },
+      {
+        metric: 'lookups.found',
+        label: 'found without a gap',
+        unit: 'pages',
+        of: ({ lookups }) => amount(lookups?.found),
+      },
+      {
+        metric: 'stale_reads',
+        label: 'stale locations caught',
+        unit: 'pages',
+        of: ({ stale_reads }) => amount(stale_reads),
+      },
+      {
+        metric: 'checksum_failures',
+        label: 'wrong checksums caught',
+        unit: 'pages',
+        of: ({ checksum_failures }) => amount(checksum_failures),
+      },
+    ],
+  },
+  {
+    title: 'Pool, disk, object store and directory',
+    totals: [
+      { metric: 'pool.entries', label: 'in the pool', unit: 'pages', of: ({ pool }) => amount(pool?.entries) },
+      {
+        metric: 'pool.evictions',
+        label: 'evicted from the pool',
+        unit: 'pages',
+        of: ({ pool }) => amount(pool?.evictions),
+      },
+      { metric: 'disk.entries', label: 'on disk', unit: 'pages', of: ({ disk }) => amount(disk?.entries) },
+      {
+        metric: 'disk.evictions',
+        label: 'evicted from disk',
+        unit: 'pages',
+        of: ({ disk }) => amount(disk?.evictions),
+      },
+      {
+        metric: 'disk.write_errors',
+        label: 'disk errors',
+        unit: 'times',
+        of: ({ disk }) => amount(disk?.write_errors),
+      },
+      {
+        metric: 'disk.corrupt_pages',
+        label: 'damaged on disk',
+        unit: 'pages',
+        of: ({ disk }) => amount(disk?.corrupt_pages),
+      },
+      {
+        metric: 'object_store.sent_pages',
+        label: 'sent to the object store',
+        unit: 'pages',
+        of: ({ object_store }) => amount(object_store?.sent_pages),
+      },
+      {
+        metric: 'object_store.errors',
+        label: 'object store errors',
+        unit: 'times',
+        of: ({ object_store }) => amount(object_store?.errors),
+      },
+      {
+        metric: 'directory.keys',
+        label: 'keys in the directory',
+        unit: 'keys',
+        of: ({ directory }) => amount(directory?.keys),
+      },
+    ],
+  },
+];
 
 /** All counts, exact: `data-value` has the number that the text may shorten. */
 export class TotalsView {

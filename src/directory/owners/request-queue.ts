@@ -1,5 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
-import { firstGroup } from '../../base/concurrency/first-group.js';
+import { firstGroup } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
   DIRECTORY_LATE_ANSWER_MS,

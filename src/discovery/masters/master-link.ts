@@ -7,8 +7,8 @@ import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_RETRY_MIN_MS, RPC_CALL_TIMEOUT_MS
 import type { RpcClient } from '../../rpc/client.js';
 import type { MessageCodec } from '../../rpc/message.js';
 import type { NodeInfo } from '../../types.js';
-import { isSameInfo } from '../members/member-table.js';
 import { type ClusterSettings, encodeSettings, type Refusal } from '../messages/cluster-settings.js';
+import { isSameInfo } from '../messages/member-table.js';
 import {
   clockFields,
   DiscoveryMethod,
@@ -18,9 +18,9 @@ import {
   type RosterNews,
   rosterAfter,
 } from '../messages/wire.js';
-import type { MasterView } from './merge.js';
+import type { MasterView } from './merging.js';
 
-export interface MasterLinkOptions {
+interface MasterLinkOptions {
   readonly endpoint: Endpoint;
   /** The present record of this node. */
   self(): NodeInfo;

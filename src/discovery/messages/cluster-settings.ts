@@ -30,7 +30,7 @@ export interface Refusal {
 }
 
 /** Value of a setting that nodes must share; text: a fingerprint. */
-export type SettingValue = number | boolean | string;
+type SettingValue = number | boolean | string;
 
 /** The key of a difference that only nodes of one namespace must not have. */
 export const FINGERPRINT_KEY = 'fingerprint';

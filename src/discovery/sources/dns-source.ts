@@ -16,11 +16,11 @@ const INTERVAL_MAX_MS = 30_000;
 /** Service of SRV records that belong to a name. */
 const SERVICE = '_meshcache._tcp';
 
-export interface DnsSourceOptions {
+interface DnsSourceOptions {
   readonly address: Extract<DiscoveryAddress, { readonly kind: 'dns' }>;
   /** Port of records without one. */
   readonly port: number;
-  readonly env: Pick<Environment, 'clock' | 'names' | 'random'>;
+  readonly env: Environment;
 }
 
 /**

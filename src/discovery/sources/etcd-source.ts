@@ -5,8 +5,17 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import { type DiscoveryAddress, formatDiscoveryAddress } from '../../base/settings/discovery-address.js';
 import type { AddressSource, OwnSeat, SourceListener } from './address-source.js';
-import type { EtcdClient, EtcdObject } from './etcd-client.js';
-import { afterEvents, type EtcdSeats, freeKey, hasAddress, readSeats, seatRange, takeSeat } from './etcd-seats.js';
+import {
+  afterEvents,
+  type EtcdClient,
+  type EtcdObject,
+  type EtcdSeats,
+  freeKey,
+  hasAddress,
+  readSeats,
+  seatRange,
+  takeSeat,
+} from './etcd-client.js';
 
 /**
  * Pause between two lists while this node has no master: its watch tells of changes, the list tells that etcd answers.
@@ -40,13 +49,13 @@ const RELEASE_MS = 10_000;
 const FOUND_MS = 1_000;
 const SILENT_MS = 4_000;
 
-export interface EtcdSourceOptions {
+interface EtcdSourceOptions {
   readonly address: Extract<DiscoveryAddress, { readonly kind: 'etcd' }>;
   readonly client: EtcdClient;
   /** Masters that nodes without any may register. */
   readonly seats: number;
   readonly nodeId: string;
-  readonly env: Pick<Environment, 'clock' | 'random'>;
+  readonly env: Environment;
 }
 
 /**

@@ -4,16 +4,14 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 import type { DiscoveryAddress } from '../../base/settings/discovery-address.js';
 import { readNamedFile } from '../../base/settings/named-file.js';
-import { readAuthorityFile } from '../../net/credentials/authority-file.js';
-import type { AddressSource } from './address-source.js';
+import { readAuthorityFile } from '../../net/credentials/tls-files.js';
+import type { AddressSource, ListedOptions } from './address-source.js';
 import { DnsSource, lookUpAll } from './dns-source.js';
-import { EtcdClient } from './etcd-client.js';
-import { checkRights, readSeats } from './etcd-seats.js';
+import { checkRights, EtcdClient, readSeats } from './etcd-client.js';
 import { EtcdSource } from './etcd-source.js';
-import type { ListedOptions } from './listed-addresses.js';
 
 /** The settings of a source; a `MeshCacheConfig` has them all. */
-export interface SourceSettings {
+interface SourceSettings {
   readonly discoveryPort: number;
   readonly maxMasters: number;
   readonly etcdUser: string | undefined;

@@ -2,20 +2,19 @@ import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { DISCOVERY_LOG_INTERVAL_MS } from '../../base/limits.js';
 import { isSameEndpoints } from '../masters/masters.js';
-import type { AddressSource, OwnSeat } from './address-source.js';
-import { type JoinedState, ListedAddresses } from './listed-addresses.js';
+import { type AddressSource, type JoinedState, ListedAddresses, type OwnSeat } from './address-source.js';
 import type { OpenedSource } from './open-source.js';
 
 /** Time between two looks at whether this node has a master. */
 const TICK_MS = 1_000;
 const ALONE = { isJoined: false, isHead: false, hasSeat: false, live: () => new Set<string>() };
 
-export interface RendezvousOptions extends OpenedSource {
+interface RendezvousOptions extends OpenedSource {
   readonly env: Environment;
 }
 
 /** This node's part in the cluster, as far as it decides which addresses are tried. */
-export interface Joining {
+interface Joining {
   /** The state of the cluster now, but for the time. */
   state(): Omit<JoinedState, 'nowMs'> & Pick<OwnSeat, 'hasSeat'>;
   /** `host:port` of the master that this node's host has when it has a seat. */

@@ -1,11 +1,11 @@
 import { basename, join } from 'node:path';
 import type { Environment } from '../../base/environment/environment.js';
-import type { Files, OpenFile } from '../../base/environment/files.js';
+import { type FileStatus, type Files, isWritableByAll, type OpenFile } from '../../base/environment/files.js';
 import { listenAt, type Server } from '../../base/environment/network.js';
 import { DiskError } from '../../base/errors.js';
 import { DISK_LOCK_PAUSE_MAX_MS, DISK_LOCK_PAUSE_MIN_MS, DISK_LOCK_TIMEOUT_MS } from '../../base/limits.js';
 
-export interface DirectoryLockOptions {
+interface DirectoryLockOptions {
   /** Id of the node, for error messages of other processes that want the directory. */
   readonly nodeId: string;
   readonly env: Environment;
@@ -319,4 +319,24 @@ function cannotLock(directory: string, cause: unknown): DiskError {
     `${directory} cannot be locked: ${message}; the lock is a Unix socket in it: set a disk_path on a local file system that this user may write`,
     { cause },
   );
+}
+
+/** Why a folder cannot hold a node's files, and what to do. */
+interface FolderDistrust {
+  readonly why: string;
+  readonly advice: string;
+}
+
+/**
+ * Why a folder at `path` cannot hold a node's files; undefined: it can. Whoever may put files of theirs there could
+ * have a node write over the target of a link, or read pages of theirs. So it belongs to the user of this process or to
+ * root, and not everybody may write to it; a group may, as where Kubernetes sets `fsGroup`.
+ */
+export function distrustOfFolder(path: string, status: FileStatus): FolderDistrust | undefined {
+  if (!status.isDirectory) return { why: `${path} is no folder`, advice: 'give the path of one, which may be missing' };
+  if (!status.isForeign && !isWritableByAll(status)) return undefined;
+  return {
+    why: `${path} belongs to another user, or others may write to it`,
+    advice: `give a folder of this user, such as ${join(path, 'meshcache')}`,
+  };
 }

@@ -12,14 +12,13 @@ import {
 } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import { formatSize } from '../../base/sizes.js';
-import { flush, flushNames } from '../journal/flushing.js';
 import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from '../journal/journal.js';
-import { alignedUp } from '../page-file/alignment.js';
-import { PageFile } from '../page-file/page-file.js';
-import { DirectoryLock, LOCK_FOLDER } from './directory-lock.js';
-import { distrustOfFolder } from './own-folder.js';
-import { StartFile } from './start-file.js';
+import { flush, flushNames } from '../journal/journal-file.js';
+import { alignedUp } from './alignment.js';
+import { DirectoryLock, distrustOfFolder, LOCK_FOLDER } from './directory-lock.js';
+import { PageFile } from './page-file.js';
 
+/** Format of the files that name the folder's owner and its last good start. */
 const FORMAT = 1;
 const STORE_FILE = 'store.json';
 const INDEX_FILE = 'index';
@@ -27,7 +26,7 @@ const PAGES_FILE = 'pages';
 /** Folder for an index that could not be used, without its pages; only the latest one is kept. */
 const SET_ASIDE = 'set-aside';
 
-export interface DiskFolderOptions {
+interface DiskFolderOptions {
   readonly path: string;
   readonly maxBytes: number;
   /** Part of `maxBytes` that the index may take. */
@@ -40,6 +39,7 @@ export interface DiskFolderOptions {
 
 /** A directory that only this process uses, with the store found in it. */
 export interface DiskFolder {
+  readonly path: string;
   readonly lock: DirectoryLock;
   readonly file: PageFile;
   readonly journal: Journal;
@@ -106,7 +106,7 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
 }
 
 /** Resolves when the disk reads, writes and syncs, and the journal has all changes. Rejects with the system's error. */
-export async function probeFolder({ journal, file }: Pick<DiskFolder, 'journal' | 'file'>): Promise<void> {
+export async function probeFolder({ journal, file }: DiskFolder): Promise<void> {
   await file.probe();
   await (journal.isBroken ? journal.rewrite() : journal.flush());
 }
@@ -170,7 +170,7 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
     const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, env });
     // Names are flushed before the index lists pages, so that a loss of power cannot leave it without the page file.
     await flushNames(path, env.files);
-    return { lock, file, journal, startNote: await StartFile.open(path, env), entries };
+    return { path, lock, file, journal, startNote: await StartFile.open(path, env), entries };
   } catch (error) {
     await journal?.close();
     if (found === null) await removeStore(path, env.files);
@@ -297,4 +297,73 @@ async function hasFile(path: string, name: string, files: Files): Promise<boolea
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+const NAME = 'start.json';
+
+/**
+ * The file of a disk tier that says which start of its node has last known all pages to be good (`FORMAT.md`). It is
+ * not synced: a file that is missing, behind or damaged costs pages at the most.
+ */
+class StartFile {
+  readonly #path: string;
+  readonly #env: Environment;
+  #start: number;
+  /** Resolves when the last write has ended. */
+  #written: Promise<void> = Promise.resolve();
+
+  /** Reads the file in the directory `folder`, if there is one. */
+  static async open(folder: string, env: Environment): Promise<StartFile> {
+    const path = join(folder, NAME);
+    return new StartFile(path, await read(path, env), env);
+  }
+
+  private constructor(path: string, start: number, env: Environment) {
+    this.#path = path;
+    this.#start = start;
+    this.#env = env;
+  }
+
+  /** The start, see `digestOfStart`; 0: not known. */
+  get start(): number {
+    return this.#start;
+  }
+
+  /** Writes another start in the background. */
+  note(start: number): void {
+    this.#start = start;
+    this.#written = this.#written.then(() => this.#write(start));
+  }
+
+  /** Resolves when everything noted is written, or failed to be. */
+  async close(): Promise<void> {
+    await this.#written;
+  }
+
+  async #write(start: number): Promise<void> {
+    const { files, log } = this.#env;
+    const temporary = `${this.#path}.new`;
+    try {
+      await files.writeFile(temporary, `${JSON.stringify({ format: FORMAT, start })}\n`);
+      await files.rename(temporary, this.#path);
+    } catch (error) {
+      log.log(
+        'warn',
+        'disk tier: the last start cannot be noted; if this node is away for long, its pages may be lost',
+        {
+          path: this.#path,
+          error: String(error),
+        },
+      );
+    }
+  }
+}
+
+async function read(path: string, { files }: Environment): Promise<number> {
+  try {
+    const { format, start } = JSON.parse((await files.readFile(path)).toString()) as Record<string, unknown>;
+    return format === FORMAT && Number.isSafeInteger(start) && (start as number) > 0 ? (start as number) : 0;
+  } catch {
+    return 0;
+  }
 }

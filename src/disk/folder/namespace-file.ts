@@ -29,7 +29,7 @@ export class NamespaceFile {
   static async open(
     folder: string,
     tenants: NamespaceTenants,
-    entries: readonly Pick<IndexEntry, 'key'>[],
+    entries: readonly IndexEntry[],
     env: Environment,
   ): Promise<NamespaceFile | undefined> {
     if (tenants.isEmpty) return undefined;

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { Files, OpenFile } from '../../base/environment/files.js';
+import type { Files, OpenFile, OpenOptions } from '../../base/environment/files.js';
 import { nativeCalls } from '../../memory/native-files.js';
 import {
   BLOCK_HEADER_BYTES,
@@ -21,7 +21,7 @@ const SLICE_RECORDS = 512;
 const SLICE_MS = 3;
 const NEW_FILE = { write: true, create: true, exclusive: true, mode: 0o600 } as const;
 
-export interface FoundJournal {
+interface FoundJournal {
   readonly file: JournalFile;
   readonly entries: IndexEntry[];
   readonly liveBytes: number;
@@ -56,11 +56,7 @@ export class JournalFile {
    * size of their records. An incomplete block at the end is cut off. Throws `JournalDamage` and leaves the file
    * unchanged if it cannot be used.
    */
-  static async open(
-    path: string,
-    storeId: string,
-    { files, clock }: Pick<Environment, 'files' | 'clock'>,
-  ): Promise<FoundJournal> {
+  static async open(path: string, storeId: string, { files, clock }: Environment): Promise<FoundJournal> {
     const file = await files.open(path, { write: true });
     try {
       const { sizeBytes } = await file.status();
@@ -205,5 +201,28 @@ class JournalReader {
   async #pause(): Promise<void> {
     await this.#clock.yield();
     this.#sliceStartMs = this.#clock.nowMs();
+  }
+}
+
+/** Error codes of file systems that cannot flush directories. */
+const CANNOT_FLUSH: ReadonlySet<string> = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP']);
+
+/**
+ * Flushes the names of the files in a directory. File systems that cannot do that (CIFS, FUSE) write them at a time of
+ * their own.
+ */
+export async function flushNames(path: string, files: Files): Promise<void> {
+  await flush(path, files, { directory: true }).catch((error: NodeJS.ErrnoException) => {
+    if (!CANNOT_FLUSH.has(error.code ?? '')) throw error;
+  });
+}
+
+/** Resolves when the content of the file, or the names in the directory, are on the medium. */
+export async function flush(path: string, files: Files, options: OpenOptions): Promise<void> {
+  const file = await files.open(path, options);
+  try {
+    await file.datasync();
+  } finally {
+    await file.close();
   }
 }

@@ -28,7 +28,7 @@ export class JournalDamage extends DiskError {}
 /** Version of the format that FORMAT.md describes. */
 export const FORMAT_VERSION = 3;
 /** An earlier version that is read, too: its records are records of this version. */
-export const FORMAT_VERSION_BEFORE = 2;
+const FORMAT_VERSION_BEFORE = 2;
 export const HEADER_BYTES = 32;
 export const BLOCK_HEADER_BYTES = 12;
 /** The first characters of every journal. */

@@ -14,8 +14,7 @@ import {
   JOURNAL_USE_DELAY_MS,
   JOURNAL_USES_MAX_COUNT,
 } from '../../base/limits.js';
-import { flushNames } from './flushing.js';
-import { JournalFile } from './journal-file.js';
+import { flushNames, JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
 import { counted, EMPTY_SNAPSHOT, JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
 
@@ -27,7 +26,7 @@ export interface JournalOptions {
   readonly storeId: string;
   /** Most disk space of the journal, including the new file while it is rewritten. */
   readonly maxBytes: number;
-  readonly env: Pick<Environment, 'files' | 'clock' | 'log'>;
+  readonly env: Environment;
   /**
    * A snapshot of the listed pages. It is called once for each rewriting, which reads its entries in slices while other
    * work goes on. It must match the calls to the journal, and be complete from the first flush on.

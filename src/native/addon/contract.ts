@@ -248,7 +248,7 @@ export interface PeerCredentials {
   readonly gid: number;
 }
 
-export interface NativeDescriptorListenerOptions {
+interface NativeDescriptorListenerOptions {
   /** Path of the socket file, which must not exist. */
   readonly path: string;
   /** Permission bits of the socket file; they are set before a process can connect. */

@@ -15,7 +15,7 @@ export interface RailWishes {
   readonly port?: number | undefined;
 }
 
-export interface RailSelectionOptions {
+interface RailSelectionOptions {
   /** Name of a wish in messages, for example `configuration key "device_name"`. */
   readonly nameOf: (wish: keyof RailWishes) => string;
   /** Whether it is an error if `bindHost` cannot be used; otherwise the next best address is used. */
@@ -23,7 +23,7 @@ export interface RailSelectionOptions {
 }
 
 /** At least one rail, or the reason why there is none, in one line. */
-export type RailSelection =
+type RailSelection =
   | { readonly rails: readonly RailOptions[]; readonly reason: '' }
   | { readonly rails: null; readonly reason: string };
 

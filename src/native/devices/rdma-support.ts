@@ -2,7 +2,7 @@ import { RDMA_DESTINATION_WINDOW_BYTES } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from './locked-memory.js';
 import { describeDevices } from './rail-selection.js';
-import { type RdmaHost, systemRdmaHost } from './rdma-host.js';
+import { type RdmaHost, systemRdmaHost } from './rdma-devices.js';
 
 /** Requirements of RDMA, in the order in which they are checked. */
 export const RDMA_STEPS = [

@@ -1,18 +1,120 @@
+import { createHmac } from 'node:crypto';
+import { availableParallelism } from 'node:os';
 import { ClosedError } from '../../base/errors.js';
 import {
+  DATA_CONNECTIONS_MAX_COUNT,
+  RDMA_CONNECT_TIMEOUT_MS,
+  RDMA_IDLE_PROBE_MS,
+  RDMA_QUEUE_DEPTH_COUNT,
+  RDMA_QUEUE_PAIRS_PER_PEER_COUNT,
+  RDMA_READ_MAX_BYTES,
+  RDMA_SPIN_US,
+  RDMA_VERIFY_THREADS_MAX_COUNT,
+  READ_STALL_TIMEOUT_MS,
+} from '../../base/limits.js';
+import {
   type NativeAddon,
+  OP_COLUMNS,
+  type RailOptions,
   RDMA_STATS,
   type RdmaEngine,
   type RdmaEngineOptions,
   type RdmaReport,
   type RdmaStatName,
 } from '../addon/contract.js';
-import { type EngineEvent, engineEvent } from './engine-event.js';
-import { engineToken } from './engine-options.js';
-import { rdmaError } from './failure.js';
-import type { OpBatch } from './op-batch.js';
+import { type EngineEvent, engineEvent, rdmaError } from './engine-event.js';
 
-export interface EngineChannelOptions {
+/** Labels that the two halves of a token are derived from, together with the secret. */
+const REQUEST_LABEL = 'meshcache rdma 1 request';
+const REPLY_LABEL = 'meshcache rdma 1 reply';
+
+/**
+ * Options for an engine with these rails that presents the first of `secrets` and accepts each; tests replace some with
+ * `overrides`.
+ */
+export function engineOptions(
+  rails: readonly RailOptions[],
+  secrets: readonly string[],
+  overrides: Partial<RdmaEngineOptions> = {},
+): RdmaEngineOptions {
+  return {
+    rails,
+    tokens: secrets.map(engineToken),
+    queuePairsPerPeer: RDMA_QUEUE_PAIRS_PER_PEER_COUNT,
+    queueDepth: RDMA_QUEUE_DEPTH_COUNT,
+    readMaxBytes: RDMA_READ_MAX_BYTES,
+    connectTimeoutMs: RDMA_CONNECT_TIMEOUT_MS,
+    stallTimeoutMs: READ_STALL_TIMEOUT_MS,
+    idleProbeMs: RDMA_IDLE_PROBE_MS,
+    acceptedMaxCount: DATA_CONNECTIONS_MAX_COUNT,
+    spinUs: RDMA_SPIN_US,
+    verifyThreads: Math.min(RDMA_VERIFY_THREADS_MAX_COUNT, Math.max(1, availableParallelism() - 1)),
+    ...overrides,
+  };
+}
+
+/**
+ * A token of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. Neither half reveals the
+ * secret or the other half.
+ */
+export function engineToken(clusterSecret: string): Uint8Array {
+  const half = (label: string): Buffer => createHmac('sha256', clusterSecret).update(label).digest();
+  return new Uint8Array(Buffer.concat([half(REQUEST_LABEL), half(REPLY_LABEL)]));
+}
+
+/** Marks an operation without a checksum. */
+const NO_CHECKSUM = -1;
+const NO_STAMP = 0;
+
+/** Checks of the bytes that an operation has read. */
+export interface OpChecks {
+  /** CRC-32 that the bytes must have. */
+  readonly checksum?: number | undefined;
+  /** Stamp that the last bytes must be; see `memory/page-stamp.ts`. */
+  readonly stamp?: number | undefined;
+}
+
+/** Reads for one `RdmaEngine.submit`, in its layout: rows of operations, then their pieces, in order. */
+export class OpBatch {
+  readonly #ops: number[] = [];
+  readonly #pieces: number[] = [];
+  #totalBytes = 0;
+
+  get opCount(): number {
+    return this.#ops.length / OP_COLUMNS;
+  }
+
+  /** Total length of all pieces. */
+  get totalBytes(): number {
+    return this.#totalBytes;
+  }
+
+  /**
+   * Adds an operation; its pieces follow by {@link addPiece}. Without `checksum` and `stamp`, its bytes are not
+   * checked.
+   */
+  addOp(peer: number, rkey: number, remoteAddr: number, checks: OpChecks = {}): void {
+    const { checksum = NO_CHECKSUM, stamp = NO_STAMP } = checks;
+    this.#ops.push(peer, rkey, remoteAddr, checksum, stamp, 0);
+  }
+
+  /** Adds local memory for the next bytes of the operation added last. */
+  addPiece(addr: number, length: number): void {
+    this.#pieces.push(addr, length);
+    const pieceCountAt = this.#ops.length - 1;
+    this.#ops[pieceCountAt] = (this.#ops[pieceCountAt] as number) + 1;
+    this.#totalBytes += length;
+  }
+
+  encode(): Float64Array {
+    const encoded = new Float64Array(this.#ops.length + this.#pieces.length);
+    encoded.set(this.#ops);
+    encoded.set(this.#pieces, this.#ops.length);
+    return encoded;
+  }
+}
+
+interface EngineChannelOptions {
   readonly addon: NativeAddon;
   readonly engine: RdmaEngineOptions;
   /** Called with every event of the engine; calls are not rate-limited. */

@@ -1,11 +1,64 @@
-import { getSystemErrorMap } from 'node:util';
+import { getSystemErrorMap, getSystemErrorName } from 'node:util';
+import type { Environment } from '../../base/environment/environment.js';
+import type { LogLevel } from '../../base/environment/log.js';
+import { SparseLog } from '../../base/environment/sparse-log.js';
+import { RdmaError } from '../../base/errors.js';
 import {
+  type NativeFailure,
   RDMA_EVENT_CAUSES,
   RDMA_EVENT_KINDS,
   type RdmaEvent,
   type RdmaEventCause,
   type RdmaEventKind,
 } from '../addon/contract.js';
+import { LOCKED_MEMORY_ADVICE, lockedMemory, lockedMemoryText } from '../devices/locked-memory.js';
+
+/** Advice for an errno of a call of the RDMA libraries; the first match counts. */
+const ADVICE: readonly (readonly [call: RegExp, errnos: readonly string[], advice: string])[] = [
+  [
+    /bind|listen/,
+    ['EADDRINUSE'],
+    'another program listens on that port: choose another one (rdma_port, or bindPort of an engine), or 0 for a free one',
+  ],
+  [
+    /bind|listen/,
+    ['EADDRNOTAVAIL', 'ENODEV', 'EXDEV'],
+    'the address is not one of an RDMA device: see `meshcache doctor`',
+  ],
+  [/reg_mr/, ['EFAULT', 'EINVAL'], 'the range must be mapped and writable memory of this process'],
+  [
+    /./,
+    ['EACCES', 'EPERM'],
+    'this user may not use /dev/infiniband: a udev rule, group or container option has to allow it',
+  ],
+];
+
+/** The public error for one that the addon threw; `doing` says what failed. */
+export function rdmaError(doing: string, cause: unknown): RdmaError {
+  const { call = '', errno = 0, device = '' } = cause as Partial<NativeFailure>;
+  const where = device === '' ? '' : ` (device ${device})`;
+  const advice = adviceOn(call, errno);
+  const text = `${doing}: ${(cause as Error).message}${where}${advice === '' ? '' : `; ${advice}`}`;
+  return new RdmaError(text, { device, call, errno, cause });
+}
+
+/** The name of an errno such as `ENOMEM`, or its number if it has none. */
+function errnoName(errno: number): string {
+  try {
+    return getSystemErrorName(-errno);
+  } catch {
+    return String(errno);
+  }
+}
+
+function adviceOn(call: string, errno: number): string {
+  if (errno === 0) return '';
+  const name = errnoName(errno);
+  if (/reg_mr/.test(call) && (name === 'ENOMEM' || name === 'EPERM' || name === 'EAGAIN')) {
+    return `memory to be read by RDMA is locked, and this process may lock ${lockedMemoryText(lockedMemory())}; ${LOCKED_MEMORY_ADVICE}`;
+  }
+  return ADVICE.find(([calls, names]) => calls.test(call) && names.includes(name))?.[2] ?? '';
+}
 
 /** An event of an engine, with its numbers translated. */
 export interface EngineEvent extends Omit<RdmaEvent, 'kind' | 'cause'> {
@@ -83,4 +136,32 @@ function reasonOf(cause: RdmaEventCause, { errno, wcStatus }: RdmaEvent): string
   if (cause === 'system_error') return getSystemErrorMap().get(-errno)?.[1] ?? `error ${errno}`;
   if (cause === 'completion_error') return COMPLETION_TEXTS[wcStatus] ?? `work completion status ${wcStatus}`;
   return EVENT_TEXTS[cause];
+}
+
+const LEVELS: Readonly<Partial<Record<RdmaEventKind, LogLevel>>> = {
+  rejected: 'warn',
+  rejected_peer: 'warn',
+  device_error: 'error',
+};
+
+/** Logs events of an engine, sparsely for each kind, peer and device. */
+export class EventLog {
+  readonly #log: SparseLog;
+
+  constructor(env: Environment) {
+    this.#log = new SparseLog(env);
+  }
+
+  record(event: EngineEvent): void {
+    const fields = {
+      peer: event.peer || undefined,
+      device: event.device || undefined,
+      call: event.call || undefined,
+      errno: event.errno === 0 ? undefined : errnoName(event.errno),
+      wc_status: event.wcStatus < 0 ? undefined : event.wcStatus,
+      reason: event.reason,
+    };
+    const message = `RDMA: ${event.kind.replaceAll('_', ' ')}`;
+    this.#log.log(LEVELS[event.kind] ?? 'info', message, fields, `${event.peer} ${event.device}`);
+  }
 }

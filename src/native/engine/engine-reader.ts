@@ -3,11 +3,10 @@ import type { Clock } from '../../base/environment/clock.js';
 import { parseEndpoint } from '../../base/environment/network.js';
 import { Gone } from '../../base/gone.js';
 import { OP_STATUS, type OpStatusName } from '../addon/contract.js';
-import type { EngineChannel } from './engine-channel.js';
-import { OpBatch, type OpChecks } from './op-batch.js';
+import { type EngineChannel, OpBatch, type OpChecks } from './engine-channel.js';
 import { PeerBackoff } from './peer-backoff.js';
 
-export interface EngineReaderOptions {
+interface EngineReaderOptions {
   readonly channel: EngineChannel;
   readonly clock: Clock;
   /** First pause after a peer could not be reached; the pause doubles with each failure. */

@@ -3,7 +3,7 @@ import { pauseAfter } from '../../base/concurrency/backoff.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { OP_STATUS, type OpStatusName } from '../addon/contract.js';
 
-export interface PeerBackoffOptions {
+interface PeerBackoffOptions {
   readonly clock: Clock;
   /** Pause after the first failure; it doubles with each further failure in a row. */
   readonly retryAfterMs: number;

@@ -1,12 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { Renewable, TlsIdentity } from '../../base/environment/credentials.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { Renewable } from '../../base/environment/renewable.js';
-import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import type { AuthFailurePlane } from '../auth-failures.js';
-import type { Users } from '../users/users.js';
-import { readUsersFileAgain } from '../users/users-file.js';
-import { readSecretsFileAgain } from './secrets-file.js';
-import { type SecurityConfig, tlsFilesOf } from './secured-environment.js';
+import type { Users } from '../users.js';
+import { readUsersFileAgain } from '../users-file.js';
+import { readSecretsFileAgain, type SecurityConfig, tlsFilesOf } from './secured-environment.js';
 import { checkTlsTexts, expiryMsOf, readTlsTexts, type TlsFiles } from './tls-files.js';
 
 /** Milliseconds between two looks at the files. */
@@ -16,7 +14,7 @@ const MS_PER_S = 1000;
 const ENDS_SOON_MS = 7 * 86_400_000;
 
 /** The fields of a configuration that name the files. */
-export interface CredentialPaths extends SecurityConfig {
+interface CredentialPaths extends SecurityConfig {
   readonly usersFile?: string | undefined;
 }
 
@@ -24,7 +22,7 @@ export interface CredentialPaths extends SecurityConfig {
 type Outcome = 'same' | 'renewed';
 
 /** The files of one kind of credentials, which are replaced while they are in use. */
-export interface Credential {
+interface Credential {
   /** What is in the files, for the log. */
   readonly kind: 'secret' | 'certificate' | 'users';
   /**

@@ -1,8 +1,8 @@
+import type { TlsIdentity } from '../../base/environment/credentials.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Connection, ListenOptions, Network, Server } from '../../base/environment/network.js';
-import type { TlsIdentity } from '../../base/environment/tls-identity.js';
 import { ConfigError } from '../../base/errors.js';
-import { type DoorTlsSettings, doorFilesOf, type TlsDoor } from '../../base/settings/door-tls-settings.js';
+import { type DoorTlsSettings, doorFilesOf, type TlsDoor } from '../../base/settings/door-settings.js';
 import { AuthFailures } from '../auth-failures.js';
 import { ConnectionLimits, turnAway } from '../connection-limits.js';
 import { CredentialFiles, certificateFiles, tellExpiry } from './credential-files.js';

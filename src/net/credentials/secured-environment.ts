@@ -1,12 +1,44 @@
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../../base/environment/cluster-secrets.js';
+import { isUtf8 } from 'node:buffer';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets, type TlsIdentity } from '../../base/environment/credentials.js';
 import type { Environment } from '../../base/environment/environment.js';
-import type { TlsIdentity } from '../../base/environment/tls-identity.js';
+import type { Files } from '../../base/environment/files.js';
 import { ConfigError } from '../../base/errors.js';
-import { SECRET_ADVISED_CHARACTERS } from '../../base/limits.js';
-import { warnIfReadable } from '../../base/settings/named-file.js';
+import { SECRET_ADVISED_CHARACTERS, SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../../base/limits.js';
+import { fileFault, readNamedFile, readNamedFileAgain, warnIfReadable } from '../../base/settings/named-file.js';
 import { AuthFailures } from '../auth-failures.js';
-import { readSecretsFile } from './secrets-file.js';
 import { readTlsIdentity, type TlsFiles } from './tls-files.js';
+
+const KEY = 'cluster_secret_file';
+
+/**
+ * Reads the secrets from a file of one or two lines. Throws `ConfigError`, which names the key and the path, never the
+ * content.
+ */
+export function readSecretsFile(path: string, files: Files): ClusterSecrets {
+  return secretsIn(path, readNamedFile(KEY, path, files));
+}
+
+/** Reads the file while the node runs. Rejects as {@link readSecretsFile} throws. */
+export async function readSecretsFileAgain(path: string, files: Files): Promise<ClusterSecrets> {
+  return secretsIn(path, await readNamedFileAgain(KEY, path, files));
+}
+
+function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
+  // Replacement characters would turn different bytes into the same secret. A file that a loss of power has left full
+  // of zeros is a secret that everybody knows.
+  if (!isUtf8(bytes) || bytes.includes(0))
+    throw fileFault(KEY, path, 'is no text; allowed is UTF-8, such as the output of openssl rand -hex 32');
+  const lines = bytes
+    .toString()
+    .split('\n')
+    .filter((line) => line.trim() !== '');
+  const secrets = ClusterSecrets.of(lines);
+  if (secrets === undefined) {
+    const allowed = `1 or ${SECRETS_MAX_COUNT} lines of 1 to ${SECRET_MAX_CHARACTERS} characters`;
+    throw fileFault(KEY, path, `has ${lines.length} lines that are not empty, allowed are ${allowed}`);
+  }
+  return secrets;
+}
 
 /** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {

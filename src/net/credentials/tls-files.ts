@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
+import { TlsIdentity, type TlsTexts } from '../../base/environment/credentials.js';
 import type { Files } from '../../base/environment/files.js';
-import { TlsIdentity, type TlsTexts } from '../../base/environment/tls-identity.js';
 import { fileFault, readNamedFile, readNamedFileAgain } from '../../base/settings/named-file.js';
 
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
@@ -126,4 +126,19 @@ function checked<T>(key: string, path: string, problem: string, read: () => T): 
   } catch (cause) {
     throw fileFault(key, path, problem, cause);
   }
+}
+
+/**
+ * Reads the certificates of authorities from the PEM file at `path`, the value of configuration key `key`. Throws
+ * `ConfigError`, also for a file without a certificate: with an empty one, Node would trust the authorities that it
+ * comes with.
+ */
+export function readAuthorityFile(key: string, path: string, files: Files): string {
+  const text = readNamedFile(key, path, files, 'PEM file').toString();
+  try {
+    new X509Certificate(text);
+  } catch (cause) {
+    throw fileFault(key, path, 'has no certificate in PEM format; it must have that of the authority', cause);
+  }
+  return text;
 }

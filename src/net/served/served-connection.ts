@@ -2,7 +2,7 @@ import { assert } from '../../base/assert.js';
 import type { Sharer } from '../../base/concurrency/shares.js';
 import type { Connection } from '../../base/environment/network.js';
 import { RECEIVING_MIN_BYTES_PER_S } from '../../base/limits.js';
-import { Arrivals } from '../receiving/arrivals.js';
+import { Arrivals } from '../arrivals.js';
 import { type ServedEvent, type ServedState, type ServedStep, STEPS_FROM } from './connection-states.js';
 import type { ServedConnections } from './served-connections.js';
 import { StallWatch } from './stall-watch.js';

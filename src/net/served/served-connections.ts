@@ -2,7 +2,7 @@ import { assertAtMost, assertEqual } from '../../base/assert.js';
 import type { PauseWatch } from '../../base/concurrency/pause-watch.js';
 import type { WorkTurns } from '../../base/concurrency/work-turns.js';
 import { type Clock, within } from '../../base/environment/clock.js';
-import { PendingConnections } from '../pending-connections.js';
+import { PendingConnections } from '../connection-limits.js';
 import type { ServedProtocol } from './served-connection.js';
 
 /** Limits of the connections of a door. */

@@ -1,12 +1,11 @@
 import { dirname } from 'node:path';
-import type { AuditActor, AuditEvent, AuditSink } from '../../base/audit/audit.js';
-import { SparseAudit } from '../../base/audit/sparse-audit.js';
+import { type AuditActor, type AuditEvent, type AuditSink, SparseAudit } from '../../base/environment/audit.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Files, isWritableByAll, type OpenFile } from '../../base/environment/files.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { ConfigError } from '../../base/errors.js';
-import { distrustOfFolder } from '../../disk/folder/own-folder.js';
+import { distrustOfFolder } from '../../disk/folder/directory-lock.js';
 
 /** Nobody but the user of this process, and root, reads who has done what. */
 const FILE_MODE = 0o600;

@@ -3,7 +3,7 @@ import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
 import type { RequestHint } from '../../core/index.js';
-import { hintNumber } from '../../core/pool/request-hints.js';
+import { hintNumber } from '../../core/pool/request-terms.js';
 import { asFields, type Fields, keyFields, readBytes, readKeys } from '../../directory/messages/wire.js';
 import { eachRequestOf } from '../../directory/owners/owners.js';
 import type { RpcClient } from '../../rpc/client.js';

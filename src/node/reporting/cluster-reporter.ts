@@ -8,9 +8,14 @@ import {
   HISTORY_STEPS_S,
 } from '../../base/limits.js';
 import { compareNames } from '../../base/names.js';
-import { mergeDeparted, mergeMemberEvents } from '../../metrics/departed.js';
-import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
-import type { ClusterNode, ClusterReport, NodeReport } from '../../metrics/node-report.js';
+import type { ClusterHistory, HistoryReport } from '../../metrics/history-report.js';
+import {
+  type ClusterNode,
+  type ClusterReport,
+  mergeDeparted,
+  mergeMemberEvents,
+  type NodeReport,
+} from '../../metrics/node-report.js';
 import { isHistoryLike, isReportLike } from '../../metrics/report-checks.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';

@@ -1,8 +1,8 @@
 import type { Clock } from '../../base/environment/clock.js';
-import type { HistoryReport, HistorySample } from '../../metrics/history/history-report.js';
-import { NodeHistory } from '../../metrics/history/node-history.js';
+import type { HistoryReport, HistorySample } from '../../metrics/history-report.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import { LATENCY_BOUNDS_S } from '../../metrics/metrics-report.js';
+import { NodeHistory } from '../../metrics/node-history.js';
 import type { MetricsReport, NodeReport, RecentReport } from '../../metrics/node-report.js';
 
 export interface NodeFiguresParts {

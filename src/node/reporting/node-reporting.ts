@@ -3,12 +3,12 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { PageEventSource } from '../../metrics/event-stream.js';
-import type { ClusterHistory, HistoryReport } from '../../metrics/history/history-report.js';
+import type { ClusterHistory, HistoryReport } from '../../metrics/history-report.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
 import { DoorTls } from '../../net/credentials/door-tls.js';
-import type { Users } from '../../net/users/users.js';
+import type { Users } from '../../net/users.js';
 import { NodeFigures } from './node-figures.js';
 import type { RecentEvents } from './recent-events.js';
 

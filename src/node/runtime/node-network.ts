@@ -4,7 +4,7 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { openNodeFault } from '../../net/loopback.js';
-import type { Users } from '../../net/users/users.js';
+import type { Users } from '../../net/users.js';
 import { RpcClient } from '../../rpc/client.js';
 import { RpcServer } from '../../rpc/server.js';
 import type { Transport } from '../../transport/contract/transport.js';

@@ -1,9 +1,7 @@
 import type { Environment } from '../../base/environment/environment.js';
 import { AuthError } from '../../base/errors.js';
-import { PasswordCheck } from '../../net/password-check.js';
-import type { Right } from '../../net/users/user.js';
-
-import type { Identity, Users } from '../../net/users/users.js';
+import { PasswordCheck } from '../../net/auth-failures.js';
+import type { Identity, Right, Users } from '../../net/users.js';
 import type { RpcCall } from '../../rpc/server.js';
 
 /**

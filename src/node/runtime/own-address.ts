@@ -1,7 +1,7 @@
 import type { Host } from '../../base/environment/host.js';
 import { type Endpoint, isEveryAddress } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
-import { isLoopbackAddress, localAddressOf } from '../../discovery/local-address.js';
+import { isLoopbackAddress, localAddressOf } from '../../net/loopback.js';
 
 /**
  * This host's address on the route to the first of `targets` that it has a route to: the source address that the system

@@ -2,7 +2,7 @@ import type { Clock } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint, isEveryAddress } from '../../base/environment/network.js';
 import type { MeshCacheConfig } from '../../config.js';
-import { isHostOf } from '../../discovery/local-address.js';
+import { isHostOf } from '../../net/loopback.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import { type NamespaceFingerprint, NodeInfo } from '../../types.js';
 

@@ -15,8 +15,7 @@ import {
   STATEMENT_RETRY_MAX_MS,
   STATEMENT_RETRY_MIN_MS,
 } from '../../base/limits.js';
-import { PartitionSet } from '../../core/ring/partition-set.js';
-import { partitionsOf } from '../../core/ring/partitions.js';
+import { PartitionSet, partitionsOf } from '../../core/ring/partitions.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { gainedPartitions, type RingView } from '../../directory/gains.js';
 import { NoteColumns } from '../../directory/messages/note-columns.js';

@@ -1,7 +1,6 @@
-import { type AuditAction, type AuditActor, type AuditEvent, audited } from '../../base/audit/audit.js';
-import type { WrongPassword } from '../../net/password-check.js';
-import type { Right } from '../../net/users/user.js';
-import type { Identity } from '../../net/users/users.js';
+import { type AuditAction, type AuditActor, type AuditEvent, audited } from '../../base/environment/audit.js';
+import type { WrongPassword } from '../../net/auth-failures.js';
+import type { Identity, Right } from '../../net/users.js';
 import type { RespPages } from '../values/resp-pages.js';
 import type { RespUsers } from './resp-users.js';
 

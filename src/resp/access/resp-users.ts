@@ -1,9 +1,8 @@
-import type { AuditSink } from '../../base/audit/audit.js';
 import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
+import type { AuditSink } from '../../base/environment/audit.js';
 import type { Environment } from '../../base/environment/environment.js';
-import { isDigestOf, PasswordCheck, type WrongPassword } from '../../net/password-check.js';
-import { DEFAULT_USER, type User } from '../../net/users/user.js';
-import type { Identity, Users } from '../../net/users/users.js';
+import { isDigestOf, PasswordCheck, type WrongPassword } from '../../net/auth-failures.js';
+import { DEFAULT_USER, type Identity, type User, type Users } from '../../net/users.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { RespPages } from '../values/resp-pages.js';
 

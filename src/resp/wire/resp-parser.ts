@@ -12,7 +12,7 @@ import {
   RESP_WORDS_FREE_BYTES,
   RESP_WORDS_STEP_BYTES,
 } from '../../base/limits.js';
-import { roomFor } from '../../net/receiving/receiving-room.js';
+import { roomFor } from '../../net/arrivals.js';
 import { isHttpRequest, splitInline } from './inline-command.js';
 
 /** One argument of a command; null: it was received and dropped, because there was no memory for it. */

@@ -25,7 +25,7 @@ interface Call extends ProcessId {
   isReported: boolean;
 }
 
-export interface CallWatchOptions {
+interface CallWatchOptions {
   readonly nowMs: () => number;
   /** Milliseconds since then in which the process stood still; they do not count. */
   readonly frozenMs: (of: ProcessId, sinceMs: number) => number;

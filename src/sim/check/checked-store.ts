@@ -51,7 +51,7 @@ export type OnContent = (name: string, content: number) => void;
 const SCOPE_SEPARATOR = '/';
 
 /** What a set says of its pages beside their content. */
-export type SetTerms = Pick<WriteOptions, 'expiresInMs' | 'priority'>;
+export type SetTerms = WriteOptions;
 
 /**
  * Calls of one store, each recorded and checked: pages that are set identify themselves, and pages that are read are

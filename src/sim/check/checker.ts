@@ -1,11 +1,10 @@
 import { type CallKind, CallWatch } from './call-watch.js';
-import { FaultTimes } from './fault-times.js';
 import { PageBytes } from './page-bytes.js';
-import { type PageRead, ReadOrder, type ReadOrderOptions } from './read-order.js';
+import { FaultTimes, type PageRead, ReadOrder, type ReadOrderOptions } from './read-order.js';
 import { type ProcessId, Statements } from './statements.js';
 import type { Violation, ViolationKind, Violations } from './violations.js';
 
-export interface CheckerOptions extends ReadOrderOptions {
+interface CheckerOptions extends ReadOrderOptions {
   readonly seed: number;
   /** Virtual time in milliseconds. */
   readonly nowMs: () => number;

@@ -1,5 +1,38 @@
-import type { FaultTimes } from './fault-times.js';
 import type { KeyHistory, ProcessId, Statement, Statements } from './statements.js';
+
+/** Times of faults. While a fault lasts, and for a while after it, less is promised. */
+export class FaultTimes {
+  readonly #spans: { readonly fromMs: number; toMs: number }[] = [];
+  readonly #deaths: { readonly node: number; readonly atMs: number }[] = [];
+
+  /** Notes that a process of the node has ended, and lost its memory. */
+  died(node: number, atMs: number): void {
+    this.#deaths.push({ node, atMs });
+  }
+
+  /** The number of nodes of which a process ended in that time. */
+  deathsCount(fromMs: number, toMs: number): number {
+    const nodes = new Set<number>();
+    for (const { node, atMs } of this.#deaths) if (atMs >= fromMs && atMs <= toMs) nodes.add(node);
+    return nodes.size;
+  }
+
+  /** Begins a fault; the result ends it. */
+  begin(atMs: number): (atMs: number) => void {
+    const span = { fromMs: atMs, toMs: Number.POSITIVE_INFINITY };
+    this.#spans.push(span);
+    return (endMs) => {
+      span.toMs = endMs;
+    };
+  }
+
+  /** When the last fault that had begun by then ended: 0 if there was none, Infinity while one lasts. */
+  calmSinceMs(atMs: number): number {
+    let since = 0;
+    for (const { fromMs, toMs } of this.#spans) if (fromMs <= atMs && toMs > since) since = toMs;
+    return since;
+  }
+}
 
 /**
  * Milliseconds after the last fault from which on no node may read a content older than the last set, delete or clear.
@@ -23,9 +56,9 @@ const ORDER_RULES = {
   unset: 'it was set after the read had ended',
   expired: 'it had expired before the read began',
 } as const;
-export type OrderRule = keyof typeof ORDER_RULES;
+type OrderRule = keyof typeof ORDER_RULES;
 
-export interface OrderProblem {
+interface OrderProblem {
   readonly rule: OrderRule;
   readonly detail: string;
 }

@@ -44,7 +44,7 @@ export interface KeyHistory {
   mayExpire: boolean;
 }
 
-export interface StatementStart extends ProcessId {
+interface StatementStart extends ProcessId {
   readonly kind: 'named' | 'computed' | 'delete';
   readonly key: string;
   readonly length?: number;
@@ -53,7 +53,7 @@ export interface StatementStart extends ProcessId {
   readonly version: number;
 }
 
-export interface StatementEnd {
+interface StatementEnd {
   readonly atMs: number;
   readonly version: number;
   readonly members: number;

@@ -65,6 +65,6 @@ export class Violations {
 }
 
 /** A text that is equal for violations that count as alike when a scenario is shrunk. */
-export function likeness({ kind, rule }: Pick<Violation, 'kind' | 'rule'>): string {
+export function likeness({ kind, rule }: Violation): string {
   return rule === '' ? kind : `${kind}/${rule}`;
 }

@@ -1,7 +1,6 @@
 import { lineBlock } from './line-chart.js';
-import { type Markup, markup, trusted } from './markup.js';
+import { chartValues, type Markup, markup, tableBlock, trusted } from './markup.js';
 import type { Bar, BarChart, Report, ReportBlock, ReportSection } from './report.js';
-import { chartValues, tableBlock } from './table.js';
 
 /**
  * The style sheet of a report. Text has a contrast of at least 4.5 to its background, lines and parts of bars of at

@@ -13,7 +13,7 @@ export interface Report {
   readonly sections: readonly ReportSection[];
 }
 
-export interface ReportParameter {
+interface ReportParameter {
   readonly name: string;
   readonly value: string;
 }
@@ -34,7 +34,7 @@ export interface ReportSection {
 export type ReportBlock = LineChart | BarChart | ReportTable;
 
 /** Formats a number. */
-export type NumberFormat = (value: number) => string;
+type NumberFormat = (value: number) => string;
 
 export interface Axis {
   readonly label: string;

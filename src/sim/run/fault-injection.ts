@@ -1,20 +1,9 @@
-import type { Checker } from '../check/checker.js';
 import { type Fault, type FaultKind, RESTARTS } from '../scenario/faults.js';
-import type { Scenario } from '../scenario/scenario.js';
 import { applyFault, type FaultKind as HostFaultKind } from '../world/faults.js';
 import type { SimHost } from '../world/sim-host.js';
-import type { World } from '../world/world.js';
 import { SOURCE_NAME } from './node-settings.js';
+import type { SimCluster } from './sim-cluster.js';
 import type { SimNode } from './sim-node.js';
-
-export interface FaultInjectionParts {
-  readonly world: World;
-  readonly scenario: Pick<Scenario, 'shape'>;
-  readonly nodes: readonly SimNode[];
-  readonly checker: Checker;
-  /** Drains a node as an operator does. Resolves when the node has left, or cannot. */
-  readonly drain: (node: SimNode, timeoutMs: number) => Promise<void>;
-}
 
 /** Faults of the world for each kind of a host's faults; the amount is converted to its unit. */
 const OF_HOSTS: Partial<
@@ -50,12 +39,12 @@ const DEAD_ADDRESSES = ['10.254.0.1', '10.254.0.2', '10.254.0.3', '10.254.0.4'];
 
 /** Injects faults into a running cluster. */
 export class FaultInjection {
-  readonly #parts: FaultInjectionParts;
+  readonly #cluster: SimCluster;
   /** Hosts on which a start may fail now, with the number of faults that cause it. */
   readonly #troubled = new Map<SimHost, number>();
 
-  constructor(parts: FaultInjectionParts) {
-    this.#parts = parts;
+  constructor(cluster: SimCluster) {
+    this.#cluster = cluster;
   }
 
   /** Whether a start on that host may fail. */
@@ -65,7 +54,7 @@ export class FaultInjection {
 
   /** Injects a fault. Resolves when it is over and its nodes are up. */
   async inject(fault: Fault): Promise<void> {
-    const { world, checker } = this.#parts;
+    const { world, checker } = this.#cluster;
     const { nodes, hosts } = this.#of(fault.nodes);
     const ended = checker.faults.begin(world.nowMs);
     const troubles = fault.kind === 'memory' || fault.kind.startsWith('disk') || fault.kind === 'bitrot';
@@ -92,7 +81,7 @@ export class FaultInjection {
         await Promise.all(nodes.map((node) => node.close()));
         return () => {};
       case 'drain':
-        await Promise.all(nodes.map((node) => this.#parts.drain(node, fault.amount).then(() => node.close())));
+        await Promise.all(nodes.map((node) => this.#cluster.drain(node, fault.amount).then(() => node.close())));
         return () => {};
       case 'freeze':
         for (const node of nodes) node.freeze();
@@ -117,13 +106,13 @@ export class FaultInjection {
   }
 
   get #source() {
-    const { world, scenario } = this.#parts;
+    const { world, scenario } = this.#cluster;
     return scenario.shape.discovery === 'etcd' ? world.etcd : world.names;
   }
 
   /** The source loses its data, or has old ones; the result ends that. */
   #loseData(isAll: boolean): () => void {
-    const { world, nodes } = this.#parts;
+    const { world, nodes } = this.#cluster;
     const { etcd, names } = world;
     if (this.#source === etcd) {
       const snapshot = etcd.snapshot();
@@ -137,7 +126,7 @@ export class FaultInjection {
 
   /** Applies a fault to hosts; the result ends it. */
   #apply(fault: Fault, hosts: readonly SimHost[]): () => void {
-    const { world, nodes } = this.#parts;
+    const { world, nodes } = this.#cluster;
     const { atMs, durationMs } = fault;
     const targets = hosts.map(({ name }) => name);
     const peers = this.#of(fault.peers).hosts.map(({ name }) => name);
@@ -161,25 +150,25 @@ export class FaultInjection {
 
   #powerOff(hosts: readonly SimHost[], keepsDisks: boolean): () => void {
     for (const host of hosts) host.crash();
-    for (const node of this.#parts.nodes) if (hosts.includes(node.host)) node.gone();
+    for (const node of this.#cluster.nodes) if (hosts.includes(node.host)) node.gone();
     return () => {
       for (const host of hosts) host.restart({ keepsDisks });
     };
   }
 
   #of(numbers: readonly number[]): { nodes: SimNode[]; hosts: SimHost[] } {
-    const nodes = numbers.map((number) => this.#parts.nodes[number - 1] as SimNode);
+    const nodes = numbers.map((number) => this.#cluster.nodes[number - 1] as SimNode);
     return { nodes, hosts: [...new Set(nodes.map(({ host }) => host))] };
   }
 
   /** Nodes to start again; on a host that was down, all of them. */
   #downAmong(kind: FaultKind, nodes: readonly SimNode[], hosts: readonly SimHost[]): SimNode[] {
     const isOfHost = kind === 'power' || kind === 'replace' || kind === 'rack';
-    return isOfHost ? this.#parts.nodes.filter(({ host }) => hosts.includes(host)) : [...nodes];
+    return isOfHost ? this.#cluster.nodes.filter(({ host }) => hosts.includes(host)) : [...nodes];
   }
 
   #sleep(ms: number): Promise<void> {
-    const { world } = this.#parts;
+    const { world } = this.#cluster;
     return new Promise((resolve) => world.at(world.nowMs + ms, resolve));
   }
 }

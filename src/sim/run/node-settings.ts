@@ -28,7 +28,7 @@ export function controlPort(scenario: Scenario, node: number): number {
 }
 
 /** Folder of a node's disk tier. */
-export function diskPath(node: number): string {
+function diskPath(node: number): string {
   return `/disk/${nodeName(node)}`;
 }
 

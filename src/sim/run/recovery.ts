@@ -8,9 +8,8 @@ import {
 import { KeyEncoder } from '../../core/index.js';
 import { wholeNamespace } from '../../store/namespace/node-namespace.js';
 import { type PageToSet, scoped } from '../check/checked-store.js';
-import type { Checker } from '../check/checker.js';
 import { ORDER_BOUND_MS } from '../check/read-order.js';
-import type { World } from '../world/world.js';
+import { type SimCluster, searchingMs } from './sim-cluster.js';
 import type { SimNode } from './sim-node.js';
 
 /** A page that some nodes have. */
@@ -18,17 +17,6 @@ interface Survivor extends PageToSet {
   readonly scope: string;
   /** Names of the nodes and tiers that hold it, for messages. */
   readonly holders: string[];
-}
-
-export interface RecoveryParts {
-  readonly world: World;
-  readonly nodes: readonly SimNode[];
-  readonly checker: Checker;
-  readonly scopes: readonly string[];
-  /** Milliseconds after the last fault in which every page must be found from every node. */
-  readonly settleMs: number;
-  /** Additional milliseconds for that many pages. */
-  readonly searchingMs: (pages: number) => number;
 }
 
 /** Times in which a cluster recovered after the last fault. */
@@ -61,25 +49,25 @@ const SHOWN_COUNT = 10;
 
 /** Checks that every page of the nodes is found from every node, and that in the end all nodes read the same. */
 export class Recovery {
-  readonly #parts: RecoveryParts;
+  readonly #cluster: SimCluster;
   readonly #survivors: Survivors;
 
-  constructor(parts: RecoveryParts) {
-    this.#parts = parts;
-    this.#survivors = new Survivors(parts.scopes, (name) => parts.checker.statements.has(name));
+  constructor(cluster: SimCluster) {
+    this.#cluster = cluster;
+    this.#survivors = new Survivors(cluster.scopes, (name) => cluster.checker.statements.has(name));
   }
 
   /** Must be called right after the last fault, when the workload rests. Pages that are lost are violations. */
   async run(healedMs: number): Promise<RecoveryTimes> {
-    const { world, settleMs, searchingMs } = this.#parts;
-    let untilMs = healedMs + settleMs;
+    const { world, scenario } = this.#cluster;
+    let untilMs = healedMs + scenario.settleMs;
     const leftMs = () => untilMs - world.nowMs;
     let membersMs: number | null = null;
     while (!this.#allKnowAll() && leftMs() > 0) await this.#sleep(PAUSE_MS);
     if (this.#allKnowAll()) membersMs = world.nowMs - healedMs;
     const first = this.#survivors.of(this.#up());
     let there = first;
-    untilMs = Math.max(untilMs, world.nowMs + SEARCH_MIN_MS) + searchingMs(first.size);
+    untilMs = Math.max(untilMs, world.nowMs + SEARCH_MIN_MS) + searchingMs(scenario, first.size);
     const up = this.#up();
     const missing = new Map(
       up.map((node, index) => [node, shareOf(first.keys(), first.size, { index, nodes: up.length })]),
@@ -104,7 +92,7 @@ export class Recovery {
 
   /** Lets every node read everything once more when the bound of old contents has passed. */
   async readAgain(): Promise<void> {
-    const { checker } = this.#parts;
+    const { checker } = this.#cluster;
     await this.#sleep(ORDER_BOUND_MS + MARGIN_MS);
     const contents = new Map<string, Set<number>>();
     const there = this.#survivors.of(this.#up());
@@ -130,18 +118,18 @@ export class Recovery {
     there: ReadonlyMap<string, Survivor>,
     membersMs: number | null,
   ): void {
-    const { checker, settleMs } = this.#parts;
+    const { checker, scenario } = this.#cluster;
     if (membersMs === null) {
       const known = this.#up().map(
         ({ name, store }) => `${name}: ${[...(store?.runtime.members().keys() ?? [])].sort().join(' ')}`,
       );
-      const detail = `${settleMs} ms after the last fault, nodes do not know each other: ${known.join('; ')}`;
+      const detail = `${scenario.settleMs} ms after the last fault, nodes do not know each other: ${known.join('; ')}`;
       checker.violated('lost', 0, { rule: 'members', detail });
     }
     for (const [{ number }, ids] of missing) {
       if (ids.size === 0) continue;
       const shown = [...ids].slice(0, SHOWN_COUNT).map((id) => `${id} of ${there.get(id)?.holders.join(' and ')}`);
-      const detail = `${ids.size} pages that are there were not found within ${settleMs} ms: ${shown.join(', ')}`;
+      const detail = `${ids.size} pages that are there were not found within ${scenario.settleMs} ms: ${shown.join(', ')}`;
       checker.violated('lost', number, { rule: 'pages', detail });
     }
   }
@@ -154,7 +142,7 @@ export class Recovery {
     onContent?: (name: string, content: number) => void,
   ): Promise<void> {
     await node.run(async ({ checked }) => {
-      for (const scope of this.#parts.scopes) {
+      for (const scope of this.#cluster.scopes) {
         const left = [...ids].flatMap((id) => {
           const survivor = there.get(id);
           return survivor?.scope === scope ? [{ id, ...survivor }] : [];
@@ -175,11 +163,11 @@ export class Recovery {
   }
 
   #up(): SimNode[] {
-    return this.#parts.nodes.filter(({ isUp }) => isUp);
+    return this.#cluster.nodes.filter(({ isUp }) => isUp);
   }
 
   #sleep(ms: number): Promise<void> {
-    const { world } = this.#parts;
+    const { world } = this.#cluster;
     return new Promise((resolve) => world.at(world.nowMs + ms, resolve));
   }
 }

@@ -1,18 +1,19 @@
-import { MeshCacheConfig } from '../../config.js';
+import { MeshCacheConfig, type StorageConfig } from '../../config.js';
 import type { DISTANCES } from '../../net/distance.js';
+import type { MeshCacheStore } from '../../node/meshcache-store.js';
 import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
-import { type Scenario, scenarioOf } from '../scenario/scenario.js';
+import type { FaultKind } from '../scenario/faults.js';
+import { nodesOfHosts, type Scenario, scenarioOf } from '../scenario/scenario.js';
 import { formatJournalLine, type JournalLine } from '../world/journal.js';
 import { SimulatedFailure } from '../world/kernel/scheduler.js';
+import type { SimProcess } from '../world/sim-process.js';
 import { World } from '../world/world.js';
-import { ExpectedErrors } from './expected-errors.js';
-import { storageConfig } from './node-settings.js';
-import { searchingMs } from './reading-time.js';
+import { nodeName, storageConfig } from './node-settings.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
-import type { SimNode, SimNodeParts } from './sim-node.js';
+import type { SimNode } from './sim-node.js';
 
 /** Options of {@link runScenario} beside the scenario. */
 export interface RunOptions {
@@ -29,7 +30,7 @@ export interface RunOptions {
   /** Whether to stop at the first violation. */
   readonly stopsAtViolation?: boolean;
   /** Creates a store in place of `MeshCacheStore.create`. */
-  readonly createStore?: SimNodeParts['createStore'];
+  readonly createStore?: (config: StorageConfig, process: SimProcess) => Promise<MeshCacheStore>;
   /** Receives each event as a line. */
   readonly onEvent?: (line: string) => void;
 }
@@ -131,15 +132,7 @@ class ScenarioRun {
     this.#violations = new Violations(() => {
       if (options.stopsAtViolation) this.#world.stop();
     });
-    const { route, program, createStore } = options;
-    this.#cluster = new SimCluster({
-      world: this.#world,
-      scenario,
-      violations: this.#violations,
-      route,
-      program,
-      createStore,
-    });
+    this.#cluster = new SimCluster(this.#world, scenario, this.#violations, options);
   }
 
   async run(): Promise<ScenarioResult> {
@@ -170,21 +163,15 @@ class ScenarioRun {
   }
 
   async #main(): Promise<void> {
-    const { scenario, cluster, world } = { scenario: this.#scenario, cluster: this.#cluster, world: this.#world };
+    const cluster = this.#cluster;
+    const world = this.#world;
     const started = cluster.checker.faults.begin(world.nowMs);
     await cluster.start();
     started(world.nowMs);
     await cluster.work();
     const healedMs = world.nowMs;
     await cluster.rest();
-    const recovery = new Recovery({
-      world,
-      nodes: cluster.nodes,
-      checker: cluster.checker,
-      scopes: cluster.scopes,
-      settleMs: scenario.settleMs,
-      searchingMs: (pages) => searchingMs(scenario, pages),
-    });
+    const recovery = new Recovery(cluster);
     this.#recovery = await recovery.run(healedMs);
     await recovery.readAgain();
     await this.#checkEvents();
@@ -292,4 +279,40 @@ class ScenarioRun {
 /** How the list that was kept by page events differs from what the node has; empty for a node that does not run. */
 async function eventDifferences(node: SimNode): Promise<readonly string[]> {
   return (await node.run(async ({ store, followed }) => (await followed?.differences(store)) ?? [])) ?? [];
+}
+
+/** Messages of errors that nodes log correctly when their host has one of these faults. */
+const EXPECTED: readonly (readonly [message: RegExp, kinds: readonly FaultKind[], reason?: RegExp])[] = [
+  [/^disk tier: reading or writing fails/, ['diskfull', 'diskerror', 'diskreadonly', 'bitrot', 'diskslow']],
+  [/^disk tier: .* set aside/, ['bitrot', 'diskerror', 'diskreadonly', 'diskfull']],
+  // Blocks of the index that were not flushed may be lost while later ones are not.
+  [/^disk tier: .* set aside/, ['power', 'rack'], /^the index is damaged/],
+  // A node whose clock went back looks older than its own last start, until that start is forgotten.
+  [/^another node with the same node_id has started later/, ['clockjump', 'clockdrift', 'clockstop']],
+];
+
+/** Tells which logged errors of a run mean that the program is wrong. */
+class ExpectedErrors {
+  readonly #scenario: Scenario;
+  readonly #startMs: () => number;
+
+  /** `startMs` returns when the scenario's times began. */
+  constructor(scenario: Scenario, startMs: () => number) {
+    this.#scenario = scenario;
+    this.#startMs = startMs;
+  }
+
+  has({ process, message, fields, atMs }: JournalLine): boolean {
+    return EXPECTED.some(
+      ([pattern, kinds, reason = /^/]) =>
+        pattern.test(message) &&
+        reason.test(String(fields.reason)) &&
+        this.#scenario.faults.some(
+          (fault) =>
+            kinds.includes(fault.kind) &&
+            fault.atMs + this.#startMs() <= atMs &&
+            nodesOfHosts(this.#scenario, fault.nodes).some((node) => nodeName(node) === process),
+        ),
+    );
+  }
 }

@@ -8,7 +8,7 @@ import { type RunOptions, runScenario, type ScenarioResult } from './run-scenari
 /** Limits and callbacks of {@link shrink}. */
 export interface ShrinkOptions extends Omit<RunOptions, 'untilMs'> {
   /** Kind and rule of the violation that must still occur; default: those of the first violation. */
-  readonly like?: Pick<Violation, 'kind' | 'rule'>;
+  readonly like?: Violation;
   /** The most runs; default 300. */
   readonly runsMaxCount?: number;
   /** Seeds tried for each smaller scenario, as its random choices differ; default 3. */
@@ -74,7 +74,7 @@ async function resultOf(scenario: Scenario, options: RunOptions): Promise<Scenar
   }
 }
 
-function fails({ violations }: ScenarioResult, like: Pick<Violation, 'kind' | 'rule'>): boolean {
+function fails({ violations }: ScenarioResult, like: Violation): boolean {
   return violations.some((violation) => likeness(violation) === likeness(like));
 }
 

@@ -1,4 +1,5 @@
 import { ArgumentError } from '../../base/errors.js';
+import { PROMOTE_POOL_FRACTION, PROMOTE_RETRY_MAX_MS, QUARANTINE_POOL_FRACTION } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import { defaultCore } from '../../core/binding/core.js';
 import type { PlacementRouting, PlacementSettings } from '../../core/index.js';
@@ -10,17 +11,16 @@ import { CALL_BOUNDS_MS, type CallKind } from '../check/call-watch.js';
 import { Checker } from '../check/checker.js';
 import type { Violations } from '../check/violations.js';
 import { hasClockFaults, hasCopies, hostOf, type Scenario } from '../scenario/scenario.js';
-import { MixedKeys } from '../workload/mixed-keys.js';
-import { ConversationRequests, type RequestSource, type SimRequest, TraceRequests } from '../workload/requests.js';
-import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { SimProcess } from '../world/sim-process.js';
 import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';
+import { MixedKeys } from './mixed-calls.js';
 import { controlPort, hostAddress, hostName, SOURCE_NAME } from './node-settings.js';
-import { promotingMs } from './reading-time.js';
+import { ConversationRequests, type RequestSource, type SimRequest, TraceRequests } from './requests.js';
+import type { RunOptions } from './run-scenario.js';
 import { Series } from './series.js';
-import { SimNode, type SimNodeParts } from './sim-node.js';
+import { SimNode } from './sim-node.js';
 
 /** Chooses the node that serves a request, by its number from 1. */
 export type Route = (request: SimRequest, nodes: readonly SimNode[]) => number;
@@ -31,15 +31,6 @@ export type Route = (request: SimRequest, nodes: readonly SimNode[]) => number;
  * does not use.
  */
 export type SimProgram = (cluster: SimCluster) => Promise<void>;
-
-export interface SimClusterParts {
-  readonly world: World;
-  readonly scenario: Scenario;
-  readonly violations: Violations;
-  readonly route?: Route | undefined;
-  readonly program?: SimProgram | undefined;
-  readonly createStore?: SimNodeParts['createStore'];
-}
 
 /** Number of a request's first pages that decide its routing by prefix. */
 const ROUTING_PAGES = 2;
@@ -58,17 +49,24 @@ export class SimCluster {
   readonly requests = { count: 0, asked: 0, found: 0, lost: 0 };
   /** Virtual time at which the scenario's times begin. */
   workSinceMs = 0;
-  readonly #world: World;
-  readonly #scenario: Scenario;
+  /** @internal */
+  readonly world: World;
+  readonly scenario: Scenario;
+  /** @internal Keys of the mixed workload. */
+  readonly keys: MixedKeys | undefined;
+  /** @internal */
+  readonly createStore: RunOptions['createStore'];
+  readonly #operator: Operator;
   readonly #route: Route;
   readonly #source: RequestSource | undefined;
   readonly #program: SimProgram | undefined;
 
   /** @internal `runScenario` creates clusters. */
-  constructor({ world, scenario, violations, route, program, createStore }: SimClusterParts) {
-    this.#program = program;
-    this.#world = world;
-    this.#scenario = scenario;
+  constructor(world: World, scenario: Scenario, violations: Violations, options: RunOptions) {
+    this.#program = options.program;
+    this.createStore = options.createStore;
+    this.world = world;
+    this.scenario = scenario;
     const { seed, workload } = scenario;
     this.checker = new Checker({
       seed,
@@ -85,37 +83,29 @@ export class SimCluster {
       SOURCE_NAME,
       hosts.map(({ address }) => address),
     );
-    const keys = workload.kind === 'mixed' ? new MixedKeys(workload, scenario.shape) : undefined;
+    this.keys = workload.kind === 'mixed' ? new MixedKeys(workload, scenario) : undefined;
     this.nodes = Array.from({ length: scenario.nodes }, (_, i) => {
-      const host = hosts[hostOf(scenario, i + 1) - 1] as SimHost;
-      const mayFail = () => this.faults.isTroubled(host);
-      return new SimNode({ world, host, scenario, node: i + 1, checker: this.checker, keys, mayFail, createStore });
+      return new SimNode(this, hosts[hostOf(scenario, i + 1) - 1] as SimHost, i + 1);
     });
-    const operator = new Operator(world, scenario);
-    this.faults = new FaultInjection({
-      world,
-      scenario,
-      nodes: this.nodes,
-      checker: this.checker,
-      drain: (node, timeoutMs) => operator.drain(node, timeoutMs),
-    });
+    this.#operator = new Operator(world, scenario);
+    this.faults = new FaultInjection(this);
     this.series = new Series(world, this.nodes, this.requests);
-    this.#route = route ?? routeBy(scenario);
+    this.#route = options.route ?? routeBy(scenario);
     this.#source = this.#requestSource();
   }
 
   /** Starts the nodes that exist from the beginning. */
   async start(): Promise<void> {
-    const late = new Set(this.#scenario.joins.flatMap(({ nodes }) => nodes));
+    const late = new Set(this.scenario.joins.flatMap(({ nodes }) => nodes));
     await Promise.all(this.nodes.filter(({ number }) => !late.has(number)).map((node) => node.start()));
   }
 
   /** Lets nodes work, faults happen and nodes join. Resolves when all of that is over and every node is up. */
   async work(): Promise<void> {
-    const { durationMs, faults, joins } = this.#scenario;
-    const startMs = this.#world.nowMs;
+    const { durationMs, faults, joins } = this.scenario;
+    const startMs = this.world.nowMs;
     this.workSinceMs = startMs;
-    const until = (ms: number) => this.sleep(Math.max(0, startMs + ms - this.#world.nowMs));
+    const until = (ms: number) => this.sleep(Math.max(0, startMs + ms - this.world.nowMs));
     for (const node of this.nodes) node.work();
     this.#source?.start();
     await Promise.all([
@@ -124,9 +114,9 @@ export class SimCluster {
       ...faults.map((fault) => until(fault.atMs).then(() => this.faults.inject(fault))),
       ...joins.map(async ({ atMs, nodes }) => {
         await until(atMs);
-        const ended = this.checker.faults.begin(this.#world.nowMs);
+        const ended = this.checker.faults.begin(this.world.nowMs);
         await Promise.all(nodes.map((node) => this.nodes[node - 1]?.start()));
-        ended(this.#world.nowMs);
+        ended(this.world.nowMs);
       }),
     ]);
   }
@@ -144,30 +134,24 @@ export class SimCluster {
 
   /** Tags of the namespaces that the workload uses. */
   get scopes(): readonly string[] {
-    const { workload } = this.#scenario;
-    return workload.kind === 'mixed' ? ['', ...workload.namespaces] : [''];
+    return this.keys?.scopes ?? [''];
   }
 
   #hosts(): SimHost[] {
-    const { nodes } = this.#scenario;
-    return Array.from({ length: hostOf(this.#scenario, nodes) }, (_, i) => {
-      return this.#world.host({ name: hostName(i + 1), address: hostAddress(i + 1) });
+    const { nodes } = this.scenario;
+    return Array.from({ length: hostOf(this.scenario, nodes) }, (_, i) => {
+      return this.world.host({ name: hostName(i + 1), address: hostAddress(i + 1) });
     });
   }
 
   #requestSource(): RequestSource | undefined {
-    const { workload, seed } = this.#scenario;
-    const world = this.#world;
-    const parts = {
-      after: (delayMs: number, fn: () => void) => world.at(world.nowMs + Math.max(0, delayMs), fn),
-      send: (request: SimRequest) => this.#send(request),
-      random: forkedRandom(seed, 'requests'),
-    };
-    if (workload.kind === 'trace') return new TraceRequests(workload, parts);
-    return workload.kind === 'conversations' ? new ConversationRequests(workload, parts) : undefined;
+    const { workload } = this.scenario;
+    if (workload.kind === 'trace') return new TraceRequests(workload, this);
+    return workload.kind === 'conversations' ? new ConversationRequests(workload, this) : undefined;
   }
 
-  async #send(request: SimRequest): Promise<undefined> {
+  /** @internal Sends a request to a node. Resolves when it has been served, or its node went down; may never resolve. */
+  async send(request: SimRequest): Promise<void> {
     const number = this.#route(request, this.nodes);
     const chosen = this.nodes[number - 1];
     if (chosen === undefined) {
@@ -189,12 +173,22 @@ export class SimCluster {
 
   /** Virtual milliseconds. */
   get nowMs(): number {
-    return this.#world.nowMs;
+    return this.world.nowMs;
+  }
+
+  /** @internal Drains a node as an operator does. Resolves when it has left, or cannot. */
+  drain(node: SimNode, timeoutMs: number): Promise<void> {
+    return this.#operator.drain(node, timeoutMs);
+  }
+
+  /** @internal Calls `fn` after that much virtual time. */
+  after(delayMs: number, fn: () => void): void {
+    this.world.at(this.world.nowMs + Math.max(0, delayMs), fn);
   }
 
   /** Resolves after that much virtual time. */
   readonly sleep = (ms: number): Promise<void> => {
-    return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
+    return new Promise((resolve) => this.world.at(this.world.nowMs + ms, resolve));
   };
 }
 
@@ -254,4 +248,38 @@ class Operator {
   #sleep(ms: number): Promise<void> {
     return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
   }
+}
+
+const QUARANTINE_MS = 1_000;
+
+/** One-way messages in which a reader has a page brought into memory, reads it, and lets it go. */
+const PROMOTION_MESSAGES_COUNT = 6;
+
+/**
+ * Additional milliseconds until every node has read that many pages of a disk. Each reader, its own node among them,
+ * needs a page in memory for itself; at most PROMOTE_POOL_FRACTION of the pool, or one page, is there for readers at a
+ * time. With `verify_reads` off, freed memory rests for the whole quarantine, as nothing else keeps pages whole under
+ * readers, and at most QUARANTINE_POOL_FRACTION of the pool, or one page, may rest. A reader asks again in pauses: once
+ * until the memory is freed, and once when it has rested.
+ */
+function promotingMs({ shape, network, nodes }: Scenario, pages: number): number {
+  if (shape.diskPages === null) return 0;
+  const placesOf = (fraction: number): number => Math.max(1, Math.floor(shape.poolPages * fraction));
+  const sendingMs = (PROMOTION_MESSAGES_COUNT * network.latencyMs) / placesOf(PROMOTE_POOL_FRACTION);
+  if (shape.config.verify_reads !== false) return pages * nodes * sendingMs;
+  const quarantineMs = Number(shape.config.reuse_quarantine_ms ?? QUARANTINE_MS);
+  return pages * nodes * (sendingMs + (quarantineMs + 2 * PROMOTE_RETRY_MAX_MS) / placesOf(QUARANTINE_POOL_FRACTION));
+}
+
+/** Reads that come too late are repeated, and may leave the link with much that nobody waits for any more. */
+const TRANSFERS_COUNT = 6;
+
+/**
+ * Additional milliseconds until every node has found that many pages: see {@link promotingMs}, and the time in which
+ * one node, which may have all of them, can send them to all others.
+ */
+export function searchingMs(scenario: Scenario, pages: number): number {
+  const { shape, network, nodes } = scenario;
+  const bytes = pages * shape.pageBytes * (nodes - 1);
+  return promotingMs(scenario, pages) + (TRANSFERS_COUNT * bytes * 1000) / network.bytesPerS;
 }

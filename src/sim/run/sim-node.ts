@@ -1,21 +1,15 @@
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { CheckedStore } from '../check/checked-store.js';
-import type { Checker } from '../check/checker.js';
 import { FollowedPages } from '../check/followed-pages.js';
 import type { ProcessId } from '../check/statements.js';
-import type { Scenario } from '../scenario/scenario.js';
-import { MixedCalls } from '../workload/mixed-calls.js';
-import type { MixedKeys } from '../workload/mixed-keys.js';
-import { PinCalls } from '../workload/pin-calls.js';
-import { type RequestOutcome, RequestServing } from '../workload/request-serving.js';
-import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { SimProcess } from '../world/sim-process.js';
-import type { World } from '../world/world.js';
+import { MixedCalls } from './mixed-calls.js';
 import { nodeName, storageConfig } from './node-settings.js';
+import { type RequestOutcome, RequestServing } from './requests.js';
+import type { SimCluster } from './sim-cluster.js';
 
-/** Pages of one call of a serving program, and pages of all calls of a node at a time. */
-const BATCH_PAGES = 64;
+/** Pages of all calls of a node at a time. */
 const SLOTS_COUNT = 256;
 /** Milliseconds until a node is started again that failed to start or ended by itself. */
 const RESTART_AFTER_MS = 1_000;
@@ -23,22 +17,6 @@ const RESTART_AFTER_MS = 1_000;
 const FAILED_STARTS_MAX_COUNT = 10;
 /** Milliseconds after which nothing of a closed store may be left. */
 const CLOSED_AFTER_MS = 100;
-
-export interface SimNodeParts {
-  readonly world: World;
-  readonly host: SimHost;
-  readonly scenario: Scenario;
-  readonly node: number;
-  readonly checker: Checker;
-  /** Keys of the mixed workload. */
-  readonly keys: MixedKeys | undefined;
-  /** Whether a start may fail now, for lack of memory or disk. */
-  readonly mayFail: () => boolean;
-  /** Creates a store; default: `MeshCacheStore.create`. Tests plant faults here. */
-  readonly createStore?:
-    | ((config: ReturnType<typeof storageConfig>, process: SimProcess) => Promise<MeshCacheStore>)
-    | undefined;
-}
 
 /** The parts that exist while a node is up. */
 export interface SimNodeRunning {
@@ -60,7 +38,7 @@ export class SimNode {
   starts = 0;
   /** Number of the last starts that failed without a reason. */
   #failedStarts = 0;
-  readonly #parts: SimNodeParts;
+  readonly #cluster: SimCluster;
   readonly #frozen: { readonly fromMs: number; toMs: number }[] = [];
   #process: SimProcess | undefined;
   #running: SimNodeRunning | undefined;
@@ -74,10 +52,11 @@ export class SimNode {
   #ended = new Promise<undefined>(() => {});
   #end: () => void = () => {};
 
-  constructor(parts: SimNodeParts) {
-    this.#parts = parts;
-    this.number = parts.node;
-    this.host = parts.host;
+  /** @internal Node `number` of a cluster, from 1. */
+  constructor(cluster: SimCluster, host: SimHost, number: number) {
+    this.#cluster = cluster;
+    this.number = number;
+    this.host = host;
   }
 
   get name(): string {
@@ -123,7 +102,7 @@ export class SimNode {
   /** Notes that the process has ended without leaving the cluster. */
   gone(): void {
     this.#life++;
-    const { checker } = this.#parts;
+    const { checker } = this.#cluster;
     if (this.#process !== undefined) checker.cut({ node: this.number, process: this.#process.id });
     this.#running?.checked.free();
     this.goesOn();
@@ -156,18 +135,18 @@ export class SimNode {
 
   /** Notes that the process stands still: its time does not count from now on. */
   stands(): void {
-    this.#frozen.push({ fromMs: this.#parts.world.nowMs, toMs: Number.POSITIVE_INFINITY });
+    this.#frozen.push({ fromMs: this.#cluster.nowMs, toMs: Number.POSITIVE_INFINITY });
   }
 
   /** Notes that the process runs again. */
   goesOn(): void {
     const last = this.#frozen.at(-1);
-    if (last !== undefined) last.toMs = Math.min(last.toMs, this.#parts.world.nowMs);
+    if (last !== undefined) last.toMs = Math.min(last.toMs, this.#cluster.nowMs);
   }
 
   /** Milliseconds since then in which the process stood still. */
   frozenMs(sinceMs: number): number {
-    const { nowMs } = this.#parts.world;
+    const { nowMs } = this.#cluster;
     return this.#frozen.reduce((sum, { fromMs, toMs }) => {
       return sum + Math.max(0, Math.min(toMs, nowMs) - Math.max(fromMs, sinceMs));
     }, 0);
@@ -223,12 +202,12 @@ export class SimNode {
     });
     await Promise.race([this.#whileAlive(closed), this.#ended]);
     if (life !== this.#life) return false;
-    await this.#sleep(CLOSED_AFTER_MS);
+    await this.#cluster.sleep(CLOSED_AFTER_MS);
     if (life !== this.#life) return false;
     const [rule] = Object.entries(process.counts).find(([, count]) => count > 0) ?? [];
     if (rule !== undefined) {
       const detail = `closed, and there are left: ${JSON.stringify(process.counts)}`;
-      this.#parts.checker.violated('leak', this.number, { rule, detail });
+      this.#cluster.checker.violated('leak', this.number, { rule, detail });
     }
     return true;
   }
@@ -236,13 +215,13 @@ export class SimNode {
   async #start(life: number): Promise<void> {
     while (life === this.#life && !this.isUp) {
       await this.#startOnce(life);
-      if (life === this.#life && !this.isUp) await this.#sleep(RESTART_AFTER_MS);
+      if (life === this.#life && !this.isUp) await this.#cluster.sleep(RESTART_AFTER_MS);
     }
     if (life === this.#life) this.#starting = undefined;
   }
 
   async #startOnce(life: number): Promise<void> {
-    const { scenario, checker, mayFail, node } = this.#parts;
+    const { scenario, checker, faults } = this.#cluster;
     if (!this.host.isUp) return;
     const process = this.host.start(this.name);
     this.#process = process;
@@ -261,15 +240,16 @@ export class SimNode {
       if (life !== this.#life) return;
       const { name, stack } = error as Error;
       process.kill();
-      if (mayFail()) return;
-      checker.violated('start', node, { rule: name, detail: `${scenario.seed}: ${stack}` });
+      if (faults.isTroubled(this.host)) return;
+      checker.violated('start', this.number, { rule: name, detail: `${scenario.seed}: ${stack}` });
       if (++this.#failedStarts === FAILED_STARTS_MAX_COUNT) throw error;
     }
   }
 
   async #create(process: SimProcess): Promise<SimNodeRunning> {
-    const { scenario, node, checker, keys, createStore } = this.#parts;
-    const { shape, workload, seed, nodes } = scenario;
+    const { scenario, checker, keys, createStore } = this.#cluster;
+    const { shape, workload } = scenario;
+    const node = this.number;
     const config = storageConfig(scenario, node);
     const { removalsMaxKeys } = shape;
     const limits = removalsMaxKeys === undefined ? undefined : { removalsMaxKeys };
@@ -282,43 +262,14 @@ export class SimNode {
       pageBytes: shape.pageBytes,
       components: node % 2 === 0 ? 2 : 1,
     });
-    const scopes = workload.kind === 'mixed' ? ['', ...workload.namespaces] : [''];
-    for (const scope of scopes) await checked.open(scope);
+    for (const scope of this.#cluster.scopes) await checked.open(scope);
     const clock = process.programClock;
-    const random = forkedRandom(seed, 'calls', node, this.starts);
-    const expiryRandom = forkedRandom(seed, 'expiries', node, this.starts);
-    const priorityRandom = forkedRandom(seed, 'priorities', node, this.starts);
-    const calls =
-      workload.kind === 'mixed' && keys !== undefined
-        ? new MixedCalls({
-            workload,
-            keys,
-            store: checked,
-            node,
-            nodes,
-            clock,
-            random,
-            expiryRandom,
-            priorityRandom,
-            pinCalls: this.#pinCalls(checked, process),
-          })
-        : undefined;
+    const calls = keys === undefined ? undefined : new MixedCalls(keys, checked, { clock, start: this.starts });
     const computeMsPerPage = 'computeMsPerPage' in workload ? workload.computeMsPerPage : 0;
-    const serving = new RequestServing({ store: checked, clock, computeMsPerPage, batchPages: BATCH_PAGES });
+    const serving = new RequestServing(checked, clock, computeMsPerPage);
     const followed = workload.kind === 'trace' ? undefined : new FollowedPages();
     followed?.follow(store);
     return { id, process, store, checked, calls, serving, followed };
-  }
-
-  /**
-   * The loop that pins pages; undefined if the workload has none. It draws numbers of its own, so that without it the
-   * others are the same.
-   */
-  #pinCalls(store: CheckedStore, { programClock: clock }: SimProcess): PinCalls | undefined {
-    const { scenario, node, keys } = this.#parts;
-    const { workload, nodes, seed } = scenario;
-    if (workload.kind !== 'mixed' || keys === undefined || workload.pinEveryMs === 0) return undefined;
-    return new PinCalls({ workload, keys, store, nodes, clock, random: forkedRandom(seed, 'pins', node, this.starts) });
   }
 
   /** Waits for `work`, and reports an error of it as a violation. Always resolves. */
@@ -327,12 +278,7 @@ export class SimNode {
       await work;
     } catch (error) {
       const { name, stack } = error as Error;
-      this.#parts.checker.violated('threw', this.number, { rule: `close: ${name}`, detail: String(stack) });
+      this.#cluster.checker.violated('threw', this.number, { rule: `close: ${name}`, detail: String(stack) });
     }
-  }
-
-  #sleep(ms: number): Promise<void> {
-    const { world } = this.#parts;
-    return new Promise((resolve) => world.at(world.nowMs + ms, resolve));
   }
 }

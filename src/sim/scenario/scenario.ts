@@ -1,6 +1,9 @@
-import { type Fault, type Join, shapeOf } from './faults.js';
-import { checkNames, checkScenario } from './scenario-check.js';
-import { MIXED, type Workload } from './workload.js';
+import { ArgumentError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
+import { PLACEMENT_ROUTINGS } from '../../core/index.js';
+import { PAGE_MIN_BYTES } from '../check/page-bytes.js';
+import { FAULT_KINDS, type Fault, type Join, shapeOf } from './faults.js';
+import { CONVERSATIONS, MIXED, TRACE, type Workload } from './workload.js';
 
 /** Properties of every node. */
 export interface Shape {
@@ -100,7 +103,7 @@ export interface ScenarioParts {
 }
 
 /** Number of a node's host, from 1. */
-export function hostOf(scenario: Pick<Scenario, 'ranksPerHost'>, node: number): number {
+export function hostOf(scenario: Scenario, node: number): number {
   return Math.ceil(node / scenario.ranksPerHost);
 }
 
@@ -111,25 +114,169 @@ export function nodesOfHosts(scenario: Scenario, nodes: readonly number[]): numb
 }
 
 /** Whether a node has a disk tier. */
-export function hasDisk({ shape }: Pick<Scenario, 'shape'>, node: number): boolean {
+export function hasDisk({ shape }: Scenario, node: number): boolean {
   return shape.diskPages !== null && (shape.diskNodes?.includes(node) ?? true);
 }
 
 /** Whether nodes find each other by a name service or a registry. */
-export function hasSource({ shape }: Pick<Scenario, 'shape'>): boolean {
+export function hasSource({ shape }: Scenario): boolean {
   return (shape.discovery ?? 'list') !== 'list';
 }
 
 /** Whether wall clocks are wrong at times. */
-export function hasClockFaults({ faults }: Pick<Scenario, 'faults'>): boolean {
+export function hasClockFaults({ faults }: Scenario): boolean {
   return faults.some(({ kind }) => shapeOf(kind).group === 'clock');
 }
 
 /** Whether a page may be on more nodes than those that have set it. */
-export function hasCopies({ shape, faults, workload }: Pick<Scenario, 'shape' | 'faults' | 'workload'>): boolean {
+export function hasCopies({ shape, faults, workload }: Scenario): boolean {
   const isPinning = workload.kind === 'mixed' && workload.pinEveryMs > 0;
   const isPlacing = (shape.storageNodes ?? []).length > 0;
   return (
     isPinning || isPlacing || shape.config.promote_hot_reads === true || faults.some(({ kind }) => kind === 'drain')
   );
+}
+
+/** One workload of each kind, with all of its fields. */
+const WORKLOADS: { readonly [Kind in Workload['kind']]: Workload } = {
+  mixed: MIXED,
+  conversations: CONVERSATIONS,
+  trace: { ...TRACE, requests: [] },
+  none: { kind: 'none' },
+};
+
+const FAULT_NAMES = ['kind', 'atMs', 'durationMs', 'nodes', 'peers', 'amount'];
+const DISCOVERIES = ['list', 'dns', 'etcd'];
+const JOIN_NAMES = ['atMs', 'nodes'];
+/** Settings that follow from other parts of a scenario. */
+const OWN_SETTINGS = [
+  'discovery_addr',
+  'node_id',
+  'zone',
+  'local_hostname',
+  'control_port',
+  'tcp_port',
+  'global_segment_size',
+  'disk_enabled',
+  'disk_path',
+  'disk_size',
+  'pool_path',
+  'role',
+];
+
+/** Throws `ArgumentError` for an invalid scenario. It may have been read from a file, and be anything. */
+function checkScenario(scenario: Scenario): void {
+  const { seed, nodes, ranksPerHost, shape, network, durationMs, settleMs, workload, faults, joins } = scenario;
+  checkWhole('seed', seed, 0);
+  checkWhole('nodes', nodes, 1);
+  checkWhole('ranksPerHost', ranksPerHost, 1);
+  check('durationMs', durationMs, isNumber(durationMs) && durationMs > 0, 'a number above 0');
+  checkNumber('settleMs', settleMs);
+  checkShape(shape, nodes);
+  for (const [name, value] of Object.entries(network)) checkNumber(`network.${name}`, value);
+  checkWorkload(workload);
+  check('joins', joins, Array.isArray(joins), 'a list');
+  for (const join of joins) checkJoin(join, nodes);
+  check('faults', faults, Array.isArray(faults), 'a list');
+  for (const fault of faults) checkFault(fault, nodes);
+}
+
+/** Throws `ArgumentError` for names that are not in `known`: a misspelt one would change nothing. */
+function checkNames(part: string, given: unknown, known: readonly string[]): void {
+  check(part, given, typeof given === 'object' && given !== null && !Array.isArray(given), 'an object');
+  for (const name of Object.keys(given as object)) check(part, name, known.includes(name), known.join(', '));
+}
+
+function checkShape(shape: Scenario['shape'], nodes: number): void {
+  const {
+    poolPages,
+    pageBytes,
+    diskPages,
+    diskNodes = [],
+    storageNodes = [],
+    zones = 1,
+    keepsPools = false,
+    removalsMaxKeys = 1,
+    listedMasters,
+    discovery = 'list',
+    config,
+  } = shape;
+  checkWhole('shape.poolPages', poolPages, 1);
+  const isPage = Number.isSafeInteger(pageBytes) && pageBytes >= PAGE_MIN_BYTES && pageBytes % 8 === 0;
+  check('shape.pageBytes', pageBytes, isPage, `a multiple of 8 from ${PAGE_MIN_BYTES} on`);
+  if (diskPages !== null) checkWhole('shape.diskPages', diskPages, 1);
+  checkNodes('shape.diskNodes', diskNodes, nodes);
+  checkWhole('shape.zones', zones, 1);
+  check('shape.keepsPools', keepsPools, typeof keepsPools === 'boolean', 'true or false');
+  checkWhole('shape.removalsMaxKeys', removalsMaxKeys, 1);
+  checkNodes('shape.storageNodes', storageNodes, nodes);
+  checkWhole('shape.listedMasters', listedMasters, 1);
+  check('shape.discovery', discovery, DISCOVERIES.includes(discovery), DISCOVERIES.join(', '));
+  check('shape.config', config, typeof config === 'object' && config !== null, 'settings by their keys');
+  for (const name of Object.keys(config)) {
+    check('shape.config', name, !OWN_SETTINGS.includes(name), `any setting but ${OWN_SETTINGS.join(', ')}`);
+  }
+}
+
+function checkWorkload(workload: Workload): void {
+  const kinds = Object.keys(WORKLOADS);
+  check('workload.kind', workload?.kind, kinds.includes(workload?.kind), kinds.join(', '));
+  const fields = workload as unknown as Readonly<Record<string, unknown>>;
+  checkNames('keys of workload', workload, Object.keys(WORKLOADS[workload.kind]));
+  for (const [name, usual] of Object.entries(WORKLOADS[workload.kind])) {
+    if (typeof usual === 'number') checkNumber(`workload.${name}`, fields[name]);
+    if (Array.isArray(usual)) check(`workload.${name}`, fields[name], Array.isArray(fields[name]), 'a list');
+  }
+  if ('routing' in workload) {
+    const { routing } = workload;
+    check('workload.routing', routing, PLACEMENT_ROUTINGS.includes(routing), PLACEMENT_ROUTINGS.join(', '));
+  }
+  if (workload.kind !== 'trace') return;
+  check('workload.speed', workload.speed, workload.speed > 0, 'a number above 0');
+  for (const request of workload.requests) {
+    const isRequest = Number.isFinite(request?.timestampMs) && Array.isArray(request?.hashIds);
+    check('workload.requests', request, isRequest, '{ timestampMs: number, hashIds: list }');
+  }
+}
+
+function checkJoin(join: Join, nodes: number): void {
+  checkNames('joins', join, JOIN_NAMES);
+  checkNumber('joins: atMs', join.atMs);
+  checkNodes('joins: nodes', join.nodes, nodes);
+}
+
+function checkFault(fault: Fault, nodes: number): void {
+  checkNames('faults', fault, FAULT_NAMES);
+  const { kind, amount } = fault;
+  check('faults: kind', kind, Object.hasOwn(FAULT_KINDS, kind), Object.keys(FAULT_KINDS).join(', '));
+  checkNumber('faults: atMs', fault.atMs);
+  checkNumber('faults: durationMs', fault.durationMs);
+  checkNodes('faults: nodes', fault.nodes, nodes);
+  const hasNodes = fault.nodes.length > 0 || shapeOf(kind).group === 'source';
+  check('faults: nodes', fault.nodes, hasNodes, `nodes of 1 to ${nodes}`);
+  checkNodes('faults: peers', fault.peers, nodes);
+  check('faults: amount', amount, isNumber(amount), 'a number');
+  const isEffective = shapeOf(kind).amount === undefined || amount !== 0;
+  check(`faults: amount of ${kind}`, amount, isEffective, 'any other number: with 0 nothing happens');
+}
+
+function checkNodes(name: string, value: readonly number[], nodes: number): void {
+  const isNode = (node: number) => Number.isSafeInteger(node) && node >= 1 && node <= nodes;
+  check(name, value, Array.isArray(value) && value.every(isNode), `a list of nodes of 1 to ${nodes}`);
+}
+
+function checkWhole(name: string, value: number, min: number): void {
+  check(name, value, Number.isSafeInteger(value) && value >= min, `a whole number from ${min} on`);
+}
+
+function checkNumber(name: string, value: unknown): void {
+  check(name, value, isNumber(value) && value >= 0, 'a number from 0 on');
+}
+
+function isNumber(value: unknown): value is number {
+  return Number.isFinite(value);
+}
+
+function check(name: string, value: unknown, isAllowed: boolean, allowed: string): void {
+  if (!isAllowed) throw new ArgumentError(`scenario: ${name}: got ${shown(value)}, allowed is ${allowed}`);
 }

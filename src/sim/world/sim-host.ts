@@ -1,8 +1,7 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { Host, HostAddress, LoopObservation } from '../../base/environment/host.js';
 import { type Endpoint, isEveryAddress } from '../../base/environment/network.js';
-import type { DiskShape } from './files/disk-shape.js';
-import { SimDisk } from './files/sim-disk.js';
+import { type DiskShape, SimDisk } from './files/sim-disk.js';
 import { forkedRandom } from './kernel/seeds.js';
 import { HostTime } from './kernel/sim-clock.js';
 import type { HostNetwork } from './network/host-network.js';
@@ -28,7 +27,7 @@ export interface HostOptions {
 }
 
 /** How a host is restarted. */
-export interface RestartOptions {
+interface RestartOptions {
   /** Whether its disks keep their data, see {@link SimDisk.crash}; default: true. False gives new, empty disks. */
   readonly keepsDisks?: boolean;
 }
@@ -72,7 +71,7 @@ export class SimHost {
     const monotonicMs = forkedRandom(world.options.seed, 'uptime', index).u32() % 1e7;
     this.time = new HostTime(world.scheduler, { monotonicMs, wallMs: world.options.wallMs });
     const random = forkedRandom(world.options.seed, 'disk', index);
-    this.disk = new SimDisk({ scheduler: world.scheduler, random, shape: options.disk ?? {} });
+    this.disk = new SimDisk(world.scheduler, random, options.disk ?? {});
   }
 
   /** Whether the host runs; false after a crash until a restart. */

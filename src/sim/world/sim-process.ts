@@ -8,11 +8,9 @@ import { inlineThreads } from './inline-threads.js';
 import type { SimEvent } from './kernel/event-heap.js';
 import type { Scheduler } from './kernel/scheduler.js';
 import { SimClock } from './kernel/sim-clock.js';
-import type { HostNetwork } from './network/host-network.js';
-import type { NetworkProcess } from './network/network-process.js';
+import type { HostNetwork, NetworkProcess } from './network/host-network.js';
 import type { SimConnection } from './network/sim-connection.js';
-import { SimNetwork } from './network/sim-network.js';
-import type { SimServer } from './network/sim-server.js';
+import { SimNetwork, type SimServer } from './network/sim-server.js';
 import type { SimHost } from './sim-host.js';
 import type { World } from './world.js';
 

@@ -1,4 +1,4 @@
-import { onAbort, unlessAborted } from '../../base/concurrency/abort.js';
+import { onAbort, unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { Logger } from '../../base/environment/log.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';

@@ -2,8 +2,12 @@ import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import type { PublishRequest, RequestOptions } from '../../core/index.js';
-import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../core/pool/request-callers.js';
-import { hintNumber } from '../../core/pool/request-hints.js';
+import {
+  CALLER_MAX,
+  CONCURRENT_CALLERS_COUNT,
+  hintNumber,
+  STORE_CALLERS_COUNT,
+} from '../../core/pool/request-terms.js';
 import type { MissReason, Reasons, RefusalReason, TimedOptions } from './call-options.js';
 
 /** Number of calls that gave a hint, and of the pages that they asked for or set. */

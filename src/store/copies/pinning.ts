@@ -1,4 +1,4 @@
-import { unlessAborted } from '../../base/concurrency/abort.js';
+import { unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { COPY_REQUEST_MAX_KEYS, PROMOTE_ROUND_MAX_KEYS } from '../../base/limits.js';

@@ -1,4 +1,4 @@
-import { onAbort, unlessAborted } from '../../base/concurrency/abort.js';
+import { onAbort, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../../base/concurrency/abort.js';
+import { unlessAborted } from '../../base/concurrency/cancellation.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';

@@ -1,4 +1,5 @@
 import { assertAtMost } from '../../base/assert.js';
+import { Semaphore } from '../../base/concurrency/mutex.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { laterExpiry } from '../../base/expiry.js';
 import {
@@ -8,7 +9,6 @@ import {
   PLACEMENT_REQUESTS_MAX_COUNT,
 } from '../../base/limits.js';
 import { originOf } from '../../directory/shard/removals.js';
-import { Semaphore } from '../../disk/page-file/semaphore.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PageOrigin, PublishedPage } from '../../pool/published-pool.js';
 import { slicesOf } from '../call/key-steps.js';

@@ -1,4 +1,4 @@
-import { firstGroup } from '../../base/concurrency/first-group.js';
+import { firstGroup } from '../../base/concurrency/shares.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../../base/limits.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { StoreGround } from '../ground/store-ground.js';

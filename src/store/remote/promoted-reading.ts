@@ -1,4 +1,4 @@
-import { unlessAborted } from '../../base/concurrency/abort.js';
+import { unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
   PROMOTE_LEASE_MS,

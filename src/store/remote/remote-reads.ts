@@ -1,4 +1,4 @@
-import { unlessAborted } from '../../base/concurrency/abort.js';
+import { unlessAborted } from '../../base/concurrency/cancellation.js';
 import { within } from '../../base/environment/clock.js';
 import { isExpired } from '../../base/expiry.js';
 import { DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';

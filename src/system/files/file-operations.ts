@@ -23,7 +23,35 @@ import {
   writeFileSync,
   writevSync,
 } from 'node:fs';
+import type { MessagePort } from 'node:worker_threads';
 import { type FileStatus, type OpenOptions, withoutFirst } from '../../base/environment/files.js';
+
+/** States of a file thread. */
+export const IDLE = 0;
+export const BUSY = 1;
+
+/** Start data of a file thread. */
+export interface FileThreadStart {
+  readonly port: MessagePort;
+  /**
+   * One number. The main thread sets it to BUSY when it has posted a call, the file thread to IDLE when it has posted
+   * the answer; each wakes the other one then, which may see the number changed before. Both sleep on it: waking an
+   * event loop for each call costs more.
+   */
+  readonly state: Int32Array<SharedArrayBuffer>;
+}
+
+/** A call for a file thread. */
+export interface FileCallMessage {
+  readonly operation: FileOperation;
+  readonly args: readonly unknown[];
+}
+
+/** The answer to a {@link FileCallMessage}. */
+export interface FileAnswer {
+  readonly value?: unknown;
+  readonly error?: { readonly message: string; readonly fields: object };
+}
 
 /** Unit of `blocks` in a file's status, whatever the block size of the file system is. */
 const STAT_BLOCK_BYTES = 512;

@@ -1,6 +1,11 @@
 import { receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { type FileAnswer, type FileCallMessage, type FileThreadStart, IDLE } from './file-call.js';
-import { FILE_OPERATIONS } from './file-operations.js';
+import {
+  FILE_OPERATIONS,
+  type FileAnswer,
+  type FileCallMessage,
+  type FileThreadStart,
+  IDLE,
+} from './file-operations.js';
 
 const { port, state } = workerData as FileThreadStart;
 

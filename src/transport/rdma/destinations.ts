@@ -7,7 +7,7 @@ import type { HostRegion } from '../../memory/host-region.js';
 import { ACCESS_LOCAL_WRITE } from '../../native/addon/contract.js';
 import type { EngineChannel } from '../../native/engine/engine-channel.js';
 
-export interface DestinationsOptions {
+interface DestinationsOptions {
   readonly channel: EngineChannel;
   readonly clock: Clock;
   /**

@@ -1,3 +1,4 @@
+import { assert } from '../../base/assert.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
@@ -10,22 +11,24 @@ import {
 } from '../../base/limits.js';
 import { regionOf } from '../../memory/address-space.js';
 import type { HostRegion } from '../../memory/host-region.js';
-import type {
-  NativeAddon,
-  OpStatusName,
-  RailOptions,
-  RdmaEngineOptions,
-  RdmaEventCause,
+import {
+  ACCESS_LOCAL_WRITE,
+  ACCESS_REMOTE_READ,
+  type NativeAddon,
+  type OpStatusName,
+  type RailOptions,
+  type RdmaEngineOptions,
+  type RdmaEventCause,
 } from '../../native/addon/contract.js';
-import { EngineChannel, type EngineStats } from '../../native/engine/engine-channel.js';
-import type { EngineEvent } from '../../native/engine/engine-event.js';
-import { engineOptions } from '../../native/engine/engine-options.js';
+import { EngineChannel, type EngineStats, engineOptions } from '../../native/engine/engine-channel.js';
+import { type EngineEvent, EventLog } from '../../native/engine/engine-event.js';
 import { EngineReader, type ReaderBatch } from '../../native/engine/engine-reader.js';
-import { EventLog } from '../../native/engine/event-log.js';
 import type { AuthFailureReason } from '../../net/auth-failures.js';
-import { checkReadOp, destinationRegion, isSendable } from '../contract/read-checks.js';
 import {
   type Address,
+  checkReadOp,
+  destinationRegion,
+  isSendable,
   type LocalRange,
   type Mr,
   type ReadOp,
@@ -33,11 +36,9 @@ import {
   tcpHostAndPort,
 } from '../contract/transport.js';
 import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';
-
 import { Destinations, type DestinationUse, windowRestBytes } from './destinations.js';
-import { MemoryRegions } from './memory-regions.js';
 
-export interface RdmaTransportOptions {
+interface RdmaTransportOptions {
   readonly addon: NativeAddon;
   /** One rail for each device; peers are told the address and port of the first. */
   readonly rails: readonly RailOptions[];
@@ -55,7 +56,7 @@ const AUTH_FAILURES: Readonly<Partial<Record<RdmaEventCause, AuthFailureReason>>
   refused_secret: 'refused',
 };
 
-export interface RdmaTransportStats extends TcpTransportStats {
+interface RdmaTransportStats extends TcpTransportStats {
   /** Counters of the engine. */
   readonly rdma: EngineStats;
 }
@@ -325,5 +326,72 @@ function addRange(batch: ReaderBatch, addr: Address, length: number, index: numb
     batch.addPiece(at, take);
     at += take;
     rest -= take;
+  }
+}
+
+interface MemoryRegion {
+  readonly handle: number;
+  readonly region: HostRegion;
+  /** First address of the range, and the one after the last. */
+  readonly start: number;
+  readonly end: number;
+  /** Stops watching for the end of the region. */
+  readonly unwatch: () => void;
+}
+
+/** Memory that peers may read by RDMA, by rkey, until it is deregistered or its region is freed. */
+export class MemoryRegions {
+  readonly #channel: EngineChannel;
+  readonly #byRkey = new Map<number, MemoryRegion>();
+  /** Memory that devices may still use although it is deregistered or its region freed. */
+  readonly #held = new Set<readonly Uint8Array[]>();
+
+  constructor(channel: EngineChannel) {
+    this.#channel = channel;
+  }
+
+  /**
+   * Registers memory and returns its lkey. Throws `RdmaError` when the memory cannot be registered, and `ClosedError`.
+   */
+  add(region: HostRegion, start: number, length: number, rkey: number): number {
+    const access = ACCESS_REMOTE_READ | ACCESS_LOCAL_WRITE;
+    const { handle, lkey } = this.#channel.registerMr(start, length, rkey, access);
+    const unwatch = region.onFree(() => void this.remove(rkey));
+    this.#byRkey.set(rkey, { handle, region, start, end: start + length, unwatch });
+    return lkey;
+  }
+
+  /** Deregisters the memory. Resolves when no device uses it any more, and at once when the rkey is unknown. */
+  async remove(rkey: number): Promise<void> {
+    const registered = this.#byRkey.get(rkey);
+    if (registered === undefined) return;
+    this.#byRkey.delete(rkey);
+    registered.unwatch();
+    const memory = registered.region.segments;
+    this.#held.add(memory);
+    await this.#channel.deregisterMr(registered.handle);
+    this.#held.delete(memory);
+  }
+
+  /** Whether one registered range holds this one: then reads may land there without a registration of their own. */
+  covers(start: number, length: number): boolean {
+    for (const registered of this.#byRkey.values()) {
+      if (start >= registered.start && start + length <= registered.end) return true;
+    }
+    return false;
+  }
+
+  /** Forgets everything; the channel must be closed, which releases it. */
+  close(): void {
+    for (const { unwatch } of this.#byRkey.values()) unwatch();
+    this.#byRkey.clear();
+  }
+
+  /** Throws `InvariantError` unless every registered range lies in a live region. */
+  verify(): void {
+    for (const [rkey, { region, start, end }] of this.#byRkey) {
+      const isWithin = region.isLive && start >= region.start && end <= region.start + region.length;
+      assert(isWithin, () => `RDMA memory regions: rkey ${rkey}, from ${start} to ${end}, is in no live region`);
+    }
   }
 }

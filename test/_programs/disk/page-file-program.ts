@@ -4,7 +4,7 @@
  */
 
 import { silentLogger } from '../../../src/base/environment/log.js';
-import { PageFile } from '../../../src/disk/page-file/page-file.js';
+import { PageFile } from '../../../src/disk/folder/page-file.js';
 import { loadNative } from '../../../src/native/addon/loader.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { exercisePageFile } from '../../_support/disk/page-file-exercise.js';

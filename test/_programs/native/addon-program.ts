@@ -4,7 +4,7 @@ import { isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import type { NativeAddon } from '../../../src/native/addon/contract.js';
 import { loadNative } from '../../../src/native/addon/loader.js';
-import { DescriptorListener } from '../../../src/native/unix-sockets/descriptor-listener.js';
+import { DescriptorListener } from '../../../src/native/unix-sockets.js';
 
 const MIB = 1024 * 1024;
 const LENGTH = 64 * MIB;

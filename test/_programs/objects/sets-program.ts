@@ -4,7 +4,7 @@
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { median } from '../../../src/bench/measuring/median.js';
+import { median } from '../../../src/bench/measuring/report.js';
 import { createStore, TestHostPool } from '../../_support/node/store-fixture.js';
 import { S3Server, settingsOf } from '../../_support/objects/s3-server.js';
 import { freePort } from '../../_support/support.js';

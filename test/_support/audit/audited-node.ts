@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import type { AuditAction, AuditDoor, AuditOutcome } from '../../../src/base/audit/audit.js';
+import type { AuditAction, AuditDoor, AuditOutcome } from '../../../src/base/environment/audit.js';
 import { type CliRun, type CliSurroundings, collect, firstLine, startCli, until } from '../cli/run-cli.js';
 import { temporaryFolder } from '../disk/mounts.js';
 import { freePort } from '../support.js';

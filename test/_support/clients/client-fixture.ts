@@ -10,7 +10,7 @@ import { ClientNamespace, type FollowPages } from '../../../src/clients/requests
 import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../../src/clients/wire/messages.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
-import { Users } from '../../../src/net/users/users.js';
+import { Users } from '../../../src/net/users.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import type { CallTime } from '../../../src/store/call/call-options.js';
 import type { CallerPage } from '../../../src/store/call/caller-page.js';

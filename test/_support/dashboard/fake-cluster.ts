@@ -1,4 +1,4 @@
-import type { ClusterHistory, HistoryCount, HistoryReport } from '../../../src/metrics/history/history-report.js';
+import type { ClusterHistory, HistoryCount, HistoryReport } from '../../../src/metrics/history-report.js';
 import type {
   ClientReport,
   ClusterNode,

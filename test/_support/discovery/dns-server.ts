@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { findProgram } from '../../../src/processes/find-program.js';
+import { findProgram } from '../../../src/processes/programs.js';
 import { systemNames } from '../../../src/system/system-names.js';
 import { freePort, until } from '../support.js';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
-import { findProgram } from '../../../src/processes/find-program.js';
+import { findProgram } from '../../../src/processes/programs.js';
 import { freePort, until } from '../support.js';
 
 const PROGRAM = await findProgram('etcd');

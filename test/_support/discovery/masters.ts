@@ -1,8 +1,8 @@
 import type { ExecutionContext } from 'ava';
 import type { Environment } from '../../../src/base/environment/environment.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../../src/discovery/client.js';
-import type { HostNames } from '../../../src/discovery/local-address.js';
 import { DiscoveryServer, type DiscoveryServerOptions } from '../../../src/discovery/server.js';
+import type { HostNames } from '../../../src/net/loopback.js';
 import { NodeInfo, type NodeInfoInit } from '../../../src/types.js';
 import type { ManualClock } from '../clock.js';
 import { testEnvironment } from '../rpc/server.js';

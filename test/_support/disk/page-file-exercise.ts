@@ -1,6 +1,6 @@
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { seededRandom } from '../../../src/base/environment/random.js';
-import { PageFile } from '../../../src/disk/page-file/page-file.js';
+import { PageFile } from '../../../src/disk/folder/page-file.js';
 import { crc32Views } from '../../../src/memory/checksum.js';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import type { PageBytes } from '../../../src/pool/page-batch.js';

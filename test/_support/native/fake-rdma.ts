@@ -20,8 +20,7 @@ import {
   type RdmaReport,
   type RdmaStatName,
 } from '../../../src/native/addon/contract.js';
-import type { RdmaDevice } from '../../../src/native/devices/rdma-devices.js';
-import type { RdmaHost } from '../../../src/native/devices/rdma-host.js';
+import type { RdmaDevice, RdmaHost } from '../../../src/native/devices/rdma-devices.js';
 
 /** Bytes that a read moves before other work can run. */
 const STEP_BYTES = 2 ** 20;

@@ -1,5 +1,4 @@
-import type { RdmaDevice } from '../../../src/native/devices/rdma-devices.js';
-import { type RdmaHost, systemRdmaHost } from '../../../src/native/devices/rdma-host.js';
+import { type RdmaDevice, type RdmaHost, systemRdmaHost } from '../../../src/native/devices/rdma-devices.js';
 
 let known: readonly RdmaDevice[] | undefined;
 

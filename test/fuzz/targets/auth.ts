@@ -4,7 +4,7 @@
  * else does not.
  */
 import { createHash, createHmac } from 'node:crypto';
-import { ClusterSecrets } from '../../../src/base/environment/cluster-secrets.js';
+import { ClusterSecrets } from '../../../src/base/environment/credentials.js';
 import type { RandomSource } from '../../../src/base/environment/random.js';
 import { MeshCacheError } from '../../../src/base/errors.js';
 import { AnswerTimes } from '../../../src/net/answer-times.js';
@@ -16,11 +16,9 @@ import { tcpLimits } from '../../../src/transport/tcp/protocol/limits.js';
 import { encodeHello as encodeDataHello } from '../../../src/transport/tcp/protocol/protocol.js';
 import { STAGING_BYTES } from '../../../src/transport/tcp/reading/landing.js';
 import { ReadConnection } from '../../../src/transport/tcp/reading/read-connection.js';
-import { ReadCounters } from '../../../src/transport/tcp/reading/read-counters.js';
-import { NO_CHECKSUM, ReadBatch, ReadRequest } from '../../../src/transport/tcp/reading/read-request.js';
+import { NO_CHECKSUM, ReadBatch, ReadCounters, ReadRequest } from '../../../src/transport/tcp/reading/read-request.js';
 import { Registrations } from '../../../src/transport/tcp/serving/registrations.js';
-import { ServingConnection } from '../../../src/transport/tcp/serving/serving-connection.js';
-import { ServingCounters } from '../../../src/transport/tcp/serving/serving-counters.js';
+import { ServingConnection, ServingCounters } from '../../../src/transport/tcp/serving/serving-connection.js';
 import { requestFrame, responseHeader } from '../../_support/transport/raw-peer.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { type MemoryEnvironment, memoryEnvironment } from '../memory-environment.js';

@@ -56,7 +56,7 @@ import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import { ServedConnections } from '../../../src/net/served/served-connections.js';
-import { type Identity, Users } from '../../../src/net/users/users.js';
+import { type Identity, Users } from '../../../src/net/users.js';
 import type { PageEvent } from '../../../src/store/events/page-events.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';

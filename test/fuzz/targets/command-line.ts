@@ -9,8 +9,8 @@ import {
 } from '../../../src/base/limits.js';
 import { formatDiscoveryAddress, parseDiscoveryAddress } from '../../../src/base/settings/discovery-address.js';
 import { parseConfiguration, readConfiguration, securityOf } from '../../../src/cli/settings/configuration.js';
-import { sourceConfig } from '../../../src/cli/settings/masters.js';
-import { CommandFailure } from '../../../src/command/failure.js';
+import { sourceConfig } from '../../../src/cli/settings/endpoints.js';
+import { CommandFailure } from '../../../src/command/context.js';
 import {
   decimalNumber,
   discoveryAddr,

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { ClosedError, MeshCacheError } from '../../../src/base/errors.js';
 import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../../src/base/limits.js';
 import { MasterLink } from '../../../src/discovery/masters/master-link.js';
-import { asMap } from '../../../src/discovery/members/node-record.js';
+import { asMap } from '../../../src/discovery/messages/member-table.js';
 import {
   DiscoveryMethod,
   decodeAnswer,

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { MeshCacheError, ProtocolError } from '../../../src/base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../../../src/base/limits.js';
-import { asMap } from '../../../src/discovery/members/node-record.js';
+import { asMap } from '../../../src/discovery/messages/member-table.js';
 import { decodeAnswer, encodeRoster } from '../../../src/discovery/messages/wire.js';
 import { DiscoveryServer } from '../../../src/discovery/server.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';

@@ -1,5 +1,5 @@
 import { connect } from 'node:net';
-import type { ClusterHistory } from '../../../src/metrics/history/history-report.js';
+import type { ClusterHistory } from '../../../src/metrics/history-report.js';
 import type { MetricsSource } from '../../../src/metrics/metrics-server.js';
 import type { ClusterReport, NodeReport, NodeView } from '../../../src/metrics/node-report.js';
 import { MetricsServer } from '../../../src/node/machine/machine-node.js';

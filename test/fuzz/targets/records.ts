@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { parseEndpoint } from '../../../src/base/environment/network.js';
 import { ProtocolError } from '../../../src/base/errors.js';
-import { decodeNode } from '../../../src/discovery/members/node-record.js';
+import { decodeNode } from '../../../src/discovery/messages/member-table.js';
 import { MessageCodec } from '../../../src/rpc/message.js';
 import { DataLocation, NodeInfo } from '../../../src/types.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';

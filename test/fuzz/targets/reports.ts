@@ -7,12 +7,12 @@ import { isStatus, readDrainProgress } from '../../../src/cli/status/cluster-que
 import { formatProgress } from '../../../src/cli/status/drain.js';
 import { nodeRow, statusResult } from '../../../src/cli/status/status-report.js';
 import { formatStatus } from '../../../src/cli/status/status-text.js';
-import { CommandFailure } from '../../../src/command/failure.js';
-import { clientLines } from '../../../src/dashboard/data/clients.js';
+import { CommandFailure } from '../../../src/command/context.js';
 import { countsOf } from '../../../src/dashboard/data/counts.js';
 import { EventLog } from '../../../src/dashboard/data/event-log.js';
 import { Members } from '../../../src/dashboard/data/members.js';
-import { TOTAL_GROUPS } from '../../../src/dashboard/data/totals.js';
+import { clientLines } from '../../../src/dashboard/views/clients-view.js';
+import { TOTAL_GROUPS } from '../../../src/dashboard/views/totals-view.js';
 import type { MetricsReport, NodeReport } from '../../../src/metrics/node-report.js';
 import { ClusterReporter } from '../../../src/node/reporting/cluster-reporter.js';
 import type { RpcClient } from '../../../src/rpc/client.js';

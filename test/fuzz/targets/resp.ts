@@ -6,7 +6,7 @@ import { ProtocolError } from '../../../src/base/errors.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import { ServedConnections } from '../../../src/net/served/served-connections.js';
-import { Users } from '../../../src/net/users/users.js';
+import { Users } from '../../../src/net/users.js';
 import { RespAccess } from '../../../src/resp/access/resp-access.js';
 import { RespUsers } from '../../../src/resp/access/resp-users.js';
 import { ArgumentMemory } from '../../../src/resp/argument-memory.js';

@@ -1,8 +1,7 @@
 import { seededRandom } from '../../../src/base/environment/random.js';
 import { tcpLimits } from '../../../src/transport/tcp/protocol/limits.js';
 import { type Registration, Registrations } from '../../../src/transport/tcp/serving/registrations.js';
-import { ServingConnection } from '../../../src/transport/tcp/serving/serving-connection.js';
-import { ServingCounters } from '../../../src/transport/tcp/serving/serving-counters.js';
+import { ServingConnection, ServingCounters } from '../../../src/transport/tcp/serving/serving-connection.js';
 import { ManualClock } from '../../_support/clock.js';
 import { content } from '../../_support/support.js';
 import { HELLO, requestFrame, responseHeader } from '../../_support/transport/raw-peer.js';

@@ -1,6 +1,29 @@
 import type { FileStatus } from '../../../base/environment/files.js';
+import { systemError } from '../kernel/system-error.js';
 import type { FileContent } from './file-content.js';
-import { fileError } from './file-error.js';
+
+const TEXTS: Readonly<Record<string, string>> = {
+  ENOENT: 'no such file or directory',
+  EEXIST: 'file already exists',
+  EISDIR: 'illegal operation on a directory',
+  ENOTDIR: 'not a directory',
+  ENOTEMPTY: 'directory not empty',
+  EINVAL: 'invalid argument',
+  EBADF: 'bad file descriptor',
+  ENOSPC: 'no space left on device',
+  EROFS: 'read-only file system',
+  EIO: 'i/o error',
+  ELOOP: 'too many symbolic links encountered',
+  ENXIO: 'no such device or address',
+  EADDRINUSE: 'address already in use',
+  ECONNREFUSED: 'connection refused',
+};
+
+/** An error as Node's file functions reject with it: `ENOENT: no such file or directory, open '/x'`. */
+export function fileError(code: string, call: string, path: string, to?: string): NodeJS.ErrnoException {
+  const where = to === undefined ? `'${path}'` : `'${path}' -> '${to}'`;
+  return systemError(code, `${code}: ${TEXTS[code]}, ${call} ${where}`, { syscall: call, path });
+}
 
 /** A server that listens on a path. */
 export interface PathServer {
@@ -9,7 +32,7 @@ export interface PathServer {
 }
 
 /** A file, directory, link or socket. */
-export type Inode =
+type Inode =
   | { readonly kind: 'file'; mode: number; readonly content: FileContent }
   | { readonly kind: 'directory'; mode: number; readonly entries: Map<string, Inode> }
   | { readonly kind: 'link'; readonly target: string }
@@ -81,7 +104,7 @@ export class FileTree {
     }
   }
 
-  set({ directory, name }: Pick<Place, 'directory' | 'name'>, inode: Inode | undefined, nowMs: number): void {
+  set({ directory, name }: Place, inode: Inode | undefined, nowMs: number): void {
     const { entries } = directory;
     const before = entries.get(name);
     if (inode === undefined) entries.delete(name);

@@ -2,18 +2,39 @@ import type { RandomSource } from '../../../base/environment/random.js';
 import { Lane } from '../kernel/lane.js';
 import type { Scheduler } from '../kernel/scheduler.js';
 import { below, chance, fraction } from '../kernel/seeds.js';
-import { DISK_SHAPE, type DiskShape } from './disk-shape.js';
 import type { CrashOutcome, FileContent } from './file-content.js';
 import { FileTree } from './file-tree.js';
 
-export interface DiskParts {
-  readonly scheduler: Scheduler;
-  readonly random: RandomSource;
-  readonly shape: Partial<DiskShape>;
+/** Properties of a healthy disk. */
+export interface DiskShape {
+  readonly capacityBytes: number;
+  readonly readBytesPerS: number;
+  readonly writeBytesPerS: number;
+  /** Milliseconds of a read or a flush; up to half as much comes on top. */
+  readonly latencyMs: number;
+  /** Milliseconds of calls that the system answers from memory: names, writes that are not flushed. */
+  readonly memoryLatencyMs: number;
+  /** Milliseconds after which the system flushes a write by itself. */
+  readonly writebackMs: number;
+  /** Milliseconds after which the disk flushes a direct write from its own cache. */
+  readonly directWritebackMs: number;
+  /** Whether files can be opened past the system's cache. */
+  readonly hasDirect: boolean;
 }
 
+const DISK_SHAPE: DiskShape = {
+  capacityBytes: 2 ** 40,
+  readBytesPerS: 3e9,
+  writeBytesPerS: 1.5e9,
+  latencyMs: 0.08,
+  memoryLatencyMs: 0.01,
+  writebackMs: 30_000,
+  directWritebackMs: 1_000,
+  hasDirect: true,
+};
+
 /** A write that the system has begun and not ended. */
-export interface PendingWrite {
+interface PendingWrite {
   readonly content: FileContent;
   apply(): void;
 }
@@ -43,7 +64,7 @@ export class SimDisk {
   /** Changes when the host dies: operations begun before never end. */
   #generation = 0;
 
-  constructor({ scheduler, random, shape }: DiskParts) {
+  constructor(scheduler: Scheduler, random: RandomSource, shape: Partial<DiskShape>) {
     this.shape = { ...DISK_SHAPE, ...shape };
     this.#scheduler = scheduler;
     this.#random = random;

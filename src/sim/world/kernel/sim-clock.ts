@@ -87,7 +87,7 @@ export class HostTime {
 }
 
 /** The process of a clock, as far as the clock needs it. */
-export interface ClockOwner {
+interface ClockOwner {
   readonly id: number;
   readonly isAlive: boolean;
   mayRun(event: SimEvent): boolean;

@@ -3,9 +3,8 @@ import type { EventLog } from '../kernel/event-log.js';
 import type { Scheduler } from '../kernel/scheduler.js';
 import { forkedRandom } from '../kernel/seeds.js';
 import { systemError } from '../kernel/system-error.js';
-import { HostNetwork } from './host-network.js';
+import { HostNetwork, type NetworkProcess } from './host-network.js';
 import { Link, type LinkTrouble, type NetworkShape } from './link.js';
-import type { NetworkProcess } from './network-process.js';
 import { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
 import { Stream, type StreamParts } from './stream.js';
@@ -18,7 +17,7 @@ const KEEP_ALIVE_DEFAULT_MS = 7_200_000;
 const LOOPBACK = '127.0.0.1';
 const HOST_INDEX_LIMIT = 2 ** 20;
 
-export interface FabricParts {
+interface FabricParts {
   readonly scheduler: Scheduler;
   readonly log: EventLog;
   readonly seed: number;
@@ -26,7 +25,7 @@ export interface FabricParts {
 }
 
 /** Links in one direction, and their trouble. */
-export interface LinkRule {
+interface LinkRule {
   readonly from: ReadonlySet<HostNetwork>;
   readonly to: ReadonlySet<HostNetwork>;
   readonly trouble: LinkTrouble;

@@ -1,10 +1,12 @@
 import type { RandomSource } from '../../../base/environment/random.js';
+import type { SimFiles } from '../files/sim-files.js';
+import type { KernelProcess } from '../kernel/event-heap.js';
 import { Lane } from '../kernel/lane.js';
 import type { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
 
 /** What a host has sent and received on one plane. */
-export interface Traffic {
+interface Traffic {
   sentMessages: number;
   sentBytes: number;
   receivedMessages: number;
@@ -79,4 +81,14 @@ export class HostNetwork {
   serverAt(address: string, port: number): SimServer | undefined {
     return this.servers.get(port)?.find((server) => server.isReachedAt(address));
   }
+}
+
+/** A simulated process, as far as the network knows it. */
+export interface NetworkProcess extends KernelProcess {
+  /** The network of the process's host. */
+  readonly network: HostNetwork;
+  /** Paths of Unix sockets are names in the file system. */
+  readonly files: SimFiles;
+  readonly connections: Set<SimConnection>;
+  readonly servers: Set<SimServer>;
 }

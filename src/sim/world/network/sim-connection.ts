@@ -1,14 +1,13 @@
 import { EventEmitter } from 'node:events';
 import type { Connection, ReceiveInto } from '../../../base/environment/network.js';
 import { systemError } from '../kernel/system-error.js';
-import type { HostNetwork } from './host-network.js';
-import type { NetworkProcess } from './network-process.js';
+import type { HostNetwork, NetworkProcess } from './host-network.js';
 import { type Burst, type Stream, type StreamEnd, splitAt } from './stream.js';
 
 /** High-water mark of Node 20, used on every version of Node. */
 const HIGH_WATER_MARK_BYTES = 16 * 1024;
 
-export interface ConnectionParts {
+interface ConnectionParts {
   readonly process: NetworkProcess;
   readonly network: HostNetwork;
   /** Address of the peer; undefined for a Unix socket. */

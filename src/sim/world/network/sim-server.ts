@@ -1,12 +1,15 @@
 import { EventEmitter } from 'node:events';
 import {
+  type Connection,
+  type ConnectOptions,
   isEveryAddress,
   type ListenOptions,
   type ListenTarget,
+  type Network,
   type Server,
 } from '../../../base/environment/network.js';
 import type { Fabric } from './fabric.js';
-import type { NetworkProcess } from './network-process.js';
+import type { NetworkProcess } from './host-network.js';
 import type { SimConnection } from './sim-connection.js';
 
 /** Connections that the kernel accepts for a program that does not. */
@@ -139,5 +142,24 @@ export class SimServer extends EventEmitter implements Server {
       for (const onClosed of this.#onClosed.splice(0)) onClosed();
       this.emit('close');
     });
+  }
+}
+
+/** The network as one process sees it. It has no TLS. */
+export class SimNetwork implements Network {
+  readonly #process: NetworkProcess;
+  readonly #fabric: Fabric;
+
+  constructor(process: NetworkProcess, fabric: Fabric) {
+    this.#process = process;
+    this.#fabric = fabric;
+  }
+
+  connect(options: ConnectOptions): Connection {
+    return this.#fabric.connect(this.#process, options);
+  }
+
+  createServer(options: ListenOptions, onConnection: (connection: Connection) => void): Server {
+    return new SimServer({ fabric: this.#fabric, process: this.#process, options }, onConnection);
   }
 }

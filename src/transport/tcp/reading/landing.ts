@@ -15,7 +15,7 @@ export const STAGING_BYTES = 256 * 1024;
 /** `altered`: its bytes are not those that the peer had when it answered; nothing about the page follows from that. */
 export type LandingOutcome = 'read' | 'refused' | 'stale' | 'wrong-checksum' | 'altered';
 
-export interface LandingEvents {
+interface LandingEvents {
   /** Called when one operation has all its bytes; `outcome` is the result of the stamp and checksum checks. */
   finished(request: ReadRequest, opInRequest: number, outcome: LandingOutcome): void;
 }

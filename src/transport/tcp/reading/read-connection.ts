@@ -5,15 +5,21 @@ import { Gone } from '../../../base/gone.js';
 import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import { type FrameTags, TAG_BYTES, tagsUnder } from '../../../memory/frame-tags.js';
 import type { AnswerTimes } from '../../../net/answer-times.js';
+import type { SessionKeys } from '../../../net/auth.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
-import type { SessionKeys } from '../../../net/session.js';
 import type { TcpLimits } from '../protocol/limits.js';
-import { DATA_HELLO, dataTarget, decodeResponseHeader, HEADER_PART, HELLO_BYTES } from '../protocol/protocol.js';
+import {
+  DATA_HELLO,
+  dataTarget,
+  decodeResponseHeader,
+  HEADER_PART,
+  HEADER_RECEIVE_BYTES,
+  HELLO_BYTES,
+  ReceivedHeader,
+} from '../protocol/protocol.js';
 import { Landing, type LandingOutcome } from './landing.js';
-import type { ReadCounters } from './read-counters.js';
-import type { ReadBatch, ReadRequest } from './read-request.js';
-import { HEADER_RECEIVE_BYTES, ReceivedHeader } from './received-header.js';
+import type { ReadBatch, ReadCounters, ReadRequest } from './read-request.js';
 import { SilenceWatch } from './silence-watch.js';
 
 export interface ReadConnectionParts {

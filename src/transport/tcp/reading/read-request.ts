@@ -42,7 +42,7 @@ export class ReadBatch {
 }
 
 /** One operation as a connection sees it. */
-export interface RequestedOp {
+interface RequestedOp {
   /** Index of the operation in its batch. */
   readonly index: number;
   readonly rkey: number;
@@ -160,4 +160,18 @@ export class ReadRequest {
     const header = { requestId, opCount: this.opCount, totalBytes: this.totalBytes };
     return encodeRequest(header, { rkeys: this.#rkeys, lengths: this.lengths, addrs: this.#remoteAddrs }, tagBytes);
   }
+}
+
+/** Counters of the reading side of a transport. */
+export class ReadCounters {
+  readOps = 0;
+  readBytes = 0;
+  failedOps = 0;
+  checksumFailures = 0;
+  staleOps = 0;
+  protocolErrors = 0;
+  connections = 0;
+  reconnects = 0;
+  /** Times that a peer has begun not to be reachable. */
+  unreachablePeers = 0;
 }

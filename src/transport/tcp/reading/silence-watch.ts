@@ -2,7 +2,7 @@ import type { Clock } from '../../../base/environment/clock.js';
 import type { AnswerTimes } from '../../../net/answer-times.js';
 import type { TcpLimits } from '../protocol/limits.js';
 
-export interface SilenceWatchParts {
+interface SilenceWatchParts {
   readonly limits: TcpLimits;
   readonly times: AnswerTimes;
   readonly clock: Clock;

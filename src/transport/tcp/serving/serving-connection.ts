@@ -1,5 +1,5 @@
 import type { Clock } from '../../../base/environment/clock.js';
-import type { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
+import type { ClusterSecrets } from '../../../base/environment/credentials.js';
 import type { Connection } from '../../../base/environment/network.js';
 import type { RandomSource } from '../../../base/environment/random.js';
 import { type FrameTags, type SessionTags, TAG_BYTES, tagsUnder } from '../../../memory/frame-tags.js';
@@ -23,7 +23,38 @@ import {
   setPayloadBytes,
 } from '../protocol/protocol.js';
 import type { Registration, Registrations } from './registrations.js';
-import type { ServingCounters } from './serving-counters.js';
+
+/** Counters of the serving thread, in the order of the 64-bit integers in shared memory. */
+const NAMES = [
+  'servedOps',
+  'servedBytes',
+  'refusedOps',
+  'protocolErrors',
+  'refusedConnections',
+  'connections',
+] as const;
+
+type ServingCounterName = (typeof NAMES)[number];
+
+/** Counters in shared memory that one thread writes and another reads. */
+export class ServingCounters {
+  readonly memory: SharedArrayBuffer;
+  readonly #values: BigInt64Array;
+
+  /** Uses existing `memory`, or new counters that are all zero. */
+  constructor(memory = new SharedArrayBuffer(NAMES.length * 8)) {
+    this.memory = memory;
+    this.#values = new BigInt64Array(memory);
+  }
+
+  add(name: ServingCounterName, amount: number): void {
+    if (amount !== 0) Atomics.add(this.#values, NAMES.indexOf(name), BigInt(amount));
+  }
+
+  value(name: ServingCounterName): number {
+    return Number(Atomics.load(this.#values, NAMES.indexOf(name)));
+  }
+}
 
 export interface ServingConnectionParts {
   readonly socket: Connection;

@@ -4,9 +4,8 @@ import type { MessageEnd, Thread } from '../../../base/environment/threads.js';
 import { ConfigError } from '../../../base/errors.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import type { Registration } from './registrations.js';
-import { ServingCounters } from './serving-counters.js';
-import type { FromServing, ServingReport, ServingSetup, ToServing } from './serving-messages.js';
-import { serve } from './serving-program.js';
+import { ServingCounters } from './serving-connection.js';
+import { type FromServing, type ServingReport, type ServingSetup, serve, type ToServing } from './serving-program.js';
 
 interface ServingRunOptions extends ServingSetup {
   readonly env: Environment;
@@ -15,7 +14,7 @@ interface ServingRunOptions extends ServingSetup {
   onReport(report: ServingReport): void;
 }
 
-export interface ServingThreadOptions {
+interface ServingThreadOptions {
   readonly host: string;
   /** Port to listen on; 0: any free one. */
   readonly port: number;

@@ -3,15 +3,14 @@ import type { Environment } from '../../../base/environment/environment.js';
 import type { Connection } from '../../../base/environment/network.js';
 import { READ_TLS_WRITE_MAX_BYTES, READERS_KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
+import { PendingConnections } from '../../../net/connection-limits.js';
 import { Listener } from '../../../net/listener.js';
-import { PendingConnections } from '../../../net/pending-connections.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { dataTarget } from '../protocol/protocol.js';
 import type { Registrations } from './registrations.js';
-import { ServingConnection } from './serving-connection.js';
-import type { ServingCounters } from './serving-counters.js';
+import { ServingConnection, type ServingCounters } from './serving-connection.js';
 
-export interface ServingParts {
+interface ServingParts {
   readonly registrations: Registrations;
   readonly counters: ServingCounters;
   readonly limits: TcpLimits;

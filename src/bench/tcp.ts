@@ -1,0 +1,292 @@
+import { type RandomSource, seededRandom } from '../base/environment/random.js';
+import { formatSize } from '../base/sizes.js';
+import { crc32 } from '../memory/checksum.js';
+import { HostRegion } from '../memory/host-region.js';
+import { systemEnvironment } from '../system/system-environment.js';
+import type { ReadOp } from '../transport/contract/transport.js';
+import { TcpTransport } from '../transport/tcp/tcp-transport.js';
+import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
+import { type PlainBatch, PlainReader, servePlainly } from './measuring/plain-pair.js';
+import { fastestPipeline, RedisPeer } from './measuring/redis.js';
+import { type BenchOptions, type BenchReport, type Contender, race } from './measuring/report.js';
+import { isStamped, stampPage } from './measuring/store-pages.js';
+
+const BATCH_PAGES = 128;
+const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
+const FULL_WORK_BYTES = 2 ** 30;
+const QUICK_WORK_BYTES = 16 * 2 ** 20;
+/** Size of the pages that are also read while the owner's main thread is busy. */
+const BUSY_PAGE_BYTES = 2 ** 20;
+const BUSY_MS = 1000;
+
+/** Whether a batch's pages go one after the other, or each somewhere else. */
+type Destinations = 'contiguous' | 'scattered';
+
+type TcpPeer = PeerProcess<TcpPeerCommand, TcpPeerAnswer>;
+
+/**
+ * `batchRead` of pages in another process's pool, beside two plain sockets that only copy, and beside redis where it is
+ * installed, interleaved in one run. Pages are read in random order.
+ */
+export async function tcpBench(options: BenchOptions): Promise<BenchReport> {
+  const bench = await TcpBench.start(options);
+  try {
+    const rows: BenchReport['rows'][number][] = [];
+    for (const pageBytes of PAGE_SIZES_BYTES) {
+      await bench.prepare(pageBytes);
+      for (const destinations of ['contiguous', 'scattered'] as const) {
+        rows.push(...(await bench.measure(pageBytes, destinations)));
+      }
+    }
+    return { title: 'tcp: pages from the memory of another process, over loopback', rows, notes: bench.notes() };
+  } finally {
+    await bench.close();
+  }
+}
+
+class TcpBench {
+  readonly #options: BenchOptions;
+  readonly #peer: TcpPeer;
+  readonly #memory: Required<Omit<TcpPeerAnswer, 'error'>>;
+  readonly #transport: TcpTransport;
+  readonly #plain: PlainReader;
+  readonly #redis: RedisPeer | string;
+  readonly #target: HostRegion;
+  readonly #random: RandomSource = seededRandom(1);
+
+  static async start(options: BenchOptions): Promise<TcpBench> {
+    options.progress('starting the serving processes');
+    const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
+    const peer: TcpPeer = new PeerProcess('tcp');
+    const memory = (await peer.call({ kind: 'start', poolBytes: workBytes })) as Required<TcpPeerAnswer>;
+    const target = HostRegion.allocate(workBytes);
+    await target.prefault();
+    const parts = {
+      peer,
+      memory,
+      target,
+      transport: await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() }),
+      plain: await PlainReader.connect(memory.plainPort),
+      redis: await RedisPeer.start(),
+    };
+    return new TcpBench(options, parts);
+  }
+
+  private constructor(
+    options: BenchOptions,
+    parts: {
+      readonly peer: TcpPeer;
+      readonly memory: Required<TcpPeerAnswer>;
+      readonly transport: TcpTransport;
+      readonly plain: PlainReader;
+      readonly redis: RedisPeer | string;
+      readonly target: HostRegion;
+    },
+  ) {
+    this.#options = options;
+    this.#peer = parts.peer;
+    this.#memory = parts.memory;
+    this.#transport = parts.transport;
+    this.#plain = parts.plain;
+    this.#redis = parts.redis;
+    this.#target = parts.target;
+  }
+
+  notes(): string[] {
+    const notes = [
+      `Batches of ${BATCH_PAGES} pages, one batch at a time; pool and destination of ${formatSize(this.#target.length)}, touched before; medians of ${this.#options.rounds} interleaved rounds.`,
+      'owner blocked, owner computing: its main thread sleeps, or takes a whole core, for one second meanwhile.',
+      'ratio: to the plain sockets with the same destinations, which verify nothing and serve from their main thread.',
+    ];
+    if (typeof this.#redis === 'string') notes.push(`Without redis: ${this.#redis}.`);
+    else notes.push('ioredis: getBuffer in pipelines of the best size found; its values stay where it puts them.');
+    return notes;
+  }
+
+  /** Makes all serving sides hold pages of this size. */
+  async prepare(pageBytes: number): Promise<void> {
+    this.#options.progress(`pages of ${formatSize(pageBytes)}: filling the pools`);
+    await this.#peer.call({ kind: 'stamp', pageBytes });
+    if (typeof this.#redis === 'string') return;
+    const page = new Uint8Array(pageBytes);
+    await this.#redis.fill(this.#pages(pageBytes), pageBytes, (number) => stamped(page, number));
+  }
+
+  /** Rows of one page size and one kind of destination. */
+  async measure(pageBytes: number, destinations: Destinations): Promise<BenchReport['rows'][number][]> {
+    const { rounds, progress } = this.#options;
+    const page = formatSize(pageBytes);
+    const rows = await race(await this.#contenders(pageBytes, destinations), {
+      rounds,
+      totalBytes: this.#pages(pageBytes) * pageBytes,
+      clear: () => this.#target.bytes().fill(0),
+      progress: (round, name) => progress(`${page}, ${destinations}: round ${round} of ${rounds}, ${name}`),
+    });
+    return rows.map((row) => ({ page, destinations, ...row }));
+  }
+
+  async close(): Promise<void> {
+    this.#plain.close();
+    await this.#transport.close();
+    if (typeof this.#redis !== 'string') await this.#redis.close();
+    this.#target.free();
+    this.#peer.end();
+  }
+
+  #pages(pageBytes: number): number {
+    return Math.floor(this.#target.length / pageBytes);
+  }
+
+  /** The contenders; the first one is the reference of the others. */
+  async #contenders(pageBytes: number, destinations: Destinations): Promise<Contender[]> {
+    const pages = this.#pages(pageBytes);
+    const order = shuffled(pages, this.#random);
+    const slots = destinations === 'scattered' ? shuffled(pages, this.#random) : order.map((_, i) => i);
+    const sums = checksums(pages, pageBytes);
+    const ops = order.map((page, i): ReadOp & { checksum: number } => ({
+      remoteEndpoint: this.#memory.endpoint,
+      remoteAddr: BigInt(this.#memory.addr) + BigInt(page * pageBytes),
+      rkey: this.#memory.rkey,
+      localAddr: this.#target.addr + BigInt((slots[i] as number) * pageBytes),
+      length: pageBytes,
+      checksum: sums[page] as number,
+    }));
+    const isRight = (): boolean =>
+      order.every((page, i) => isStamped(this.#target.bytes((slots[i] as number) * pageBytes, pageBytes), page));
+    const verified = batchesOf(ops);
+    const trusting = batchesOf(ops.map(({ checksum: _, ...op }) => op));
+    const plain = this.#plainBatches(order, slots, { pageBytes, destinations });
+    const contenders: Contender[] = [
+      { name: 'plain sockets', isRight, read: () => this.#plain.readAll(plain, pageBytes) },
+      { name: 'batchRead', isRight, read: () => this.#readAll(trusting) },
+      { name: 'batchRead, checksums', isRight, read: () => this.#readAll(verified) },
+    ];
+    if (destinations === 'scattered') return contenders;
+    if (pageBytes === BUSY_PAGE_BYTES) {
+      for (const how of ['blocked', 'computing'] as const) {
+        contenders.push({
+          name: `batchRead, owner ${how}`,
+          isRight,
+          read: () => this.#readWhileBusy(trusting, how),
+          settle: () => this.#peer.call({ kind: 'settle' }).then(() => {}),
+        });
+      }
+    }
+    if (typeof this.#redis !== 'string') {
+      contenders.push(await fastestPipeline(this.#redis, batchesOf(order), isStamped));
+    }
+    return contenders;
+  }
+
+  /** Reads while the owner's main thread is blocked or computing. */
+  async #readWhileBusy(batches: readonly (readonly ReadOp[])[], how: 'blocked' | 'computing'): Promise<void> {
+    await this.#peer.call({ kind: 'busy', how, ms: BUSY_MS });
+    await this.#readAll(batches);
+  }
+
+  async #readAll(batches: readonly (readonly ReadOp[])[]): Promise<void> {
+    for (const batch of batches) {
+      const results = await this.#transport.batchRead(batch);
+      if (!results.every(Boolean)) throw new Error('batchRead: a page did not come');
+    }
+  }
+
+  #plainBatches(
+    order: readonly number[],
+    slots: readonly number[],
+    { pageBytes, destinations }: { readonly pageBytes: number; readonly destinations: Destinations },
+  ): PlainBatch[] {
+    return batchesOf(order).map((pages, batch) => {
+      const first = batch * BATCH_PAGES;
+      if (destinations === 'contiguous') {
+        return { pages, destinations: [this.#target.bytes(first * pageBytes, pages.length * pageBytes)] };
+      }
+      const own = slots.slice(first, first + pages.length);
+      return { pages, destinations: own.map((slot) => this.#target.bytes(slot * pageBytes, pageBytes)) };
+    });
+  }
+}
+
+function stamped(bytes: Uint8Array, page: number): Uint8Array {
+  stampPage(bytes, page);
+  return bytes;
+}
+
+function checksums(pages: number, pageBytes: number): Uint32Array {
+  const bytes = new Uint8Array(pageBytes);
+  return Uint32Array.from({ length: pages }, (_, page) => crc32(stamped(bytes, page)));
+}
+
+function batchesOf<T>(items: readonly T[]): T[][] {
+  const batches: T[][] = [];
+  for (let first = 0; first < items.length; first += BATCH_PAGES) batches.push(items.slice(first, first + BATCH_PAGES));
+  return batches;
+}
+
+/** The numbers from 0 to `count` - 1 in random order. */
+function shuffled(count: number, random: RandomSource): number[] {
+  const numbers = Array.from({ length: count }, (_, i) => i);
+  for (let i = count - 1; i > 0; i--) {
+    const j = random.u32() % (i + 1);
+    [numbers[i], numbers[j]] = [numbers[j] as number, numbers[i] as number];
+  }
+  return numbers;
+}
+
+type TcpPeerCommand =
+  | { readonly kind: 'start'; readonly poolBytes: number }
+  /** Stamps the pool as pages of this size. */
+  | { readonly kind: 'stamp'; readonly pageBytes: number }
+  /** Answers, then keeps the main thread busy. */
+  | { readonly kind: 'busy'; readonly how: 'blocked' | 'computing'; readonly ms: number }
+  /** Answers when the main thread has time. */
+  | { readonly kind: 'settle' };
+
+interface TcpPeerAnswer {
+  readonly error?: string;
+  readonly endpoint?: string;
+  /** Address as decimal text. */
+  readonly addr?: string;
+  readonly rkey?: number;
+  readonly plainPort?: number;
+}
+
+/**
+ * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main
+ * thread.
+ */
+export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
+  let pool: HostRegion | undefined;
+  return async (command) => {
+    if (command.kind === 'start') {
+      pool = HostRegion.allocate(command.poolBytes);
+      await pool.prefault();
+      const transport = await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() });
+      const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
+      const plainPort = await servePlainly(pool.bytes());
+      return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };
+    }
+    if (command.kind === 'settle') return {};
+    if (command.kind === 'busy') {
+      // Starts after the answer has been sent.
+      setTimeout(() => beBusy(command), 0);
+      return {};
+    }
+    if (pool === undefined) throw new Error('stamp before start');
+    const { pageBytes } = command;
+    for (let page = 0; (page + 1) * pageBytes <= pool.length; page++) {
+      stampPage(pool.bytes(page * pageBytes, pageBytes), page);
+    }
+    return {};
+  };
+}
+
+/** Keeps this thread from all other work, asleep or computing. */
+function beBusy({ how, ms }: { readonly how: 'blocked' | 'computing'; readonly ms: number }): void {
+  if (how === 'blocked') {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+    return;
+  }
+  const endMs = performance.now() + ms;
+  while (performance.now() < endMs);
+}
