@@ -54,7 +54,7 @@ const LONG_FILES: Readonly<Record<string, number>> = {
   'src/pool/published-pool.ts': 504,
   'src/store/namespace/store-namespace.ts': 503,
   'src/store/page-statements.ts': 517,
-  'src/transport/tcp/reading/read-connection.ts': 505,
+  'src/transport/tcp/reading/read-connection.ts': 511,
 };
 /** Beginnings of comments that are no sentence without what stands before them, or no sentence at all. */
 const DANGLING =
