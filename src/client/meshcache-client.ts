@@ -101,11 +101,7 @@ export class MeshCacheClient extends StoreNamespace {
 
   private constructor(attachment: Attachment, pages: ClientPages, identity: ClientIdentity) {
     const lookups = new ClientLookups(attachment);
-    super({
-      namespacePages: pages,
-      turns: new FairTurns(identity.env.clock),
-      onLookup: (asked, found) => lookups.count(asked, found),
-    });
+    super(pages, new FairTurns(identity.env.clock), (asked, found) => lookups.count(asked, found));
     this.#lookups = lookups;
     this.#attachment = attachment;
     this.#pages = pages;

@@ -12,25 +12,12 @@ import {
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
+import { isEndpoints, parseMasters } from './listed-masters.js';
 import { MasterLink } from './masters/master-link.js';
 import { DateLog, LostMasters, RefusalLog } from './masters/master-troubles.js';
-import {
-  isEndpoints,
-  isSameEndpoints,
-  MasterChoice,
-  type MasterRule,
-  parseMasters,
-  seatsOf,
-} from './masters/masters.js';
-import {
-  countChanges,
-  hasLeft,
-  isSame,
-  type MasterView,
-  MemberMerging,
-  mergeMembers,
-  silentHosts,
-} from './masters/merging.js';
+import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
+import { countChanges, hasLeft, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
+import { type MasterView, mergeMembers } from './masters/merging.js';
 import { type ClusterSettings, clusterDateOf, type Refusal, refusalError } from './messages/cluster-settings.js';
 import { ChangeGap, timingOf } from './timing.js';
 

@@ -53,11 +53,9 @@ export class MeshCacheStore extends NodeNamespace {
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
     const { pages, pinning, keyEncoders, turns, metrics, runtime } = node;
     const ownPins = pinning.client();
-    super({
-      namespacePages: new StoredPages(pages, keyEncoders.own, ownPins),
-      turns,
-      onLookup: (asked, found) => metrics.recordLookup(asked, found),
-    });
+    super(new StoredPages(pages, keyEncoders.own, ownPins), turns, (asked, found) =>
+      metrics.recordLookup(asked, found),
+    );
     this.keyEncoder = keyEncoders.own;
     this.runtime = runtime;
     this.#node = node;
@@ -116,11 +114,8 @@ export class MeshCacheStore extends NodeNamespace {
    */
   namespace(namespace: Partial<KeyNamespace>): NodeNamespace {
     const { pages, keyEncoders, metrics, turns } = this.#node;
-    return new NodeNamespace({
-      namespacePages: new StoredPages(pages, keyEncoders.of(wholeNamespace(namespace)), this.#ownPins),
-      turns,
-      onLookup: (asked, found) => metrics.recordLookup(asked, found),
-    });
+    const stored = new StoredPages(pages, keyEncoders.of(wholeNamespace(namespace)), this.#ownPins);
+    return new NodeNamespace(stored, turns, (asked, found) => metrics.recordLookup(asked, found));
   }
 
   /** Path of the socket at which processes of this host attach; empty without one. */

@@ -1,3 +1,4 @@
+import type { FairTurns } from '../../base/concurrency/fair-turns.js';
 import { ArgumentError } from '../../base/errors.js';
 import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
 import { checkNames } from '../../base/settings/known-names.js';
@@ -7,17 +8,12 @@ import type { KeyNamespace } from '../../core/index.js';
 import { checkOptions, NO_OPTIONS, type WaitOptions } from '../call/call-options.js';
 import { blamed } from './call-arguments.js';
 import type { StoredPages } from './namespace-pages.js';
-import { StoreNamespace, type StoreNamespaceParts } from './store-namespace.js';
+import { StoreNamespace } from './store-namespace.js';
 
 /** Options of `keys`. */
 export interface KeysOptions extends WaitOptions {
   /** Name of the pool. Default: `kv`, the main one. */
   readonly pool?: string | undefined;
-}
-
-/** Parts of a namespace of this node. */
-export interface NodeNamespaceParts extends StoreNamespaceParts {
-  readonly namespacePages: StoredPages;
 }
 
 /**
@@ -28,9 +24,9 @@ export class NodeNamespace extends StoreNamespace {
   readonly #pages: StoredPages;
 
   /** @internal */
-  constructor(parts: NodeNamespaceParts) {
-    super(parts);
-    this.#pages = parts.namespacePages;
+  constructor(pages: StoredPages, turns: FairTurns, onLookup: (asked: number, found: number) => void) {
+    super(pages, turns, onLookup);
+    this.#pages = pages;
   }
 
   /**

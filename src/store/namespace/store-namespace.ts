@@ -50,14 +50,6 @@ import {
 } from './hybrid.js';
 import type { NamespacePages } from './namespace-pages.js';
 
-/** Parts of a namespace. */
-export interface StoreNamespaceParts {
-  readonly namespacePages: NamespacePages;
-  readonly turns: FairTurns;
-  /** Called with each lookup: the number of keys asked for, and of those found from the first on without a gap. */
-  readonly onLookup?: (asked: number, found: number) => void;
-}
-
 /**
  * The pages of one namespace, read and written through one node. Stores and namespaces with the same parts share their
  * pages, on whichever node they are; others never do.
@@ -78,9 +70,13 @@ export class StoreNamespace {
   readonly #onLookup: (asked: number, found: number) => void;
   readonly #hostPools = new Map<string, HostMemPool>();
 
-  /** @internal */
-  constructor({ namespacePages, turns, onLookup = () => {} }: StoreNamespaceParts) {
-    this.#pages = namespacePages;
+  /**
+   * `onLookup` is called with each lookup: the number of keys asked for, and of those found from the first on without a
+   * gap.
+   * @internal
+   */
+  constructor(pages: NamespacePages, turns: FairTurns, onLookup: (asked: number, found: number) => void) {
+    this.#pages = pages;
     this.#turns = turns;
     this.#onLookup = onLookup;
   }

@@ -9,17 +9,10 @@ import type { SessionKeys } from '../../../net/auth.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
 import type { TcpLimits } from '../protocol/limits.js';
-import {
-  DATA_HELLO,
-  dataTarget,
-  decodeResponseHeader,
-  HEADER_PART,
-  HEADER_RECEIVE_BYTES,
-  HELLO_BYTES,
-  ReceivedHeader,
-} from '../protocol/protocol.js';
+import { DATA_HELLO, dataTarget, decodeResponseHeader, HEADER_PART, HELLO_BYTES } from '../protocol/protocol.js';
 import { Landing, type LandingOutcome } from './landing.js';
 import type { ReadBatch, ReadCounters, ReadRequest } from './read-request.js';
+import { HEADER_RECEIVE_BYTES, ReceivedHeader } from './received-header.js';
 import { SilenceWatch } from './silence-watch.js';
 
 export interface ReadConnectionParts {
