@@ -15,7 +15,6 @@ import type { Distances } from '../../net/distance.js';
 import { Users } from '../../net/users.js';
 import type { RpcHandler } from '../../rpc/server.js';
 import type { Promoter } from '../../store/disk/promoter.js';
-import type { Cluster } from '../../store/ground/store-ground.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { DRAIN_METHOD } from '../leaving/drain.js';
@@ -85,7 +84,7 @@ const NO_PAGES: Publications = {
 };
 
 /** One node without its pool: its transport, control plane, directory shard and membership. */
-export class NodeRuntime implements Cluster {
+export class NodeRuntime {
   readonly config: MeshCacheConfig;
   readonly nodeId: string;
   readonly #env: Environment;

@@ -24,7 +24,7 @@ export interface Promotions {
   release(nodeId: string, keys: readonly string[]): void;
 }
 
-/** The cluster, as the store of one of its nodes sees it. The node implements it. */
+/** The cluster, as the store of one of its nodes sees it: `NodeRuntime` is one. */
 export interface Cluster {
   /** Id of the own node. */
   readonly nodeId: string;
