@@ -52,6 +52,7 @@ export { MeshCacheStore } from './node/meshcache-store.js';
 export type { StoreStats } from './node/reporting/store-stats.js';
 export type { ByteSize, MeshCacheStoreOptions } from './node/store-options.js';
 export type { MissReason, ReadOptions, RefusalReason, WaitOptions, WriteOptions } from './store/call/call-options.js';
+export type { PlacementStats } from './store/holding/placement-lane.js';
 export type { GetResult, ReadResult, SetResult } from './store/namespace/call-arguments.js';
 export { type HostPagesOptions, hostPages } from './store/namespace/host-pages.js';
 export type { HostIndices, HostMemPool, PageMemory } from './store/namespace/host-pool.js';
@@ -60,6 +61,5 @@ export { type KeysOptions, NodeNamespace } from './store/namespace/node-namespac
 export type { PinOptions, UnpinOptions } from './store/namespace/pin-arguments.js';
 export { StoreNamespace } from './store/namespace/store-namespace.js';
 export type { PageStoreStats } from './store/page-store.js';
-export type { PlacementStats } from './store/placement/placement-lane.js';
 export type { Mr, ReadOp, Transport } from './transport/contract/transport.js';
 export { DataLocation, NodeInfo } from './types.js';

@@ -9,9 +9,9 @@ import { ClientNamespace, type FollowPages } from '../clients/requests/client-na
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { Users } from '../net/users/users.js';
+import type { Pinning } from '../store/holding/pinning.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
-import type { Pinning } from '../store/pins/pinning.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
 import { packageVersion } from './reporting/package-version.js';

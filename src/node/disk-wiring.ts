@@ -9,7 +9,7 @@ import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import type { PageLimits } from '../pool/tenants/page-limits.js';
 import { reportTenants } from '../pool/tenants/tenant-metrics.js';
 import { DiskTier } from '../store/disk/disk-tier.js';
-import { Promoter } from '../store/disk/promoter.js';
+import { Promoter } from '../store/holding/promoter.js';
 import type { PageStatements } from '../store/page-statements.js';
 import type { PagePins } from '../store/pins/page-pins.js';
 import type { ModelPart } from './key-namespace.js';

@@ -12,21 +12,21 @@ import { PublishedPool } from '../pool/published-pool.js';
 import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import { PageLimits } from '../pool/tenants/page-limits.js';
 import { reportTenants } from '../pool/tenants/tenant-metrics.js';
-import { HotReads } from '../store/copies/hot-reads.js';
-import { RemoteCopies } from '../store/copies/remote-copies.js';
-import { WantedPages } from '../store/copies/wanted-pages.js';
-import type { Promoter } from '../store/disk/promoter.js';
 import { PageEvents } from '../store/events/page-events.js';
+import { HeldPages } from '../store/holding/held-pages.js';
+import { HotReads } from '../store/holding/hot-reads.js';
+import type { KeyPolicies } from '../store/holding/key-policies.js';
+import { Pinning } from '../store/holding/pinning.js';
+import type { Promoter } from '../store/holding/promoter.js';
+import { WantedPages } from '../store/holding/wanted-pages.js';
 import { type ObjectStoreParts, PageStore, type PageStoreParts } from '../store/page-store.js';
 import { PagePins } from '../store/pins/page-pins.js';
-import { Pinning, type PinningParts } from '../store/pins/pinning.js';
-import type { KeyPolicies } from '../store/placement/key-policies.js';
 import type { AuditLog } from './audit/audit-log.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
 import { closeDoors, type Doors } from './doors.js';
+import { type PlacingNode, placingOf, type StorePlacing } from './holding/store-placing.js';
 import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
 import { objectPartsOf } from './object-wiring.js';
-import { type PlacingNode, placingOf, type StorePlacing } from './placing/store-placing.js';
 import type { ReportedRead } from './remote-pages/read-reports.js';
 import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
@@ -57,6 +57,7 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly pages: PageStore;
   readonly events: PageEvents;
   readonly promoter: Promoter | null;
+  readonly held: HeldPages;
   readonly leaving: StoreLeaving;
   readonly placing: StorePlacing;
   readonly hotReads: HotReads;
@@ -105,23 +106,20 @@ export function assembleStore(ground: StoreGround): StoreParts {
   changed.listen((keys) => events.note(keys));
   evicted.listen((keys) => pages.forget(keys));
   const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements, pins }, env);
-  const copying = { ...storeParts, nodeId: runtime.nodeId, pages, copyThreads };
-  const copies = new RemoteCopies({ ...copying, isPinned });
-  set.listen((keys) => copies.set(keys));
-  gone.listen((keys) => copies.gone(keys));
-  const placing = placingOf({ node: placingNode, pool, policies, taking: copying, env });
+  const { nodeId } = runtime;
+  const held = new HeldPages({ ...storeParts, nodeId, role: config.role, pages, pins, promoter, wanted, copyThreads });
+  set.listen((keys) => held.set(keys));
+  gone.listen((keys) => held.gone(keys));
+  const { statements } = pages;
+  const placing = placingOf({ node: placingNode, pool, policies, statements, hasDisk: disk !== null, env });
   stated.listen((keys) => placing.placements?.set(keys));
   gone.listen((keys) => placing.placements?.gone(keys));
-  const leaving = leavingOf({ node: leavingNodeOf(ground), pages, copies, wanted, disk, placing, env });
-  const hotReads = new HotReads({
-    copy: (keys) => copies.copy(keys, 'hot'),
-    mayCopy: () => !leaving.drain.isDraining,
-    clock: env.clock,
-  });
+  const leaving = leavingOf({ node: leavingNodeOf(ground), pages, held, wanted, disk, placing, env });
+  const hotReads = new HotReads(held, env.clock);
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
-  const pinning = pinningOf(ground, { pins, promoter, copies, leaving });
+  const pinning = new Pinning({ pins, held, maxMs: config.pinMaxS * 1000, clock: env.clock });
   metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-  const made = { runtime, region, disk, kept, pool, pages, events, promoter };
+  const made = { runtime, region, disk, kept, pool, pages, events, promoter, held };
   return { ...made, leaving, placing, hotReads, settling, pins, pinning };
 }
 
@@ -153,36 +151,19 @@ function leavingNodeOf({ config, runtime }: StoreGround): LeavingNode {
   return {
     nodeId: runtime.nodeId,
     heartbeatInterval: config.heartbeatInterval,
-    handovers: runtime.handovers,
+    holders: runtime.holders,
     memberIds: () => runtime.members().keys(),
     storageNodes: () => runtime.storageNodes(),
     leave: () => runtime.leave(),
   };
 }
 
-function placingNodeOf({ config, runtime }: StoreGround): PlacingNode {
+function placingNodeOf({ runtime }: StoreGround): PlacingNode {
   return {
-    nodeId: runtime.nodeId,
-    role: config.role,
-    calls: runtime.placementCalls,
+    holders: runtime.holders,
     storageNodes: () => runtime.storageNodes(),
     onMembersChanged: (listener) => runtime.onMembersChanged(listener),
   };
-}
-
-function pinningOf(
-  { config, env, runtime, disk }: StoreGround,
-  made: Pick<PinningParts, 'pins' | 'promoter' | 'copies'> & { readonly leaving: StoreLeaving },
-): Pinning {
-  const { leaving, ...parts } = made;
-  return new Pinning({
-    ...parts,
-    onDisk: disk && ((keys) => disk.peekBatch(keys)),
-    mayBring: () => !leaving.drain.isDraining,
-    nodeId: runtime.nodeId,
-    maxMs: config.pinMaxS * 1000,
-    clock: env.clock,
-  });
 }
 
 function pagePinsOf({ config, env, region, tenants, metrics }: StoreGround, pool: PublishedPool): PagePins {
@@ -234,7 +215,7 @@ function pageStoreParts(
     pool,
     limits,
     disk: tier,
-    promotions: runtime.promotions,
+    holders: runtime.holders,
     directory: runtime.directory,
     transport: runtime.transport,
     endpointOf: (node) => runtime.dataEndpointOf(node),
@@ -284,7 +265,7 @@ function countReads(
 
 /** The answers of a store to what other nodes ask. */
 export function storePartOf(
-  { pages, promoter, leaving, placing }: StoreParts,
+  { pages, held, leaving }: StoreParts,
   reporting: Pick<NodeReporting, 'storePart' | 'storeHistory'>,
 ): StorePart {
   const { statements } = pages;
@@ -295,9 +276,7 @@ export function storePartOf(
     pages: statements,
     dropCleared: (clears) => pages.dropCleared(clears),
     notices: { touch, restate: (keys) => statements.restate(keys) },
-    promoter,
-    copy: leaving.takeOver,
-    placement: placing.taken,
+    held,
     drain: leaving.start,
     report: () => reporting.storePart(),
     history: (stepS) => reporting.storeHistory(stepS),

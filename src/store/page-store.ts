@@ -37,7 +37,7 @@ import { PageReads } from './page-reads.js';
 import { PageStatements } from './page-statements.js';
 import { PageWrites } from './page-writes.js';
 import type { PageRoom, PlacedPage } from './placed-reads.js';
-import type { Promotions } from './remote/remote-reads.js';
+import type { OtherHolders } from './remote/other-holders.js';
 
 /** An object store, and what its tier needs beside the parts of a page store. */
 export type ObjectStoreParts = Pick<ObjectTierParts, 'store' | 'isReadable' | 'bytesPerS' | 'copyThreads'>;
@@ -51,7 +51,7 @@ export interface PageStoreParts {
   /** Object store from which pages are read that no node has. */
   readonly objectStore?: ObjectStoreParts | undefined;
   /** Asks other nodes for pages on their disks. */
-  readonly promotions: Promotions;
+  readonly holders: OtherHolders;
   readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard' | 'firstOwners'>;
   /** The clears that this node knows of; default: none. */
   readonly clears?: KnownClears | undefined;

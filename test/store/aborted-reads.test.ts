@@ -15,8 +15,8 @@ import { ReasonLog } from '../../src/store/call/reason-log.js';
 import { type CallOptions, RequestCalls } from '../../src/store/call/request-calls.js';
 import type { DiskTier } from '../../src/store/disk/disk-tier.js';
 import { OwnDiskReads } from '../../src/store/disk/own-disk-reads.js';
-import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
 import { PageStore, type PageStoreParts } from '../../src/store/page-store.js';
+import type { HoldOutcome } from '../../src/store/remote/other-holders.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
@@ -92,7 +92,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
   const pool = new PublishedPool(pooled.addr, pooled.length, 1, {});
   const store = new PageStore({
     pool,
-    promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
+    holders: { ask: async (_node, { keys }) => keys.map(() => 'absent' as const), release() {} },
     directory,
     transport,
     endpointOf: () => valve.endpoint,
@@ -204,8 +204,8 @@ test('aborted reads: a promotion is not waited for, and what it brings later is 
   let asked = 0;
   const released: string[] = [];
   const b = await bench(t, {
-    promotions: {
-      ask: async (_node, keys): Promise<PromoteOutcome[]> => {
+    holders: {
+      ask: async (_node, { keys }): Promise<HoldOutcome[]> => {
         asked++;
         await promoted.promise;
         return keys.map((key) => b.locationOf(Number(key.slice(1))));

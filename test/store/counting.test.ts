@@ -45,7 +45,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
   });
   const store = new PageStore({
     pool,
-    promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
+    holders: { ask: async (_node, { keys }) => keys.map(() => 'absent' as const), release() {} },
     directory: {
       firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
       state: async (_keys, { count }) => new Uint8Array(count).fill(Taken.taken),

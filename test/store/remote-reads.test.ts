@@ -61,8 +61,8 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
     transport,
     nodeId: 'self',
     endpointOf: ({ nodeId }) => nodeId,
-    promotions: {
-      ask: async (nodeId, keys) => {
+    holders: {
+      ask: async (nodeId, { keys }) => {
         events.push(`${nodeId} promotes nothing`);
         return keys.map(() => 'absent' as const);
       },

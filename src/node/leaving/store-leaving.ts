@@ -2,20 +2,18 @@ import type { Environment } from '../../base/environment/environment.js';
 import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS, READ_REPORTS_LATE_MAX_MS } from '../../base/limits.js';
 import type { DiskStore } from '../../disk/disk-store.js';
 import type { RpcContext } from '../../rpc/server.js';
-import type { RemoteCopies } from '../../store/copies/remote-copies.js';
-import type { WantedPages } from '../../store/copies/wanted-pages.js';
+import type { HeldPages } from '../../store/holding/held-pages.js';
+import type { WantedPages } from '../../store/holding/wanted-pages.js';
 import type { PageStore } from '../../store/page-store.js';
-import type { StorePlacing } from '../placing/store-placing.js';
+import type { OtherHolders } from '../../store/remote/other-holders.js';
+import type { StorePlacing } from '../holding/store-placing.js';
 import { Drain, type DrainProgress, drainTimeoutMs } from './drain.js';
-import type { CopyRequestHandler, Handovers } from './handovers.js';
 
-/** A store's part in draining its own node, and in taking over pages when other nodes are drained. */
+/** A store's part in draining its own node. */
 export interface StoreLeaving {
   readonly drain: Drain;
   /** Answers an operator who drains this node. Throws `ArgumentError`. */
   readonly start: (params: unknown, caller: Pick<RpcContext, 'user' | 'address'>) => DrainProgress;
-  /** Answers a node that is drained and asks this one to copy its pages. */
-  readonly takeOver: CopyRequestHandler;
   /**
    * Ends draining and copying early. Resolves when neither uses the pool any more, which needs the runtime to be
    * stopped meanwhile.
@@ -30,7 +28,7 @@ export interface LeavingNode {
   readonly nodeId: string;
   /** In seconds. */
   readonly heartbeatInterval: number;
-  readonly handovers: Pick<Handovers, 'ask'>;
+  readonly holders: Pick<OtherHolders, 'ask'>;
   /** Ids of the live nodes, this one included. */
   memberIds(): Iterable<string>;
   /** The live storage nodes, without this one. */
@@ -39,47 +37,37 @@ export interface LeavingNode {
   leave(): Promise<void>;
 }
 
-/** Makes a store's part in draining its node, and in taking over pages from nodes that are drained. */
+/** Makes a store's part in draining its node. */
 export function leavingOf(parts: {
   readonly node: LeavingNode;
   readonly pages: Pick<PageStore, 'stopPublishing' | 'statements'>;
-  readonly copies: RemoteCopies;
+  readonly held: HeldPages;
   readonly wanted: WantedPages;
   readonly disk: DiskStore | null;
   readonly placing: StorePlacing;
   readonly env: Environment;
 }): StoreLeaving {
-  const { node, pages, copies, wanted, disk, placing, env } = parts;
-  const { nodeId, handovers } = node;
+  const { node, pages, held, wanted, disk, placing, env } = parts;
+  const { nodeId, holders } = node;
   const heartbeatMs = node.heartbeatInterval * 1000;
   const drain = new Drain({
     nodeId,
     wantedKeys: () => wanted.keys(),
-    lengthsOf: (keys) => pages.statements.locationsOf(keys).map((location) => location?.length ?? null),
+    statements: pages.statements,
     otherNodes: () => [...node.memberIds()].filter((id) => id !== nodeId),
     storageNodes: () => node.storageNodes().map((each) => each.nodeId),
     unplacedPages: () => placing.placements?.stats().unplacedPages ?? 0,
     reportsLateMs: READ_REPORTS_LATE_MAX_MS,
-    handOver: (id, keys, timeoutMs) => handovers.ask(id, keys, timeoutMs),
+    holders,
     stopPublishing() {
       pages.stopPublishing();
-      placing.taken?.stop();
+      held.stop();
     },
     diskQueueBytes: () => disk?.info().queueBytes ?? 0,
     leave: () => node.leave(),
     lingerMs: Math.min(DRAIN_LINGER_MAX_MS, Math.max(DRAIN_LINGER_MIN_MS, heartbeatMs)),
     env,
   });
-  const takeOver = async (keys: readonly string[]): Promise<Uint8Array> => {
-    const refused = new Uint8Array(keys.length);
-    if (drain.isDraining) return refused;
-    const copied = await (placing.taken?.takeOver(keys) ?? copies.copy(keys, 'handover'));
-    // This node has begun to drain meanwhile, and has chosen the pages to hand over without these.
-    if (drain.isDraining) return refused;
-    // The pages were wanted on the drained node: this one hands them on when it is drained in its turn.
-    wanted.read(keys.filter((_, i) => copied[i] === 1).reverse());
-    return copied;
-  };
   return {
     drain,
     start(params, { user, address }) {
@@ -89,12 +77,11 @@ export function leavingOf(parts: {
       }
       return drain.start(timeoutMs);
     },
-    takeOver,
     async close() {
-      await Promise.all([drain.close(), copies.close(), placing.close()]);
+      await Promise.all([drain.close(), held.close(), placing.close()]);
     },
     verify() {
-      copies.verify();
+      held.verify();
       wanted.verify();
       placing.verify();
     },

@@ -23,10 +23,10 @@ import type {
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import type { RespServer } from '../../resp/resp-server.js';
+import type { PlacementStats } from '../../store/holding/placement-lane.js';
+import type { Placements } from '../../store/holding/placements.js';
 import type { ObjectTierStats } from '../../store/objects/object-tier.js';
 import type { PageStore } from '../../store/page-store.js';
-import type { PlacementStats } from '../../store/placement/placement-lane.js';
-import type { Placements } from '../../store/placement/placements.js';
 import type { StoreReporter } from './node-reporting.js';
 import { shownSettings } from './shown-settings.js';
 

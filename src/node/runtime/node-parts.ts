@@ -16,11 +16,9 @@ import { type RpcCall, RpcServer } from '../../rpc/server.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import { type ChosenTransport, chooseTransport } from '../../transport/create-transport.js';
 import { type NamespaceFingerprint, NodeInfo } from '../../types.js';
-import { Handovers } from '../leaving/handovers.js';
-import { PlacementCalls } from '../placing/placement-calls.js';
+import { HoldCalls } from '../holding/hold-calls.js';
 import { DataEndpoints } from '../remote-pages/data-endpoints.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
-import { Promotions } from '../remote-pages/promotions.js';
 import { UnreachableNodes } from '../remote-pages/unreachable-nodes.js';
 import { MemberEvents } from '../reporting/member-events.js';
 import { Introduction } from '../upkeep/introduction.js';
@@ -111,9 +109,7 @@ export interface NodeParts {
   readonly memberEvents: MemberEvents;
   readonly directory: NodeDirectory;
   readonly notices: PageNotices;
-  readonly promotions: Promotions;
-  readonly handovers: Handovers;
-  readonly placementCalls: PlacementCalls;
+  readonly holders: HoldCalls;
   readonly membership: Membership;
   /** The record of this node as it is now. */
   readonly describe: () => NodeInfo;
@@ -165,9 +161,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   directory.attach(rpcServer);
   const notices = new PageNotices({ rpc: rpcClient, endpointOf, env });
   stops.push(async () => notices.close());
-  const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId });
-  const handovers = new Handovers({ rpc: rpcClient, endpointOf });
-  const placementCalls = new PlacementCalls({ rpc: rpcClient, endpointOf });
+  const holders = new HoldCalls({ rpc: rpcClient, endpointOf, nodeId });
   const listener = membershipListener({ members, events, directory, options, describe });
   const membership = new Membership({ config, self, host, listed, rendezvous, listener, clock: versions, env });
   await membership.master.start();
@@ -184,7 +178,7 @@ export async function openNodeParts(options: NodePartsOptions): Promise<NodePart
   });
   stops.push(async () => filling.stop());
   const dataEndpoints = new DataEndpoints(transport, env.log);
-  const asking = { notices, promotions, handovers, placementCalls };
+  const asking = { notices, holders };
   const unreachable = new UnreachableNodes(transport, dataEndpoints, members);
   const asked = { chosen, dataEndpoints, unreachable, rpcServer, rpcClient };
   return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, introduction, filling };

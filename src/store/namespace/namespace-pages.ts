@@ -3,8 +3,8 @@ import type { ServedPage } from '../../pool/published-pool.js';
 import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies, MayTake } from '../copied-reads.js';
+import type { ClientPins } from '../holding/pinning.js';
 import type { PageStore } from '../page-store.js';
-import type { ClientPins } from '../pins/pinning.js';
 import type { PageRoom, PlacedPage } from '../placed-reads.js';
 import { MAIN_POOL } from './hybrid.js';
 

@@ -13,23 +13,21 @@ import type { DataLocation } from '../../types.js';
 import type { MissReason, Reasons } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import { MemoryReads, type MemoryReadsCall, type MemoryReadsParts } from './memory-reads.js';
-import { PromotedReading, type PromotedReadingParts } from './promoted-reading.js';
+import type { OtherHolders } from './other-holders.js';
+import { PromotedReading } from './promoted-reading.js';
 import { ReadTroubles } from './read-troubles.js';
 import { Attempts, isKnownMissing, type MissedRead, RemoteOutcome } from './remote-outcome.js';
 
-/** Asks other nodes to promote pages from their disks into their pools. */
-export type Promotions = Pick<PromotedReadingParts, 'ask' | 'release'>;
-
 interface DiskReadsParts extends Pick<MemoryReadsParts, 'endpointOf'> {
   readonly memory: MemoryReads;
-  readonly promotions: Promotions;
+  readonly holders: OtherHolders;
   readonly isClosed: () => boolean;
   readonly clock: Clock;
 }
 
 export interface RemoteReadsParts extends MemoryReadsParts {
   readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
-  readonly promotions: Promotions;
+  readonly holders: OtherHolders;
   /** The clock by which pages expire. Default: none expires. */
   readonly versions?: Pick<HybridClock, 'now' | 'see' | 'isAhead'>;
   /**
@@ -101,11 +99,11 @@ export class RemoteReads {
   #closed = false;
 
   constructor(parts: RemoteReadsParts) {
-    const { promotions, endpointOf, clock } = parts;
+    const { holders, endpointOf, clock } = parts;
     this.#parts = parts;
     this.#memory = new MemoryReads(parts);
     const isClosed = () => this.#closed;
-    this.#disks = new DiskReads({ memory: this.#memory, promotions, endpointOf, isClosed, clock });
+    this.#disks = new DiskReads({ memory: this.#memory, holders, endpointOf, isClosed, clock });
   }
 
   /**
@@ -426,7 +424,7 @@ class DiskReads {
 
   /** Reads the pages of one node. */
   async #readOf(nodeId: string, indices: readonly number[], call: MemoryReadsCall): Promise<RemoteOutcome> {
-    const { promotions, memory, clock, isClosed } = this.#parts;
+    const { holders, memory, clock, isClosed } = this.#parts;
     const { keys, troubles, signal } = call;
     // A promoted page that its owner does not keep for this reader is requested again, so that only the final result
     // counts.
@@ -437,8 +435,11 @@ class DiskReads {
       nodeId,
       indices.map((index) => keys[index] as string),
       {
-        ask: (owner, some) => promotions.ask(owner, some),
-        release: (owner, some) => promotions.release(owner, some),
+        ask: async (owner, some) => {
+          const outcomes = await holders.ask(owner, { why: 'promotion', keys: some, pages: [] });
+          return outcomes ?? some.map(() => 'absent');
+        },
+        release: (owner, some) => holders.release(owner, some),
         read: async (entries) => {
           const pairs = entries.map(({ index: j, location }) => [indices[j] as number, location] as const);
           const inMemory = pairs.filter(([, { tier }]) => tier === 'memory');

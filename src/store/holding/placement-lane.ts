@@ -1,3 +1,4 @@
+import type { PageLease } from '../../pool/published-pool.js';
 import type { StorageNode } from './storage-nodes.js';
 
 /** The pages that wait for one storage node, and its requests under way. */
@@ -13,6 +14,12 @@ export interface PlacementLane {
   cancelRest: (() => void) | undefined;
   /** Ends the pause after a failure; undefined: the node takes pages, as far as is known. */
   cancelRetry: (() => void) | undefined;
+}
+
+/** A page that a storage node is asked to take, which is leased meanwhile, and the nodes that could not take it. */
+export interface SentPage {
+  readonly lease: PageLease;
+  readonly tried: readonly string[];
 }
 
 /** The lane of a node that was not asked yet. */

@@ -1,31 +1,26 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
-import type { KeyPolicies } from '../../store/placement/key-policies.js';
-import type { PlacementStats } from '../../store/placement/placement-lane.js';
-import { Placements } from '../../store/placement/placements.js';
-import type { StorageNode } from '../../store/placement/storage-nodes.js';
-import { TakenPages, type TakenPagesParts } from '../../store/placement/taken-pages.js';
-import type { NodeRole } from '../../types.js';
-import type { PlacementCalls } from './placement-calls.js';
+import type { KeyPolicies } from '../../store/holding/key-policies.js';
+import type { PlacementStats } from '../../store/holding/placement-lane.js';
+import { Placements } from '../../store/holding/placements.js';
+import type { StorageNode } from '../../store/holding/storage-nodes.js';
+import type { PageStatements } from '../../store/page-statements.js';
+import type { OtherHolders } from '../../store/remote/other-holders.js';
 
-/** A store's part in placing pages on storage nodes, and in being one. */
+/** A store's part in placing pages on storage nodes. */
 export interface StorePlacing {
   /** Places the pages of this node; null: its policies keep all of them in its pool. */
   readonly placements: Placements | null;
-  /** The pages that others have placed here; null: this is no storage node. */
-  readonly taken: TakenPages | null;
-  /** Ends placing and taking. Resolves when neither uses the pool any more. */
-  close(): Promise<void>;
-  /** Throws `InvariantError` unless what waits, what is placed and what is taken is counted. */
+  /** Ends placing. */
+  close(): void;
+  /** Throws `InvariantError` unless what waits and what is placed is counted. */
   verify(): void;
 }
 
 /** The node to which the store belongs. */
 export interface PlacingNode {
-  readonly nodeId: string;
-  readonly role: NodeRole;
-  readonly calls: Pick<PlacementCalls, 'take'>;
+  readonly holders: Pick<OtherHolders, 'ask'>;
   /** The live storage nodes, without this one. */
   storageNodes(): readonly StorageNode[];
   /** Calls `listener` after each change of members. */
@@ -37,35 +32,31 @@ export function placingOf(parts: {
   readonly node: PlacingNode;
   readonly pool: PublishedPool;
   readonly policies: KeyPolicies;
-  readonly taking: TakenPagesParts;
+  readonly statements: PageStatements;
+  readonly hasDisk: boolean;
   readonly env: Environment;
 }): StorePlacing {
-  const { node, pool, policies, taking, env } = parts;
-  const { nodeId, calls } = node;
+  const { node, pool, policies, statements, hasDisk, env } = parts;
   const placements = policies.placesAny
     ? new Placements({
-        nodeId,
         pool,
         policyOf: policies.of,
-        hasDisk: taking.disk !== undefined,
+        hasDisk,
         storageNodes: () => node.storageNodes(),
-        ask: (id, request, timeoutMs) => calls.take(id, request, timeoutMs),
+        statements,
+        holders: node.holders,
         env,
       })
     : null;
-  const taken = node.role === 'storage' ? new TakenPages(taking) : null;
   reportPlacements(placements, env.metrics);
   if (placements !== null) node.onMembersChanged(() => placements.membersChanged());
   return {
     placements,
-    taken,
-    async close() {
+    close() {
       placements?.close();
-      await taken?.close();
     },
     verify() {
       placements?.verify();
-      taken?.verify();
     },
   };
 }
