@@ -87,8 +87,6 @@ export const DISK_COPY_OFF_THREAD_MIN_BYTES = 64 * KIB;
 export const DISK_LOCK_TIMEOUT_MS = 20_000;
 export const DISK_LOCK_PAUSE_MIN_MS = 5;
 export const DISK_LOCK_PAUSE_MAX_MS = 25;
-/** Keys of one request to promote. */
-export const PROMOTE_ROUND_MAX_KEYS = 128;
 /** Bytes that an owner reads from disk for one request to promote. */
 export const PROMOTE_ROUND_MAX_BYTES = 64 * MIB;
 /**

@@ -33,13 +33,12 @@ import {
   PROMOTE_ANSWER_MAX_MS,
   PROMOTE_LEASE_MS,
   PROMOTE_POOL_FRACTION,
-  PROMOTE_ROUND_MAX_KEYS,
 } from './disk-limits.js';
 import {
   DATA_CONNECTIONS_MAX_COUNT,
+  HOLD_REQUEST_MAX_KEYS,
   PEER_PATIENCE_MIN_MS,
   PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION,
-  PLACEMENT_REQUEST_MAX_KEYS,
   READ_ABORT_GRACE_MS,
   READ_AGAIN_WITHIN_MS,
   READ_CONNECT_TIMEOUT_MS,
@@ -363,11 +362,8 @@ export const READ_REPORTS_WAITING_MAX_CHARACTERS = 8 * MIB;
 export const WANTED_PAGES_MAX_COUNT = 16_384;
 /** Total characters of the keys of wanted pages. */
 export const WANTED_PAGES_MAX_CHARACTERS = 16 * MIB;
-/** Keys that a node is asked to copy at a time. */
-export const COPY_REQUEST_MAX_KEYS = 128;
 /** Bytes of pages that a node is asked to copy at a time; a larger page is a request of its own. */
 export const COPY_REQUEST_TARGET_BYTES = 16 * MIB;
-export const COPY_CALL_TIMEOUT_MS = 5_000;
 /** Requests to copy that a node works on or has waiting; it refuses further ones. */
 export const COPY_REQUESTS_MAX_COUNT = 8;
 /** Part of a pool that copies of other nodes' pages may take. */
@@ -488,7 +484,6 @@ relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends befo
 relation(PEER_PATIENCE_MIN_MS <= READ_CONNECT_TIMEOUT_MS, 'a read gives up before the connection does');
 relation(READ_RETRY_AFTER_MS <= READ_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(RDMA_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed RDMA connection may grow');
-relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
 relation(READ_REPORT_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys of reads to report fit in a request');
 relation(READ_REPORT_DELAY_MS < READ_REPORTS_LATE_MAX_MS, 'a node that is drained hears of reads before its start');
 relation(READ_REPORT_FULL_KEYS <= READ_REPORT_MAX_KEYS, 'as many keys as reports wait for fit in a message');
@@ -498,8 +493,7 @@ relation(
 );
 relation(READ_REPORT_MAX_CHARACTERS <= READ_REPORTS_WAITING_MAX_CHARACTERS, 'a message may wait');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');
-relation(COPY_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to copy fit in a request');
-relation(PLACEMENT_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to place fit in a request');
+relation(HOLD_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys of pages to hold fit in a request');
 relation(PROMOTE_ANSWER_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a request to promote is answered before its deadline');
 relation(PROMOTE_ANSWER_MAX_MS < PROMOTE_LEASE_MS, 'a promoted page stays until the request is answered');
 relation(

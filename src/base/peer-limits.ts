@@ -4,12 +4,14 @@
  */
 const MIB = 2 ** 20;
 
+/** Keys of pages that a node is asked to hold at a time, for any reason. */
+export const HOLD_REQUEST_MAX_KEYS = 128;
+/** A node that has not taken what it was asked to copy after this long is left alone. */
+export const HOLD_CALL_TIMEOUT_MS = 5_000;
 /**
- * Keys that a storage node is asked to take at a time, and bytes of their pages; a larger page is a request of its own.
- * A storage node copies them in one go, and its directory shard waits meanwhile, for which the setting of pages waits:
- * so they are few.
+ * Bytes of pages that a storage node is asked to take at a time; a larger page is a request of its own. They are few,
+ * because the storage node copies them in one go; its directory shard waits meanwhile, and so does setting pages.
  */
-export const PLACEMENT_REQUEST_MAX_KEYS = 128;
 export const PLACEMENT_REQUEST_TARGET_BYTES = 4 * MIB;
 /** Requests to one storage node that have not been answered. */
 export const PLACEMENT_IN_FLIGHT_MAX_COUNT = 2;
@@ -26,8 +28,6 @@ export const PLACEMENT_REST_MAX_MS = 500;
  */
 export const PLACEMENT_HELD_POOL_FRACTION = 1 / 4;
 export const PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION = 1 / 64;
-/** A storage node that has not answered after this long is skipped. */
-export const PLACEMENT_CALL_TIMEOUT_MS = 5_000;
 /**
  * Pages of a node that wait to be placed, and characters of their keys; further ones stay in its pool alone until there
  * is room.

@@ -21,18 +21,21 @@ import { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import { PageLimits } from '../pool/tenants/page-limits.js';
 import { reportTenants } from '../pool/tenants/tenant-metrics.js';
 import { PageFeed } from '../store/call/page-feed.js';
-import { HotReads } from '../store/copies/hot-reads.js';
-import { Pinning } from '../store/copies/pinning.js';
-import { RemoteCopies } from '../store/copies/remote-copies.js';
-import { WantedPages } from '../store/copies/wanted-pages.js';
 import { DiskTier } from '../store/disk/disk-tier.js';
-import { Promoter } from '../store/disk/promoter.js';
 import { PageEvents } from '../store/events/page-events.js';
+import type { PageStatements } from '../store/ground/page-statements.js';
 import { Settling } from '../store/ground/settling.js';
 import type { StoreGround } from '../store/ground/store-ground.js';
+import { HeldPages } from '../store/holding/held-pages.js';
+import { HotReads } from '../store/holding/hot-reads.js';
+import { KeyPolicies } from '../store/holding/key-policies.js';
+import { Pinning } from '../store/holding/pinning.js';
+import { reportPlacements } from '../store/holding/placement-lane.js';
+import { Placements } from '../store/holding/placements.js';
+import { Promoter } from '../store/holding/promoter.js';
+import { WantedPages } from '../store/holding/wanted-pages.js';
 import { PageStore } from '../store/page-store.js';
 import { PagePins } from '../store/pins/page-pins.js';
-import { KeyPolicies } from '../store/placement/key-policies.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { AuditLog } from './audit/audit-log.js';
 import { closeDoors, type Doors, openDoors } from './doors.js';
@@ -46,7 +49,6 @@ import { storeReporter } from './reporting/store-reporting.js';
 import { type StoreStats, storeStats } from './reporting/store-stats.js';
 import { NodeRuntime, type StorePart } from './runtime/node-runtime.js';
 import { leavingOf } from './store-leaving.js';
-import { placingOf } from './store-placing.js';
 import { KeptPool } from './warm/kept-pool.js';
 
 /** What a node has before it opens anything: its configuration, who may use it, and the ways out of the program. */
@@ -157,7 +159,7 @@ async function openTiers(foundation: Foundation) {
 
 /** The third step: the pool, which peers can read from now on, and all that works on its pages. */
 function makeStore(foundation: Foundation, tiers: Tiers) {
-  const { config, env, metrics, tenants, policies, feed } = foundation;
+  const { config, env, metrics, tenants, feed } = foundation;
   const { runtime, disk, objectStore } = tiers;
   const copyThreads = copyThreadsOf(env.threads);
   const pool = publishedPoolOf(foundation, tiers, copyThreads);
@@ -185,24 +187,15 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
   const { statements } = pages;
   const events = new PageEvents(statements, env);
   const promoter = disk === null ? null : promoterOf({ disk, pool, pages, pins }, env);
-  const copies = new RemoteCopies(ground, statements, copyThreads);
   const wanted = new WantedPages();
-  const placing = placingOf({ ground, runtime, policies, statements, copyThreads, env });
-  const leaving = leavingOf({ runtime, pages, copies, wanted, disk, placing, env });
-  const hotReads = new HotReads({
-    copy: (keys) => copies.copy(keys, 'hot'),
-    mayCopy: () => !leaving.drain.isDraining,
-    clock,
-  });
-  const pinning = new Pinning({
-    ...{ pins, promoter, copies, clock },
-    onDisk: disk && ((keys) => disk.peekBatch(keys)),
-    mayBring: () => !leaving.drain.isDraining,
-    nodeId: runtime.nodeId,
-    maxMs: config.pinMaxS * 1000,
-  });
-  const store = { pool, pages, events, promoter, leaving, placing, hotReads, settling, pins, pinning };
-  followPages(foundation, tiers, { ...store, copies, wanted, disk: ground.disk });
+  const { role } = config;
+  const held = new HeldPages(ground, { statements, promoter, wanted, role, copyThreads });
+  const placements = placementsOf(foundation, runtime, { ground, statements });
+  const leaving = leavingOf({ runtime, pages, held, wanted, disk, placements, env });
+  const hotReads = new HotReads(held, clock);
+  const pinning = new Pinning({ pins, held, maxMs: config.pinMaxS * 1000, clock });
+  const store = { pool, pages, events, promoter, held, leaving, placements, hotReads, settling, pins, pinning };
+  followPages(foundation, tiers, { ...store, wanted, disk: ground.disk });
   runtime.away.listen(() => settling.wasAway());
   runtime.met.listen((nodeIds, isEarlier) => settling.met(nodeIds, isEarlier));
   runtime.begunAgain.listen(() => statements.dropAhead());
@@ -214,15 +207,14 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
 function followPages(
   { config, feed }: Foundation,
   { runtime }: Tiers,
-  made: Store & { copies: RemoteCopies; wanted: WantedPages; disk: DiskTier | undefined },
+  made: Store & { wanted: WantedPages; disk: DiskTier | undefined },
 ): void {
-  const { pages, events, hotReads, copies, wanted, disk } = made;
-  const { placements } = made.placing;
+  const { pages, events, hotReads, held, placements, wanted, disk } = made;
   feed.follow(
     disk,
     pages.objects,
     { touched: (keys) => wanted.read(keys) },
-    copies,
+    held,
     placements && { stated: (keys) => placements.set(keys), gone: (keys) => placements.gone(keys) },
     { changed: (keys) => events.note(keys) },
     { readRemotely: (nodeId, keys, hint) => runtime.notices.touched(nodeId, keys, hint) },
@@ -238,9 +230,9 @@ export function statsOf({
   pool,
   disk,
   pins,
-  placing,
+  placements,
 }: Pick<Tiers, 'runtime' | 'disk'> & Store): StoreStats {
-  return storeStats({ pages, pool, disk, pins, placements: placing.placements, members: runtime.members().size });
+  return storeStats({ pages, pool, disk, pins, placements, members: runtime.members().size });
 }
 
 /**
@@ -269,7 +261,7 @@ export async function closeNode(node: Foundation & Tiers & Store & { readonly do
 }
 
 /** The answers of a store to what other nodes ask. */
-function answersOf({ pages, promoter, leaving, placing }: Store, reporting: NodeReporting): StorePart {
+function answersOf({ pages, held, leaving }: Store, reporting: NodeReporting): StorePart {
   const { statements } = pages;
   return {
     pages: statements,
@@ -280,9 +272,7 @@ function answersOf({ pages, promoter, leaving, placing }: Store, reporting: Node
       },
       restate: (keys) => statements.restate(keys),
     },
-    promoter,
-    copy: leaving.takeOver,
-    placement: placing.taken,
+    held,
     drain: leaving.start,
     report: () => reporting.storePart(),
     history: (stepS) => reporting.storeHistory(stepS),
@@ -352,6 +342,28 @@ function promoterOf(
     clock,
     metrics,
   });
+}
+
+/** Places the pages of the node on storage nodes; null: its policies keep all of them in its pool. */
+function placementsOf(
+  { policies, env }: Foundation,
+  runtime: NodeRuntime,
+  { ground, statements }: { ground: StoreGround; statements: PageStatements },
+): Placements | null {
+  const placements = policies.placesAny
+    ? new Placements({
+        pool: ground.pool,
+        policyOf: policies.of,
+        hasDisk: ground.disk !== undefined,
+        storageNodes: () => runtime.storageNodes(),
+        statements,
+        holders: runtime.holders,
+        env,
+      })
+    : null;
+  reportPlacements(placements === null ? undefined : () => placements.stats(), env.metrics);
+  if (placements !== null) runtime.changed.listen(() => placements.membersChanged());
+  return placements;
 }
 
 /**

@@ -12,12 +12,12 @@ import { discoveryAnswers, discoveryServer } from './targets/discovery.js';
 import { discoveryDeltas, masterAnswers } from './targets/discovery-changes.js';
 import { diskFolders } from './targets/disk-folder.js';
 import { journalFiles, journalHeaders, journalRecords } from './targets/disk-index.js';
+import { holdAnswers, holdCalls } from './targets/hold-calls.js';
 import { keyEncoding } from './targets/keys.js';
-import { copyAnswers, leavingCalls } from './targets/leaving.js';
+import { leavingCalls } from './targets/leaving.js';
 import { metricsHttp } from './targets/metrics-http.js';
-import { nodeCalls, promoteAnswers } from './targets/node-calls.js';
+import { nodeCalls } from './targets/node-calls.js';
 import { objectErrors, objectHeaders } from './targets/object-headers.js';
-import { placementAnswers, placementCalls } from './targets/placement-calls.js';
 import { locations, nodeRecords } from './targets/records.js';
 import { clusterReports, statusAnswers } from './targets/reports.js';
 import { respCommands, respConnection } from './targets/resp.js';
@@ -56,11 +56,9 @@ export const FUZZERS: readonly Fuzzer[] = [
   directoryAnswers,
   nodeCalls,
   clearCalls,
-  promoteAnswers,
+  holdCalls,
+  holdAnswers,
   leavingCalls,
-  copyAnswers,
-  placementCalls,
-  placementAnswers,
   objectHeaders,
   objectErrors,
   clusterReports,

@@ -3,9 +3,10 @@ import { silentLogger } from '../../src/base/environment/log.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
 import { Drain, type DrainParts } from '../../src/node/leaving/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { WantedPages } from '../../src/store/copies/wanted-pages.js';
+import { WantedPages } from '../../src/store/holding/wanted-pages.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { ManualClock } from '../_support/clock.js';
+import { locationOf } from '../_support/directory/locations.js';
 import { drain } from '../_support/node/drain-node.js';
 import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
 import { simulated } from '../_support/simulated.js';
@@ -163,10 +164,12 @@ test('drain: no request to copy has more time than is left, and none is begun af
   let nowMs = 0;
   const timeouts: number[] = [];
   const drain = newDrain({
-    handOver: async (_node, keys, timeoutMs) => {
-      timeouts.push(timeoutMs);
-      nowMs += 6_000;
-      return new Uint8Array(keys.length);
+    holders: {
+      ask: async (_node, { keys }, { timeoutMs = 0 } = {}) => {
+        timeouts.push(timeoutMs);
+        nowMs += 6_000;
+        return keys.map(() => 'absent');
+      },
     },
     env: { clock, log: silentLogger },
   });
@@ -200,9 +203,11 @@ test('drain: what others report late is known before the pages are chosen', asyn
   const drain = newDrain({
     wantedKeys: () => wanted,
     reportsLateMs: 2_500,
-    async handOver(_node, keys) {
-      handed.push(...keys);
-      return new Uint8Array(keys.length).fill(1);
+    holders: {
+      async ask(_node, { keys }) {
+        handed.push(...keys);
+        return keys.map(() => 'held');
+      },
     },
     env: { clock, log: silentLogger },
   });
@@ -228,12 +233,15 @@ function newDrain(parts: Partial<DrainParts>): Drain {
   return new Drain({
     nodeId: 'leaving',
     wantedKeys: () => ['page'],
-    lengthsOf: (keys) => keys.map(() => PAGE_BYTES),
+    statements: {
+      locationsOf: (keys) => keys.map(() => locationOf({ length: PAGE_BYTES })),
+      tiersOf: (keys) => keys.map(() => 'memory'),
+    },
     otherNodes: () => ['one', 'two'],
     storageNodes: () => [],
     unplacedPages: () => 0,
     reportsLateMs: 0,
-    handOver: async (_node, keys) => new Uint8Array(keys.length),
+    holders: { ask: async (_node, { keys }) => keys.map(() => 'absent') },
     stopPublishing() {},
     diskQueueBytes: () => 0,
     async leave() {},

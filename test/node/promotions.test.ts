@@ -1,8 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
 import { keyFields } from '../../src/directory/messages/wire.js';
-import { Promotions } from '../../src/node/remote-pages/promotions.js';
-import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
+import { HoldCalls } from '../../src/node/holding/hold-calls.js';
+import type { RpcServer } from '../../src/rpc/server.js';
+import type { AskedPages, HoldOutcome } from '../../src/store/ground/other-holders.js';
 import { PromotedReading } from '../../src/store/remote/promoted-reading.js';
 import { DataLocation } from '../../src/types.js';
 import { patientClock } from '../_support/patient-clock.js';
@@ -17,23 +18,39 @@ function locationOf(nodeId: string, init: Partial<DataLocation> = {}): DataLocat
   return new DataLocation({ ...base, checksum: 0xdeadbeef, incarnation: 1_700_000_000_000, generation: 3, ...init });
 }
 
-/** A server that answers as `promote` says, and promotions of a node `reader` that knows it as `owner`. */
-async function setUp(t: ExecutionContext, promote: (reader: string, keys: readonly string[]) => PromoteOutcome[]) {
+/** A server that answers as `promote` says, and the calls of a node `reader` that knows it as `owner`. */
+async function setUp(t: ExecutionContext, promote: (reader: string, keys: readonly string[]) => HoldOutcome[]) {
   const { server, endpoint } = await startServer(t);
   const rpc = newClient(t);
   const endpointOf = (nodeId: string) => (nodeId === 'owner' ? endpoint : undefined);
-  const promotions = new Promotions({ rpc, endpointOf, nodeId: 'reader' });
+  const promotions = new HoldCalls({ rpc, endpointOf, nodeId: 'reader' });
   const released: [string, string[]][] = [];
   promotions.handle(server, {
-    promote: async (reader, keys) => promote(reader, keys),
+    hold: async ({ why, asker, keys }) => {
+      t.is(why, 'promotion');
+      return promote(asker, keys);
+    },
     release: (reader, keys) => released.push([reader, [...keys]]),
   });
   return { server, endpoint, rpc, promotions, released };
 }
 
+/** Has an owner's promoter answer at the server. */
+function answerWith(t: ExecutionContext, server: RpcServer, { promoter }: Awaited<ReturnType<typeof newOwner>>): void {
+  const calls = new HoldCalls({ rpc: newClient(t), endpointOf: () => undefined, nodeId: 'owner' });
+  calls.handle(server, {
+    hold: ({ asker, keys }) => promoter.promote(asker, keys),
+    release: (reader, keys) => promoter.release(reader, keys),
+  });
+}
+
+function wish(keys: readonly string[]): AskedPages {
+  return { why: 'promotion', keys, pages: [] };
+}
+
 test('promotions: outcomes arrive as they were, also of odd keys', async (t) => {
   const asked: [string, string[]][] = [];
-  const answers: PromoteOutcome[] = [
+  const answers: HoldOutcome[] = [
     locationOf('owner'),
     'later',
     'absent',
@@ -44,28 +61,28 @@ test('promotions: outcomes arrive as they were, also of odd keys', async (t) => 
     asked.push([reader, [...keys]]);
     return answers;
   });
-  t.deepEqual(await promotions.ask('owner', ODD_KEYS), answers);
+  t.deepEqual(await promotions.ask('owner', wish(ODD_KEYS)), answers);
   t.deepEqual(asked, [['reader', ODD_KEYS]]);
   promotions.release('owner', ODD_KEYS);
   await until(() => released.length > 0);
   t.deepEqual(released, [['reader', ODD_KEYS]]);
 });
 
-test('promotions: pages of an owner that cannot be reached or fails are absent', async (t) => {
+test('promotions: an owner that cannot be reached or fails gives no outcomes', async (t) => {
   const { promotions, server } = await setUp(t, () => {
     throw new Error('broken');
   });
-  t.deepEqual(await promotions.ask('unknown', ['a', 'b']), ['absent', 'absent']);
-  t.deepEqual(await promotions.ask('owner', ['a']), ['absent']);
-  t.deepEqual(await promotions.ask('owner', ['\ud800']), ['absent'], 'a key that is not well-formed text');
+  t.deepEqual(await promotions.ask('unknown', wish(['a', 'b'])), undefined);
+  t.deepEqual(await promotions.ask('owner', wish(['a'])), undefined);
+  t.deepEqual(await promotions.ask('owner', wish(['\ud800'])), undefined, 'a key that is not well-formed text');
   await server.stop();
-  t.deepEqual(await promotions.ask('owner', ['a']), ['absent']);
+  t.deepEqual(await promotions.ask('owner', wish(['a'])), undefined);
   promotions.release('owner', ['a']);
   promotions.release('unknown', ['a']);
 });
 
 test('promotions: an answer that cannot be right is not believed', async (t) => {
-  let answer: PromoteOutcome[] = [];
+  let answer: HoldOutcome[] = [];
   const { promotions } = await setUp(t, () => answer);
   for (const wrong of [
     [],
@@ -74,15 +91,15 @@ test('promotions: an answer that cannot be right is not believed', async (t) => 
     [locationOf('owner'), locationOf('owner', { tier: 'disk' })],
   ]) {
     answer = wrong;
-    t.deepEqual(await promotions.ask('owner', ['a', 'b']), ['absent', 'absent']);
+    t.deepEqual(await promotions.ask('owner', wish(['a', 'b'])), undefined);
   }
   answer = [locationOf('owner'), 'later'];
-  t.deepEqual(await promotions.ask('owner', ['a', 'b']), answer);
+  t.deepEqual(await promotions.ask('owner', wish(['a', 'b'])), answer);
 
   const { server, endpoint } = await startServer(t);
   let raw: unknown;
-  server.handle('disk.promote', () => raw);
-  const asking = new Promotions({ rpc: newClient(t), endpointOf: () => endpoint, nodeId: 'reader' });
+  server.handle('pages.hold', () => raw);
+  const asking = new HoldCalls({ rpc: newClient(t), endpointOf: () => endpoint, nodeId: 'reader' });
   const nothing = { nodes: [], locations: new Uint8Array(0) };
   for (raw of [
     null,
@@ -93,10 +110,10 @@ test('promotions: an answer that cannot be right is not believed', async (t) => 
     { outcomes: new Uint8Array([0, 2]), nodes: [], locations: new Uint8Array(36) },
     { outcomes: 'ab', ...nothing },
   ]) {
-    t.deepEqual(await asking.ask('owner', ['a', 'b']), ['absent', 'absent']);
+    t.deepEqual(await asking.ask('owner', wish(['a', 'b'])), undefined);
   }
   raw = { outcomes: new Uint8Array([0, 2]), ...nothing };
-  t.deepEqual(await asking.ask('owner', ['a', 'b']), ['absent', 'later']);
+  t.deepEqual(await asking.ask('owner', wish(['a', 'b'])), ['absent', 'later']);
 });
 
 test('promotions: malformed requests are refused whole', async (t) => {
@@ -106,38 +123,42 @@ test('promotions: malformed requests are refused whole', async (t) => {
     return keys.map(() => 'absent');
   });
   const keys = keyFields(['a', 'b']);
+  const why = 'promotion';
   const bad: object[] = [
     {},
-    { reader: 'r' },
+    { asker: 'r' },
     keys,
-    { ...keys, reader: 7 },
-    { ...keys, reader: '' },
-    { ...keys, reader: 'r'.repeat(257) },
-    { reader: 'r', key_lengths: keys.key_lengths, key_text: Buffer.from('abc') },
-    { reader: 'r', key_lengths: new Uint8Array(7), key_text: keys.key_text },
-    { reader: 'r', key_lengths: ['a'], key_text: 'a' },
-    { reader: 'r', ...keyFields(Array.from({ length: DIRECTORY_REQUEST_MAX_KEYS + 1 }, (_, i) => `${i}`)) },
-    { reader: 'r', ...keyFields(['x'.repeat(70_000)]) },
-    { reader: 'r', ...keyFields(Array.from({ length: 80 }, () => 'x'.repeat(60_000))) },
+    { ...keys, asker: 7 },
+    { ...keys, asker: '' },
+    { ...keys, asker: 'r'.repeat(257) },
+    { asker: 'r', key_lengths: keys.key_lengths, key_text: Buffer.from('abc') },
+    { asker: 'r', key_lengths: new Uint8Array(7), key_text: keys.key_text },
+    { asker: 'r', key_lengths: ['a'], key_text: 'a' },
+    { asker: 'r', ...keyFields(Array.from({ length: DIRECTORY_REQUEST_MAX_KEYS + 1 }, (_, i) => `${i}`)) },
+    { asker: 'r', ...keyFields(['x'.repeat(70_000)]) },
+    { asker: 'r', ...keyFields(Array.from({ length: 80 }, () => 'x'.repeat(60_000))) },
   ];
   for (const params of bad) {
-    await t.throwsAsync(rpc.call(endpoint, 'disk.promote', params), { code: 'ERR_PROTOCOL' });
-    await t.throwsAsync(rpc.call(endpoint, 'disk.release', params), { code: 'ERR_PROTOCOL' });
+    await t.throwsAsync(rpc.call(endpoint, 'pages.hold', { why, ...params }), { code: 'ERR_PROTOCOL' });
+    await t.throwsAsync(rpc.call(endpoint, 'pages.release', params), { code: 'ERR_PROTOCOL' });
   }
   t.is(promotes, 0);
   t.deepEqual(released, []);
-  await rpc.call(endpoint, 'disk.promote', { reader: 'r', ...keys });
+  for (const odd of ['hot', 'pin', 7, undefined]) {
+    await t.throwsAsync(rpc.call(endpoint, 'pages.hold', { why: odd, asker: 'r', ...keys }), { code: 'ERR_PROTOCOL' });
+  }
+  await rpc.call(endpoint, 'pages.hold', { why, asker: 'r', ...keys });
   t.is(promotes, 1);
 });
 
 test('promotions: eight nodes read two hundred pages through a pool of four, byte for byte', async (t) => {
   const owner = await newOwner(t, { poolPages: 4, diskPages: 200 });
   const { server, endpoint } = await startServer(t);
-  new Promotions({ rpc: newClient(t), endpointOf: () => undefined, nodeId: 'owner' }).handle(server, owner.promoter);
+  answerWith(t, server, owner);
   const readers = Array.from({ length: 8 }, async (_, r) => {
-    const promotions = new Promotions({ rpc: newClient(t), endpointOf: () => endpoint, nodeId: `reader-${r}` });
+    const promotions = new HoldCalls({ rpc: newClient(t), endpointOf: () => endpoint, nodeId: `reader-${r}` });
     const results = await new PromotedReading('owner', owner.keys, {
-      ask: (nodeId, keys) => promotions.ask(nodeId, keys),
+      ask: async (nodeId, keys) => (await promotions.ask(nodeId, wish(keys))) ?? keys.map(() => 'absent'),
       release: (nodeId, keys) => promotions.release(nodeId, keys),
       read: async (entries) =>
         entries.map(({ index, location }) => {
@@ -160,15 +181,19 @@ test('promotions: eight nodes read two hundred pages through a pool of four, byt
 test('promotions: eight nodes that want the same pages at once make the disk read each once', async (t) => {
   const owner = await newOwner(t, { poolPages: 64, diskPages: 20 });
   const { server, endpoint } = await startServer(t);
-  new Promotions({ rpc: newClient(t), endpointOf: () => undefined, nodeId: 'owner' }).handle(server, owner.promoter);
+  answerWith(t, server, owner);
   const answers = await Promise.all(
     Array.from({ length: 8 }, (_, r) =>
-      new Promotions({ rpc: newClient(t), endpointOf: () => endpoint, nodeId: `reader-${r}` }).ask('owner', owner.keys),
+      new HoldCalls({ rpc: newClient(t), endpointOf: () => endpoint, nodeId: `reader-${r}` }).ask(
+        'owner',
+        wish(owner.keys),
+      ),
     ),
   );
   for (const outcomes of answers) {
-    t.is(summary(outcomes), 'p'.repeat(20));
-    for (const [i, outcome] of outcomes.entries()) t.deepEqual(owner.readAt(located(outcome)), content(i, PAGE));
+    t.is(summary(outcomes ?? []), 'p'.repeat(20));
+    for (const [i, outcome] of (outcomes ?? []).entries())
+      t.deepEqual(owner.readAt(located(outcome)), content(i, PAGE));
   }
   t.true([...owner.disk.reads.values()].every((count) => count === 1));
 });

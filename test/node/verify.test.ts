@@ -22,12 +22,12 @@ import { ShardUpkeep } from '../../src/node/upkeep/shard-upkeep.js';
 import { PublishedPool } from '../../src/pool/published-pool.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
-import { HotReads } from '../../src/store/copies/hot-reads.js';
-import { RemoteCopies } from '../../src/store/copies/remote-copies.js';
-import { WantedPages } from '../../src/store/copies/wanted-pages.js';
 import { DiskTier } from '../../src/store/disk/disk-tier.js';
-import { Promoter } from '../../src/store/disk/promoter.js';
 import { PageStatements } from '../../src/store/ground/page-statements.js';
+import { HeldPages } from '../../src/store/holding/held-pages.js';
+import { HotReads } from '../../src/store/holding/hot-reads.js';
+import { Promoter } from '../../src/store/holding/promoter.js';
+import { WantedPages } from '../../src/store/holding/wanted-pages.js';
 import { PageStore } from '../../src/store/page-store.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { NodeInfo } from '../../src/types.js';
@@ -168,16 +168,7 @@ test.serial('verify: store', async (t) => {
     client_socket: join(folder, 'socket'),
   });
   t.teardown(() => store.close());
-  assertAsks(t, store, [
-    NodeRuntime,
-    PageStore,
-    DiskStore,
-    Promoter,
-    RemoteCopies,
-    WantedPages,
-    HotReads,
-    ClientServer,
-  ]);
+  assertAsks(t, store, [NodeRuntime, PageStore, DiskStore, Promoter, HeldPages, WantedPages, HotReads, ClientServer]);
   // Those of the runtime and of the pages.
   assertAsks(t, store, [NodeDirectory, RpcServer, RpcClient, TcpTransport, DiscoveryClient, EmbeddedMaster]);
   assertAsks(t, store, [PublishedPool, DiskTier, PageStatements]);

@@ -14,7 +14,7 @@ import { type MissReason, ReasonLog, Reasons } from '../../src/store/call/call-o
 import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { type CallOptions, RequestCalls } from '../../src/store/call/request-calls.js';
 import type { DiskTier } from '../../src/store/disk/disk-tier.js';
-import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
+import type { AskedPages, HoldOutcome } from '../../src/store/ground/other-holders.js';
 import type { PageStatements } from '../../src/store/ground/page-statements.js';
 import { PageStore } from '../../src/store/page-store.js';
 import { OwnDiskReads } from '../../src/store/tier-reads.js';
@@ -196,15 +196,15 @@ test('aborted reads: a promotion is not waited for, and what it brings later is 
   const promoted = held<void>();
   let asked = 0;
   const released: string[] = [];
-  const promotions = {
-    ask: async (_node: string, keys: readonly string[]): Promise<PromoteOutcome[]> => {
+  const holders = {
+    ask: async (_node: string, { keys }: AskedPages): Promise<HoldOutcome[]> => {
       asked++;
       await promoted.promise;
       return keys.map((key) => b.locationOf(Number(key.slice(1))));
     },
     release: (_node: string, keys: readonly string[]) => released.push(...keys),
   };
-  const b = await bench(t, { cluster: { promotions } });
+  const b = await bench(t, { cluster: { holders } });
   const { find } = b.directory;
   b.directory.find = async (keys, onFound) =>
     onFound(

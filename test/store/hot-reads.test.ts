@@ -1,21 +1,32 @@
 import test from 'ava';
 import {
-  COPY_REQUEST_MAX_KEYS,
+  HOLD_REQUEST_MAX_KEYS,
   HOT_READS_MAX_KEY_CHARACTERS,
   HOT_READS_MIN_COUNT,
   HOT_READS_WINDOW_MS,
 } from '../../src/base/limits.js';
-import { HotReads, type HotReadsParts } from '../../src/store/copies/hot-reads.js';
+import { HotReads } from '../../src/store/holding/hot-reads.js';
 import { ManualClock } from '../_support/clock.js';
 
-/** Requests end at once, unless `copy` is given. */
-function counting(overrides: Partial<HotReadsParts> = {}) {
+/** Requests end at once, unless `bring` is given. */
+function counting({
+  bring = undefined as ((keys: readonly string[]) => Promise<Uint8Array>) | undefined,
+  mayCopy = (): boolean => true,
+  maxKeys = undefined as number | undefined,
+} = {}) {
   const clock = new ManualClock();
   const asked: (readonly string[])[] = [];
-  const copy = async (keys: readonly string[]): Promise<void> => {
+  const atOnce = async (keys: readonly string[]): Promise<Uint8Array> => {
     asked.push(keys);
+    return new Uint8Array(keys.length);
   };
-  const reads = new HotReads({ copy, mayCopy: () => true, clock, ...overrides });
+  const held = {
+    bring: bring ?? atOnce,
+    get mayCopy() {
+      return mayCopy();
+    },
+  };
+  const reads = new HotReads(held, clock, maxKeys);
   /** So many reads of the key, each in a call of its own. */
   const read = async (key: string, count = 1): Promise<void> => {
     for (let i = 0; i < count; i++) {
@@ -52,14 +63,14 @@ test('hot reads: a page is asked for once a window, whatever became of it', asyn
 test('hot reads: one request is under way, the keys of one more wait for its end, the others for their next read', async (t) => {
   const asked: (readonly string[])[] = [];
   let end = (): void => {};
-  const copy = (keys: readonly string[]) => {
+  const bring = (keys: readonly string[]) => {
     asked.push(keys);
-    return new Promise<void>((resolve) => {
-      end = resolve;
+    return new Promise<Uint8Array>((resolve) => {
+      end = () => resolve(new Uint8Array(keys.length));
     });
   };
-  const { clock, reads, read } = counting({ copy });
-  const keys = Array.from({ length: COPY_REQUEST_MAX_KEYS + 10 }, (_, i) => `key ${i}`);
+  const { clock, reads, read } = counting({ bring });
+  const keys = Array.from({ length: HOLD_REQUEST_MAX_KEYS + 10 }, (_, i) => `key ${i}`);
   await read('a', HOT_READS_MIN_COUNT);
   for (let i = 0; i < 2 * HOT_READS_MIN_COUNT; i++) {
     reads.read(keys);
@@ -68,25 +79,25 @@ test('hot reads: one request is under way, the keys of one more wait for its end
   t.deepEqual(asked, [['a']]);
   end();
   await clock.yield();
-  t.deepEqual(asked.slice(1), [keys.slice(0, COPY_REQUEST_MAX_KEYS)]);
+  t.deepEqual(asked.slice(1), [keys.slice(0, HOLD_REQUEST_MAX_KEYS)]);
   end();
   await clock.yield();
   t.is(asked.length, 2, 'nothing waits');
   reads.read(keys);
-  t.deepEqual(asked.slice(2), [keys.slice(COPY_REQUEST_MAX_KEYS)]);
+  t.deepEqual(asked.slice(2), [keys.slice(HOLD_REQUEST_MAX_KEYS)]);
 });
 
 test('hot reads: what waits is given up when the node must not copy any more', async (t) => {
   const asked: (readonly string[])[] = [];
   let end = (): void => {};
   let isDraining = false;
-  const copy = (keys: readonly string[]) => {
+  const bring = (keys: readonly string[]) => {
     asked.push(keys);
-    return new Promise<void>((resolve) => {
-      end = resolve;
+    return new Promise<Uint8Array>((resolve) => {
+      end = () => resolve(new Uint8Array(keys.length));
     });
   };
-  const { clock, read } = counting({ copy, mayCopy: () => !isDraining });
+  const { clock, read } = counting({ bring, mayCopy: () => !isDraining });
   await read('a', HOT_READS_MIN_COUNT);
   await read('b', HOT_READS_MIN_COUNT);
   isDraining = true;

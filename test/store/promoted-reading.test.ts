@@ -1,7 +1,7 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
-import { PROMOTE_LEASE_MS, PROMOTE_ROUND_MAX_KEYS, PROMOTE_TIMEOUT_MS } from '../../src/base/limits.js';
-import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
+import { HOLD_REQUEST_MAX_KEYS, PROMOTE_LEASE_MS, PROMOTE_TIMEOUT_MS } from '../../src/base/limits.js';
+import type { HoldOutcome } from '../../src/store/ground/other-holders.js';
 import {
   type PromotedEntry,
   PromotedReading,
@@ -72,7 +72,7 @@ for (const options of [
 
 /** An owner that answers as the test says, and notes what it was asked. */
 function scripted(
-  answer: (keys: readonly string[], round: number) => PromoteOutcome[],
+  answer: (keys: readonly string[], round: number) => HoldOutcome[],
   overrides: Partial<PromotedReadingParts> = {},
 ) {
   const asked: string[][] = [];
@@ -100,7 +100,7 @@ test('promoted reading: rounds grow to the limit while reading is quick, and wha
   const results = await new PromotedReading('o', keysTo(2000), parts).run();
   t.is(results.filter((isRead) => isRead).length, 1999);
   t.false(results[7]);
-  t.is(Math.max(...asked.map((keys) => keys.length)), PROMOTE_ROUND_MAX_KEYS);
+  t.is(Math.max(...asked.map((keys) => keys.length)), HOLD_REQUEST_MAX_KEYS);
   t.deepEqual(asked.flat(), keysTo(2000));
   t.deepEqual(
     released,

@@ -65,8 +65,8 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
     config: { verifyReads: true, reuseQuarantineMs: 0, locationReuseMs: 0, keepDuplicates: false },
     cluster: {
       dataEndpointOf: ({ nodeId }) => nodeId,
-      promotions: {
-        ask: async (nodeId, keys) => {
+      holders: {
+        ask: async (nodeId, { keys }) => {
           events.push(`${nodeId} promotes nothing`);
           return keys.map(() => 'absent' as const);
         },

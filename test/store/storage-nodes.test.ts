@@ -1,5 +1,5 @@
 import test from 'ava';
-import { orderOf, type StorageNode } from '../../src/store/placement/storage-nodes.js';
+import { orderOf, type StorageNode } from '../../src/store/holding/storage-nodes.js';
 
 const GIB = 2 ** 30;
 const NODES: readonly StorageNode[] = [

@@ -4,11 +4,11 @@ import { WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
 import { Removals } from '../../src/directory/shard/removals.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
-import { HotReads } from '../../src/store/copies/hot-reads.js';
-import { WantedPages } from '../../src/store/copies/wanted-pages.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk/disk-tier.js';
-import { Promoter } from '../../src/store/disk/promoter.js';
 import { PageStatements } from '../../src/store/ground/page-statements.js';
+import { HotReads } from '../../src/store/holding/hot-reads.js';
+import { Promoter } from '../../src/store/holding/promoter.js';
+import { WantedPages } from '../../src/store/holding/wanted-pages.js';
 import { ManualClock } from '../_support/clock.js';
 import { locationOf } from '../_support/directory/locations.js';
 import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
@@ -43,7 +43,7 @@ test.serial('verify: wanted pages', async (t) => {
 });
 
 test.serial('verify: hot reads', async (t) => {
-  const reads = new HotReads({ copy: async () => {}, mayCopy: () => true, clock: new ManualClock() });
+  const reads = new HotReads({ bring: async () => new Uint8Array(0), mayCopy: true }, new ManualClock());
   reads.read(['a', 'b']);
   await assertFound(t, reads, /hot reads: characters: 3 by what is kept, 2/, () =>
     losing(Map.prototype, 'delete', () => reads.read(['a'])),

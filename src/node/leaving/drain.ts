@@ -1,15 +1,17 @@
 import type { Environment } from '../../base/environment/environment.js';
 import { ArgumentError } from '../../base/errors.js';
 import {
-  COPY_CALL_TIMEOUT_MS,
-  COPY_REQUEST_MAX_KEYS,
-  COPY_REQUEST_TARGET_BYTES,
   DRAIN_TIMEOUT_MAX_MS,
   DRAIN_TIMEOUT_MS,
   HANDOVERS_IN_FLIGHT_MAX_COUNT,
+  HOLD_CALL_TIMEOUT_MS,
+  HOLD_REQUEST_MAX_KEYS,
 } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import { slicesOf } from '../../store/call/key-steps.js';
+import type { OtherHolders } from '../../store/ground/other-holders.js';
+import type { PageStatements } from '../../store/ground/page-statements.js';
+import { HOLD_RULES } from '../../store/holding/hold-rules.js';
 
 /** The call that drains a node; DRAIN.md beside this file describes its fields. */
 export const DRAIN_METHOD = 'node.drain';
@@ -38,8 +40,7 @@ export interface DrainParts {
   readonly nodeId: string;
   /** Keys of the pages that other nodes want, the most wanted first. */
   readonly wantedKeys: () => readonly string[];
-  /** Bytes of each page in this node's pool or on its disk; null for pages that are in neither. */
-  readonly lengthsOf: (keys: readonly string[]) => readonly (number | null)[];
+  readonly statements: Pick<PageStatements, 'locationsOf' | 'tiersOf'>;
   readonly otherNodes: () => readonly string[];
   /** The other nodes that keep pages for others: they are asked first. */
   readonly storageNodes: () => readonly string[];
@@ -47,8 +48,7 @@ export interface DrainParts {
   readonly unplacedPages: () => number;
   /** Other nodes report their reads at most so long afterwards. */
   readonly reportsLateMs: number;
-  /** Asks a node to copy pages of this one: 1 for each page that the node has afterwards; all 0 after `timeoutMs`. */
-  readonly handOver: (nodeId: string, keys: readonly string[], timeoutMs: number) => Promise<Uint8Array>;
+  readonly holders: Pick<OtherHolders, 'ask'>;
   readonly stopPublishing: () => void;
   readonly diskQueueBytes: () => number;
   /** Tells the other nodes that this one leaves. */
@@ -156,11 +156,9 @@ export class Drain {
   }
 
   async #handOver(untilMs: number): Promise<void> {
-    const { wantedKeys, lengthsOf, otherNodes, reportsLateMs } = this.#parts;
+    const { wantedKeys, otherNodes, reportsLateMs } = this.#parts;
     if (otherNodes().length > 0) await this.#pause(Math.max(0, Math.min(reportsLateMs, this.#leftMs(untilMs))));
-    const keys = wantedKeys();
-    const lengths = lengthsOf(keys);
-    const requests = handOverRequests(keys, lengths);
+    const requests = this.#requests(wantedKeys());
     this.#wantedPages = requests.reduce((sum, request) => sum + request.length, 0);
     this.#leftPages = this.#wantedPages;
     let next = 0;
@@ -179,14 +177,46 @@ export class Drain {
     let left = request;
     for (const attempt of [0, 1]) {
       const others = this.#othersOf(turn);
-      const timeoutMs = Math.min(this.#leftMs(untilMs), COPY_CALL_TIMEOUT_MS);
+      const timeoutMs = Math.min(this.#leftMs(untilMs), HOLD_CALL_TIMEOUT_MS);
       if (attempt >= others.length || left.length === 0 || timeoutMs <= 0) return;
-      const taken = await this.#parts.handOver(others[attempt] as string, left, timeoutMs);
-      const count = taken.reduce((sum, flag) => sum + Number(flag === 1), 0);
-      this.#handedPages += count;
-      this.#leftPages -= count;
-      left = left.filter((_, i) => taken[i] !== 1);
+      const held = await this.#ask(others[attempt] as string, left, timeoutMs);
+      this.#handedPages += held.size;
+      this.#leftPages -= held.size;
+      left = left.filter((key) => !held.has(key));
     }
+  }
+
+  /**
+   * Asks a node to hold those pages that are still here; returns the keys of the ones that it has. It reads them
+   * without asking the directory, so pages that no directory owner has accepted are left out.
+   */
+  async #ask(nodeId: string, keys: readonly string[], timeoutMs: number): Promise<Set<string>> {
+    const { statements, holders } = this.#parts;
+    const [tiers, located] = [statements.tiersOf(keys), statements.locationsOf(keys)];
+    const offered = keys.flatMap((key, i) => {
+      const page = located[i] ?? null;
+      return page === null || tiers[i] === null ? [] : [{ key, page }];
+    });
+    if (offered.length === 0) return new Set();
+    const asked = {
+      why: 'handover',
+      keys: offered.map(({ key }) => key),
+      pages: offered.map(({ page }) => page),
+    } as const;
+    const outcomes = await holders.ask(nodeId, asked, { timeoutMs });
+    return new Set(asked.keys.filter((_, i) => outcomes?.[i] === 'held'));
+  }
+
+  /** Groups the keys of pages that this node has into requests of limited size. */
+  #requests(keys: readonly string[]): string[][] {
+    const located = this.#parts.statements.locationsOf(keys);
+    const pages = keys.flatMap((key, i) => {
+      const length = located[i]?.length;
+      return length === undefined ? [] : [{ key, length }];
+    });
+    const limits = { maxBytes: HOLD_RULES.handover.requestTargetBytes, maxCount: HOLD_REQUEST_MAX_KEYS };
+    const slices = [...slicesOf(pages, limits)];
+    return slices.map(({ start, end }) => pages.slice(start, end).map(({ key }) => key));
   }
 
   /** The nodes to ask in this turn: a storage node first, if there is one. */
@@ -219,14 +249,4 @@ export function drainTimeoutMs(value: unknown): number {
   if (value === undefined || value === null) return DRAIN_TIMEOUT_MS;
   if (typeof value === 'number' && value >= 0 && value <= DRAIN_TIMEOUT_MAX_MS) return value;
   throw new ArgumentError(`${DRAIN_METHOD}: timeout_ms must be 0 to ${DRAIN_TIMEOUT_MAX_MS}, got ${shown(value)}`);
-}
-
-/** Groups the keys of pages that this node has into requests of limited size. */
-function handOverRequests(keys: readonly string[], lengths: readonly (number | null)[]): string[][] {
-  const pages = keys.flatMap((key, i) => {
-    const length = lengths[i] ?? null;
-    return length === null ? [] : [{ key, length }];
-  });
-  const limits = { maxBytes: COPY_REQUEST_TARGET_BYTES, maxCount: COPY_REQUEST_MAX_KEYS };
-  return [...slicesOf(pages, limits)].map(({ start, end }) => pages.slice(start, end).map(({ key }) => key));
 }

@@ -23,10 +23,10 @@ import type {
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import type { RespServer } from '../../resp/resp-server.js';
+import type { PlacementStats } from '../../store/holding/placement-lane.js';
+import type { Placements } from '../../store/holding/placements.js';
 import type { ObjectTierStats } from '../../store/objects/object-tier.js';
 import type { PageStore } from '../../store/page-store.js';
-import type { PlacementStats } from '../../store/placement/placement-lane.js';
-import type { Placements } from '../../store/placement/placements.js';
 import type { StoreReporter } from './node-reporting.js';
 import { shownSettings } from './shown-settings.js';
 
@@ -50,7 +50,7 @@ export interface StoreReporterParts {
   readonly pages: Pick<PageStore, 'objectStats'>;
   readonly tenants: Pick<NamespaceTenants, 'names' | 'prefixesCount' | 'refusedCount'>;
   readonly leaving: { readonly drain: { readonly isDraining: boolean } };
-  readonly placing: { readonly placements: Pick<Placements, 'stats'> | null };
+  readonly placements: Pick<Placements, 'stats'> | null;
   readonly config: MeshCacheConfig;
   /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients' | 'namespaces'> | undefined;
@@ -61,7 +61,7 @@ export interface StoreReporterParts {
 
 /** Makes the part of a node's report that is about its store. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
-  const { pool, disk, kept, pages, tenants, leaving, placing, config, clients, resp, events } = parts;
+  const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events } = parts;
   // They are the same until the node ends.
   const settings = shownSettings(config);
   return {
@@ -83,7 +83,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
         role: config.role,
         settings,
         write_policy: config.writePolicy,
-        ...(placing.placements === null ? {} : { placement: placementReport(placing.placements.stats()) }),
+        ...(placements === null ? {} : { placement: placementReport(placements.stats()) }),
         ...(clients === undefined
           ? {}
           : { clients: clientsReport(clients.path, clients.clients(), clients.namespaces()) }),

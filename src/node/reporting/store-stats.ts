@@ -1,9 +1,9 @@
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
+import type { PlacementStats } from '../../store/holding/placement-lane.js';
+import type { Placements } from '../../store/holding/placements.js';
 import type { PageStore, PageStoreStats } from '../../store/page-store.js';
 import type { PagePins } from '../../store/pins/page-pins.js';
-import type { PlacementStats } from '../../store/placement/placement-lane.js';
-import type { Placements } from '../../store/placement/placements.js';
 
 /** The contents and the counters of a store: bytes, pages, and reads by their source. */
 export interface StoreStats extends PageStoreStats {

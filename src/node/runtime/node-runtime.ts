@@ -14,14 +14,12 @@ import { securedEnvironment } from '../../net/credentials/secured-environment.js
 import type { Distances } from '../../net/distance.js';
 import { Users } from '../../net/users.js';
 import type { RpcHandler } from '../../rpc/server.js';
-import type { Promoter } from '../../store/disk/promoter.js';
+import type { OtherHolders } from '../../store/ground/other-holders.js';
+import type { HeldPages } from '../../store/holding/held-pages.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { DRAIN_METHOD } from '../leaving/drain.js';
-import type { CopyRequestHandler, Handovers } from '../leaving/handovers.js';
-import type { PlacementCalls, PlacementHandler } from '../placing/placement-calls.js';
 import type { PageNoticeHandler, PageNotices } from '../remote-pages/page-notices.js';
-import type { Promotions } from '../remote-pages/promotions.js';
 import { ClusterReporter } from '../reporting/cluster-reporter.js';
 import { discoveryTroubles } from '../reporting/discovery-troubles.js';
 import { ownReport } from '../reporting/own-report.js';
@@ -52,11 +50,8 @@ export interface StorePart {
   /** Drops copies of pages that other nodes have cleared. */
   readonly dropCleared: ClearedDrop;
   readonly notices: PageNoticeHandler;
-  /** Brings pages from the disk into the pool for other nodes; null without a disk. */
-  readonly promoter: Pick<Promoter, 'promote' | 'release'> | null;
-  readonly copy: CopyRequestHandler;
-  /** Takes pages of other nodes; null: this is no storage node. */
-  readonly placement: PlacementHandler | null;
+  /** Holds pages for other nodes. */
+  readonly held: Pick<HeldPages, 'hold' | 'release'>;
   readonly drain: RpcHandler;
   /** The store's part of its node's report. */
   readonly report: () => Promise<Record<string, unknown>>;
@@ -172,19 +167,9 @@ export class NodeRuntime {
     return this.#running().directory.clears;
   }
 
-  /** @internal Asks other nodes for what is on their disks. */
-  get promotions(): Promotions {
-    return this.#running().promotions;
-  }
-
-  /** @internal Has other nodes copy pages of this one. */
-  get handovers(): Handovers {
-    return this.#running().handovers;
-  }
-
-  /** @internal Has storage nodes take pages of this one. */
-  get placementCalls(): PlacementCalls {
-    return this.#running().placementCalls;
+  /** @internal Has other nodes hold pages. */
+  get holders(): OtherHolders {
+    return this.#running().holders;
   }
 
   /** @internal Tells other nodes what became of reads of their pages. */
@@ -368,7 +353,7 @@ export class NodeRuntime {
 
   /** Makes the parts that need the store, and answers other nodes with it from now on. */
   #answerWith(parts: NodeNetwork, store: StorePart | undefined): JoinedParts {
-    const { rpcServer, directory, notices, promotions, handovers, placementCalls } = parts;
+    const { rpcServer, directory, notices, holders } = parts;
     const { nodeId, config } = this;
     const { vnodes, heartbeatInterval, memberTtl } = config;
     const env = this.#env;
@@ -377,9 +362,7 @@ export class NodeRuntime {
     new VoidPages({ directory, pages, dropCleared, log: env.log }).attach(rpcServer);
     if (store !== undefined) {
       notices.handle(rpcServer, store.notices);
-      if (store.promoter !== null) promotions.handle(rpcServer, store.promoter);
-      handovers.handle(rpcServer, store.copy);
-      if (store.placement !== null) placementCalls.handle(rpcServer, store.placement);
+      holders.handle(rpcServer, store.held);
       rpcServer.handle(DRAIN_METHOD, store.drain);
     }
     const report = async () => ({ ...this.#ownReport(parts), ...(await store?.report()) }) as unknown as NodeReport;

@@ -12,17 +12,9 @@ import type { PageLimits } from '../../pool/tenants/page-limits.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import type { PageFeed } from '../call/page-feed.js';
 import type { DiskTier } from '../disk/disk-tier.js';
-import type { PromoteOutcome } from '../disk/promoter.js';
 import type { PagePins } from '../pins/page-pins.js';
+import type { OtherHolders } from './other-holders.js';
 import type { Settling } from './settling.js';
-
-/** Asks other nodes to promote pages from their disks into their pools. */
-export interface Promotions {
-  /** One outcome for each key. Never rejects. */
-  ask(nodeId: string, keys: readonly string[]): Promise<PromoteOutcome[]>;
-  /** Tells the owner that these pages are read; nobody waits for it. */
-  release(nodeId: string, keys: readonly string[]): void;
-}
 
 /** The cluster, as the store of one of its nodes sees it: `NodeRuntime` is one. */
 export interface Cluster {
@@ -34,8 +26,8 @@ export interface Cluster {
   readonly transport: Transport;
   /** The clock that gives versions to pages that are set here. */
   readonly versions: HybridClock;
-  /** Asks other nodes for pages on their disks. */
-  readonly promotions: Promotions;
+  /** Has other nodes hold pages. */
+  readonly holders: OtherHolders;
   readonly notices: {
     /** Tells a node that the directory listed pages which it could not serve. */
     unreadable(nodeId: string, keys: readonly string[]): void;

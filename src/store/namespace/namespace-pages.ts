@@ -3,7 +3,7 @@ import type { ServedPage } from '../../pool/published-pool.js';
 import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies, MayTake, PageRoom, PlacedPage } from '../copied-reads.js';
-import type { ClientPins } from '../copies/pinning.js';
+import type { ClientPins } from '../holding/pinning.js';
 import type { PageStore } from '../page-store.js';
 import { MAIN_POOL } from './hybrid.js';
 

@@ -1,15 +1,15 @@
 import { unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
+  HOLD_REQUEST_MAX_KEYS,
   PROMOTE_LEASE_MS,
   PROMOTE_RETRY_MAX_MS,
   PROMOTE_RETRY_MIN_MS,
-  PROMOTE_ROUND_MAX_KEYS,
   PROMOTE_TIMEOUT_MS,
 } from '../../base/limits.js';
 import { requestsOf } from '../../directory/owners/owners.js';
 import type { DataLocation } from '../../types.js';
-import type { PromoteOutcome } from '../disk/promoter.js';
+import type { HoldOutcome } from '../ground/other-holders.js';
 
 /** Keys of the first round; later rounds have as many as are read within the time. */
 const FIRST_ROUND_KEYS = 16;
@@ -23,7 +23,7 @@ export interface PromotedEntry {
 
 export interface PromotedReadingParts {
   /** Asks a node to promote pages; one outcome for each key. Never rejects. */
-  readonly ask: (nodeId: string, keys: readonly string[]) => Promise<PromoteOutcome[]>;
+  readonly ask: (nodeId: string, keys: readonly string[]) => Promise<readonly HoldOutcome[]>;
   /** Tells the owner that these pages are read; the caller does not wait for it. */
   readonly release: (nodeId: string, keys: readonly string[]) => void;
   /** Reads pages from where they are now into the caller's memory; one result for each entry. */
@@ -37,7 +37,7 @@ export interface PromotedReadingParts {
 
 interface Round {
   readonly indices: readonly number[];
-  readonly outcomes: readonly PromoteOutcome[];
+  readonly outcomes: readonly HoldOutcome[];
 }
 
 /**
@@ -115,7 +115,7 @@ export class PromotedReading {
     indices.forEach((index, j) => {
       const outcome = outcomes[j] ?? 'absent';
       if (outcome === 'later') later.push(index);
-      else if (outcome !== 'absent') entries.push({ index, location: outcome });
+      else if (typeof outcome !== 'string') entries.push({ index, location: outcome });
     });
     this.#open = [...later, ...this.#open];
     return entries;
@@ -139,7 +139,7 @@ export class PromotedReading {
     });
     const elapsedMs = clock.nowMs() - startMs;
     if (elapsedMs > PROMOTE_LEASE_MS / 4) this.#roundKeys = Math.max(1, Math.floor(entries.length / 2));
-    else if (elapsedMs < PROMOTE_LEASE_MS / 16) this.#roundKeys = Math.min(PROMOTE_ROUND_MAX_KEYS, this.#roundKeys * 2);
+    else if (elapsedMs < PROMOTE_LEASE_MS / 16) this.#roundKeys = Math.min(HOLD_REQUEST_MAX_KEYS, this.#roundKeys * 2);
   }
 
   /** Releases the pages of a round that ends after the reading has. */

@@ -408,7 +408,7 @@ class DiskReads {
   /** Reads the pages of one node. */
   async #readOf(nodeId: string, indices: readonly number[], call: MemoryReadsCall): Promise<RemoteOutcome> {
     const { cluster, clock } = this.#ground;
-    const { promotions } = cluster;
+    const { holders } = cluster;
     const memory = this.#memory;
     const { keys, troubles, signal } = call;
     // A promoted page that its owner does not keep for this reader is requested again, so that only the final result
@@ -420,8 +420,11 @@ class DiskReads {
       nodeId,
       indices.map((index) => keys[index] as string),
       {
-        ask: (owner, some) => promotions.ask(owner, some),
-        release: (owner, some) => promotions.release(owner, some),
+        ask: async (owner, some) => {
+          const outcomes = await holders.ask(owner, { why: 'promotion', keys: some, pages: [] });
+          return outcomes ?? some.map(() => 'absent');
+        },
+        release: (owner, some) => holders.release(owner, some),
         read: async (entries) => {
           const pairs = entries.map(({ index: j, location }) => [indices[j] as number, location] as const);
           const inMemory = pairs.filter(([, { tier }]) => tier === 'memory');

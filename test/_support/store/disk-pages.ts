@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { crc32, crc32Views } from '../../../src/memory/checksum.js';
 import type { LocalRead, PageBytes } from '../../../src/pool/published-pool.js';
-import type { PromotableDisk } from '../../../src/store/disk/promoter.js';
+import type { PromotableDisk } from '../../../src/store/holding/promoter.js';
 
 /** Pages in a real file, and ways to make reading them slow or fail. */
 export class DiskPages implements PromotableDisk {

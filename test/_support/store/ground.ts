@@ -5,6 +5,7 @@ import type { DirectoryClient } from '../../../src/directory/client.js';
 import { KnownClears } from '../../../src/directory/shard/known-clears.js';
 import { PageLimits } from '../../../src/pool/tenants/page-limits.js';
 import { PageFeed } from '../../../src/store/call/page-feed.js';
+import type { AskedPages } from '../../../src/store/ground/other-holders.js';
 import type { Cluster, StoreGround } from '../../../src/store/ground/store-ground.js';
 import { systemClock } from '../../../src/system/system-clock.js';
 
@@ -32,7 +33,7 @@ export function groundOf({ cluster, isSettled = true, ...parts }: GroundParts): 
     directory: parts.directory,
     transport,
     versions,
-    promotions: { ask: async (_node: string, keys: readonly string[]) => keys.map(() => 'absent'), release() {} },
+    holders: { ask: async (_node: string, { keys }: AskedPages) => keys.map(() => 'absent'), release() {} },
     notices: { unreadable() {} },
     clears: { known: new KnownClears(), clear: async () => {} },
     drops: { deleteEverywhere: async (keys: readonly string[]) => keys.map(() => true), dropFrom() {} },

@@ -4,7 +4,8 @@ import { noMetrics } from '../../../src/base/environment/metrics-sink.js';
 import { crc32 } from '../../../src/memory/checksum.js';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../../src/node/machine/machine-node.js';
-import { type PromoteOutcome, Promoter } from '../../../src/store/disk/promoter.js';
+import type { HoldOutcome } from '../../../src/store/ground/other-holders.js';
+import { Promoter } from '../../../src/store/holding/promoter.js';
 import { DataLocation } from '../../../src/types.js';
 import { patientClock } from '../patient-clock.js';
 import { content } from '../support.js';
@@ -76,12 +77,12 @@ export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
   return { pool, disk, keys, promoter, announced, readAt };
 }
 
-export function located(outcome: PromoteOutcome | undefined): DataLocation {
+export function located(outcome: HoldOutcome | undefined): DataLocation {
   if (outcome instanceof DataLocation) return outcome;
   throw new Error(`not promoted: ${outcome}`);
 }
 
 /** Outcomes as letters: `p` promoted, `l` later, `-` absent. */
-export function summary(outcomes: readonly PromoteOutcome[]): string {
+export function summary(outcomes: readonly HoldOutcome[]): string {
   return outcomes.map((outcome) => (outcome === 'absent' ? '-' : outcome === 'later' ? 'l' : 'p')).join('');
 }

@@ -2,12 +2,7 @@ import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
-import {
-  PROMOTE_ANSWER_MAX_MS,
-  PROMOTE_LEASE_MS,
-  PROMOTE_POOL_FRACTION,
-  PROMOTE_ROUND_MAX_BYTES,
-} from '../../base/limits.js';
+import { PROMOTE_ANSWER_MAX_MS, PROMOTE_LEASE_MS } from '../../base/limits.js';
 import {
   type LocalRead,
   NO_ORIGIN,
@@ -17,12 +12,8 @@ import {
   type PublishedPool,
 } from '../../pool/published-pool.js';
 import type { DataLocation } from '../../types.js';
-
-/**
- * Outcome of promoting a page: its location in the pool; `absent`: it is not here; `later`: it is here but not yet in
- * the pool, for want of room or of time.
- */
-export type PromoteOutcome = DataLocation | 'absent' | 'later';
+import type { HoldOutcome } from '../ground/other-holders.js';
+import { STAY_LIMITS } from './hold-rules.js';
 
 /** A page on the disk. */
 export interface DiskPage extends Partial<PageOrigin> {
@@ -104,14 +95,14 @@ export class Promoter {
 
   constructor(parts: PromoterParts) {
     this.#parts = parts;
-    this.#maxBytes = parts.pool.capacity * PROMOTE_POOL_FRACTION;
+    this.#maxBytes = parts.pool.capacity * STAY_LIMITS.leased.poolFraction;
   }
 
   /**
    * Promotes pages, as many as fit, from the first on; one outcome for each key, after PROMOTE_ANSWER_MAX_MS or little
    * more. `reader` may read them for PROMOTE_LEASE_MS, and must {@link release} them.
    */
-  async promote(reader: string, keys: readonly string[]): Promise<PromoteOutcome[]> {
+  async promote(reader: string, keys: readonly string[]): Promise<HoldOutcome[]> {
     const untilMs = this.#parts.clock.nowMs() + PROMOTE_ANSWER_MAX_MS;
     const all = [...new Set(keys)];
     const isGood = await this.#parts.confirm(all);
@@ -167,7 +158,7 @@ export class Promoter {
       const known = this.#keptPage(key);
       const bytes = inPool[i]?.length ?? onDisk[i]?.length;
       const isOnDisk = inPool[i] === null;
-      const isTooMuch = isOnDisk && missingBytes > 0 && missingBytes + (bytes ?? 0) > PROMOTE_ROUND_MAX_BYTES;
+      const isTooMuch = isOnDisk && missingBytes > 0 && missingBytes + (bytes ?? 0) > STAY_LIMITS.leased.sliceBytes;
       if (known !== undefined) {
         pages.set(key, known);
         this.#hold(known, reader);
@@ -268,8 +259,8 @@ export class Promoter {
     await this.#within(untilMs - this.#parts.clock.nowMs(), Promise.all(arrivals));
   }
 
-  #answer(reader: string, keys: readonly string[], { pages }: Taken): Map<string, PromoteOutcome> {
-    const outcomes = new Map<string, PromoteOutcome>(keys.map((key) => [key, 'absent']));
+  #answer(reader: string, keys: readonly string[], { pages }: Taken): Map<string, HoldOutcome> {
+    const outcomes = new Map<string, HoldOutcome>(keys.map((key) => [key, 'absent']));
     if (this.#isClosed) return outcomes;
     const locations = this.#parts.locationsOf(keys);
     keys.forEach((key, i) => {

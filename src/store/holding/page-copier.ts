@@ -14,6 +14,8 @@ export interface WantedPage {
   readonly key: string;
   /** Length in bytes. */
   readonly length: number;
+  /** Where the page is first looked for; default: where the directory says. */
+  readonly location?: DataLocation;
 }
 
 /** How a batch is copied. */
@@ -66,7 +68,9 @@ export class PageCopier {
     const origins = new Map<number, PageOrigin>();
     try {
       const targets = targetsIn(region, batch);
-      const { reads } = await this.#reads.read({ keys, pages: targets, wanted: keys.map((_, i) => i) });
+      const wanted = keys.map((_, i) => i);
+      const locationOf = (i: number) => batch[i]?.location;
+      const { reads } = await this.#reads.read({ keys, pages: targets, wanted, locationOf });
       if (this.#isClosed) return 0;
       for (const { indices, rows, columns } of reads) {
         indices.forEach((index, k) => {

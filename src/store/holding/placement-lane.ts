@@ -1,3 +1,5 @@
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import type { PageLease } from '../../pool/published-pool.js';
 import type { StorageNode } from './storage-nodes.js';
 
 /** The pages that wait for one storage node, and its requests under way. */
@@ -13,6 +15,12 @@ export interface PlacementLane {
   cancelRest: (() => void) | undefined;
   /** Ends the pause after a failure; undefined: the node takes pages, as far as is known. */
   cancelRetry: (() => void) | undefined;
+}
+
+/** A page that a storage node is asked to take, which is leased meanwhile, and the nodes that could not take it. */
+export interface SentPage {
+  readonly lease: PageLease;
+  readonly tried: readonly string[];
 }
 
 /** The lane of a node that was not asked yet. */
@@ -52,3 +60,25 @@ export type PlacementFailure =
   | 'too_large'
   | 'queue_full'
   | 'evicted';
+
+/** A page in the own pool that a storage node has, too. */
+export interface PlacedPage {
+  readonly node: StorageNode;
+  readonly version: number;
+  readonly length: number;
+  readonly expires: number;
+}
+
+/** Registers the gauges of placing; without `stats`, on a node that places nothing, they are 0. */
+export function reportPlacements(stats: (() => PlacementStats) | undefined, metrics: MetricsSink): void {
+  const gauges = {
+    meshcache_placements_waiting_pages: ({ unplacedPages, inFlightPages }: PlacementStats) =>
+      unplacedPages - inFlightPages,
+    meshcache_placements_in_flight_pages: ({ inFlightPages }: PlacementStats) => inFlightPages,
+    meshcache_pool_placed_pages: ({ poolPlacedPages }: PlacementStats) => poolPlacedPages,
+    meshcache_pool_placed_bytes: ({ poolPlacedBytes }: PlacementStats) => poolPlacedBytes,
+  };
+  for (const [name, pick] of Object.entries(gauges)) {
+    metrics.setGaugeProvider(name, () => (stats === undefined ? 0 : pick(stats())));
+  }
+}

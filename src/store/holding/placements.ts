@@ -3,12 +3,11 @@ import { jittered, pauseAfter } from '../../base/concurrency/backoff.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { laterExpiry } from '../../base/expiry.js';
 import {
-  PLACEMENT_CALL_TIMEOUT_MS,
+  HOLD_CALL_TIMEOUT_MS,
+  HOLD_REQUEST_MAX_KEYS,
   PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION,
   PLACEMENT_HELD_POOL_FRACTION,
   PLACEMENT_IN_FLIGHT_MAX_COUNT,
-  PLACEMENT_REQUEST_MAX_KEYS,
-  PLACEMENT_REQUEST_TARGET_BYTES,
   PLACEMENT_REST_FACTOR,
   PLACEMENT_REST_MAX_MS,
   PLACEMENT_RETRY_MAX_MS,
@@ -20,14 +19,23 @@ import {
 } from '../../base/limits.js';
 import type { WritePolicy } from '../../base/settings/write-policies.js';
 import type { PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
-import { endLane, laneOf, type PlacementFailure, type PlacementLane, type PlacementStats } from './placement-lane.js';
-import { PlacementOutcome, type PlacementRequest } from './placement-messages.js';
+import type { HoldOutcome, OtherHolders } from '../ground/other-holders.js';
+import type { PageStatements } from '../ground/page-statements.js';
+import { HOLD_RULES } from './hold-rules.js';
+import {
+  endLane,
+  laneOf,
+  type PlacedPage,
+  type PlacementFailure,
+  type PlacementLane,
+  type PlacementStats,
+  type SentPage,
+} from './placement-lane.js';
 import { orderOf, type StorageNode } from './storage-nodes.js';
 
 const BACKOFF = { minMs: PLACEMENT_RETRY_MIN_MS, maxMs: PLACEMENT_RETRY_MAX_MS };
 
 export interface PlacementsParts {
-  readonly nodeId: string;
   readonly pool: Pick<
     PublishedPool,
     'capacity' | 'hasBatch' | 'keysInSlices' | 'lease' | 'peekBatch' | 'setPriority' | 'unlease'
@@ -38,17 +46,9 @@ export interface PlacementsParts {
   readonly hasDisk: boolean;
   /** The live storage nodes, without this one. */
   readonly storageNodes: () => readonly StorageNode[];
-  /** Asks a storage node to take pages: one `PlacementOutcome` for each; undefined: it has not answered. */
-  readonly ask: (nodeId: string, request: PlacementRequest, timeoutMs: number) => Promise<Uint8Array | undefined>;
+  readonly statements: Pick<PageStatements, 'locationsOf' | 'tiersOf'>;
+  readonly holders: Pick<OtherHolders, 'ask'>;
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'random'>;
-}
-
-/** A page in the own pool that a storage node has, too. */
-interface PlacedPage {
-  readonly node: StorageNode;
-  readonly version: number;
-  readonly length: number;
-  readonly expires: number;
 }
 
 /**
@@ -238,9 +238,10 @@ export class Placements {
   #pump(lane: PlacementLane): void {
     while (!this.#isClosed && lane.cancelRetry === undefined && lane.waiting.size > 0) {
       if (lane.inFlight >= PLACEMENT_IN_FLIGHT_MAX_COUNT || lane.cancelRest !== undefined) return;
+      const before = lane.waiting.size;
       const leases = this.#nextLeases(lane);
-      if (leases.length === 0) return;
-      void this.#send(lane, leases);
+      if (leases.length > 0) void this.#send(lane, leases);
+      else if (lane.waiting.size === before) return;
     }
   }
 
@@ -248,23 +249,29 @@ export class Placements {
    * Takes the first pages of a lane, as many as may be leased; none: there is no room for leases now, or no page is
    * left.
    */
-  #nextLeases(lane: PlacementLane): { readonly lease: PageLease; readonly tried: readonly string[] }[] {
+  #nextLeases(lane: PlacementLane): SentPage[] {
     const { pool } = this.#parts;
     const keys: string[] = [];
-    for (const key of lane.waiting.keys()) if (keys.push(key) >= PLACEMENT_REQUEST_MAX_KEYS) break;
+    for (const key of lane.waiting.keys()) if (keys.push(key) >= HOLD_REQUEST_MAX_KEYS) break;
     const pages = pool.peekBatch(keys);
+    const tiers = this.#parts.statements.tiersOf(keys);
     const chosen: string[] = [];
     const tried: (readonly string[])[] = [];
     let bytes = 0;
     for (const [i, key] of keys.entries()) {
       const page = pages[i] ?? null;
       const length = page?.length ?? 0;
-      if (bytes > 0 && bytes + length > PLACEMENT_REQUEST_TARGET_BYTES) break;
+      if (bytes > 0 && bytes + length > HOLD_RULES.placement.requestTargetBytes) break;
       if (page !== null && this.#heldBytes + bytes > 0 && this.#heldBytes + bytes + length > this.#heldMaxBytes) break;
       const nodes = lane.waiting.get(key) ?? [];
       lane.waiting.delete(key);
       this.#forgetWaiting(key);
       if (page === null || page.setBy !== 0) continue;
+      // A storage node reads the page here without asking the directory, so a directory owner must have accepted it.
+      if (tiers[i] !== 'memory') {
+        this.#hasLeftOut = true;
+        continue;
+      }
       chosen.push(key);
       tried.push(nodes);
       bytes += length;
@@ -278,18 +285,19 @@ export class Placements {
     });
   }
 
-  async #send(
-    lane: PlacementLane,
-    sent: readonly { readonly lease: PageLease; readonly tried: readonly string[] }[],
-  ): Promise<void> {
-    const { nodeId, pool, ask } = this.#parts;
-    const pages = sent.map(({ lease: { key, page } }) => {
-      const { length, checksum, version, kind, expires } = page;
-      return { key, length, checksum, version, kind, expires };
-    });
+  async #send(lane: PlacementLane, sent: readonly SentPage[]): Promise<void> {
+    const { pool, statements, holders } = this.#parts;
+    const keys = sent.map(({ lease }) => lease.key);
+    // The pages are leased, so that each has a location. Without them, as the store closes, the request is refused.
+    const pages = statements.locationsOf(keys).filter((location) => location !== null);
     lane.inFlight++;
     const sentAtMs = this.#parts.env.clock.nowMs();
-    const outcomes = await ask(lane.node.nodeId, { placer: nodeId, pages }, PLACEMENT_CALL_TIMEOUT_MS);
+    const asking = holders.ask(
+      lane.node.nodeId,
+      { why: 'placement', keys, pages },
+      { timeoutMs: HOLD_CALL_TIMEOUT_MS },
+    );
+    const outcomes = await asking;
     lane.inFlight--;
     for (const { lease } of sent) {
       this.#heldBytes -= lease.page.length;
@@ -299,17 +307,17 @@ export class Placements {
     if (this.#setAtMs > sentAtMs) this.#rest(lane, sentAtMs);
     pool.unlease(sent.map(({ lease }) => lease));
     if (outcomes === undefined) this.#failed('unreachable', sent.length);
-    const refused = outcomes?.filter((outcome) => outcome === PlacementOutcome.busy).length ?? 0;
+    const refused = outcomes?.filter((outcome) => outcome === 'busy').length ?? 0;
     this.#failed('refused', refused);
     if (outcomes === undefined || refused > 0) this.#pause(lane);
     else lane.failures = 0;
-    const now = pool.peekBatch(sent.map(({ lease }) => lease.key));
+    const now = pool.peekBatch(keys);
     const lowered: string[] = [];
     sent.forEach(({ lease, tried }, i) => {
       const outcome = outcomes?.[i];
       const page = now[i] ?? null;
-      if (outcome === PlacementOutcome.placed && this.#confirm(lane, lease, page)) lowered.push(lease.key);
-      if (outcome !== PlacementOutcome.placed) this.#retry({ key: lease.key, tried, page, outcome }, lane);
+      if (outcome === 'held' && this.#confirm(lane, lease, page)) lowered.push(lease.key);
+      if (outcome !== 'held') this.#retry({ lease, tried }, { page, outcome }, lane);
       // The page was set anew while it was on its way.
       else if (page !== null && page.setBy === 0 && !this.#placed.has(lease.key)) this.#enqueue(lease.key, page, []);
     });
@@ -336,20 +344,15 @@ export class Placements {
 
   /** Sends a page that was not placed to another node, where that may help. */
   #retry(
-    failed: {
-      readonly key: string;
-      readonly tried: readonly string[];
-      readonly page: PublishedPage | null;
-      readonly outcome: number | undefined;
-    },
+    { lease: { key }, tried }: SentPage,
+    { page, outcome }: { readonly page: PublishedPage | null; readonly outcome: HoldOutcome | undefined },
     { node }: PlacementLane,
   ): void {
-    const { key, tried, page, outcome } = failed;
     const isGone = page === null || page.setBy !== 0;
     if (isGone) this.#failed('evicted', 1);
-    else if (outcome === PlacementOutcome.tooLarge) this.#failed('too_large', 1);
-    else if (outcome === PlacementOutcome.outdated) this.#failed('outdated', 1);
-    else this.#enqueue(key, page, outcome === PlacementOutcome.unread ? [...tried, node.nodeId] : tried);
+    else if (outcome === 'too_large') this.#failed('too_large', 1);
+    else if (outcome === 'outdated') this.#failed('outdated', 1);
+    else this.#enqueue(key, page, outcome === 'absent' ? [...tried, node.nodeId] : tried);
   }
 
   /** Lets the next request to a node wait, because pages are being set: they come first. */

@@ -1,22 +1,13 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
-  COPY_REQUEST_MAX_KEYS,
+  HOLD_REQUEST_MAX_KEYS,
   HOT_READS_MAX_KEY_CHARACTERS,
   HOT_READS_MAX_KEYS,
   HOT_READS_MIN_COUNT,
   HOT_READS_WINDOW_MS,
 } from '../../base/limits.js';
-
-export interface HotReadsParts {
-  /** Copies pages of other nodes into the own pool. Never rejects. */
-  readonly copy: (keys: readonly string[]) => Promise<unknown>;
-  /** Whether pages may be copied now. */
-  readonly mayCopy: () => boolean;
-  readonly clock: Clock;
-  /** Number of pages whose reads are counted; default HOT_READS_MAX_KEYS. */
-  readonly maxKeys?: number;
-}
+import type { HeldPages } from './held-pages.js';
 
 interface KeyReads {
   /** Times of its last reads, at most HOT_READS_MIN_COUNT of them, the earliest first. */
@@ -33,18 +24,19 @@ interface KeyReads {
  * the length of its key and about 300 bytes.
  */
 export class HotReads {
-  readonly #parts: HotReadsParts;
+  readonly #held: Pick<HeldPages, 'bring' | 'mayCopy'>;
+  readonly #clock: Clock;
   readonly #maxKeys: number;
   /** Keys of counted pages, the most recently read one last. */
   readonly #reads = new Map<string, KeyReads>();
   #keyCharacters = 0;
-  /** Keys of the next request, at most COPY_REQUEST_MAX_KEYS. */
+  /** Keys of the next request, at most HOLD_REQUEST_MAX_KEYS. */
   readonly #waiting = new Set<string>();
   #isAsking = false;
 
-  constructor(parts: HotReadsParts) {
-    this.#parts = parts;
-    this.#maxKeys = parts.maxKeys ?? HOT_READS_MAX_KEYS;
+  /** `maxKeys`: number of pages whose reads are counted. */
+  constructor(held: Pick<HeldPages, 'bring' | 'mayCopy'>, clock: Clock, maxKeys = HOT_READS_MAX_KEYS) {
+    [this.#held, this.#clock, this.#maxKeys] = [held, clock, maxKeys];
   }
 
   /** Number of pages whose reads are counted. */
@@ -54,7 +46,7 @@ export class HotReads {
 
   /** Counts pages that have been read from other nodes. */
   read(keys: readonly string[]): void {
-    const nowMs = this.#parts.clock.nowMs();
+    const nowMs = this.#clock.nowMs();
     for (const key of keys) this.#count(key, nowMs);
     this.#forgetEarliest();
     if (this.#waiting.size > 0 && !this.#isAsking) void this.#ask();
@@ -69,7 +61,7 @@ export class HotReads {
     if (timesMs.length > HOT_READS_MIN_COUNT) timesMs.shift();
     const isOften = timesMs.length === HOT_READS_MIN_COUNT && nowMs - (timesMs[0] as number) <= HOT_READS_WINDOW_MS;
     if (!isOften || nowMs - reads.askedMs <= HOT_READS_WINDOW_MS) return;
-    if (this.#waiting.size >= COPY_REQUEST_MAX_KEYS || !this.#parts.mayCopy()) return;
+    if (this.#waiting.size >= HOLD_REQUEST_MAX_KEYS || !this.#held.mayCopy) return;
     this.#waiting.add(key);
     reads.askedMs = nowMs;
   }
@@ -85,10 +77,10 @@ export class HotReads {
   async #ask(): Promise<void> {
     this.#isAsking = true;
     try {
-      while (this.#waiting.size > 0 && this.#parts.mayCopy()) {
+      while (this.#waiting.size > 0 && this.#held.mayCopy) {
         const keys = [...this.#waiting];
         this.#waiting.clear();
-        await this.#parts.copy(keys);
+        await this.#held.bring(keys, 'hot');
       }
     } finally {
       this.#waiting.clear();
@@ -106,7 +98,7 @@ export class HotReads {
     assertEqual('hot reads: characters', this.#keyCharacters, characters);
     assertAtMost('hot reads: characters', characters, HOT_READS_MAX_KEY_CHARACTERS);
     assertAtMost('hot reads: keys', this.#reads.size, this.#maxKeys);
-    assertAtMost('hot reads: keys that wait', this.#waiting.size, COPY_REQUEST_MAX_KEYS);
+    assertAtMost('hot reads: keys that wait', this.#waiting.size, HOLD_REQUEST_MAX_KEYS);
     const isBusy = this.#waiting.size === 0 || this.#isAsking;
     assert(isBusy, () => `hot reads: ${this.#waiting.size} keys wait, and nothing is under way`);
   }

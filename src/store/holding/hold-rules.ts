@@ -1,0 +1,116 @@
+import {
+  COPIES_POOL_FRACTION,
+  COPY_REQUEST_TARGET_BYTES,
+  COPY_REQUESTS_MAX_COUNT,
+  PLACEMENT_REQUEST_TARGET_BYTES,
+  PLACEMENT_REQUESTS_AT_ONCE_COUNT,
+  PLACEMENT_REQUESTS_MAX_COUNT,
+  PROMOTE_POOL_FRACTION,
+  PROMOTE_ROUND_MAX_BYTES,
+} from '../../base/limits.js';
+import type { NodeRole } from '../../types.js';
+import type { AskedReason } from '../ground/other-holders.js';
+
+/** Why a node copies pages of other nodes without being asked: it reads them often, or a client pins them. */
+export type OwnReason = 'hot' | 'pin';
+
+export type HoldReason = AskedReason | OwnReason;
+
+/**
+ * How a held page stays. `leased`: from the own disk in the pool, until its readers have read it (see `Promoter`).
+ * `passing`: in a part of the pool, as a second location of its page. `lasting`: like the pages that the node's own
+ * program has set, in the whole pool and on the disk.
+ */
+export type Stay = 'leased' | 'passing' | 'lasting';
+
+export interface HoldRule {
+  /** How the page stays on a node of each role; null: such a node does not hold pages for this reason. */
+  readonly stay: Readonly<Record<NodeRole, Stay | null>>;
+  /** Whether the page replaces the earliest passing ones when there is no room for it. */
+  readonly replaces: boolean;
+  /**
+   * Whether the own disk is a source. A page that is read often, or handed over, is to be in memory within the room of
+   * copies, and is copied from the memory of another node, which is faster than the disk.
+   */
+  readonly fromOwnDisk: boolean;
+  /** Whether the node hands the page on when it is drained: others have read it where it was. */
+  readonly handsOn: boolean;
+  /** Bytes of the pages of a request; a larger page is a request of its own. */
+  readonly requestTargetBytes: number;
+}
+
+const PASSING = { peer: 'passing', storage: 'passing' } as const;
+
+/** What is different for each reason. */
+export const HOLD_RULES: Readonly<Record<HoldReason, HoldRule>> = {
+  promotion: {
+    stay: { peer: 'leased', storage: 'leased' },
+    replaces: false,
+    fromOwnDisk: true,
+    handsOn: false,
+    requestTargetBytes: Number.POSITIVE_INFINITY,
+  },
+  handover: {
+    stay: { peer: 'passing', storage: 'lasting' },
+    replaces: false,
+    fromOwnDisk: false,
+    handsOn: true,
+    requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
+  },
+  placement: {
+    stay: { peer: null, storage: 'lasting' },
+    replaces: false,
+    fromOwnDisk: true,
+    handsOn: false,
+    requestTargetBytes: PLACEMENT_REQUEST_TARGET_BYTES,
+  },
+  hot: {
+    stay: PASSING,
+    replaces: true,
+    fromOwnDisk: false,
+    handsOn: false,
+    requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
+  },
+  pin: {
+    stay: PASSING,
+    replaces: true,
+    fromOwnDisk: true,
+    handsOn: false,
+    requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
+  },
+};
+
+/** The room and the turns of held pages, by how they stay. */
+export interface StayLimits {
+  /** Part of the pool that such pages may take. */
+  readonly poolFraction: number;
+  /** Requests worked on at a time; the others wait. */
+  readonly atOnceCount: number;
+  /** Requests worked on or waiting; further ones are refused. */
+  readonly requestsMaxCount: number;
+  /** Bytes of pages that are read in one go; a larger page goes by itself. */
+  readonly sliceBytes: number;
+}
+
+export const STAY_LIMITS: Readonly<Record<Stay, StayLimits>> = {
+  // Requests wait for room, in the order in which they came, and are answered after a short time in any case.
+  leased: {
+    poolFraction: PROMOTE_POOL_FRACTION,
+    atOnceCount: Number.POSITIVE_INFINITY,
+    requestsMaxCount: Number.POSITIVE_INFINITY,
+    sliceBytes: PROMOTE_ROUND_MAX_BYTES,
+  },
+  // Room is made for one request at a time, so that all of them together keep within their part of the pool.
+  passing: {
+    poolFraction: COPIES_POOL_FRACTION,
+    atOnceCount: 1,
+    requestsMaxCount: COPY_REQUESTS_MAX_COUNT,
+    sliceBytes: COPY_REQUEST_TARGET_BYTES,
+  },
+  lasting: {
+    poolFraction: 1,
+    atOnceCount: PLACEMENT_REQUESTS_AT_ONCE_COUNT,
+    requestsMaxCount: PLACEMENT_REQUESTS_MAX_COUNT,
+    sliceBytes: PLACEMENT_REQUEST_TARGET_BYTES,
+  },
+};
