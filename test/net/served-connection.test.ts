@@ -33,10 +33,13 @@ test('served connection: its table leads on only, to its end from everywhere, an
   );
 });
 
-test('served connection: an event that its state does not allow is a bug', (t) => {
-  const { served } = servedByItself();
+test('served connection: an event that its state does not allow ends the connection, not the node, and is told', (t) => {
+  const { served, connections } = servedByItself();
   served.greeted();
-  t.throws(() => served.greeted(), { message: 'served connection: greeted while opening' });
+  connections.verify('door');
+  served.greeted();
+  t.deepEqual([served.state, served.reason], ['ended', 'a mistake of this node: greeted while opening']);
+  t.throws(() => connections.verify('door'), { message: 'door: greeted while opening' });
 });
 
 test('served connection: a peer that does not greet in time is closed, one that has greeted is not', (t) => {

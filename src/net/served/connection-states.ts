@@ -15,7 +15,7 @@ export type ServedState = (typeof SERVED_STATES)[number];
 
 /**
  * What an event does: the state that follows; `told`: the protocol is told; `ignored`: it comes too late to matter;
- * `never`: this program has a bug.
+ * `never`: this program has a bug, and the connection is closed.
  */
 export type ServedStep = ServedState | 'told' | 'ignored' | 'never';
 

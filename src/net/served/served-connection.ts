@@ -308,7 +308,13 @@ export class ServedConnection {
   #raise(event: ServedEvent, reason = this.#reason): boolean {
     const step: ServedStep = this.#steps[event];
     if (step === 'ignored') return false;
-    assert(step !== 'never', () => `served connection: ${event} while ${this.#state}`);
+    if (step === 'never') {
+      // Whatever a peer does must not end the node: its connection ends, and `verify` tells.
+      const what = `${event} while ${this.#state}`;
+      this.#all.impossible(what);
+      if (!this.isClosed) this.#enter('closed', event, `a mistake of this node: ${what}`);
+      return false;
+    }
     if (step !== 'told') this.#enter(step, event, reason);
     return true;
   }

@@ -1,4 +1,4 @@
-import { assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import type { PauseWatch } from '../../base/concurrency/pause-watch.js';
 import type { WorkTurns } from '../../base/concurrency/work-turns.js';
 import { type Clock, within } from '../../base/environment/clock.js';
@@ -70,6 +70,8 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
   #inFlightCount = 0;
   #inFlightBytes = 0;
   #onEmpty: (() => void)[] = [];
+  /** The first event that cannot have happened. */
+  #impossible: string | undefined;
 
   constructor(clock: Clock, limits: ServedLimits, fairness?: ServedFairness) {
     this.clock = clock;
@@ -142,6 +144,11 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
     this.#inFlightBytes += bytes;
   }
 
+  /** @internal Something has happened to a connection that cannot. */
+  impossible(what: string): void {
+    this.#impossible ??= what;
+  }
+
   /** @internal A connection is closed. */
   closed(one: ServedProtocol): void {
     this.#open.delete(one as Protocol);
@@ -177,6 +184,7 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
 
   /** Throws `InvariantError` unless its counts are those of its connections, and each of these is consistent. */
   verify(subject: string): void {
+    assert(this.#impossible === undefined, () => `${subject}: ${this.#impossible}`);
     let [count, bytes] = [0, 0];
     for (const one of [...this.#open, ...this.#ending]) {
       one.served.verify();
