@@ -67,6 +67,23 @@ const figures = {
       )
       .map(linesOf),
   ),
+  'lines of the doors and their connections': sum(
+    src.filter(({ path }) => /src\/(rpc\/server|clients\/[^/]+$|resp\/[^/]+$|net\/served\/)/.test(path)).map(linesOf),
+  ),
+  'lines by which nodes hold pages': sum(
+    src
+      .filter(({ path }) =>
+        /store\/(copies|placement|holding|pins\/pinning)|promoter|node\/(placing|holding|leaving|store-|remote-pages\/promotions)|handovers/.test(
+          path,
+        ),
+      )
+      .map(linesOf),
+  ),
+  'wire methods': new Set(
+    src
+      .filter(({ path }) => /method-callers|operator-access/.test(path))
+      .flatMap(({ text }) => text.match(/^ {2}'\w+\.\w+'(?=:)/gm) ?? []),
+  ).size,
   'names of the main entry': new Set(namesFrom(join(ROOT, 'src/index.ts'))).size,
   'comment lines longer than 120 columns': comments.filter((line) => line.length > 120).length,
   'longest comment line': Math.max(...comments.map((line) => line.length)),
