@@ -197,6 +197,7 @@ export class RpcServer {
     return rpcTarget(this.#service, { host: this.#host, port: this.#listeningPort });
   }
 
+  /** @internal The handler of a method; undefined: there is none. */
   handlerOf(method: string): RpcHandler | undefined {
     return this.#handlers.get(method);
   }
