@@ -17,12 +17,11 @@ for (const [what, failure, isLogged] of [
     let dropping: Promise<void> | undefined;
     const outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
     const directory = {
-      outdated,
       changed: new Signal(),
       dropping: (dropped: Promise<void>) => {
         dropping = dropped;
       },
-      client: { delete: async (keys: readonly string[]) => void deleted.push(...keys) },
+      client: { outdated, delete: async (keys: readonly string[]) => void deleted.push(...keys) },
     } as unknown as NodeDirectory;
     const pages = {
       drop: async () => Promise.reject(failure),
