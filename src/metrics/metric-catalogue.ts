@@ -106,8 +106,9 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   },
   meshcache_copied_pages_total: {
     help:
-      'Pages of other nodes copied into the own pool: handed over by a node that was drained; read often; to be pinned; ' +
+      'Pages of other nodes copied into the own pool: handed over by a draining node; read often; to be pinned; ' +
       'placed on this storage node',
+    // The reasons of `store/holding/hold-rules.ts` for which pages are copied.
     series: each('reason', ['handover', 'hot', 'pin', 'placement']),
   },
   meshcache_placed_pages_total: { help: 'Pages of this node that a storage node has taken', series: ALONE },

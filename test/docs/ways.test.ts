@@ -9,7 +9,7 @@ interface Step {
 
 /** The ways that the document draws: steps by depth. */
 function waysOf(document: string): Step[][] {
-  const [, section = ''] = document.split('## The way of a call');
+  const [, section = ''] = document.split('## The path of a call');
   const [own = ''] = section.split(/^## /m);
   return [...own.matchAll(/^```\n([\s\S]*?)^```/gm)].map(([, lines = '']) =>
     lines

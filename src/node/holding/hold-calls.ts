@@ -13,20 +13,19 @@ import {
 } from '../../directory/messages/wire.js';
 import type { RpcCallOptions, RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
-import type {
-  AskedPages,
-  AskedReason,
-  HoldOutcome,
-  HoldRequest,
-  OtherHolders,
+import {
+  ASKED_REASONS,
+  type AskedPages,
+  type AskedReason,
+  type HoldOutcome,
+  type HoldRequest,
+  type OtherHolders,
 } from '../../store/ground/other-holders.js';
 import type { HeldPages } from '../../store/holding/held-pages.js';
 import { DataLocation } from '../../types.js';
 
 /** The calls by which nodes hold pages for each other; PROTOCOL.md beside this file describes their fields. */
 const HoldMethod = { hold: 'pages.hold', release: 'pages.release' } as const;
-
-const REASONS: readonly AskedReason[] = ['promotion', 'handover', 'placement'];
 
 /** The outcomes by their numbers in an answer. */
 const OUTCOMES = ['absent', 'held', 'later', 'outdated', 'too_large', 'busy'] as const;
@@ -85,8 +84,8 @@ export class HoldCalls implements OtherHolders {
 }
 
 function readRequest(fields: Fields): HoldRequest {
-  const why = REASONS.find((reason) => reason === fields.why);
-  if (why === undefined) throw new ProtocolError(`why: must be one of ${REASONS.join(', ')}`);
+  const why = ASKED_REASONS.find((reason) => reason === fields.why);
+  if (why === undefined) throw new ProtocolError(`why: must be one of ${ASKED_REASONS.join(', ')}`);
   const asker = readAsker(fields);
   // The keys are copied out of the message, because they are kept.
   const keys = readKeys(fields, true);

@@ -2,10 +2,13 @@ import type { DataLocation } from '../../types.js';
 
 /**
  * Why a node asks another one to hold pages; these are the words of the wire. `promotion`: the other node has them on
- * its disk, and is to bring them into its pool, where the asker reads them. `handover`: the asker is drained, and
- * others have read them there. `placement`: the other node is a storage node, and keeps them for the asker.
+ * its disk, and is to bring them into its pool, where the asker reads them. `handover`: the asker is being drained, and
+ * others have read them in its pool. `placement`: the other node is a storage node, and keeps them for the asker. What
+ * is different for each is in `holding/hold-rules.ts`; the metric of copied pages has the reason as a label.
  */
-export type AskedReason = 'promotion' | 'handover' | 'placement';
+export const ASKED_REASONS = ['promotion', 'handover', 'placement'] as const;
+
+export type AskedReason = (typeof ASKED_REASONS)[number];
 
 /**
  * Pages that another node is to hold. `pages`: where the asker has the page of each key, and with which content; none
@@ -26,7 +29,8 @@ export interface HoldRequest extends AskedPages {
  * What became of a page that a node was asked to hold. A location: it is in the node's pool, and stays there for the
  * asker. `held`: the node has it. `absent`: it could not be read, or found no room. `later`: it is on the node's disk,
  * and there is no room or has been no time yet. `outdated`: the node has a newer content. `too_large`: it does not fit.
- * `busy`: the node takes no pages now.
+ * `busy`: the node takes no
+ * pages now, or none for this reason, or has failed.
  */
 export type HoldOutcome = DataLocation | 'held' | 'absent' | 'later' | 'outdated' | 'too_large' | 'busy';
 

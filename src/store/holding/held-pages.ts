@@ -47,8 +47,8 @@ interface Lane {
 }
 
 /**
- * The pages that this node holds although another node has set them: because that node, or a reader, has asked for it
- * (`pages.hold`), or for itself. {@link HOLD_RULES} says what is different for each reason.
+ * The pages that this node holds because another one has asked it to (`pages.hold`), and those that it copies for its
+ * own sake. {@link HOLD_RULES} says what is different for each reason.
  *
  * A page comes from the first of these that has it: the own pool, the own disk if that is a source, the node that
  * asks, another node that the directory names. It is read and checked like any page (see `PageCopier`), so no node

@@ -29,11 +29,11 @@ export interface HoldRule {
   /** Whether the page replaces the earliest passing ones when there is no room for it. */
   readonly replaces: boolean;
   /**
-   * Whether the own disk is a source. A page that is read often, or handed over, is to be in memory within the room of
-   * copies, and is copied from the memory of another node, which is faster than the disk.
+   * Whether a page that is on this node's disk is held without a copy, or comes from there. A page that is read often, or
+   * handed over, is to be in memory, within the share of copies.
    */
   readonly fromOwnDisk: boolean;
-  /** Whether the node hands the page on when it is drained: others have read it where it was. */
+  /** Whether this node hands the page on when it is drained in its turn: others have read it at the asker. */
   readonly handsOn: boolean;
   /** Bytes of the pages of a request; a larger page is a request of its own. */
   readonly requestTargetBytes: number;
@@ -80,7 +80,7 @@ export const HOLD_RULES: Readonly<Record<HoldReason, HoldRule>> = {
   },
 };
 
-/** The room and the turns of held pages, by how they stay. */
+/** The share of the pool and the turns of held pages, by how they stay. */
 export interface StayLimits {
   /** Part of the pool that such pages may take. */
   readonly poolFraction: number;
