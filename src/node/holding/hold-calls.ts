@@ -16,7 +16,6 @@ import type { RpcServer } from '../../rpc/server.js';
 import {
   ASKED_REASONS,
   type AskedPages,
-  type AskedReason,
   type HoldOutcome,
   type HoldRequest,
   type OtherHolders,
