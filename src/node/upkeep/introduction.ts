@@ -1,11 +1,10 @@
 import { Cancellation, type CancelSignal } from '../../base/concurrency/cancellation.js';
 import type { Environment } from '../../base/environment/environment.js';
-import { ProtocolError } from '../../base/errors.js';
-import { INTRODUCTION_TIMEOUT_MS, JOINING_IN_FLIGHT_MAX_COUNT, LOGGED_IDS_MAX_COUNT } from '../../base/limits.js';
-import { isNodeId } from '../../directory/messages/location-columns.js';
+import { INTRODUCTION_TIMEOUT_MS } from '../../base/limits.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
+import { askEach, askMember, shownMembers, startIn } from './member-questions.js';
 
 /** The call that a member answers when it knows this start of the caller. */
 const METHOD = 'node.known';
@@ -35,9 +34,7 @@ export class Introduction {
   /** Answers other nodes. */
   attach(server: RpcServer): void {
     server.handle(METHOD, (params, { signal }) => {
-      const { node_id: nodeId, incarnation } = (params ?? {}) as Readonly<Record<string, unknown>>;
-      if (!isNodeId(nodeId) || !Number.isSafeInteger(incarnation))
-        throw new ProtocolError(`${METHOD}: needs a node_id and an incarnation`);
+      const { nodeId, incarnation } = startIn(params, METHOD);
       return this.#answer(() => this.#options.members().get(nodeId)?.incarnation === incarnation, signal);
     });
   }
@@ -52,26 +49,22 @@ export class Introduction {
    * INTRODUCTION_TIMEOUT_MS in any case. Never rejects.
    */
   async made(): Promise<void> {
-    const { env, members, nodeId } = this.#options;
+    const { env, members, nodeId, rpc } = this.#options;
     const untilMs = env.clock.nowMs() + INTRODUCTION_TIMEOUT_MS;
-    const asked = new Set([nodeId]);
-    const silent: string[] = [];
-    const askNext = async (): Promise<void> => {
-      for (let node = this.#next(asked); node !== undefined; node = this.#next(asked)) {
-        asked.add(node.nodeId);
-        const leftMs = untilMs - env.clock.nowMs();
-        if (leftMs <= 0 || this.#stopped.aborted) return;
-        if (!(await this.#ask(node, leftMs))) silent.push(node.nodeId);
-      }
+    const question = { method: METHOD, field: 'known', rpc };
+    const ask = async (node: NodeInfo): Promise<boolean> => {
+      const timeoutMs = untilMs - env.clock.nowMs();
+      if (timeoutMs <= 0 || this.#stopped.aborted) return false;
+      const start = { nodeId, incarnation: members().get(nodeId)?.incarnation };
+      return askMember(question, node, start, { timeoutMs, signal: this.#stopped });
     };
-    await Promise.all(Array.from({ length: JOINING_IN_FLIGHT_MAX_COUNT }, askNext));
-    silent.push(...[...members().keys()].filter((id) => !asked.has(id)));
-    const left = silent.filter((id) => members().has(id));
+    const knowing = await askEach(this.#eachOther(), ask);
+    const known = new Set([nodeId, ...knowing.map((node) => node.nodeId)]);
+    const left = [...members().keys()].filter((id) => !known.has(id));
     if (left.length === 0 || this.#stopped.aborted) return;
     env.log.log('warn', 'node started before all members know it: they may not tell it at once what they set', {
       node_id: nodeId,
-      nodes: left.length,
-      first: left.slice(0, LOGGED_IDS_MAX_COUNT).join(', '),
+      ...shownMembers(left),
     });
   }
 
@@ -81,23 +74,24 @@ export class Introduction {
     this.membersChanged();
   }
 
-  /** A member that was not asked yet. */
-  #next(asked: ReadonlySet<string>): NodeInfo | undefined {
-    for (const node of this.#options.members().values()) if (!asked.has(node.nodeId)) return node;
-    return undefined;
-  }
-
-  async #ask(node: NodeInfo, timeoutMs: number): Promise<boolean> {
-    const { rpc, nodeId, members } = this.#options;
-    const endpoint = { host: node.controlHost, port: node.controlPort };
-    const params = { node_id: nodeId, incarnation: members().get(nodeId)?.incarnation };
-    try {
-      const answer = await rpc.call(endpoint, METHOD, params, { timeoutMs, signal: this.#stopped });
-      return (answer as { readonly known?: unknown } | null)?.known === true;
-    } catch {
-      // A member that is silent is not waited for.
-      return false;
-    }
+  /** Gives each other member once, also one that has become a member meanwhile. */
+  #eachOther(): () => NodeInfo | undefined {
+    const { members, nodeId } = this.#options;
+    const given = new Set([nodeId]);
+    let seen = members();
+    let rest = seen.values();
+    return () => {
+      if (members() !== seen) {
+        seen = members();
+        rest = seen.values();
+      }
+      for (let step = rest.next(); step.done !== true; step = rest.next()) {
+        if (given.has(step.value.nodeId)) continue;
+        given.add(step.value.nodeId);
+        return step.value;
+      }
+      return undefined;
+    };
   }
 
   /** Resolves as soon as `isKnown`, or with what is the case when the time is over or the caller has gone. */

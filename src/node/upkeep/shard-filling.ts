@@ -1,16 +1,9 @@
 import type { Environment } from '../../base/environment/environment.js';
-import type { Endpoint } from '../../base/environment/network.js';
-import { ProtocolError } from '../../base/errors.js';
-import {
-  JOINING_IN_FLIGHT_MAX_COUNT,
-  LOGGED_IDS_MAX_COUNT,
-  SHARD_FILLING_POLL_MS,
-  SHARD_FILLING_TIMEOUT_MS,
-} from '../../base/limits.js';
-import { isNodeId } from '../../directory/messages/location-columns.js';
+import { SHARD_FILLING_POLL_MS, SHARD_FILLING_TIMEOUT_MS } from '../../base/limits.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
+import { askEach, askMember, shownMembers, startIn } from './member-questions.js';
 
 /** The call that asks a node whether it has announced all its pages to the caller. */
 const METHOD = 'directory.announced';
@@ -42,10 +35,8 @@ export class ShardFilling {
   /** Answers other nodes; `hasTold` says whether this start of an owner was told of all pages, and of what is void. */
   static handle(server: RpcServer, hasTold: (ownerId: string, incarnation: number) => boolean): void {
     server.handle(METHOD, (params) => {
-      const { node_id: nodeId, incarnation } = params as { readonly node_id?: unknown; readonly incarnation?: unknown };
-      if (!isNodeId(nodeId) || !Number.isSafeInteger(incarnation))
-        throw new ProtocolError(`${METHOD}: needs a node_id and an incarnation`);
-      return { complete: hasTold(nodeId, incarnation as number) };
+      const { nodeId, incarnation } = startIn(params, METHOD);
+      return { complete: hasTold(nodeId, incarnation) };
     });
   }
 
@@ -87,36 +78,22 @@ export class ShardFilling {
         (node) => node.nodeId !== nodeId && isBefore(node) && !announced.has(startOf(node)),
       );
       if (pending.length === 0) return true;
-      for (const node of await this.#askAll(pending, own ?? 0)) announced.add(startOf(node));
+      const waiting = [...pending];
+      const told = await askEach(
+        () => (this.#stopped ? undefined : waiting.pop()),
+        (node) => this.#ask(node, own ?? 0),
+      );
+      for (const node of told) announced.add(startOf(node));
       if (pending.some((node) => !announced.has(startOf(node)))) await this.#pause();
     }
     if (!this.#stopped) this.#logMissing(pending.filter((node) => !announced.has(startOf(node))));
     return false;
   }
 
-  /** Asks these nodes; returns those that have announced everything. */
-  async #askAll(nodes: readonly NodeInfo[], incarnation: number): Promise<NodeInfo[]> {
-    const complete: NodeInfo[] = [];
-    const waiting = [...nodes];
-    const askNext = async (): Promise<void> => {
-      for (let node = waiting.pop(); node !== undefined && !this.#stopped; node = waiting.pop()) {
-        if (await this.#ask(node, incarnation)) complete.push(node);
-      }
-    };
-    await Promise.all(Array.from({ length: JOINING_IN_FLIGHT_MAX_COUNT }, askNext));
-    return complete;
-  }
-
-  async #ask(node: NodeInfo, incarnation: number): Promise<boolean> {
+  /** Whether a node has announced everything. One that does not answer is asked again until it leaves. */
+  #ask(node: NodeInfo, incarnation: number): Promise<boolean> {
     const { rpc, nodeId } = this.#options;
-    const endpoint: Endpoint = { host: node.controlHost, port: node.controlPort };
-    try {
-      const answer = await rpc.call(endpoint, METHOD, { node_id: nodeId, incarnation });
-      return (answer as { readonly complete?: unknown } | null)?.complete === true;
-    } catch {
-      // The node is asked again until it leaves or the time is over.
-      return false;
-    }
+    return askMember({ method: METHOD, field: 'complete', rpc }, node, { nodeId, incarnation });
   }
 
   #pause(): Promise<void> {
@@ -134,11 +111,7 @@ export class ShardFilling {
     env.log.log('warn', 'directory shard incomplete: not all nodes have announced their pages in time', {
       node_id: nodeId,
       is_joined: isJoined(),
-      nodes: nodes.length,
-      first: nodes
-        .slice(0, LOGGED_IDS_MAX_COUNT)
-        .map((node) => node.nodeId)
-        .join(', '),
+      ...shownMembers(nodes.map((node) => node.nodeId)),
     });
   }
 }
