@@ -134,7 +134,7 @@ export class PageWriter {
           await this.folder.file.write((run[0] as PlacedPage).vacancy.offset, bytesOf(run));
           for (const { entry, vacancy } of run) written.set(entry, vacancy);
         } catch (error) {
-          for (const { entry } of run) this.index.abandonHeld(entry.key);
+          for (const { vacancy } of run) this.index.abandonHeld(vacancy);
           if (!isFull(error)) throw error;
           for (const { entry } of run) await this.#writeWhenFull(entry, written, error);
         }
@@ -191,7 +191,7 @@ export class PageWriter {
         written.set(entry, placed.vacancy);
         return;
       } catch (error) {
-        index.abandonHeld(entry.key);
+        index.abandonHeld(placed.vacancy);
         if (!isFull(error)) throw error;
       }
     }
@@ -204,8 +204,9 @@ export class PageWriter {
     const { journal } = folder;
     if (state.isPaused) return [];
     const wanted = entries.filter(({ isCancelled, key }) => !isCancelled && this.#makeIndexRoom(key));
-    const wishes = wanted.map(({ key, page, request }): Wish => {
-      return { key, length: page.length, here: null, intent: 'new', request };
+    const here = index.peekStored(wanted.map(({ key }) => key));
+    const wishes = wanted.map(({ key, page, request }, i): Wish => {
+      return { key, length: page.length, here: here[i] ?? null, intent: 'new', request };
     });
     const { vacancies, gone } = index.place(wishes);
     // A page of this batch that lost its place again was never listed.
@@ -220,7 +221,7 @@ export class PageWriter {
       // Flushed also without evictions, because places of pages that were removed earlier are reused, too.
       if (vacancies.length > 0) await this.flushJournal();
     } catch (error) {
-      for (const { key } of vacancies) index.abandonHeld(key);
+      for (const vacancy of vacancies) index.abandonHeld(vacancy);
       throw error;
     }
     return vacancies.map((vacancy) => ({ entry: wanted[vacancy.index] as QueuedPage, vacancy }));
@@ -236,18 +237,17 @@ export class PageWriter {
     const { key, page, checksum, origin } = entry;
     // Other pages may have taken the room in the index meanwhile.
     if (entry.isCancelled || !this.#makeIndexRoom(key)) {
-      index.abandonHeld(key);
+      index.abandonHeld(vacancy);
       return;
     }
     try {
       folder.journal.put({ key, offset: vacancy.offset, length: page.length, checksum, ...origin });
     } catch (error) {
-      index.abandonHeld(key);
+      index.abandonHeld(vacancy);
       this.state.failed(error);
       return;
     }
-    const listed = index.fillHeld(vacancy, page.length, checksum);
-    if (listed !== null) index.setOrigin(listed, origin);
+    index.fillHeld(vacancy, page.length, checksum, origin);
     this.#writtenPages++;
   }
 

@@ -41,7 +41,7 @@ export function bytesOf(pages: readonly PageBytes[]): number {
 }
 
 /** Place of a page that was evicted at once. No page has this slot, so readers that are told of the page miss. */
-const NO_PLACE = { slot: -1, offset: 0 };
+const NO_PLACE = { slot: -1, offset: 0, state: 'live', alreadyPresent: false } as const;
 
 /** Options for all pages of a batch. */
 export interface BatchOptions {
@@ -84,7 +84,7 @@ export class DistinctBatch {
       const { length, isIntact } = this.pages[index] as PageBytes;
       const checksum = sums[vacancies.length + i] as number;
       const isRead = isIntact?.() !== false;
-      if (isRead) results[index] = { ...this.origin, ...NO_PLACE, length, checksum, alreadyPresent: false };
+      if (isRead) results[index] = { ...this.origin, ...NO_PLACE, length, checksum };
     });
     return results;
   }

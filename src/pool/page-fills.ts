@@ -21,6 +21,14 @@ const FILLS = { caller: FILLS_CALLER };
  */
 export type Fill = (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>;
 
+/** What is known of the pages that a call fills. */
+export interface FilledPages {
+  /** One for each key. Default: pages that are never compared. */
+  readonly origins?: readonly PageOrigin[];
+  /** The state of the pages that have their bytes; `live` by default. */
+  readonly state?: 'live' | 'unconfirmed';
+}
+
 export interface PageFillsParts {
   readonly index: PageIndex;
   readonly leases: PageLeases;
@@ -37,7 +45,7 @@ export interface PageFillsParts {
  * Pages of a call that are to be filled, and leases of those that are here; targets and leases have one
  * element for each key.
  */
-interface EmptyBatch {
+interface EmptyBatch extends Required<FilledPages> {
   readonly vacancies: readonly Vacancy[];
   readonly targets: readonly (PageBytes | null)[];
   readonly leases: (PageLease | null)[];
@@ -73,7 +81,7 @@ export class PageFills {
     keys: readonly string[],
     lengths: readonly number[],
     fill: Fill,
-    origins: readonly PageOrigin[] = [],
+    { origins = [], state = 'live' }: FilledPages = {},
   ): Promise<(PageLease | null)[]> {
     const expired = this.#removeExpired(keys);
     // Leases come first, so that pages already here are not evicted for new ones.
@@ -89,7 +97,8 @@ export class PageFills {
       const length = lengths[index] as number;
       targets[index] = { views: [this.#parts.bytes(offset, length)], length };
     }
-    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases }, fill);
+    const batch = { vacancies, targets, leases, origins, state };
+    const filled = vacancies.length === 0 ? leases : this.#fillVacancies(batch, fill);
     try {
       this.#parts.onGone(gone);
     } finally {
@@ -119,7 +128,8 @@ export class PageFills {
   }
 
   /** Adds leases of the filled pages to `leases`. Ends all leases when `fill` rejects. */
-  async #fillVacancies({ vacancies, targets, leases }: EmptyBatch, fill: Fill): Promise<(PageLease | null)[]> {
+  async #fillVacancies(batch: EmptyBatch, fill: Fill): Promise<(PageLease | null)[]> {
+    const { vacancies, targets, leases } = batch;
     let end: () => void = () => {};
     const ended = new Promise<void>((resolve) => {
       end = resolve;
@@ -135,21 +145,21 @@ export class PageFills {
     } finally {
       for (const vacancy of vacancies) {
         const { index, key } = vacancy;
-        const length = (targets[index] as PageBytes).length;
-        if (!this.#parts.index.isFreed) leases[index] = this.#endFill(vacancy, length, sums[index] ?? null);
+        if (!this.#parts.index.isFreed) leases[index] = this.#endFill(vacancy, batch, sums[index] ?? null);
         this.#fills.delete(key);
       }
       end();
     }
   }
 
-  #endFill(vacancy: Vacancy, length: number, checksum: number | null): PageLease | null {
-    const { key } = vacancy;
+  #endFill(vacancy: Vacancy, { targets, origins, state }: EmptyBatch, checksum: number | null): PageLease | null {
+    const { key, index } = vacancy;
     if (checksum === null) {
-      this.#parts.index.abandonHeld(key);
+      this.#parts.index.abandonHeld(vacancy);
       return null;
     }
-    const page = this.#parts.index.fillHeld(vacancy, length, checksum);
+    const { length } = targets[index] as PageBytes;
+    const page = this.#parts.index.fillHeld(vacancy, length, checksum, origins[index], state);
     if (page === null) return null;
     this.#parts.onFilled(key, page);
     return this.#parts.leases.take(key, page);

@@ -3,13 +3,14 @@ import { isExpired } from '../base/expiry.js';
 import { CALL_LONGEST_KEYS_COUNT } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorOptions, PoolAllocatorStats, PublishRequest, RequestOptions } from '../core/index.js';
+import { ANY_STATE, FILLED, LocalPages, type PageState, READABLE } from './slots/local-pages.js';
 import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
-import { SlotColumns } from './slots/slot-columns.js';
 import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
 import { TenantAllocator } from './tenants/tenant-allocator.js';
 
+export type { PageState } from './slots/local-pages.js';
 export { isOf, NO_ORIGIN, type PageOrigin, type PagesOf } from './slots/page-origin.js';
 export type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 
@@ -29,27 +30,24 @@ const NO_REQUEST: PublishRequest = {};
 /**
  * Which pages a pool has, where, and with which checksums. It never touches their bytes.
  *
- * A page whose bytes are still to be written is *unfilled*: it has its range, and no reader finds it. A page that is
- * unfilled or being read is *held*: its range stays untouched, and no new page is placed under its key.
+ * What may be done with a page is its {@link PageState}. A page that is being filled or read is *held*: its range stays
+ * untouched, and no new page is placed under its key.
  *
  * An *expired* page is not found any more, but is here until {@link nextExpired} or {@link expiredAmong} names it and
  * its owner removes it: soon, and before another page is placed under its key.
  *
- * Accounting: every key of the allocator has its checksum and origin at its slot in the columns, or is in `#unfilled`;
- * `#holds` counts the pins of the allocator, key by key.
+ * Accounting: every page of the allocator has its state at its slot in the columns; `#holds` counts the pins of the
+ * allocator, key by key.
  */
 export class PageIndex {
   readonly tenants: IndexTenants;
   readonly #allocator: TenantAllocator;
   readonly #nowMs: () => number;
-  readonly #unfilled = new Map<string, PageOrigin>();
   readonly #holds = new Map<string, number>();
   readonly #spaceMinBytes: number;
   readonly #onFreed: (slot: number) => void;
   readonly #present: () => number;
-  readonly #slots = new SlotColumns();
-  /** Slot -> length in bytes, for pages that take more space than their length. */
-  readonly #shortLengths = new Map<number, number>();
+  readonly #local = new LocalPages();
   #finalStats: PoolAllocatorStats | undefined;
 
   constructor({
@@ -68,9 +66,14 @@ export class PageIndex {
     this.#onFreed = onFreed;
   }
 
-  /** Number of pages that can be found, and of expired ones. */
+  /** Number of pages whose bytes are here, expired and hidden ones included. */
   get size(): number {
-    return this.#allocator.size - this.#liveUnfilled();
+    return this.#allocator.size - this.countOf('filling');
+  }
+
+  /** Number of pages in this state. */
+  countOf(state: PageState): number {
+    return this.#local.countOf(state);
   }
 
   /** Bytes of all pages, unfilled ones included. */
@@ -83,12 +86,12 @@ export class PageIndex {
   }
 
   /**
-   * Puts pages back at their places from before a restart. Offsets must strictly ascend, and the index may only have
-   * had restored pages; {@link renewBatch} then restores their order of use. False: not taken, because the range is not
-   * free or out of bounds, or the key is there. Throws `ArgumentError` for wrong offsets and for an index that is not
-   * new; some of the pages may be in it then.
+   * Puts pages back at their places from before a restart, in this state. Offsets must strictly ascend, and the index
+   * may only have had restored pages; {@link renewBatch} then restores their order of use. False: not taken, because
+   * the range is not free or out of bounds, or the key is there. Throws `ArgumentError` for wrong offsets and for an
+   * index that is not new; some of the pages may be in it then.
    */
-  restore(pages: readonly RestoredPage[]): boolean[] {
+  restore(pages: readonly RestoredPage[], state: 'live' | 'earlier' = 'live'): boolean[] {
     const taken: boolean[] = [];
     for (let start = 0; start < pages.length; start += CALL_LONGEST_KEYS_COUNT) {
       const call = pages.slice(start, start + CALL_LONGEST_KEYS_COUNT);
@@ -96,30 +99,33 @@ export class PageIndex {
       const lengths = call.map(({ length }) => Math.max(length, this.#spaceMinBytes));
       const offsets = call.map(({ offset }) => offset);
       const slots = this.#allocator.restoreBatch(keys, lengths, offsets);
-      for (const [i, { checksum, length, ...origin }] of call.entries()) {
+      for (const [i, page] of call.entries()) {
         const slot = slots[i] as number;
         taken.push(slot >= 0);
-        if (slot < 0) continue;
-        this.#slots.set(slot, checksum, { ...NO_ORIGIN, ...origin });
-        if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
+        if (slot >= 0) this.#local.set(slot, { ...NO_ORIGIN, ...page }, state);
       }
     }
     return taken;
   }
 
-  /** Looks pages up, which counts as a use. */
+  /** Looks live pages up, which counts as a use, also of hidden ones. */
   lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
-    return this.#pages(keys, this.#allocator.lookupBatch(keys, request));
+    return this.#pages(this.#allocator.lookupBatch(keys, request), READABLE);
   }
 
   /** Like {@link lookupBatch}, but does not count as a use. */
+  peekLive(keys: Keys): (PublishedPage | null)[] {
+    return this.#pages(this.#allocator.peekBatch(keys), READABLE);
+  }
+
+  /** Like {@link peekLive}, with hidden pages: those that nobody may find yet. */
   peekBatch(keys: Keys): (PublishedPage | null)[] {
-    return this.#pages(keys, this.#allocator.peekBatch(keys));
+    return this.#pages(this.#allocator.peekBatch(keys), FILLED);
   }
 
   /** Like {@link peekBatch}, with expired pages: for those who account for pages instead of reading them. */
   peekStored(keys: Keys): (PublishedPage | null)[] {
-    return this.#pages(keys, this.#allocator.peekBatch(keys), 0);
+    return this.#pages(this.#allocator.peekBatch(keys), FILLED, 0);
   }
 
   /** The keys whose pages are here and expired. */
@@ -132,30 +138,20 @@ export class PageIndex {
 
   /** Key of the page that has been expired for longest; the caller must remove it. Undefined: none is expired. */
   nextExpired(): string | undefined {
-    const { expiring } = this.#slots;
-    for (const now = this.#expiryTime(); expiring.size > 0 && expiring.first <= now; ) {
-      const slot = expiring.firstSlot;
-      const [key] = this.keysOf(Uint32Array.of(slot));
-      const isHere = key !== undefined && this.#allocator.peekBatch([key]).slots[0] === slot;
-      if (isHere && !this.#unfilled.has(key)) return key;
-      // An evicted page has left its expiry behind.
-      expiring.set(slot, 0);
-    }
-    return undefined;
+    const { expiring } = this.#local;
+    const now = this.#expiryTime();
+    return expiring.size > 0 && expiring.first <= now ? this.keysOf(Uint32Array.of(expiring.firstSlot))[0] : undefined;
   }
 
   /** The earliest expiry of a page; 0: none expires. */
   get firstExpiry(): number {
-    return this.#slots.expiring.first;
+    return this.#local.expiring.first;
   }
 
-  /** One byte for each key; 1: the page can be found. Does not count as a use. */
+  /** One byte for each key; 1: {@link peekBatch} finds the page. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
-    if (this.#expiryTime() > 0) return Uint8Array.from(this.peekBatch(keys), (page) => Number(page !== null));
-    const flags = this.#allocator.hasBatch(keys);
-    if (this.#unfilled.size === 0) return flags;
-    for (const [i, key] of stringsOf(keys).entries()) if (this.#unfilled.has(key)) flags[i] = 0;
-    return flags;
+    if (this.#expiryTime() === 0 && this.countOf('filling') === 0) return this.#allocator.hasBatch(keys);
+    return Uint8Array.from(this.peekBatch(keys), (page) => Number(page !== null));
   }
 
   /** Counts a use of each page that is here, in the order of the keys. */
@@ -171,18 +167,16 @@ export class PageIndex {
     this.#allocator.renewBatch(keys);
   }
 
-  /** Keys of the pages that can be found, and of expired ones, next victim first. */
+  /** Keys of the pages whose bytes are here, expired and hidden ones included, next victim first. */
   keys(): string[] {
-    const keys = this.#allocator.keys();
-    return this.#unfilled.size === 0 ? keys : keys.filter((key) => !this.#unfilled.has(key));
+    if (this.countOf('filling') === 0) return this.#allocator.keys();
+    return this.keysOf(this.order()).filter((key) => key !== undefined);
   }
 
-  /** Slots of the pages that can be found, and of expired ones, next victim first; for walks in slices. */
+  /** Slots of the pages of {@link keys}, next victim first; for walks in slices. */
   order(): Uint32Array {
     const order = this.#allocator.order();
-    if (this.#unfilled.size === 0) return order;
-    const unfilled = new Set(this.#allocator.peekBatch([...this.#unfilled.keys()]).slots);
-    return order.filter((slot) => !unfilled.has(slot));
+    return this.countOf('filling') === 0 ? order : order.filter((slot) => this.#local.isIn(slot, FILLED));
   }
 
   /** Keys of the pages in these slots. If a page has gone since, the result is undefined or the key of another page. */
@@ -192,7 +186,7 @@ export class PageIndex {
 
   /** Checksum of the page that has, or last had, this slot. */
   checksumAt(slot: number): number | undefined {
-    return this.#slots.checksumOf(slot);
+    return this.#local.checksumOf(slot);
   }
 
   isHeld(key: string): boolean {
@@ -252,45 +246,59 @@ export class PageIndex {
     };
   }
 
-  /** Makes a new page, whose bytes are written now, findable. */
-  fill({ slot, offset }: Vacancy, length: number, checksum: number, origin = NO_ORIGIN): PublishedPage {
-    this.#slots.set(slot, checksum, origin);
-    if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
-    else this.#shortLengths.delete(slot);
+  /** A new page has its bytes now. */
+  fill(
+    { slot, offset }: Vacancy,
+    length: number,
+    checksum: number,
+    origin = NO_ORIGIN,
+    state: 'live' | 'unconfirmed' = 'live',
+  ): PublishedPage {
     const { version, kind, expires, setBy } = origin;
-    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, expires, setBy };
+    const content = { length, checksum, version, kind, expires, setBy };
+    this.#local.set(slot, content, state);
+    return { offset, slot, alreadyPresent: false, state, ...content };
   }
 
-  /** Updates the origin of an existing page that was set again. */
-  setOrigin({ slot, checksum }: PublishedPage, origin: PageOrigin): void {
-    this.#slots.set(slot, checksum, origin);
+  /** Updates the origin of an existing page that was set again. What this node has set itself needs no confirmation. */
+  setOrigin({ slot, length, checksum }: PublishedPage, origin: PageOrigin): void {
+    const state = this.#local.stateOf(slot);
+    const isOwn = state === 'unconfirmed' && origin.setBy === 0;
+    this.#local.set(slot, { ...origin, length, checksum }, isOwn ? 'live' : state);
   }
 
-  /**
-   * Hides the new pages until {@link fillHeld} or {@link abandonHeld}, and holds them. `origins`: one for each vacancy.
-   */
+  /** These pages, which are here now, are good: they are live from now on. */
+  confirm(pages: Iterable<PublishedPage>): void {
+    for (const { slot } of pages) if (!this.#local.isIn(slot, READABLE)) this.#local.confirm(slot);
+  }
+
+  /** Holds new pages, which are filled until {@link fillHeld} or {@link abandonHeld}. `origins`: one for each vacancy. */
   holdUnfilled(vacancies: readonly Vacancy[], origins: readonly PageOrigin[] = []): void {
     this.hold(vacancies.map(({ key }) => key));
-    vacancies.forEach(({ key }, i) => {
-      this.#unfilled.set(key, origins[i] ?? NO_ORIGIN);
+    vacancies.forEach(({ slot }, i) => {
+      const origin = origins[i] ?? NO_ORIGIN;
+      this.#local.set(slot, { ...origin, expires: 0, length: 0, checksum: 0 }, 'filling');
     });
   }
 
   /** Like {@link fill}, and ends the hold. Null: the page was removed meanwhile. */
-  fillHeld(vacancy: Vacancy, length: number, checksum: number): PublishedPage | null {
-    const { key } = vacancy;
-    const origin = this.#unfilled.get(key);
-    this.#unfilled.delete(key);
-    const isHere = this.#allocator.has(key);
-    const page = isHere ? this.fill(vacancy, length, checksum, origin) : null;
-    this.release([key]);
+  fillHeld(
+    vacancy: Vacancy,
+    length: number,
+    checksum: number,
+    origin = NO_ORIGIN,
+    state: 'live' | 'unconfirmed' = 'live',
+  ): PublishedPage | null {
+    const isHere = this.#local.isIn(vacancy.slot, ANY_STATE);
+    const page = isHere ? this.fill(vacancy, length, checksum, origin, state) : null;
+    this.release([vacancy.key]);
     return page;
   }
 
   /** Drops a new page that gets no bytes, and ends its hold. */
-  abandonHeld(key: string): void {
+  abandonHeld({ key, slot }: Vacancy): void {
+    this.#local.freed(slot);
     this.#allocator.remove(key, this.#nowMs());
-    this.#unfilled.delete(key);
     this.release([key]);
   }
 
@@ -313,30 +321,29 @@ export class PageIndex {
    * Removes a page; false: it was not here. A held page cannot be found any more, but keeps its range until released.
    */
   remove(key: string): boolean {
-    const wasFilled = !this.#unfilled.has(key);
-    this.#freeing(this.#allocator.peekBatch([key]).slots);
+    const [slot = -1] = this.#allocator.peekBatch([key]).slots;
+    if (slot < 0) return false;
+    const wasFilled = this.#local.isIn(slot, FILLED);
+    this.#freeing([slot]);
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
   }
 
   /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
   hasCopiesOf(origin: number): boolean {
-    return this.#unfilled.size > 0 || this.#slots.hasCopiesOf(origin);
+    return this.#local.hasCopiesOf(origin);
   }
 
-  /** Origins of the pages, even of unfilled and expired ones; null: the page is not here. */
+  /** Origins of the pages, even of those that are being filled and of expired ones; null: the page is not here. */
   originsOf(keys: readonly string[]): (PageOrigin | null)[] {
-    const origins: (PageOrigin | null)[] = this.peekStored(keys);
-    if (this.#unfilled.size === 0) return origins;
-    keys.forEach((key, i) => {
-      const unfilled = this.#unfilled.get(key);
-      if (unfilled !== undefined && this.#allocator.has(key)) origins[i] = unfilled;
-    });
-    return origins;
+    return this.#pages(this.#allocator.peekBatch(keys), ANY_STATE, 0);
   }
 
-  /** Evicts the next victim, as for a page of `forKey`; returns its key, null: none may be. Does not call `onFreed`. */
+  /** Evicts the next victim, as for a page of `forKey`; returns its key, null: none may be. */
   evictNext(forKey = ''): string | null {
-    return this.#allocator.evictNextFor(forKey, this.#nowMs());
+    const page = this.#allocator.evictNextFor(forKey, this.#nowMs());
+    if (page === null) return null;
+    this.#freeing([page.slot]);
+    return page.key;
   }
 
   /** Statistics; after {@link free} the last ones. */
@@ -353,10 +360,9 @@ export class PageIndex {
   #placeRun(wishes: readonly Wish[], { start, end, part, keys }: Run) {
     const run = wishes.slice(start, end);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
-    const { expiring } = this.#slots;
     // A page that has expired just now is not among those that the caller has found.
-    if (expiring.size > 0) this.#freeing(this.#allocator.peekBatch(keys).slots);
-    else for (const { here } of run) if (here !== null) this.#onFreed(here.slot);
+    const isExpiring = this.#local.expiring.size > 0;
+    this.#freeing(isExpiring ? this.#allocator.peekBatch(keys).slots : run.map(({ here }) => here?.slot ?? -1));
     const nowMs = this.#nowMs();
     const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, nowMs, part);
     this.#freeing(evictedSlots);
@@ -371,50 +377,46 @@ export class PageIndex {
   }
 
   #pages(
-    keys: Keys,
-    found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array },
+    found: { offsets: Float64Array; slots: Int32Array },
+    states: number,
     now = this.#expiryTime(),
   ): (PublishedPage | null)[] {
-    const strings = stringsOf(keys);
+    const local = this.#local;
     const pages: (PublishedPage | null)[] = [];
-    for (let i = 0; i < found.offsets.length; i++) {
-      const offset = found.offsets[i] as number;
-      const isFound = offset >= 0 && !(this.#unfilled.size > 0 && this.#unfilled.has(strings[i] as string));
-      if (!isFound) {
-        pages.push(null);
-        continue;
-      }
+    for (let i = 0; i < found.slots.length; i++) {
       const slot = found.slots[i] as number;
-      const expires = this.#slots.expiring.expiresOf(slot);
-      if (isExpired(expires, now)) {
-        pages.push(null);
-        continue;
-      }
-      pages.push({
-        offset,
-        length: this.#shortLengths.get(slot) ?? (found.bytes[i] as number),
-        checksum: this.#slots.checksumOf(slot) as number,
-        slot,
-        alreadyPresent: true,
-        version: this.#slots.versionOf(slot),
-        kind: this.#slots.kindOf(slot),
-        expires,
-        setBy: this.#slots.setByAt(slot),
-      });
+      const isFound = slot >= 0 && local.isIn(slot, states) && !isExpired(local.expiring.expiresOf(slot), now);
+      pages.push(isFound ? this.#pageAt(slot, found.offsets[i] as number) : null);
     }
     return pages;
   }
 
+  #pageAt(slot: number, offset: number): PublishedPage {
+    const local = this.#local;
+    return {
+      offset,
+      slot,
+      alreadyPresent: true,
+      state: local.stateOf(slot),
+      length: local.lengthOf(slot),
+      checksum: local.checksumOf(slot) as number,
+      version: local.versionOf(slot),
+      kind: local.kindOf(slot),
+      expires: local.expiring.expiresOf(slot),
+      setBy: local.setByAt(slot),
+    };
+  }
+
   /** The present, to compare expiries with; 0 while no page has one. */
   #expiryTime(): number {
-    return this.#slots.expiring.size === 0 ? 0 : this.#present();
+    return this.#local.expiring.size === 0 ? 0 : this.#present();
   }
 
   #freeing(slots: ArrayLike<number>): void {
     for (let i = 0; i < slots.length; i++) {
       const slot = slots[i] as number;
       if (slot < 0) continue;
-      this.#slots.freed(slot);
+      this.#local.freed(slot);
       this.#onFreed(slot);
     }
   }
@@ -424,22 +426,17 @@ export class PageIndex {
     return entries - pinned;
   }
 
-  #liveUnfilled(): number {
-    if (this.#unfilled.size === 0) return 0;
-    return this.#allocator.hasBatch([...this.#unfilled.keys()]).reduce((count, flag) => count + flag, 0);
-  }
-
   /** How often the key is held: calls of {@link hold} minus calls of {@link release}. */
   holdsOf(key: string): number {
     return this.#holds.get(key) ?? 0;
   }
 
-  /** Keys of unfilled pages, including those that were removed meanwhile. */
-  unfilledKeys(): IterableIterator<string> {
-    return this.#unfilled.keys();
+  /** Keys of the pages that are being filled. */
+  unfilledKeys(): string[] {
+    return this.keysOf(this.#local.slotsIn('filling')).filter((key) => key !== undefined);
   }
 
-  /** Every page that can be found or is expired, with its key; does not count as a use. */
+  /** Every page of {@link keys}, with its key; does not count as a use. */
   *pages(): Generator<readonly [key: string, page: PublishedPage], void> {
     const order = this.order();
     for (let start = 0; start < order.length; start += CALL_LONGEST_KEYS_COUNT) {
@@ -454,16 +451,15 @@ export class PageIndex {
   verify(): void {
     if (this.isFreed) return;
     this.#allocator.verify();
-    this.#slots.expiring.verify();
     this.tenants.verify();
     const slots = new Set<number>();
-    for (const [key, page] of this.pages()) {
-      assert(!slots.has(page.slot), () => `page index: two pages in slot ${page.slot}, one is ${JSON.stringify(key)}`);
-      slots.add(page.slot);
-      this.#verifyPage(key, page);
+    for (const [key, { slot }] of this.pages()) {
+      assert(!slots.has(slot), () => `page index: two pages in slot ${slot}, one is ${JSON.stringify(key)}`);
+      slots.add(slot);
     }
-    assertEqual('page index: pages that can be found', this.size, slots.size);
-    for (const key of this.#unfilled.keys()) {
+    this.#local.verify(slots);
+    assertEqual('page index: pages whose bytes are here', this.size, slots.size);
+    for (const key of this.unfilledKeys()) {
       assert(this.#holds.has(key), () => `page index: ${JSON.stringify(key)} is unfilled and not held`);
     }
     for (const [key, count] of this.#holds) {
@@ -471,15 +467,6 @@ export class PageIndex {
     }
     const held = this.#allocator.hasBatch([...this.#holds.keys()]).reduce((sum, flag) => sum + flag, 0);
     assertEqual('page index: pages that are here and held', this.#allocator.stats().pinned, held);
-  }
-
-  #verifyPage(key: string, { slot, length }: PublishedPage): void {
-    this.#slots.verifySlot(slot);
-    const isShort = this.#shortLengths.has(slot);
-    assert(
-      !isShort || length < this.#spaceMinBytes,
-      () => `page index: ${JSON.stringify(key)} is short, of ${length} bytes`,
-    );
   }
 }
 

@@ -4,7 +4,6 @@ import type { CopyThreads } from './copy-threads.js';
 import { isWhole, type PageBytes } from './page-batch.js';
 import type { PageIndex, PublishedPage } from './page-index.js';
 import type { PageServing } from './page-serving.js';
-import type { UnconfirmedPages } from './unconfirmed-pages.js';
 
 /** Result of copying a page out of the pool. */
 export type LocalRead =
@@ -62,7 +61,6 @@ export class Reading {
 
 export interface LocalReadsParts {
   readonly index: PageIndex;
-  readonly unconfirmed: UnconfirmedPages;
   readonly copyThreads: CopyThreads;
   readonly serving: PageServing;
   /** The bytes of a page of the index. */
@@ -111,9 +109,9 @@ export class LocalReads {
 
   /** Copies pages on other threads, in a turn in which nothing is set; they are held meanwhile. */
   inTurn(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
-    const { index, unconfirmed } = this.#parts;
+    const { index } = this.#parts;
     // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
-    const found = unconfirmed.without(keys, index.peekBatch(keys));
+    const found = index.peekLive(keys);
     const held = pickKeys(keys, indicesOfHits(found, targets));
     index.hold(held);
     const release = (): void => {

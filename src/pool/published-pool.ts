@@ -7,8 +7,16 @@ import type { CopyThreads } from './copy-threads.js';
 import { KeptPages } from './kept/kept-pages.js';
 import { keysInSlices } from './keys-in-slices.js';
 import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, pageAt, SameLength } from './page-batch.js';
-import { type Fill, PageFills } from './page-fills.js';
-import { isOf, NO_ORIGIN, PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
+import { type Fill, type FilledPages, PageFills } from './page-fills.js';
+import {
+  isOf,
+  NO_ORIGIN,
+  PageIndex,
+  type PageOrigin,
+  type PageState,
+  type PagesOf,
+  type PublishedPage,
+} from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type Placing, placeBatch } from './page-placing.js';
 import { type LocalRead, LocalReads } from './page-reading.js';
@@ -16,7 +24,6 @@ import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
 import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
-import { UnconfirmedPages } from './unconfirmed-pages.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
@@ -24,6 +31,8 @@ export type { PageLease } from './page-leases.js';
 export type { LocalRead } from './page-reading.js';
 export type { ServedPage } from './page-serving.js';
 export type { PublishedPoolOptions } from './pool-options.js';
+
+const NONE: ReadonlySet<string> = new Set();
 
 /**
  * The pages of one node in a range of host memory that peers may read.
@@ -43,8 +52,6 @@ export class PublishedPool {
   readonly capacity: number;
   readonly rkey: number;
   readonly #memory: PoolMemory;
-  /** Pages that are here, and that no reader of this class finds yet. */
-  readonly unconfirmed = new UnconfirmedPages((keys) => this.peekBatch(keys));
   readonly #index: PageIndex;
   readonly #stamps: PageStamps | undefined;
   readonly #onEvict: (keys: string[]) => void;
@@ -80,9 +87,8 @@ export class PublishedPool {
     };
     const index = new PageIndex({ ...settings, ...(stamps && { spaceMinBytes: STAMP_BYTES, onFreed }) });
     this.#index = index;
-    const [{ unconfirmed }, { records, keepsCopies }] = [this, options];
-    const kept = { keepsCopies, index, earlier: unconfirmed.earlier, capacityBytes: capacity };
-    this.kept = records && stamps && new KeptPages({ ...kept, records, stamps });
+    const { records, keepsCopies } = options;
+    this.kept = records && stamps && new KeptPages({ records, index, stamps, capacityBytes: capacity, keepsCopies });
     options.tenants?.addTier(
       () => this.keysInSlices(),
       (...learned) => this.#tellGone(new Set(index.tenants.give(...learned))),
@@ -100,7 +106,7 @@ export class PublishedPool {
     const remove = (key: string) => this.remove(key);
     const reading = { index, copyThreads: options.copyThreads, viewsOf, remove };
     this.#serving = new PageServing({ ...reading, capacityBytes: capacity, clock: options.clock });
-    this.#reads = new LocalReads({ ...reading, unconfirmed, serving: this.#serving });
+    this.#reads = new LocalReads({ ...reading, serving: this.#serving });
   }
 
   /** Number of pages that can be found. */
@@ -146,7 +152,7 @@ export class PublishedPool {
     request?: PublishRequest,
   ): (PublishedPage | null)[] {
     const batch = new DistinctBatch(keys, pages, { origin, request });
-    const earlier = this.unconfirmed.makeWay(batch.keys, (key) => this.remove(key));
+    const earlier = this.#makeWay(batch.keys);
     const here = this.peekBatch(batch.batch);
     const candidates = new SameLength(here, batch.pages, origin);
     const placed = this.#place({ batch, here, sums: candidates.sums(candidates.copies.run()) });
@@ -159,7 +165,7 @@ export class PublishedPool {
     });
     // Eviction is reported last, so that no entry is without its bytes whatever the callback does.
     this.#tellGone(placed.gone);
-    this.#tellGone(this.unconfirmed.unreplaced(earlier));
+    this.#tellGone(this.#unreplaced(earlier));
     return batch.spread(results);
   }
 
@@ -230,7 +236,7 @@ export class PublishedPool {
    * taken back. Counts as a use. Null: the page is not here or is being set, or too much of the pool is held.
    */
   async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
-    return this.#isEnding || this.unconfirmed.has(key) ? null : this.#serving.serve(key, isVerified);
+    return this.#isEnding ? null : this.#serving.serve(key, isVerified);
   }
 
   /**
@@ -240,19 +246,19 @@ export class PublishedPool {
    * and other copies have their turn.
    *
    * Resolves with one lease for each key, of the page that is here now; null: no room, failed, or removed meanwhile. If
-   * `fill` rejects, the error is passed on and none of its pages is here. `origins`: one for each key.
+   * `fill` rejects, the error is passed on and none of its pages is here.
    */
   async fillPages(
     keys: readonly string[],
     lengths: readonly number[],
     fill: Fill,
-    origins?: readonly PageOrigin[],
+    pages?: FilledPages,
   ): Promise<(PageLease | null)[]> {
-    const earlier = this.unconfirmed.makeWay(keys, (key) => this.remove(key));
+    const earlier = this.#makeWay(keys);
     const { leases } = await this.#mutex.run(() => ({
-      leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, origins),
+      leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, pages),
     }));
-    if (!this.#index.isFreed) this.#tellGone(this.unconfirmed.unreplaced(earlier));
+    if (!this.#index.isFreed) this.#tellGone(this.#unreplaced(earlier));
     return leases;
   }
 
@@ -270,14 +276,38 @@ export class PublishedPool {
     for (const lease of leases) this.#leases.end(lease);
   }
 
-  /** Location of each page, in order; null: the page is not here. Counts as a use. */
+  /** Each live page, in order; null: it is not here, or nobody may find it yet. Counts as a use. */
   lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
-    return this.unconfirmed.without(keys, this.#index.lookupBatch(keys, request));
+    return this.#index.lookupBatch(keys, request);
   }
 
   /** Like {@link lookupBatch}, but does not count as a use. */
+  readonly peekLive = (keys: Keys): (PublishedPage | null)[] => this.#index.peekLive(keys);
+
+  /** Like {@link peekLive}, with pages that nobody may find yet. */
   peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#index.peekBatch(keys);
+  }
+
+  /** Number of pages in this state. */
+  readonly countOf = (state: PageState): number => this.#index.countOf(state);
+
+  /** The keys whose pages are from before this start, and not confirmed. */
+  earlierAmong(keys: readonly string[]): string[] {
+    if (this.countOf('earlier') === 0) return [];
+    const pages = this.peekBatch(keys);
+    return keys.filter((_, i) => pages[i]?.state === 'earlier');
+  }
+
+  /** Pages from before this start are good: readers find them from now on. */
+  confirmEarlier(keys: readonly string[]): void {
+    const pages = this.#index.peekStored(keys);
+    this.#index.confirm(pages.filter((page): page is PublishedPage => page?.state === 'earlier'));
+  }
+
+  /** What a directory owner has taken of copies is good: readers find it from now on. */
+  confirmCopies(leases: readonly (PageLease | null)[]): void {
+    this.#index.confirm(leases.flatMap((lease) => (lease?.isLive ? [lease.page] : [])));
   }
 
   /** The page's bytes, read-only views: valid until control returns to the event loop or a hold of the page ends. */
@@ -291,9 +321,9 @@ export class PublishedPool {
    * What peers need to read a page: zeros without stamps; for a page that has gone or is hidden, a stamp that no page
    * has.
    */
-  stampOf({ slot, offset, length, checksum }: PublishedPage): { readonly stamp: number; readonly tail: number } {
+  stampOf({ slot, offset, length, checksum, state }: PublishedPage): { readonly stamp: number; readonly tail: number } {
     if (this.#stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
-    const isHere = this.#stamps.isOf(slot, offset, length) && !this.unconfirmed.earlier.has(slot);
+    const isHere = state !== 'earlier' && this.#stamps.isOf(slot, offset, length);
     if (!isHere || this.#index.checksumAt(slot) !== checksum) return { stamp: this.#stamps.draw(), tail: 0 };
     return { stamp: this.#stamps.stampOf(slot), tail: this.#stamps.tailOf(slot, length) };
   }
@@ -412,7 +442,7 @@ export class PublishedPool {
   }
 
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
-    const earlier = this.unconfirmed.makeWay(batch.keys, (key) => this.remove(key));
+    const earlier = this.#makeWay(batch.keys);
     const before = this.peekBatch(batch.batch);
     const candidates = new SameLength(before, batch.pages, batch.origin);
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
@@ -426,7 +456,7 @@ export class PublishedPool {
     } finally {
       await filled;
     }
-    if (!this.#index.isFreed) this.#tellGone(this.unconfirmed.unreplaced(earlier));
+    if (!this.#index.isFreed) this.#tellGone(this.#unreplaced(earlier));
     return batch.spread(await filled);
   }
 
@@ -444,12 +474,12 @@ export class PublishedPool {
       const results = batch.resultsWithoutBytes(placed, sums);
       vacancies.forEach((vacancy, i) => {
         const page = batch.pages[vacancy.index] as PageBytes;
-        const filled = this.#index.fillHeld(vacancy, page.length, sums[i] as number);
+        const filled = this.#index.fillHeld(vacancy, page.length, sums[i] as number, batch.origin);
         results[vacancy.index] = this.#intact(vacancy.key, page, filled);
       });
       return results;
     } catch (error) {
-      for (const { key } of vacancies) this.#index.abandonHeld(key);
+      for (const vacancy of vacancies) this.#index.abandonHeld(vacancy);
       this.#tellGone(new Set(vacancies.filter(({ index }) => here[index] !== null).map(({ key }) => key)));
       throw error;
     }
@@ -484,6 +514,23 @@ export class PublishedPool {
     if (source.isIntact?.() !== false) return page && this.#stamped(key, page);
     if (this.remove(key)) this.#tellGone(new Set([key]));
     return null;
+  }
+
+  /**
+   * Removes those pages that are from before this start: they do not stand for what is set now, as nobody has said that
+   * they are good. Returns their keys.
+   */
+  #makeWay(keys: readonly string[]): string[] {
+    const earlier = this.earlierAmong(keys);
+    for (const key of earlier) this.remove(key);
+    return earlier;
+  }
+
+  /** The keys among those that {@link #makeWay} returned under which no page is now: the new one has found no room. */
+  #unreplaced(removed: readonly string[]): ReadonlySet<string> {
+    if (removed.length === 0) return NONE;
+    const pages = this.peekBatch(removed);
+    return new Set(removed.filter((_, i) => pages[i] === null));
   }
 
   #tellGone(keys: ReadonlySet<string>): void {

@@ -183,7 +183,7 @@ export class PageStore {
   lengthsHere(keys: Keys): (number | null)[] {
     this.#checkOpen();
     const { pool } = this.#ground;
-    return pool.unconfirmed.without(keys, pool.peekBatch(keys)).map((page) => page?.length ?? null);
+    return pool.peekLive(keys).map((page) => page?.length ?? null);
   }
 
   /**

@@ -97,7 +97,7 @@ test('pool expiry: a page that is filled from elsewhere replaces an expired one,
   await set('k', 10);
   time.present = 10;
   const fill = async (targets: readonly (PageBytes | null)[]) => targets.map((target) => (target === null ? null : 7));
-  const leases = await pool.fillPages(['k'], [PAGE], fill, [{ ...origin(20), setBy: 7 }]);
+  const leases = await pool.fillPages(['k'], [PAGE], fill, { origins: [{ ...origin(20), setBy: 7 }] });
   t.is(leases[0]?.page.expires, 20);
   pool.unlease(leases.filter((lease) => lease !== null));
   t.is(pool.peekBatch(['k'])[0]?.checksum, 7);

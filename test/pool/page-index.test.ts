@@ -27,7 +27,7 @@ function pageAt(number: number, key = `k${number}`): RestoredPage {
 
 function foundAt(number: number): Omit<PublishedPage, 'slot' | 'version' | 'kind' | 'setBy' | 'expires'> {
   const { offset, length, checksum } = pageAt(number);
-  return { offset, length, checksum, alreadyPresent: true };
+  return { offset, length, checksum, state: 'live', alreadyPresent: true };
 }
 
 test('page index: restored pages are found with their checksums, and recency is told afterwards', (t) => {

@@ -27,7 +27,16 @@ const PAGE = 4096;
 /** Version of all pages at their owner. */
 const VERSION = 5;
 /** A page on the disk without content. */
-const NO_PAGE = { offset: 0, length: PAGE, checksum: 0, slot: 0, alreadyPresent: true, setBy: 0, expires: 0 };
+const NO_PAGE = {
+  offset: 0,
+  length: PAGE,
+  checksum: 0,
+  slot: 0,
+  state: 'live',
+  alreadyPresent: true,
+  setBy: 0,
+  expires: 0,
+} as const;
 
 /**
  * Copies into a pool of `poolPages` pages from an owner whose pages are `keys`, content {@link content} of their

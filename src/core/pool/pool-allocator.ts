@@ -224,10 +224,17 @@ export class PoolAllocator {
    * {@link lastEvicted} does not change.
    */
   evictNext(nowMs = 0, tenant = 0): string | null {
+    return this.evictNextSlot(nowMs, tenant)?.key ?? null;
+  }
+
+  /** {@link evictNext}, with the page's former slot. */
+  protected evictNextSlot(nowMs: number, tenant: number): { readonly key: string; readonly slot: number } | null {
     const handle = this.open();
     checkTime(nowMs);
     checkTenant(tenant, this.tenantCount);
-    return this.takeKey(this.core.exports.poolEvictNext(handle, nowMs, tenant));
+    const slot = this.core.exports.poolEvictNext(handle, nowMs, tenant);
+    const key = this.takeKey(slot);
+    return key === null ? null : { key, slot };
   }
 
   /**

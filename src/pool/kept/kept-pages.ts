@@ -1,6 +1,5 @@
 import { CALL_LONGEST_KEYS_COUNT } from '../../base/limits.js';
 import type { PublishedPage, RestoredPage } from '../slots/placement.js';
-import type { EarlierSlots } from './earlier-slots.js';
 import type { FoundRecord, PageRecords } from './page-records.js';
 
 /** The outcome of {@link KeptPages.restore}. */
@@ -18,7 +17,7 @@ export interface RestoredPages {
 export interface KeptIndex {
   readonly isFreed: boolean;
   readonly tenants: { evictOverMax(): string[] };
-  restore(pages: readonly RestoredPage[]): boolean[];
+  restore(pages: readonly RestoredPage[], state: 'earlier'): boolean[];
   peekStored(keys: readonly string[]): (PublishedPage | null)[];
   renewBatch(keys: readonly string[]): void;
   order(): Uint32Array;
@@ -40,8 +39,6 @@ export interface KeptPagesParts {
   readonly records: PageRecords;
   readonly index: KeptIndex;
   readonly stamps: KeptStamps;
-  /** The pages that nobody may find yet. */
-  readonly earlier: EarlierSlots;
   readonly capacityBytes: number;
   /** Whether copies of other nodes' pages have records, as those that were placed here. Default: none has. */
   readonly keepsCopies?: boolean | undefined;
@@ -58,16 +55,13 @@ export class KeptPages {
     this.#parts = parts;
   }
 
-  /**
-   * Puts pages that were found in the pool's memory back at their places, hidden for as long as they are among the
-   * earlier slots. The pool must be new.
-   */
+  /** Puts pages that were found in the pool's memory back at their places, as earlier ones. The pool must be new. */
   restore(found: readonly FoundRecord[]): RestoredPages {
-    const { records, index, stamps, earlier, capacityBytes } = this.#parts;
+    const { records, index, stamps, capacityBytes } = this.#parts;
     const ascending = found.filter(({ offset, length }) => length > 0 && offset + length <= capacityBytes);
     ascending.sort((a, b) => a.offset - b.offset);
     const distinct = ascending.filter(({ offset }, i) => offset !== ascending[i - 1]?.offset);
-    const taken = index.restore(distinct);
+    const taken = index.restore(distinct, 'earlier');
     const restored = distinct.filter((_, i) => taken[i]);
     let bytes = 0;
     for (let first = 0; first < restored.length; first += CALL_LONGEST_KEYS_COUNT) {
@@ -77,7 +71,6 @@ export class KeptPages {
         if (page === null) continue;
         stamps.restore(page.slot, record, record);
         records.adopt(page.slot, record);
-        earlier.add(page.slot);
         bytes += page.length;
       }
     }
@@ -106,7 +99,6 @@ export class KeptPages {
 
   /** The page of this slot goes: its stamp is gone already. */
   freed(slot: number): void {
-    this.#parts.earlier.delete(slot);
     this.#parts.records.drop(slot);
   }
 
@@ -117,8 +109,7 @@ export class KeptPages {
   }
 
   verify(): void {
-    const { records, index, earlier } = this.#parts;
+    const { records, index } = this.#parts;
     records.verify(index.pages());
-    earlier.verify(index.pages());
   }
 }

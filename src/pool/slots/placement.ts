@@ -1,12 +1,12 @@
 import type { PublishRequest } from '../../core/index.js';
+import type { PageContent, PageState } from './local-pages.js';
 import type { PageOrigin } from './page-origin.js';
 
-/** Place of a page in its pool, and its checksum. */
-export interface PublishedPage extends PageOrigin {
+/** What is here of a page, and its place in its pool. */
+export interface PublishedPage extends PageContent {
   /** Offset from the start of the pool, in bytes. */
   readonly offset: number;
-  readonly length: number;
-  readonly checksum: number;
+  readonly state: PageState;
   /** The page's own number while it is in the pool, or held. */
   readonly slot: number;
   /** Whether the same page was here before, so that nothing was copied. */

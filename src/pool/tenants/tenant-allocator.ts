@@ -60,9 +60,9 @@ export class TenantAllocator extends PoolAllocator {
     return super.restoreBatch(keys, bytes, offsets, numbers);
   }
 
-  /** Evicts the next victim as for a page of this key. */
-  evictNextFor(key: string, nowMs: number): string | null {
-    return super.evictNext(nowMs, this.#tenants?.tenantOf(key) ?? 0);
+  /** Evicts the next victim as for a page of this key; returns its key and former slot. */
+  evictNextFor(key: string, nowMs: number): { readonly key: string; readonly slot: number } | null {
+    return this.evictNextSlot(nowMs, this.#tenants?.tenantOf(key) ?? 0);
   }
 
   /** Statistics of each tenant by number; none without tenants. */

@@ -65,7 +65,15 @@ export class OwnLocations {
 
   /** {@link find} in the pool alone. */
   findInPool(keys: Keys): LocationColumns {
-    const pages = this.#ground.pool.peekBatch(keys);
+    return this.#located(this.#ground.pool.peekBatch(keys));
+  }
+
+  /** {@link findInPool} of pages that readers may find. */
+  findLive(keys: Keys): LocationColumns {
+    return this.#located(this.#ground.pool.peekLive(keys));
+  }
+
+  #located(pages: readonly (PublishedPage | null)[]): LocationColumns {
     const columns = this.#columns(pages.length);
     for (let i = 0; i < pages.length; i++) {
       const page = pages[i] ?? null;

@@ -193,7 +193,7 @@ export class PageStatements implements PageFollower {
    */
   async restate(asked: readonly string[]): Promise<void> {
     if (this.#closed) return;
-    const hidden = new Set(this.#ground.pool.unconfirmed.earlierAmong(asked));
+    const hidden = new Set(this.#ground.pool.earlierAmong(asked));
     const confirmed = hidden.size > 0 ? this.confirm([...hidden]) : undefined;
     const keys = batchOf(hidden.size > 0 ? asked.filter((key) => !hidden.has(key)) : asked);
     const located = { keys, columns: this.#own.find(keys) };
@@ -219,9 +219,9 @@ export class PageStatements implements PageFollower {
   async confirm(keys: readonly string[]): Promise<boolean[]> {
     const isGood = await this.#areGood(keys);
     const { pool } = this.#ground;
-    const hidden = this.#closed ? [] : pool.unconfirmed.earlierAmong(keys.filter((_, i) => isGood[i]));
+    const hidden = this.#closed ? [] : pool.earlierAmong(keys.filter((_, i) => isGood[i]));
     if (hidden.length > 0) {
-      pool.unconfirmed.confirmEarlier(hidden);
+      pool.confirmEarlier(hidden);
       // Until now the directory has a location with a stamp that no page has.
       this.restate(hidden).catch(() => {});
     }
@@ -251,9 +251,8 @@ export class PageStatements implements PageFollower {
 
   /** The locations of those of `keys` that the pool has now, for other nodes to read. */
   poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
-    const { pool } = this.#ground;
-    const columns = this.#own.findInPool(keys);
-    return keys.map((key, i) => (pool.unconfirmed.has(key) ? null : columns.locationAt(i)));
+    const columns = this.#own.findLive(keys);
+    return keys.map((_, i) => columns.locationAt(i));
   }
 
   /**

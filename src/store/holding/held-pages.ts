@@ -383,12 +383,11 @@ export class HeldPages implements PageFollower {
   }
 
   #outcomes({ keys, pages }: Pick<HoldRequest, 'keys' | 'pages'>, stay: CopyStay, fromOwnDisk: boolean): HoldOutcome[] {
-    const { pool } = this.#ground;
     const maxBytes = this.#pageMaxBytes(stay);
     return this.#peek(keys, fromOwnDisk).map((here, i) => {
       const page = pages[i] as DataLocation;
       if (here === null) return page.length > maxBytes ? 'too_large' : 'absent';
-      if (pool.unconfirmed.has(keys[i] as string)) return 'absent';
+      if (here.state !== 'live') return 'absent';
       const isAsSet = isSame(here, page) && (page.kind === 'computed' || here.version >= page.version);
       if (isAsSet) return 'held';
       return here.version > page.version ? 'outdated' : 'absent';

@@ -204,7 +204,9 @@ export class Promoter {
     const lengths = pages.map(({ bytes }) => bytes);
     let leases: readonly (PageLease | null)[] = [];
     try {
-      leases = await pool.fillPages(keys, lengths, (targets) => this.#readFromDisk(pages, targets, onDisk), origins);
+      leases = await pool.fillPages(keys, lengths, (targets) => this.#readFromDisk(pages, targets, onDisk), {
+        origins,
+      });
     } catch {
       for (const page of pages) page.failure = 'absent';
     }

@@ -238,7 +238,6 @@ export class ObjectReads {
       return { version: OBJECT_PAGE_VERSION, kind: 'computed', expires, setBy: originOf(writer) };
     });
     let isNew: boolean[] = [];
-    let unconfirmed: string[] = [];
     const fill = async (targets: readonly (PageBytes | null)[]) => {
       // From here on, a request to drop these pages finds them in the pool.
       const isClearing = this.#clearing > 0 || clears !== this.#clears;
@@ -248,8 +247,6 @@ export class ObjectReads {
         statements.isCleared(key, header.version, originOf(header.writer));
       const wanted = targets.map((target, i) => (isUnwanted(objects[i] as ReadObject) ? null : target));
       isNew = wanted.map((target) => target !== null);
-      unconfirmed = keys.filter((_, i) => isNew[i] === true);
-      pool.unconfirmed.add(unconfirmed);
       const sums = await copyInto(copyThreads, wanted, sources);
       return sums.map((sum, i) => {
         if (sum === null || sum === objects[i]?.object.header.checksum) return sum;
@@ -258,21 +255,19 @@ export class ObjectReads {
         return null;
       });
     };
-    try {
-      const lengths = sources.map(({ length }) => length);
-      const leases: (PageLease | null)[] = await pool.fillPages(keys, lengths, fill, origins);
-      if (this.#isClosed) return leases.map(() => null);
-      const added = keys.filter((_, i) => isNew[i] === true && leases[i] !== null);
-      const untaken = new Set(added.length === 0 ? [] : await statements.announcePromoted(added));
-      if (this.#isClosed) return leases.map(() => null);
-      return leases.map((lease, i) => {
-        if (lease === null || !untaken.has(keys[i] as string)) return lease;
-        this.#drop(lease);
-        return null;
-      });
-    } finally {
-      pool.unconfirmed.delete(unconfirmed);
-    }
+    const lengths = sources.map(({ length }) => length);
+    const leases = await pool.fillPages(keys, lengths, fill, { origins, state: 'unconfirmed' });
+    if (this.#isClosed) return leases.map(() => null);
+    const added = keys.filter((_, i) => isNew[i] === true && leases[i] !== null);
+    const untaken = new Set(added.length === 0 ? [] : await statements.announcePromoted(added));
+    if (this.#isClosed) return leases.map(() => null);
+    const taken = leases.map((lease, i) => {
+      if (lease === null || !untaken.has(keys[i] as string)) return lease;
+      this.#drop(lease);
+      return null;
+    });
+    pool.confirmCopies(taken.filter((_, i) => isNew[i] === true));
+    return taken;
   }
 
   /** Takes back a page that no directory owner has accepted. */

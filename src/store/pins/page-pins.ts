@@ -14,7 +14,7 @@ const ENDED_AT_ONCE_MAX_COUNT = 4096;
 export interface PagePinsParts {
   readonly pool: Pick<
     PublishedPool,
-    'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekBatch' | 'lease' | 'unconfirmed' | 'unlease'
+    'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekBatch' | 'lease' | 'unlease'
   >;
   /** Bytes of a segment of the pool's memory; no page crosses the end of one. */
   readonly segmentBytes: number;
@@ -154,7 +154,7 @@ export class PagePins {
     for (const [i, key] of wanted.entries()) {
       const page = found[i] ?? null;
       // Pages from before this start that nobody has confirmed yet are not there for programs, and make way for others.
-      if (page !== null && !pool.unconfirmed.earlier.has(page.slot)) here.push([key, page]);
+      if (page !== null && page.state !== 'earlier') here.push([key, page]);
       outcomes.set(key, isOpen ? 'absent' : 'refused');
     }
     const admitted = this.#admitted(holder, here);

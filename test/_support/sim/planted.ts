@@ -328,9 +328,9 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     scenario: CLEARED_COPIES,
     plant: () =>
       replace(PublishedPool.prototype, 'fillPages', (fillPages) => {
-        return function (this: PublishedPool, keys, lengths, fill, origins) {
-          const wrong = origins?.map((origin) => ({ ...origin, setBy: Number(origin.setBy !== 0) }));
-          return fillPages.call(this, keys, lengths, fill, wrong);
+        return function (this: PublishedPool, keys, lengths, fill, pages) {
+          const origins = pages?.origins?.map((origin) => ({ ...origin, setBy: Number(origin.setBy !== 0) }));
+          return fillPages.call(this, keys, lengths, fill, { ...pages, origins });
         };
       }),
   },

@@ -1,0 +1,188 @@
+import { assert, assertEqual } from '../../base/assert.js';
+import type { EntryKind } from '../../types.js';
+import { ExpiryHeap } from './expiry-heap.js';
+import type { PageOrigin } from './page-origin.js';
+
+/**
+ * What may be done with a page that is here:
+ *
+ * - `filling`: it has its range, and its bytes are still to be written. Nobody finds it.
+ * - `earlier`: it is from before this start, and may have been overwritten or deleted while the node was away. Nobody
+ *   finds it until a directory owner says that it is still good.
+ * - `unconfirmed`: a copy of another node's page, which may have been set anew while it was copied. Nobody finds it
+ *   until a directory owner has taken it.
+ * - `live`: readers find it.
+ */
+export type PageState = 'filling' | 'earlier' | 'unconfirmed' | 'live';
+
+/** The states by their codes in the columns; `gone`: the slot has no page. */
+const STATES = ['gone', 'filling', 'earlier', 'unconfirmed', 'live'] as const;
+const [GONE, FILLING, EARLIER, UNCONFIRMED, LIVE] = [0, 1, 2, 3, 4] as const;
+
+/** Sets of states, as bits by code. */
+export const READABLE = 1 << LIVE;
+/** Those whose bytes are here. */
+export const FILLED = READABLE | (1 << EARLIER) | (1 << UNCONFIRMED);
+export const ANY_STATE = FILLED | (1 << FILLING);
+
+/** Which states may follow each one, as bits; a page may go in any of them. */
+const NEXT = [ANY_STATE, READABLE | (1 << UNCONFIRMED), READABLE, READABLE, READABLE] as const;
+
+/** The flags of a slot: bits 0 to 2 are the code of its state. */
+const STATE_BITS = 7;
+const NAMED = 8;
+
+/** What is known of a page besides its place. */
+export interface PageContent extends PageOrigin {
+  readonly length: number;
+  readonly checksum: number;
+}
+
+/**
+ * What is here of each page, by slot, column by column: state, length, checksum and origin. A slot whose page has gone
+ * keeps the checksum and version of that page.
+ */
+export class LocalPages {
+  /** The slots whose pages expire. */
+  readonly expiring = new ExpiryHeap();
+  #lengths = new Uint32Array(1024);
+  #checksums = new Uint32Array(1024);
+  #versions = new Float64Array(1024);
+  #flags = new Uint8Array(1024);
+  /** Origins of copies; no memory before the first one. */
+  #setters = new Uint32Array(0);
+  readonly #counts = new Uint32Array(STATES.length);
+
+  /** Number of pages in this state. */
+  countOf(state: PageState): number {
+    return this.#counts[STATES.indexOf(state)] as number;
+  }
+
+  /** Whether the state of the slot is among these. */
+  isIn(slot: number, states: number): boolean {
+    return ((1 << this.#codeOf(slot)) & states) !== 0;
+  }
+
+  /** The state of the page in this slot, which must have one. */
+  stateOf(slot: number): PageState {
+    const code = this.#codeOf(slot);
+    assert(code !== GONE, () => `local pages: slot ${slot} has no page`);
+    return STATES[code] as PageState;
+  }
+
+  lengthOf(slot: number): number {
+    return this.#lengths[slot] as number;
+  }
+
+  /** Checksum of the page that has, or last had, this slot. */
+  checksumOf(slot: number): number | undefined {
+    return this.#checksums[slot];
+  }
+
+  versionOf(slot: number): number {
+    return this.#versions[slot] as number;
+  }
+
+  kindOf(slot: number): EntryKind {
+    return ((this.#flags[slot] as number) & NAMED) !== 0 ? 'named' : 'computed';
+  }
+
+  /** The origin of the copy in this slot; 0: the page is none. */
+  setByAt(slot: number): number {
+    return this.#setters[slot] ?? 0;
+  }
+
+  /** Whether there may be a copy with this origin; 0: with any. */
+  hasCopiesOf(origin: number): boolean {
+    return origin === 0 ? this.#setters.length > 0 : this.#setters.includes(origin);
+  }
+
+  /** A page comes, or is set anew, or has its bytes now. */
+  set(slot: number, { length, checksum, version, kind, expires, setBy }: PageContent, state: PageState): void {
+    if (slot >= this.#flags.length) this.#grow(Math.max(slot + 1, this.#flags.length * 2));
+    this.#lengths[slot] = length;
+    this.#checksums[slot] = checksum;
+    this.#versions[slot] = version;
+    this.#move(slot, STATES.indexOf(state));
+    if (kind === 'named') this.#flags[slot] = (this.#flags[slot] as number) | NAMED;
+    else this.#flags[slot] = (this.#flags[slot] as number) & ~NAMED;
+    this.expiring.set(slot, expires);
+    this.#setOrigin(slot, setBy);
+  }
+
+  /** The page, which nobody has found so far, is good. */
+  confirm(slot: number): void {
+    assert(this.isIn(slot, (1 << EARLIER) | (1 << UNCONFIRMED)), () => `local pages: slot ${slot} has no hidden page`);
+    this.#move(slot, LIVE);
+  }
+
+  /** The page goes; harmless if it has gone. */
+  freed(slot: number): void {
+    if (this.#codeOf(slot) !== GONE) this.#move(slot, GONE);
+    this.expiring.set(slot, 0);
+    this.#setOrigin(slot, 0);
+  }
+
+  /** Slots of the pages in this state, in no order: a walk through all slots unless there is none. */
+  slotsIn(state: PageState): Uint32Array {
+    const code = STATES.indexOf(state);
+    const slots = new Uint32Array(this.#counts[code] as number);
+    let count = 0;
+    for (let slot = 0; count < slots.length; slot++) if (this.#codeOf(slot) === code) slots[count++] = slot;
+    return slots;
+  }
+
+  #codeOf(slot: number): number {
+    return (this.#flags[slot] ?? GONE) & STATE_BITS;
+  }
+
+  #move(slot: number, to: number): void {
+    const flags = this.#flags[slot] as number;
+    const from = flags & STATE_BITS;
+    const isAllowed = to === GONE || ((NEXT[from] as number) & (1 << to)) !== 0;
+    assert(isAllowed, () => `local pages: slot ${slot} goes from ${STATES[from]} to ${STATES[to]}`);
+    this.#counts[from] = (this.#counts[from] as number) - Number(from !== GONE);
+    this.#counts[to] = (this.#counts[to] as number) + Number(to !== GONE);
+    this.#flags[slot] = (flags & ~STATE_BITS) | to;
+  }
+
+  #setOrigin(slot: number, setBy: number): void {
+    if (slot >= this.#setters.length) {
+      if (setBy === 0) return;
+      const setters = new Uint32Array(this.#flags.length);
+      setters.set(this.#setters);
+      this.#setters = setters;
+    }
+    this.#setters[slot] = setBy;
+  }
+
+  #grow(slots: number): void {
+    const [lengths, checksums] = [new Uint32Array(slots), new Uint32Array(slots)];
+    const [versions, flags] = [new Float64Array(slots), new Uint8Array(slots)];
+    lengths.set(this.#lengths);
+    checksums.set(this.#checksums);
+    versions.set(this.#versions);
+    flags.set(this.#flags);
+    [this.#lengths, this.#checksums, this.#versions, this.#flags] = [lengths, checksums, versions, flags];
+  }
+
+  /**
+   * Throws `InvariantError` unless exactly these slots have pages whose bytes are here, an unconfirmed page is a copy,
+   * and each state has the number of pages that is said.
+   */
+  verify(filled: ReadonlySet<number>): void {
+    const counts = new Array<number>(STATES.length).fill(0);
+    for (let slot = 0; slot < this.#flags.length; slot++) {
+      const code = this.#codeOf(slot);
+      counts[code] = (counts[code] as number) + Number(code !== GONE);
+      if (!this.isIn(slot, FILLED)) continue;
+      assert(filled.has(slot), () => `local pages: slot ${slot} is ${STATES[code]}, and has no page`);
+      const isCopy = this.setByAt(slot) !== 0;
+      assert(code !== UNCONFIRMED || isCopy, () => `local pages: slot ${slot} is unconfirmed, and no copy`);
+    }
+    STATES.forEach((state, code) => {
+      assertEqual(`local pages: ${state}`, this.#counts[code] as number, counts[code] as number);
+    });
+    this.expiring.verify();
+  }
+}
