@@ -197,7 +197,7 @@ export class DiscoveryServer {
     const date = this.#clocks?.differenceOf(fields);
     if (date !== undefined) return this.#refuseClock(info, date);
     this.#refused.accept(info.nodeId);
-    this.#clock?.see(clockOf(fields));
+    this.#clock?.hear(clockOf(fields));
     const status = this.#table.register(info, this.#env.clock.nowMs(), this.#clocks?.dateAheadMs(fields));
     if (status === 'full') {
       const text = `the cluster has ${MEMBERS_MAX_COUNT} members, no more are allowed`;
@@ -213,7 +213,7 @@ export class DiscoveryServer {
     const member = this.#table.member(nodeId);
     const date = member?.incarnation === incarnation ? this.#clocks?.differenceOf(fields) : undefined;
     if (member !== undefined && date !== undefined) return this.#refuseClock(member, date);
-    this.#clock?.see(clockOf(fields));
+    this.#clock?.hear(clockOf(fields));
     const { form } = nothingKnown(fields);
     const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true, form };
     const waitMs = Math.min(wholeField(fields, 'wait_ms'), this.#heartbeatIntervalMs);

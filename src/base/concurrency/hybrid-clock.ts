@@ -1,12 +1,11 @@
 import type { Clock } from '../environment/clock.js';
 import { CLOCK_AHEAD_MAX_MS, EXPIRY_MAX_MS, VERSION_AHEAD_MAX_MS } from '../limits.js';
 
-/** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;
 /**
- * Distance between versions that a node gives out in a row while the wall clock is not ahead of them: nodes that have
- * seen the same version mostly give out different ones. A longer distance would make the versions of busy nodes run
- * ahead of the wall clock.
+ * Distance between versions that a node gives out in a row within an instant: nodes that give out versions in the same
+ * instant, or have seen the same version, mostly give out different ones. A longer distance would make the versions of
+ * busy nodes run further ahead of the present.
  */
 const OWN_STEP = 32;
 /** A distance of versions, a second: clocks that are further apart are not in step. */
@@ -33,12 +32,15 @@ const WALL_MIN_MS = 1;
 const WALL_MAX_MS = (VERSION_MAX - 2 ** 44) / VERSIONS_PER_MS;
 
 /**
- * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the present (see
- * {@link now}) in milliseconds times 2^11, plus a number of the node's own below 2^10. When that is not later than the
- * latest version that this node has given out or seen, it is the first later version with the same remainder modulo
- * OWN_STEP as the node's own number. So whatever a node sets after it has seen a version is newer than it, however
- * wrong its wall clock is; and with clocks in step, versions of different nodes are in the order of real time. Nodes
- * may give out the same version, but seldom. Whole numbers, exact until the year 2109.
+ * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number, milliseconds times 2^11. A
+ * version is the latest one up to the {@link present} that has the same remainder modulo OWN_STEP as the node's own
+ * number; when that is not later than the latest version that this node has given out or seen, it is the first later
+ * one with that remainder. So whatever a node sets after it has seen a version is newer than it, however wrong its wall
+ * clock is; and with clocks in step, versions of different nodes are in the order of real time. Nodes may give out the
+ * same version, but seldom. Whole numbers, exact until the year 2109.
+ *
+ * Versions that are ahead of the present, because many were given out within an instant, do not move it: it would run
+ * ahead of all dates with each of them, and the others' presents with it.
  *
  * One wrong clock must not move all others: a version that is further ahead than VERSION_AHEAD_MAX_MS is not followed
  * (see {@link isAhead}). Ahead of the wall clock, or of the date of the cluster if that is later and known, so that a
@@ -47,7 +49,8 @@ const WALL_MAX_MS = (VERSION_MAX - 2 ** 44) / VERSIONS_PER_MS;
  */
 export class HybridClock {
   readonly #clock: Pick<Clock, 'wallMs' | 'nowMs'>;
-  readonly #firstOfMs: number;
+  /** The remainder of this node's versions. */
+  readonly #remainder: number;
   #latest = 0;
   #jumpedTo = 0;
   /** The latest version of before this start. */
@@ -67,29 +70,33 @@ export class HybridClock {
     this.#clock = clock;
     this.#anchor = this.#wallVersion();
     this.#anchorMs = clock.nowMs();
-    this.#firstOfMs = nodeNumber % (VERSIONS_PER_MS / 2);
+    this.#remainder = nodeNumber % OWN_STEP;
   }
 
   /** A new version, later than every version given out or seen. */
   next(): number {
-    const later = this.#latest + OWN_STEP;
-    const own = later - ((later - this.#firstOfMs) % OWN_STEP);
     // The present, and not the wall clock: after a wall clock was ahead and is right again, what is set later is newer
     // still, on all nodes.
-    const presentMs = Math.floor(this.now() / VERSIONS_PER_MS);
-    this.#latest = Math.max(own, presentMs * VERSIONS_PER_MS + this.#firstOfMs);
+    this.#latest = Math.max(this.#ownUpTo(this.#latest + OWN_STEP), this.#ownUpTo(this.present()));
     return this.#latest;
   }
 
   /**
-   * Takes note of a version that another node has given out: later ones of this node are greater, and its present is
-   * not before it.
+   * Takes note of a version that another node has given out: later ones of this node are greater. If it is so far ahead
+   * that the other node's clock must be, the present follows.
    */
   see(version: number): void {
     if (version <= this.#latest || !isVersion(version) || version > this.#limit()) return;
-    if (version > this.now() + CLOCKS_APART) this.#jumpedTo = version;
     this.#latest = version;
-    this.now();
+    if (version <= this.present() + CLOCKS_APART) return;
+    this.#jumpedTo = version;
+    this.#goOnFrom(version);
+  }
+
+  /** Takes note of the present of another node: that of this one is not before it, from now on. */
+  hear(present: number): void {
+    this.see(present);
+    if (isVersion(present) && present <= this.#limit() && present > this.present()) this.#goOnFrom(present);
   }
 
   /**
@@ -150,8 +157,7 @@ export class HybridClock {
     this.#earlier = Math.max(this.#earlier, present);
     this.#latest = 0;
     this.#jumpedTo = 0;
-    this.#anchor = this.#wallVersion();
-    this.#anchorMs = this.#clock.nowMs();
+    this.#goOnFrom(this.#wallVersion());
     this.follow(clusterMs, DATES_MIN_COUNT);
     return true;
   }
@@ -170,17 +176,20 @@ export class HybridClock {
   }
 
   /**
-   * The present as a version: the wall clock, or the latest version given out or seen. It never goes back, and goes
+   * The present: the wall clock, or the latest present that this node has heard of. It never goes back, and goes
    * forward as real time does while the wall clock stands still or is behind.
    */
+  present(): number {
+    const present = this.#anchor + Math.floor((this.#clock.nowMs() - this.#anchorMs) * VERSIONS_PER_MS);
+    const wall = this.#wallVersion();
+    if (wall <= present) return present;
+    this.#goOnFrom(wall);
+    return wall;
+  }
+
+  /** The present as a version: not before any version given out or seen. */
   now(): number {
-    const nowMs = this.#clock.nowMs();
-    const present = this.#anchor + Math.floor((nowMs - this.#anchorMs) * VERSIONS_PER_MS);
-    const latest = Math.max(this.#latest, this.#wallVersion());
-    if (latest <= present) return present;
-    this.#anchor = latest;
-    this.#anchorMs = nowMs;
-    return latest;
+    return Math.max(this.#latest, this.present());
   }
 
   /** The version that will be the present in so many milliseconds. */
@@ -191,6 +200,16 @@ export class HybridClock {
   /** Milliseconds until this version is the present; 0 or less: it has been. */
   msUntil(version: number): number {
     return (version - this.now()) / VERSIONS_PER_MS;
+  }
+
+  #goOnFrom(present: number): void {
+    this.#anchor = present;
+    this.#anchorMs = this.#clock.nowMs();
+  }
+
+  /** The latest version of this node's own up to another one. */
+  #ownUpTo(version: number): number {
+    return version - ((version - this.#remainder) % OWN_STEP);
   }
 
   #wallVersion(): number {
@@ -226,16 +245,16 @@ export function dateOf(version: number): number {
 
 /** What nodes tell each other of their clocks, so that those whose present is behind follow. */
 export interface SharedClock {
-  /** The present as a version, not before any version given out or seen. */
-  now(): number;
+  /** The present, as a version. */
+  present(): number;
   /** The wall clock, in milliseconds since 1970. */
   wallMs(): number;
   /** Takes note of the date of the cluster, which so many nodes have. */
   follow(clusterMs: number, datesCount: number): void;
   /** Milliseconds that the wall clock is ahead of the date of the cluster; 0 while that is not known. */
   readonly offsetMs: number;
-  /** Takes note of another node's version. */
-  see(version: number): void;
+  /** Takes note of another node's present. */
+  hear(present: number): void;
   /**
    * Whether the wall clock is right, although versions of this node are far ahead of this date of the cluster: it is
    * not too far ahead itself, and it is known that it was, or several nodes have that date (`isOthers`: it is that of

@@ -276,7 +276,7 @@ export class MasterLink {
       this.#options.onDate?.();
     }
     // What a master knows that refuses this node is not for this node.
-    if (answer.refusal === undefined) clock?.see(answer.clock);
+    if (answer.refusal === undefined) clock?.hear(answer.clock);
     if (answer.refusal === undefined) this.#answeredMs = this.#options.env.clock.nowMs();
     return answer;
   }

@@ -237,7 +237,7 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
 
 /** The present of the node of a message, and the date by its wall clock, as fields of it. */
 export function clockFields(clock: SharedClock | undefined): { readonly clock?: number; readonly date_ms?: number } {
-  return clock === undefined ? {} : { clock: clock.now(), date_ms: clock.wallMs() };
+  return clock === undefined ? {} : { clock: clock.present(), date_ms: clock.wallMs() };
 }
 
 /** A date in a message, in milliseconds since 1970; undefined: it has none. */
