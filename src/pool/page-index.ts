@@ -3,8 +3,8 @@ import { isExpired } from '../base/expiry.js';
 import { CALL_LONGEST_KEYS_COUNT } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorOptions, PoolAllocatorStats, PublishRequest, RequestOptions } from '../core/index.js';
-import { ANY_STATE, FILLED, LocalPages, type PageState, READABLE } from './slots/local-pages.js';
-import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
+import { ANY_STATE, FILLED, LocalPages, type PageState, READABLE, STATABLE } from './slots/local-pages.js';
+import { isSameOrigin, NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
@@ -260,16 +260,46 @@ export class PageIndex {
     return { offset, slot, alreadyPresent: false, state, ...content };
   }
 
-  /** Updates the origin of an existing page that was set again. What this node has set itself needs no confirmation. */
-  setOrigin({ slot, length, checksum }: PublishedPage, origin: PageOrigin): void {
+  /**
+   * Updates the origin of an existing page that was set again. What this node has set itself needs no confirmation; a
+   * new origin is to be stated.
+   */
+  setOrigin(page: PublishedPage, origin: PageOrigin): void {
+    const { slot, length, checksum } = page;
+    if (isSameOrigin(page, origin)) return;
     const state = this.#local.stateOf(slot);
-    const isOwn = state === 'unconfirmed' && origin.setBy === 0;
-    this.#local.set(slot, { ...origin, length, checksum }, isOwn ? 'live' : state);
+    const isNew = state === 'stated' || (state === 'unconfirmed' && origin.setBy === 0);
+    this.#local.set(slot, { ...origin, length, checksum }, isNew ? 'live' : state);
   }
 
-  /** These pages, which are here now, are good: they are live from now on. */
-  confirm(pages: Iterable<PublishedPage>): void {
-    for (const { slot } of pages) if (!this.#local.isIn(slot, READABLE)) this.#local.confirm(slot);
+  /** Those of the pages that are from before this start are good. */
+  confirmEarlier(keys: readonly string[]): void {
+    for (const page of this.peekStored(keys)) if (page?.state === 'earlier') this.#local.move(page.slot, 'live');
+  }
+
+  /**
+   * A directory owner has taken what was stated of those pages for which `isTaken`: those that still have that version
+   * are stated now, the others not. Returns one byte for each key; 1: {@link peekBatch} finds a page.
+   */
+  noteStated(keys: Keys, versions: ArrayLike<number>, isTaken: (i: number) => boolean): Uint8Array {
+    const local = this.#local;
+    const { slots } = this.#allocator.peekBatch(keys);
+    const now = this.#expiryTime();
+    const isHere = new Uint8Array(slots.length);
+    for (let i = 0; i < slots.length; i++) {
+      const slot = slots[i] as number;
+      if (slot < 0 || !local.isIn(slot, FILLED)) continue;
+      isHere[i] = Number(!isExpired(local.expiring.expiresOf(slot), now));
+      if (!local.isIn(slot, STATABLE) || local.versionOf(slot) !== versions[i]) continue;
+      if (isTaken(i)) local.move(slot, 'stated');
+      else if (local.stateOf(slot) === 'stated') local.move(slot, 'live');
+    }
+    return isHere;
+  }
+
+  /** Those of the pages that were stated are stated anew: until then the directory may have lost them. */
+  unstate(keys: Keys): void {
+    for (const page of this.peekStored(keys)) if (page?.state === 'stated') this.#local.move(page.slot, 'live');
   }
 
   /** Holds new pages, which are filled until {@link fillHeld} or {@link abandonHeld}. `origins`: one for each vacancy. */

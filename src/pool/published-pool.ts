@@ -299,16 +299,14 @@ export class PublishedPool {
     return keys.filter((_, i) => pages[i]?.state === 'earlier');
   }
 
-  /** Pages from before this start are good: readers find them from now on. */
-  confirmEarlier(keys: readonly string[]): void {
-    const pages = this.#index.peekStored(keys);
-    this.#index.confirm(pages.filter((page): page is PublishedPage => page?.state === 'earlier'));
-  }
+  /** Those of the pages that are from before this start are good: readers find them from now on. */
+  readonly confirmEarlier: PageIndex['confirmEarlier'] = (keys) => this.#index.confirmEarlier(keys);
 
-  /** What a directory owner has taken of copies is good: readers find it from now on. */
-  confirmCopies(leases: readonly (PageLease | null)[]): void {
-    this.#index.confirm(leases.flatMap((lease) => (lease?.isLive ? [lease.page] : [])));
-  }
+  /** Notes which of these pages a directory owner has taken; see `PageIndex.noteStated`. */
+  readonly noteStated: PageIndex['noteStated'] = (...told) => this.#index.noteStated(...told);
+
+  /** These pages are stated anew. */
+  readonly unstate: PageIndex['unstate'] = (keys) => this.#index.unstate(keys);
 
   /** The page's bytes, read-only views: valid until control returns to the event loop or a hold of the page ends. */
   viewsOf({ offset, length, slot }: PublishedPage): Uint8Array[] {

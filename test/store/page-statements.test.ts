@@ -1,6 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
-import { InvariantError } from '../../src/base/errors.js';
 import { stringsOf } from '../../src/core/binding/key-batch.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -122,18 +121,20 @@ test('page statements: a page is announced where the pool has it, and one that i
   }
 });
 
-test('page statements: what no owner has taken is forgotten when it leaves the pool', async (t) => {
-  // Cause: a node that reached no owner kept the key of every page that it had evicted since, for good.
-  const { pool, statements, set } = newStatements(t, Taken.refused);
-  t.deepEqual(await set('k', content(1, 100)), [['k', 'directory']]);
-  statements.verify();
-  pool.remove('k');
-  t.throws(() => statements.verify(), {
-    instanceOf: InvariantError,
-    message: /"k" is to be announced, and not in the pool/,
-  });
+test('page statements: a page is stated when an owner has taken it, and anew when it is set with another origin', async (t) => {
+  const states = (pool: PublishedPool) => pool.peekBatch(['k']).map((page) => page?.state);
+  const refusing = newStatements(t, Taken.refused);
+  t.deepEqual(await refusing.set('k', content(1, 100)), [['k', 'directory']]);
+  t.deepEqual([states(refusing.pool), refusing.statements.tiersOf(['k'])], [['live'], [null]]);
+  const { pool, statements, set } = newStatements(t, Taken.taken);
+  t.deepEqual(await set('k', content(1, 100)), []);
+  t.deepEqual([states(pool), statements.tiersOf(['k'])], [['stated'], ['memory']]);
+  const [page] = pool.peekBatch(['k']);
+  pool.renew(['k'], page?.version ?? 0, (page?.version ?? 0) + 1);
+  t.deepEqual([states(pool), statements.tiersOf(['k'])], [['live'], [null]]);
   await statements.restate(['k']);
-  t.notThrows(() => statements.verify());
+  t.deepEqual(states(pool), ['stated']);
+  pool.verify();
 });
 
 test('page statements: once closed, no page has a location, though the pool and the disk are not asked any more', async (t) => {

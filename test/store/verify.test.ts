@@ -89,14 +89,7 @@ test.serial('verify: page statements', async (t) => {
       directory: { state: async (_keys, { count }) => new Uint8Array(count), delete: async () => {} },
     }),
   );
-  await statements.announcePromoted(['a', 'b']);
   assertAsks(t, statements, [Removals]);
-  await assertFound(t, statements, /"a" is to be announced, and not in the pool/, () =>
-    losing(Set.prototype, 'delete', () => {
-      pool.remove('a');
-      void statements.restate(['a']);
-    }),
-  );
 });
 
 test.serial('verify: disk tier', async (t) => {

@@ -11,22 +11,37 @@ import type { PageOrigin } from './page-origin.js';
  *   finds it until a directory owner says that it is still good.
  * - `unconfirmed`: a copy of another node's page, which may have been set anew while it was copied. Nobody finds it
  *   until a directory owner has taken it.
- * - `live`: readers find it.
+ * - `live`: readers of this node find it.
+ * - `stated`: a directory owner has taken it as well, so that other nodes find it.
  */
-export type PageState = 'filling' | 'earlier' | 'unconfirmed' | 'live';
+export type PageState = 'filling' | 'earlier' | 'unconfirmed' | 'live' | 'stated';
 
 /** The states by their codes in the columns; `gone`: the slot has no page. */
-const STATES = ['gone', 'filling', 'earlier', 'unconfirmed', 'live'] as const;
-const [GONE, FILLING, EARLIER, UNCONFIRMED, LIVE] = [0, 1, 2, 3, 4] as const;
+const STATES = ['gone', 'filling', 'earlier', 'unconfirmed', 'live', 'stated'] as const;
+const GONE = 0;
 
-/** Sets of states, as bits by code. */
-export const READABLE = 1 << LIVE;
-/** Those whose bytes are here. */
-export const FILLED = READABLE | (1 << EARLIER) | (1 << UNCONFIRMED);
-export const ANY_STATE = FILLED | (1 << FILLING);
+/** A set of states: bits by code. */
+function setOf(...states: (typeof STATES)[number][]): number {
+  return states.reduce((bits, state) => bits | (1 << STATES.indexOf(state)), 0);
+}
 
-/** Which states may follow each one, as bits; a page may go in any of them. */
-const NEXT = [ANY_STATE, READABLE | (1 << UNCONFIRMED), READABLE, READABLE, READABLE] as const;
+/** The states in which readers find a page. */
+export const READABLE = setOf('live', 'stated');
+/** Those in which its bytes are here. */
+export const FILLED = READABLE | setOf('earlier', 'unconfirmed');
+/** Those in which it is stated when an owner takes it. */
+export const STATABLE = READABLE | setOf('unconfirmed');
+export const ANY_STATE = FILLED | setOf('filling');
+
+/** Which states may follow the one of this code; a page may stay in any, and go in any. */
+const NEXT = [
+  setOf('filling', 'earlier', 'unconfirmed', 'live'),
+  setOf('unconfirmed', 'live'),
+  setOf('live'),
+  READABLE,
+  setOf('stated'),
+  setOf('live'),
+].map((next, code) => next | (1 << code) | setOf('gone'));
 
 /** The flags of a slot: bits 0 to 2 are the code of its state. */
 const STATE_BITS = 7;
@@ -110,10 +125,9 @@ export class LocalPages {
     this.#setOrigin(slot, setBy);
   }
 
-  /** The page, which nobody has found so far, is good. */
-  confirm(slot: number): void {
-    assert(this.isIn(slot, (1 << EARLIER) | (1 << UNCONFIRMED)), () => `local pages: slot ${slot} has no hidden page`);
-    this.#move(slot, LIVE);
+  /** The page comes into another state. */
+  move(slot: number, state: PageState): void {
+    this.#move(slot, STATES.indexOf(state));
   }
 
   /** The page goes; harmless if it has gone. */
@@ -139,7 +153,7 @@ export class LocalPages {
   #move(slot: number, to: number): void {
     const flags = this.#flags[slot] as number;
     const from = flags & STATE_BITS;
-    const isAllowed = to === GONE || ((NEXT[from] as number) & (1 << to)) !== 0;
+    const isAllowed = ((NEXT[from] as number) & (1 << to)) !== 0;
     assert(isAllowed, () => `local pages: slot ${slot} goes from ${STATES[from]} to ${STATES[to]}`);
     this.#counts[from] = (this.#counts[from] as number) - Number(from !== GONE);
     this.#counts[to] = (this.#counts[to] as number) + Number(to !== GONE);
@@ -178,7 +192,7 @@ export class LocalPages {
       if (!this.isIn(slot, FILLED)) continue;
       assert(filled.has(slot), () => `local pages: slot ${slot} is ${STATES[code]}, and has no page`);
       const isCopy = this.setByAt(slot) !== 0;
-      assert(code !== UNCONFIRMED || isCopy, () => `local pages: slot ${slot} is unconfirmed, and no copy`);
+      assert(isCopy || STATES[code] !== 'unconfirmed', () => `local pages: slot ${slot} is unconfirmed, and no copy`);
     }
     STATES.forEach((state, code) => {
       assertEqual(`local pages: ${state}`, this.#counts[code] as number, counts[code] as number);

@@ -11,6 +11,7 @@ export const VIOLATION_KINDS = {
   leak: 'something was left when stores had closed',
   logged: 'an error was logged that says that something is wrong with the program',
   start: 'a node did not start',
+  clock: 'the clock of a node ran ahead of the date, and no host had another date',
   events: 'the list that a router keeps by the page events of a node was not what the node had in the end',
   pin: 'a page that was pinned was not in the pool, and nobody had removed it',
   idle: 'the workload did nothing',

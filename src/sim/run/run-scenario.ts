@@ -1,9 +1,10 @@
+import { dateOf } from '../../base/concurrency/hybrid-clock.js';
 import { MeshCacheConfig, type StorageConfig } from '../../config.js';
 import type { DISTANCES } from '../../net/distance.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
 import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
-import type { FaultKind } from '../scenario/faults.js';
+import { FAULT_KINDS, type FaultKind } from '../scenario/faults.js';
 import { nodesOfHosts, type Scenario, scenarioOf } from '../scenario/scenario.js';
 import { formatJournalLine, type JournalLine } from '../world/journal.js';
 import { SimulatedFailure } from '../world/kernel/scheduler.js';
@@ -206,7 +207,11 @@ class ScenarioRun {
 
   #verify(): void {
     const { checker, nodes } = this.#cluster;
+    const hasOneDate = !this.#scenario.faults.some(({ kind }) => FAULT_KINDS[kind].group === 'clock');
     for (const { store, number } of nodes) {
+      const { versions } = store?.runtime ?? {};
+      const aheadMs = versions === undefined ? 0 : dateOf(versions.present()) - versions.wallMs();
+      if (hasOneDate && aheadMs > 1) checker.violated('clock', number, { rule: '', detail: `by ${aheadMs} ms` });
       try {
         store?.verify();
       } catch (error) {

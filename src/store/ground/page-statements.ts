@@ -1,4 +1,3 @@
-import { assert } from '../../base/assert.js';
 import { DiskError } from '../../base/errors.js';
 import { laterExpiry } from '../../base/expiry.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../../base/limits.js';
@@ -28,16 +27,12 @@ const WAITED_MS = 5;
  * Announces the pages of this node to the directory, and acts on the answers: pages that are older than the cluster's
  * are dropped, and so are computed pages that another node has.
  *
- * The directory has one location of this node for each page: in the pool if it is there, else on the disk. Accounting:
- * every page of the pool is announced in the directory, or its key is in `#unannounced`.
+ * The directory has one location of this node for each page: in the pool if it is there, else on the disk. Pages of the
+ * pool that no owner has taken yet are not `stated`; they are announced when they are set again, or with a list.
  */
 export class PageStatements implements PageFollower {
   readonly #ground: StoreGround;
   readonly #own: OwnLocations;
-  /** Keys in the pool that no directory shard has accepted yet; tried again when they are set again or announced. */
-  readonly #unannounced = new Set<string>();
-  /** Number of announcements under way: their keys are in `#unannounced`, in the pool or not. */
-  #announcing = 0;
   /**
    * Pages that this node was told to drop, and pages that it has set itself. Nothing older is read or copied from other
    * nodes, even when the page has left the pool and a node that was cut off tells a shard of an older one.
@@ -80,7 +75,7 @@ export class PageStatements implements PageFollower {
     published.forEach((page, i) => {
       const key = strings[i] as string;
       if (page === null || told.has(key)) return;
-      const isStated = page.alreadyPresent && !this.#unannounced.has(key) && page.setBy === 0;
+      const isStated = page.alreadyPresent && page.state === 'stated' && page.setBy === 0;
       const { kind, expires } = contentOf(page);
       // A named entry becomes the newest even if its bytes are unchanged: another node may have set other bytes
       // meanwhile.
@@ -106,7 +101,6 @@ export class PageStatements implements PageFollower {
 
   /** Withdraws the announcements of pages that have just been cleared here. */
   async retract(keys: readonly string[]): Promise<void> {
-    for (const key of keys) this.#unannounced.delete(key);
     this.#ground.feed.changed(keys);
     await this.#ground.directory.delete(keys);
   }
@@ -153,7 +147,6 @@ export class PageStatements implements PageFollower {
    * and that their owners may still list.
    */
   dropped(keys: readonly string[], gone: readonly string[], absent: readonly string[] = []): void {
-    for (const key of gone) this.#unannounced.delete(key);
     this.#ground.feed.gone(gone);
     this.#ground.metrics.count('meshcache_dropped_pages_total', gone.length);
     this.#ground.feed.changed(keys);
@@ -198,7 +191,6 @@ export class PageStatements implements PageFollower {
     const keys = batchOf(hidden.size > 0 ? asked.filter((key) => !hidden.has(key)) : asked);
     const located = { keys, columns: this.#own.find(keys) };
     const gone = absentOf(located);
-    for (const key of stringsOf(gone)) this.#unannounced.delete(key);
     this.#ground.feed.changed(asked);
     await Promise.all([confirmed, this.#ground.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
@@ -262,10 +254,9 @@ export class PageStatements implements PageFollower {
   tiersOf(keys: readonly string[]): (Tier | null)[] {
     const { pool, disk } = this.#ground;
     if (this.#closed) return keys.map(() => null);
-    const isInPool = pool.hasBatch(keys);
     const isOnDisk = disk?.hasBatch(keys);
-    return keys.map((key, i) => {
-      if (isInPool[i] === 1) return this.#unannounced.has(key) ? null : 'memory';
+    return pool.peekBatch(keys).map((page, i) => {
+      if (page !== null) return page.state === 'stated' ? 'memory' : null;
       return isOnDisk?.[i] === 1 ? 'disk' : null;
     });
   }
@@ -427,6 +418,7 @@ export class PageStatements implements PageFollower {
    */
   async #announceAgain(entries: KeyedLocations, { byOthers = false } = {}): Promise<string[]> {
     if (entries.columns.count === 0) return [];
+    this.#ground.pool.unstate(entries.keys);
     const { refused, outdated } = await this.#announce(entries, { byOthers });
     const keys = stringsOf(entries.keys);
     await this.#dropLost(
@@ -455,24 +447,17 @@ export class PageStatements implements PageFollower {
     const { directory } = this.#ground;
     const announced: Announced = { refused: [], outdated: [], held: [] };
     const strings = stringsOf(keys);
-    for (const key of strings) this.#unannounced.add(key);
-    this.#announcing++;
-    let taken: Uint8Array;
-    try {
-      taken = await directory.state(keys, columns, options);
-    } finally {
-      this.#announcing--;
-    }
+    const taken = await directory.state(keys, columns, options);
     if (this.#closed) return announced;
     const { pool, disk } = this.#ground;
-    const isInPool = pool.hasBatch(keys);
+    const isTaken = (i: number) => taken[i] === Taken.taken || taken[i] === Taken.replaced;
+    const isInPool = pool.noteStated(keys, columns.version, isTaken);
     const isOnDisk = disk !== undefined && isInPool.includes(0) ? disk.peekBatch(keys) : [];
     const gone: number[] = [];
-    strings.forEach((key, i) => {
+    strings.forEach((_, i) => {
       if (taken[i] === Taken.refused) announced.refused.push(i);
       else if (taken[i] === Taken.outdated) announced.outdated.push(i);
       else if (taken[i] === Taken.held) announced.held.push(i);
-      if (taken[i] !== Taken.refused || isInPool[i] === 0) this.#unannounced.delete(key);
       if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(i);
     });
     this.#ground.feed.changed(strings);
@@ -481,17 +466,9 @@ export class PageStatements implements PageFollower {
     return announced;
   }
 
-  /**
-   * Throws `InvariantError` unless pages that no shard has accepted are in the pool or being announced, and the tables
-   * of void versions are consistent.
-   */
+  /** Throws `InvariantError` unless the table of void versions is consistent. */
   verify(): void {
     this.#voids.verify();
-    if (this.#closed || this.#announcing > 0) return;
-    const inPool = new Set(this.#ground.pool.keys());
-    for (const key of this.#unannounced) {
-      assert(inPool.has(key), () => `page statements: ${JSON.stringify(key)} is to be announced, and not in the pool`);
-    }
   }
 }
 

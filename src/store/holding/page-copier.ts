@@ -1,7 +1,7 @@
 import { originOf } from '../../directory/shard/removals.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
-import type { PageBytes, PageLease, PageOrigin } from '../../pool/published-pool.js';
+import type { PageBytes, PageOrigin } from '../../pool/published-pool.js';
 import { isAsGood } from '../../pool/slots/page-origin.js';
 import type { DataLocation } from '../../types.js';
 import { type CallerPage, copyInto, RegionPage } from '../call/caller-page.js';
@@ -59,12 +59,10 @@ export class PageCopier {
    */
   async copy(batch: readonly WantedPage[], options: CopyOptions = {}): Promise<number> {
     if (batch.length === 0 || this.#isClosed) return 0;
-    const { pool } = this.#ground;
     const { onCopied, onDropped } = options;
     const keys = batch.map(({ key }) => key);
     const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
     const origins = new Map<number, PageOrigin>();
-    let leases: readonly PageLease[] = [];
     try {
       const targets = targetsIn(region, batch);
       const wanted = keys.map((_, i) => i);
@@ -78,28 +76,27 @@ export class PageCopier {
         });
       }
       const read = [...origins.keys()];
-      const published = await this.#publish(
+      const isCopied = await this.#publish(
         read.map((i) => keys[i] as string),
         read.map((i) => targets[i] as CallerPage),
         [...origins.values()],
       );
-      leases = published.filter((lease) => lease !== null);
       if (this.#isClosed) return 0;
-      const isCopied = (_: number, j: number): boolean => published[j] !== null;
-      await this.#removeOlder(keys, origins, read.filter(isCopied));
-      const copied = read.filter(isCopied).map((i) => batch[i] as WantedPage);
+      await this.#removeOlder(
+        keys,
+        origins,
+        read.filter((_, j) => isCopied[j] === true),
+      );
+      const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as WantedPage);
       onCopied?.(copied);
       const untaken = new Set(await this.#statements.announcePromoted(copied.map(({ key }) => key)));
-      if (this.#isClosed) return 0;
       if (untaken.size > 0) onDropped?.(this.#dropUntaken(batch, origins, untaken));
-      pool.confirmCopies(leases);
       return copied.length - untaken.size;
     } catch (error) {
       // No owner has taken them, so nobody may read them.
       if (!this.#isClosed) this.#dropUntaken(batch, origins, new Set(keys));
       throw error;
     } finally {
-      pool.unlease(leases);
       region.free();
     }
   }
@@ -123,7 +120,7 @@ export class PageCopier {
   }
 
   /**
-   * Publishes copies; leases of those that are now in the pool. Null: the page found no room, the program has set it
+   * Publishes copies; true for each page that is now in the pool. False: it found no room, the program has set it
    * meanwhile, this node was told to drop it since it was read, or it has a newer content of its own on the disk: the
    * copy would hide that from the directory.
    */
@@ -131,7 +128,7 @@ export class PageCopier {
     keys: readonly string[],
     sources: readonly CallerPage[],
     origins: readonly PageOrigin[],
-  ): Promise<(PageLease | null)[]> {
+  ): Promise<boolean[]> {
     const { pool } = this.#ground;
     let isVacant: boolean[] = [];
     const lengths = sources.map(({ length }) => length);
@@ -148,9 +145,8 @@ export class PageCopier {
       return copyInto(this.#copyThreads, wanted, sources);
     };
     const leases = await pool.fillPages(keys, lengths, fill, { origins, state: 'unconfirmed' });
-    // Another call has brought the page, or the program has set it.
-    pool.unlease(leases.filter((lease, i): lease is PageLease => lease !== null && isVacant[i] !== true));
-    return leases.map((lease, i) => (isVacant[i] === true ? lease : null));
+    pool.unlease(leases.filter((lease) => lease !== null));
+    return leases.map((lease, i) => lease !== null && isVacant[i] === true);
   }
 
   /** Removes older versions of these named pages from the own disk: they must not reappear when the copy has gone. */

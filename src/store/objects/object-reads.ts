@@ -261,13 +261,11 @@ export class ObjectReads {
     const added = keys.filter((_, i) => isNew[i] === true && leases[i] !== null);
     const untaken = new Set(added.length === 0 ? [] : await statements.announcePromoted(added));
     if (this.#isClosed) return leases.map(() => null);
-    const taken = leases.map((lease, i) => {
+    return leases.map((lease, i) => {
       if (lease === null || !untaken.has(keys[i] as string)) return lease;
       this.#drop(lease);
       return null;
     });
-    pool.confirmCopies(taken.filter((_, i) => isNew[i] === true));
-    return taken;
   }
 
   /** Takes back a page that no directory owner has accepted. */

@@ -1,4 +1,5 @@
 import { createRequire, syncBuiltinESMExports } from 'node:module';
+import { HybridClock } from '../../../src/base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../../src/base/environment/environment.js';
 import type { Files } from '../../../src/base/environment/files.js';
 import { READ_STALL_TIMEOUT_MS, RPC_CALL_TIMEOUT_MS, RPC_SILENCE_MAX_MS } from '../../../src/base/limits.js';
@@ -344,6 +345,18 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     name: 'a count of the directory is wrong',
     found: ['invariant'],
     plant: () => replace(LocationLists.prototype, 'uncount', () => nothing),
+  },
+  {
+    name: 'the present goes on from a version that was ahead of it',
+    found: ['clock'],
+    plant: () =>
+      replace(HybridClock.prototype, 'next', (next) => {
+        return function (this: HybridClock) {
+          const version = next.call(this);
+          this.hear(version + 512);
+          return version;
+        };
+      }),
   },
   {
     name: 'a rejection that nobody handles',
