@@ -306,7 +306,7 @@ export class DiskStore {
   /** Removes those of the keys' pages that are written and expired. */
   dropExpired(keys: Keys): void {
     this.#checkOpen();
-    for (const key of this.#index.expiredAmong(keys)) this.#removeWritten(key);
+    for (const key of this.#index.states.makingWay(keys)) this.#removeWritten(key);
   }
 
   /** Removes written pages that are expired, at most `maxCount`; returns their keys. */

@@ -83,7 +83,7 @@ export class PageFills {
     fill: Fill,
     { origins = [], state = 'live' }: FilledPages = {},
   ): Promise<(PageLease | null)[]> {
-    const expired = this.#removeExpired(keys);
+    const removed = this.#makeWay(keys);
     // Leases come first, so that pages already here are not evicted for new ones.
     const leases = this.#lease(keys);
     const wishes = keys.map((key, i): Wish => {
@@ -91,7 +91,7 @@ export class PageFills {
       return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing', request: FILLS };
     });
     const { vacancies, gone } = this.#placeEach(wishes, origins);
-    for (const key of expired) gone.add(key);
+    for (const key of removed) gone.add(key);
     const targets: (PageBytes | null)[] = keys.map(() => null);
     for (const { index, offset } of vacancies) {
       const length = lengths[index] as number;
@@ -165,14 +165,15 @@ export class PageFills {
     return this.#parts.leases.take(key, page);
   }
 
-  #removeExpired(keys: readonly string[]): string[] {
+  /** Removes those of the pages that make way for new ones; returns their keys. */
+  #makeWay(keys: readonly string[]): string[] {
     const { index, leases } = this.#parts;
-    const expired = index.expiredAmong(keys);
-    for (const key of expired) {
+    const removed = index.states.makingWay(keys);
+    for (const key of removed) {
       leases.endOf(key);
       index.remove(key);
     }
-    return expired;
+    return removed;
   }
 
   #lease(keys: readonly string[]): (PageLease | null)[] {

@@ -3,8 +3,9 @@ import { isExpired } from '../base/expiry.js';
 import { CALL_LONGEST_KEYS_COUNT } from '../base/limits.js';
 import { type KeyBatch, type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorOptions, PoolAllocatorStats, PublishRequest, RequestOptions } from '../core/index.js';
-import { ANY_STATE, FILLED, LocalPages, type PageState, READABLE, STATABLE } from './slots/local-pages.js';
-import { isSameOrigin, NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
+import { PageStates } from './page-states.js';
+import { ANY_STATE, FILLED, LocalPages, READABLE } from './slots/local-pages.js';
+import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
 import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
@@ -33,7 +34,7 @@ const NO_REQUEST: PublishRequest = {};
  * What may be done with a page is its {@link PageState}. A page that is being filled or read is *held*: its range stays
  * untouched, and no new page is placed under its key.
  *
- * An *expired* page is not found any more, but is here until {@link nextExpired} or {@link expiredAmong} names it and
+ * An *expired* page is not found any more, but is here until {@link nextExpired} or `PageStates.makingWay` names it and
  * its owner removes it: soon, and before another page is placed under its key.
  *
  * Accounting: every page of the allocator has its state at its slot in the columns; `#holds` counts the pins of the
@@ -41,6 +42,7 @@ const NO_REQUEST: PublishRequest = {};
  */
 export class PageIndex {
   readonly tenants: IndexTenants;
+  readonly states: PageStates;
   readonly #allocator: TenantAllocator;
   readonly #nowMs: () => number;
   readonly #holds = new Map<string, number>();
@@ -59,6 +61,7 @@ export class PageIndex {
     ...options
   }: PageIndexOptions) {
     this.#allocator = new TenantAllocator(options, tenants);
+    this.states = new PageStates(this.#allocator, this.#local, () => this.#expiryTime());
     this.tenants = new IndexTenants(this.#allocator, nowMs, (slot) => this.#freeing([slot]));
     this.#nowMs = nowMs;
     this.#present = present;
@@ -68,12 +71,7 @@ export class PageIndex {
 
   /** Number of pages whose bytes are here, expired and hidden ones included. */
   get size(): number {
-    return this.#allocator.size - this.countOf('filling');
-  }
-
-  /** Number of pages in this state. */
-  countOf(state: PageState): number {
-    return this.#local.countOf(state);
+    return this.#allocator.size - this.#local.countOf('filling');
   }
 
   /** Bytes of all pages, unfilled ones included. */
@@ -128,14 +126,6 @@ export class PageIndex {
     return this.#pages(this.#allocator.peekBatch(keys), FILLED, 0);
   }
 
-  /** The keys whose pages are here and expired. */
-  expiredAmong(keys: Keys): string[] {
-    const now = this.#expiryTime();
-    if (now === 0) return [];
-    const stored = this.peekStored(keys);
-    return stringsOf(keys).filter((_, i) => isExpired(stored[i]?.expires ?? 0, now));
-  }
-
   /** Key of the page that has been expired for longest; the caller must remove it. Undefined: none is expired. */
   nextExpired(): string | undefined {
     const { expiring } = this.#local;
@@ -150,7 +140,7 @@ export class PageIndex {
 
   /** One byte for each key; 1: {@link peekBatch} finds the page. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
-    if (this.#expiryTime() === 0 && this.countOf('filling') === 0) return this.#allocator.hasBatch(keys);
+    if (this.#expiryTime() === 0 && this.#local.countOf('filling') === 0) return this.#allocator.hasBatch(keys);
     return Uint8Array.from(this.peekBatch(keys), (page) => Number(page !== null));
   }
 
@@ -169,14 +159,14 @@ export class PageIndex {
 
   /** Keys of the pages whose bytes are here, expired and hidden ones included, next victim first. */
   keys(): string[] {
-    if (this.countOf('filling') === 0) return this.#allocator.keys();
+    if (this.#local.countOf('filling') === 0) return this.#allocator.keys();
     return this.keysOf(this.order()).filter((key) => key !== undefined);
   }
 
   /** Slots of the pages of {@link keys}, next victim first; for walks in slices. */
   order(): Uint32Array {
     const order = this.#allocator.order();
-    return this.countOf('filling') === 0 ? order : order.filter((slot) => this.#local.isIn(slot, FILLED));
+    return this.#local.countOf('filling') === 0 ? order : order.filter((slot) => this.#local.isIn(slot, FILLED));
   }
 
   /** Keys of the pages in these slots. If a page has gone since, the result is undefined or the key of another page. */
@@ -260,46 +250,9 @@ export class PageIndex {
     return { offset, slot, alreadyPresent: false, state, ...content };
   }
 
-  /**
-   * Updates the origin of an existing page that was set again. What this node has set itself needs no confirmation; a
-   * new origin is to be stated.
-   */
-  setOrigin(page: PublishedPage, origin: PageOrigin): void {
-    const { slot, length, checksum } = page;
-    if (isSameOrigin(page, origin)) return;
-    const state = this.#local.stateOf(slot);
-    const isNew = state === 'stated' || (state === 'unconfirmed' && origin.setBy === 0);
-    this.#local.set(slot, { ...origin, length, checksum }, isNew ? 'live' : state);
-  }
-
-  /** Those of the pages that are from before this start are good. */
-  confirmEarlier(keys: readonly string[]): void {
-    for (const page of this.peekStored(keys)) if (page?.state === 'earlier') this.#local.move(page.slot, 'live');
-  }
-
-  /**
-   * A directory owner has taken what was stated of those pages for which `isTaken`: those that still have that version
-   * are stated now, the others not. Returns one byte for each key; 1: {@link peekBatch} finds a page.
-   */
-  noteStated(keys: Keys, versions: ArrayLike<number>, isTaken: (i: number) => boolean): Uint8Array {
-    const local = this.#local;
-    const { slots } = this.#allocator.peekBatch(keys);
-    const now = this.#expiryTime();
-    const isHere = new Uint8Array(slots.length);
-    for (let i = 0; i < slots.length; i++) {
-      const slot = slots[i] as number;
-      if (slot < 0 || !local.isIn(slot, FILLED)) continue;
-      isHere[i] = Number(!isExpired(local.expiring.expiresOf(slot), now));
-      if (!local.isIn(slot, STATABLE) || local.versionOf(slot) !== versions[i]) continue;
-      if (isTaken(i)) local.move(slot, 'stated');
-      else if (local.stateOf(slot) === 'stated') local.move(slot, 'live');
-    }
-    return isHere;
-  }
-
-  /** Those of the pages that were stated are stated anew: until then the directory may have lost them. */
-  unstate(keys: Keys): void {
-    for (const page of this.peekStored(keys)) if (page?.state === 'stated') this.#local.move(page.slot, 'live');
+  /** Updates the origin of an existing page that was set again. */
+  setOrigin({ slot }: PublishedPage, origin: PageOrigin): void {
+    this.#local.setAgain(slot, origin);
   }
 
   /** Holds new pages, which are filled until {@link fillHeld} or {@link abandonHeld}. `origins`: one for each vacancy. */

@@ -29,19 +29,15 @@ export function placeBatch(
   { index: pages, leases, memory, setOrigin }: PlacingParts,
 ): PlacedBatch {
   const { origin, request } = batch;
-  const expired = new Set(pages.expiredAmong(batch.batch));
+  const makingWay = new Set(pages.states.makingWay(batch.batch));
   const wishes = batch.keys.map((key, i): Wish => {
     const page = batch.pages[i] as PageBytes;
-    const there = here[i] ?? null;
+    const there = makingWay.has(key) ? null : (here[i] ?? null);
     const isSame =
       there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
     // A lease of the old page ends: publishing other bytes does not wait for leases.
-    if (there !== null && !isSame) leases.endOf(key);
-    if (there !== null) expired.delete(key);
-    else if (expired.has(key)) {
-      leases.endOf(key);
-      pages.remove(key);
-    }
+    if ((there !== null && !isSame) || makingWay.has(key)) leases.endOf(key);
+    if (makingWay.has(key)) pages.remove(key);
     const isPossible = isWhole(page) && !pages.isHeld(key);
     return {
       key,
@@ -52,9 +48,9 @@ export function placeBatch(
     };
   });
   const placement = pages.place(wishes, batch.batch);
-  // An expired page that no new one replaces has gone for good.
-  for (const { key } of placement.vacancies) expired.delete(key);
-  for (const key of expired) placement.gone.add(key);
+  // A page that has made way, and that no new one replaces, has gone for good.
+  for (const { key } of placement.vacancies) makingWay.delete(key);
+  for (const key of makingWay) placement.gone.add(key);
   placement.used.forEach((page, i) => {
     if (page !== null) setOrigin(batch.keys[i] as string, page, again(page, origin));
   });

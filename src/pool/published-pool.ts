@@ -8,20 +8,13 @@ import { KeptPages } from './kept/kept-pages.js';
 import { keysInSlices } from './keys-in-slices.js';
 import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, pageAt, SameLength } from './page-batch.js';
 import { type Fill, type FilledPages, PageFills } from './page-fills.js';
-import {
-  isOf,
-  NO_ORIGIN,
-  PageIndex,
-  type PageOrigin,
-  type PageState,
-  type PagesOf,
-  type PublishedPage,
-} from './page-index.js';
+import { isOf, NO_ORIGIN, PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type Placing, placeBatch } from './page-placing.js';
 import { type LocalRead, LocalReads } from './page-reading.js';
 import { PageServing, type ServedPage } from './page-serving.js';
 import { PageStamps } from './page-stamps.js';
+import type { PageStates } from './page-states.js';
 import { PoolMemory } from './pool-memory.js';
 import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
 
@@ -31,8 +24,6 @@ export type { PageLease } from './page-leases.js';
 export type { LocalRead } from './page-reading.js';
 export type { ServedPage } from './page-serving.js';
 export type { PublishedPoolOptions } from './pool-options.js';
-
-const NONE: ReadonlySet<string> = new Set();
 
 /**
  * The pages of one node in a range of host memory that peers may read.
@@ -109,6 +100,11 @@ export class PublishedPool {
     this.#reads = new LocalReads({ ...reading, serving: this.#serving });
   }
 
+  /** The states of the pages, by key. */
+  get states(): PageStates {
+    return this.#index.states;
+  }
+
   /** Number of pages that can be found. */
   get size(): number {
     return this.#index.size;
@@ -152,7 +148,6 @@ export class PublishedPool {
     request?: PublishRequest,
   ): (PublishedPage | null)[] {
     const batch = new DistinctBatch(keys, pages, { origin, request });
-    const earlier = this.#makeWay(batch.keys);
     const here = this.peekBatch(batch.batch);
     const candidates = new SameLength(here, batch.pages, origin);
     const placed = this.#place({ batch, here, sums: candidates.sums(candidates.copies.run()) });
@@ -165,7 +160,6 @@ export class PublishedPool {
     });
     // Eviction is reported last, so that no entry is without its bytes whatever the callback does.
     this.#tellGone(placed.gone);
-    this.#tellGone(this.#unreplaced(earlier));
     return batch.spread(results);
   }
 
@@ -254,11 +248,9 @@ export class PublishedPool {
     fill: Fill,
     pages?: FilledPages,
   ): Promise<(PageLease | null)[]> {
-    const earlier = this.#makeWay(keys);
     const { leases } = await this.#mutex.run(() => ({
       leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, pages),
     }));
-    if (!this.#index.isFreed) this.#tellGone(this.#unreplaced(earlier));
     return leases;
   }
 
@@ -288,25 +280,6 @@ export class PublishedPool {
   peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#index.peekBatch(keys);
   }
-
-  /** Number of pages in this state. */
-  readonly countOf = (state: PageState): number => this.#index.countOf(state);
-
-  /** The keys whose pages are from before this start, and not confirmed. */
-  earlierAmong(keys: readonly string[]): string[] {
-    if (this.countOf('earlier') === 0) return [];
-    const pages = this.peekBatch(keys);
-    return keys.filter((_, i) => pages[i]?.state === 'earlier');
-  }
-
-  /** Those of the pages that are from before this start are good: readers find them from now on. */
-  readonly confirmEarlier: PageIndex['confirmEarlier'] = (keys) => this.#index.confirmEarlier(keys);
-
-  /** Notes which of these pages a directory owner has taken; see `PageIndex.noteStated`. */
-  readonly noteStated: PageIndex['noteStated'] = (...told) => this.#index.noteStated(...told);
-
-  /** These pages are stated anew. */
-  readonly unstate: PageIndex['unstate'] = (keys) => this.#index.unstate(keys);
 
   /** The page's bytes, read-only views: valid until control returns to the event loop or a hold of the page ends. */
   viewsOf({ offset, length, slot }: PublishedPage): Uint8Array[] {
@@ -440,7 +413,6 @@ export class PublishedPool {
   }
 
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
-    const earlier = this.#makeWay(batch.keys);
     const before = this.peekBatch(batch.batch);
     const candidates = new SameLength(before, batch.pages, batch.origin);
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
@@ -454,7 +426,6 @@ export class PublishedPool {
     } finally {
       await filled;
     }
-    if (!this.#index.isFreed) this.#tellGone(this.#unreplaced(earlier));
     return batch.spread(await filled);
   }
 
@@ -512,23 +483,6 @@ export class PublishedPool {
     if (source.isIntact?.() !== false) return page && this.#stamped(key, page);
     if (this.remove(key)) this.#tellGone(new Set([key]));
     return null;
-  }
-
-  /**
-   * Removes those pages that are from before this start: they do not stand for what is set now, as nobody has said that
-   * they are good. Returns their keys.
-   */
-  #makeWay(keys: readonly string[]): string[] {
-    const earlier = this.earlierAmong(keys);
-    for (const key of earlier) this.remove(key);
-    return earlier;
-  }
-
-  /** The keys among those that {@link #makeWay} returned under which no page is now: the new one has found no room. */
-  #unreplaced(removed: readonly string[]): ReadonlySet<string> {
-    if (removed.length === 0) return NONE;
-    const pages = this.peekBatch(removed);
-    return new Set(removed.filter((_, i) => pages[i] === null));
   }
 
   #tellGone(keys: ReadonlySet<string>): void {

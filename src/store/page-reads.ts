@@ -110,7 +110,7 @@ export class PageReads implements LocatedReads {
     const { pool } = this.#ground;
     const keys = stringsOf(asked);
     const { signal, reasons } = options;
-    if (pool.countOf('earlier') > 0) await this.#confirmEarlier(keys, signal);
+    if (pool.states.countOf('earlier') > 0) await this.#confirmEarlier(keys, signal);
     // The store may have been closed during the wait; its pool then has no index.
     if (this.#closed) {
       const missed = keys.map(() => false);
@@ -224,7 +224,7 @@ export class PageReads implements LocatedReads {
   /** Shows those of the pool's pages from before this start to the call that are still good, as far as can be known. */
   async #confirmEarlier(keys: readonly string[], signal?: AbortSignal): Promise<void> {
     const { pool } = this.#ground;
-    const hidden = pool.earlierAmong(keys);
+    const hidden = pool.states.earlierAmong(keys);
     if (hidden.length > 0 && !signal?.aborted) await unlessAborted(this.#own.statements.confirm(hidden), signal);
   }
 

@@ -128,7 +128,7 @@ function newHeld(
       announced.push(...some);
       await hooks.onAnnounce();
       const versions = pool.peekBatch(some).map((page) => page?.version ?? 0);
-      pool.noteStated(some, versions, (i) => !untaken.has(some[i] as string));
+      pool.states.noteStated(some, versions, (i) => !untaken.has(some[i] as string));
       return some.filter((key) => untaken.has(key));
     },
     isVoid: (key: string) => dropped.has(key),

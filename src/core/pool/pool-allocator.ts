@@ -224,17 +224,7 @@ export class PoolAllocator {
    * {@link lastEvicted} does not change.
    */
   evictNext(nowMs = 0, tenant = 0): string | null {
-    return this.evictNextSlot(nowMs, tenant)?.key ?? null;
-  }
-
-  /** {@link evictNext}, with the page's former slot. */
-  protected evictNextSlot(nowMs: number, tenant: number): { readonly key: string; readonly slot: number } | null {
-    const handle = this.open();
-    checkTime(nowMs);
-    checkTenant(tenant, this.tenantCount);
-    const slot = this.core.exports.poolEvictNext(handle, nowMs, tenant);
-    const key = this.takeKey(slot);
-    return key === null ? null : { key, slot };
+    return this.evict(nowMs, tenant)?.key ?? null;
   }
 
   /**
@@ -242,9 +232,16 @@ export class PoolAllocator {
    * can mean, and returns its key and its former slot. Null: no tenant has, or none of its pages may be evicted.
    */
   evictOverMax(nowMs = 0): { readonly key: string; readonly slot: number } | null {
+    return this.evict(nowMs);
+  }
+
+  /** {@link evictNext} for a page of the tenant, with the former slot; without one, {@link evictOverMax}. */
+  protected evict(nowMs: number, tenant?: number): { readonly key: string; readonly slot: number } | null {
     const handle = this.open();
     checkTime(nowMs);
-    const slot = this.core.exports.poolEvictOverMax(handle, nowMs);
+    checkTenant(tenant ?? 0, this.tenantCount);
+    const { poolEvictNext, poolEvictOverMax } = this.core.exports;
+    const slot = tenant === undefined ? poolEvictOverMax(handle, nowMs) : poolEvictNext(handle, nowMs, tenant);
     const key = this.takeKey(slot);
     return key === null ? null : { key, slot };
   }

@@ -30,7 +30,8 @@ export const READABLE = setOf('live', 'stated');
 /** Those in which its bytes are here. */
 export const FILLED = READABLE | setOf('earlier', 'unconfirmed');
 /** Those in which it is stated when an owner takes it. */
-export const STATABLE = READABLE | setOf('unconfirmed');
+const STATABLE = READABLE | setOf('unconfirmed');
+const STATED = setOf('stated');
 export const ANY_STATE = FILLED | setOf('filling');
 
 /** Which states may follow the one of this code; a page may stay in any, and go in any. */
@@ -46,6 +47,11 @@ const NEXT = [
 /** The flags of a slot: bits 0 to 2 are the code of its state. */
 const STATE_BITS = 7;
 const NAMED = 8;
+
+/** Whether readers find a page. */
+export function isReadable({ state }: { readonly state: PageState }): boolean {
+  return ((1 << STATES.indexOf(state)) & READABLE) !== 0;
+}
 
 /** What is known of a page besides its place. */
 export interface PageContent extends PageOrigin {
@@ -123,6 +129,30 @@ export class LocalPages {
     else this.#flags[slot] = (this.#flags[slot] as number) & ~NAMED;
     this.expiring.set(slot, expires);
     this.#setOrigin(slot, setBy);
+  }
+
+  /**
+   * The page is set again with the same bytes. What this node has set itself needs no confirmation; a new origin is to
+   * be stated.
+   */
+  setAgain(slot: number, origin: PageOrigin): void {
+    const { version, kind, expires, setBy } = origin;
+    const isSame =
+      this.versionOf(slot) === version &&
+      this.kindOf(slot) === kind &&
+      this.expiring.expiresOf(slot) === expires &&
+      this.setByAt(slot) === setBy;
+    if (isSame) return;
+    const state = this.stateOf(slot);
+    const isLive = state === 'stated' || (state === 'unconfirmed' && setBy === 0);
+    const [length, checksum] = [this.lengthOf(slot), this.checksumOf(slot) as number];
+    this.set(slot, { length, checksum, version, kind, expires, setBy }, isLive ? 'live' : state);
+  }
+
+  /** A directory owner has taken the page that is here, or none has; what nobody was to state stays as it is. */
+  noteStated(slot: number, isTaken: boolean): void {
+    if (isTaken && this.isIn(slot, STATABLE)) this.move(slot, 'stated');
+    else if (this.isIn(slot, STATED)) this.move(slot, 'live');
   }
 
   /** The page comes into another state. */

@@ -23,11 +23,6 @@ export function isOf({ setBy }: PageOrigin, of: PagesOf): boolean {
   return of === 'all' || (of === 'copies' ? setBy !== 0 : setBy === of);
 }
 
-export function isSameOrigin(page: PageOrigin, other: PageOrigin): boolean {
-  const { version, kind, expires, setBy } = other;
-  return page.version === version && page.kind === kind && page.expires === expires && page.setBy === setBy;
-}
-
 /** Origin of pages that are never compared. */
 export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', expires: 0, setBy: 0 };
 

@@ -62,7 +62,7 @@ export class TenantAllocator extends PoolAllocator {
 
   /** Evicts the next victim as for a page of this key; returns its key and former slot. */
   evictNextFor(key: string, nowMs: number): { readonly key: string; readonly slot: number } | null {
-    return this.evictNextSlot(nowMs, this.#tenants?.tenantOf(key) ?? 0);
+    return this.evict(nowMs, this.#tenants?.tenantOf(key) ?? 0);
   }
 
   /** Statistics of each tenant by number; none without tenants. */

@@ -186,7 +186,7 @@ export class PageStatements implements PageFollower {
    */
   async restate(asked: readonly string[]): Promise<void> {
     if (this.#closed) return;
-    const hidden = new Set(this.#ground.pool.earlierAmong(asked));
+    const hidden = new Set(this.#ground.pool.states.earlierAmong(asked));
     const confirmed = hidden.size > 0 ? this.confirm([...hidden]) : undefined;
     const keys = batchOf(hidden.size > 0 ? asked.filter((key) => !hidden.has(key)) : asked);
     const located = { keys, columns: this.#own.find(keys) };
@@ -211,9 +211,9 @@ export class PageStatements implements PageFollower {
   async confirm(keys: readonly string[]): Promise<boolean[]> {
     const isGood = await this.#areGood(keys);
     const { pool } = this.#ground;
-    const hidden = this.#closed ? [] : pool.earlierAmong(keys.filter((_, i) => isGood[i]));
+    const hidden = this.#closed ? [] : pool.states.earlierAmong(keys.filter((_, i) => isGood[i]));
     if (hidden.length > 0) {
-      pool.confirmEarlier(hidden);
+      pool.states.confirmEarlier(hidden);
       // Until now the directory has a location with a stamp that no page has.
       this.restate(hidden).catch(() => {});
     }
@@ -418,7 +418,7 @@ export class PageStatements implements PageFollower {
    */
   async #announceAgain(entries: KeyedLocations, { byOthers = false } = {}): Promise<string[]> {
     if (entries.columns.count === 0) return [];
-    this.#ground.pool.unstate(entries.keys);
+    this.#ground.pool.states.unstate(entries.keys);
     const { refused, outdated } = await this.#announce(entries, { byOthers });
     const keys = stringsOf(entries.keys);
     await this.#dropLost(
@@ -451,7 +451,7 @@ export class PageStatements implements PageFollower {
     if (this.#closed) return announced;
     const { pool, disk } = this.#ground;
     const isTaken = (i: number) => taken[i] === Taken.taken || taken[i] === Taken.replaced;
-    const isInPool = pool.noteStated(keys, columns.version, isTaken);
+    const isInPool = pool.states.noteStated(keys, columns.version, isTaken);
     const isOnDisk = disk !== undefined && isInPool.includes(0) ? disk.peekBatch(keys) : [];
     const gone: number[] = [];
     strings.forEach((_, i) => {

@@ -70,7 +70,7 @@ export class Settling {
     const { cluster, disk, pool, poolNote, newestInPool, clock } = options;
     this.#options = options;
     const isDiskEmpty = disk === null || disk.info().entries === 0;
-    this.#hasEarlier = !(isDiskEmpty && pool.countOf('earlier') === 0);
+    this.#hasEarlier = !(isDiskEmpty && pool.states.countOf('earlier') === 0);
     // Versions go on after those of the earlier pages, in case the date was set back a little since.
     cluster.versions.remember(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
     const inPool = poolNote === undefined ? [] : [poolNote];
@@ -179,7 +179,7 @@ export class Settling {
    */
   async #look(look: number): Promise<void> {
     const isDue = this.isSettled || look >= SOON_COUNT;
-    if (isDue && this.#confirm !== undefined && this.#options.pool.countOf('earlier') > 0)
+    if (isDue && this.#confirm !== undefined && this.#options.pool.states.countOf('earlier') > 0)
       await this.#confirmAll(this.#confirm);
     if (this.#stopped) return;
     if (this.#areAllSettled()) {
@@ -191,7 +191,7 @@ export class Settling {
   async #confirmAll(confirm: Confirm): Promise<void> {
     const { pool, clock } = this.#options;
     for (const keys of pool.keysInSlices()) {
-      const earlier = pool.earlierAmong(keys);
+      const earlier = pool.states.earlierAmong(keys);
       // A failure leaves the pages hidden; they are asked for again.
       if (earlier.length > 0) await confirm(earlier).catch(() => []);
       await clock.yield();
@@ -207,7 +207,7 @@ export class Settling {
     const { pool, clock, quietMs, cluster } = this.#options;
     const isQuiet = clock.nowMs() - this.#awayMs >= quietMs;
     const isAlone = cluster.members().size === 1;
-    return isQuiet && !isAlone && this.isSettled && pool.countOf('earlier') === 0 && cluster.drops.isAnnounced;
+    return isQuiet && !isAlone && this.isSettled && pool.states.countOf('earlier') === 0 && cluster.drops.isAnnounced;
   }
 
   #noteSettled(): void {

@@ -6,6 +6,7 @@ import { PAGE_MAX_BYTES } from '../../base/limits.js';
 import { originOf } from '../../directory/shard/removals.js';
 import type { CopyThreads } from '../../pool/copy-threads.js';
 import type { PublishedPage } from '../../pool/published-pool.js';
+import { isReadable } from '../../pool/slots/local-pages.js';
 import type { DataLocation, NodeRole } from '../../types.js';
 import { slicesOf } from '../call/key-steps.js';
 import type { PageFollower } from '../call/page-feed.js';
@@ -387,7 +388,7 @@ export class HeldPages implements PageFollower {
     return this.#peek(keys, fromOwnDisk).map((here, i) => {
       const page = pages[i] as DataLocation;
       if (here === null) return page.length > maxBytes ? 'too_large' : 'absent';
-      if (here.state !== 'live') return 'absent';
+      if (!isReadable(here)) return 'absent';
       const isAsSet = isSame(here, page) && (page.kind === 'computed' || here.version >= page.version);
       if (isAsSet) return 'held';
       return here.version > page.version ? 'outdated' : 'absent';

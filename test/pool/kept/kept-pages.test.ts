@@ -40,7 +40,7 @@ function openHidden(
 /** The same with pages that are confirmed. */
 function open(region: HostRegion, index: Uint8Array, seed: number): PublishedPool {
   const { pool, keys } = openHidden(region, index, { seed });
-  pool.confirmEarlier(keys);
+  pool.states.confirmEarlier(keys);
   return pool;
 }
 
