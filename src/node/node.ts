@@ -20,7 +20,7 @@ import { PublishedPool } from '../pool/published-pool.js';
 import { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 import { PageLimits } from '../pool/tenants/page-limits.js';
 import { reportTenants } from '../pool/tenants/tenant-metrics.js';
-import { PageFeed } from '../store/call/page-feed.js';
+import { PageFeed, type PageFollower } from '../store/call/page-feed.js';
 import { DiskTier } from '../store/disk/disk-tier.js';
 import { PageEvents } from '../store/events/page-events.js';
 import type { PageStatements } from '../store/ground/page-statements.js';
@@ -176,7 +176,7 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
     disk:
       disk === null ? undefined : new DiskTier({ disk, pool, limits, whenBehind, feed, clock, metrics: env.metrics }),
     ...{ pool, limits, pins, settling, feed, config, clock, log, metrics },
-    droppedMaxKeys: env.limits?.droppedMaxKeys,
+    droppedMaxKeys: env.simulated?.droppedMaxKeys,
   };
   const pages = new PageStore(
     ground,
@@ -203,14 +203,17 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
   return store;
 }
 
-/** The one place that says who is told of what happens to pages, and in which order. */
+/**
+ * The one place that says who is told of what happens to pages, and in which order. Only the last one may depend on
+ * having been told after the others: it tells the directory what the others have left.
+ */
 function followPages(
-  { config, feed }: Foundation,
+  { config, feed, env }: Foundation,
   { runtime }: Tiers,
   made: Store & { wanted: WantedPages; disk: DiskTier | undefined },
 ): void {
   const { pages, events, hotReads, held, placements, wanted, disk } = made;
-  feed.follow(
+  const independent: readonly (PageFollower | null | undefined)[] = [
     disk,
     pages.objects,
     { touched: (keys) => wanted.read(keys) },
@@ -219,8 +222,8 @@ function followPages(
     { changed: (keys) => events.note(keys) },
     { readRemotely: (nodeId, keys, hint) => runtime.notices.touched(nodeId, keys, hint) },
     config.promoteHotReads ? { readRemotely: (_, keys) => hotReads.read(keys) } : null,
-    pages.statements,
-  );
+  ];
+  feed.follow(...(env.simulated?.shuffled?.(independent) ?? independent), pages.statements);
 }
 
 /** The figures of a store now. */

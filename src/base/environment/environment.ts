@@ -11,6 +11,15 @@ import type { Network } from './network.js';
 import type { RandomSource } from './random.js';
 import type { Threads } from './threads.js';
 
+/** @internal What a simulation has otherwise than a machine, so that it meets what is rare there. */
+export interface Simulated {
+  /** Limits that are lower, so that they are reached. */
+  readonly removalsMaxKeys?: number | undefined;
+  readonly droppedMaxKeys?: number | undefined;
+  /** Brings parts that must not depend on their order into another one. Default: as they are given. */
+  readonly shuffled?: <T>(parts: readonly T[]) => readonly T[];
+}
+
 /** Everything that a component takes from outside of the program. */
 export interface Environment {
   readonly clock: Clock;
@@ -25,8 +34,8 @@ export interface Environment {
   readonly metrics: MetricsSink;
   /** Takes what the audit log has; undefined: there is none. */
   readonly audit?: AuditSink | undefined;
-  /** @internal Limits that a simulation lowers, so that it reaches them. */
-  readonly limits?: { readonly removalsMaxKeys?: number; readonly droppedMaxKeys?: number } | undefined;
+  /** @internal What a simulation has otherwise. */
+  readonly simulated?: Simulated | undefined;
   /**
    * With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See
    * `securedEnvironment`.

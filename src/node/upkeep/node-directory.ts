@@ -102,7 +102,7 @@ export class NodeDirectory {
       clears,
       versions: this.versions,
       nowMs: () => env.clock.nowMs(),
-      removalsMaxKeys: env.limits?.removalsMaxKeys,
+      removalsMaxKeys: env.simulated?.removalsMaxKeys,
       unnoticedMs: Math.max(REMOVALS_MARGIN_MS, 4 * settleMs),
       distancesFrom: (asker) => this.#zones.distancesFrom(asker),
       isDiskHung: (id) => this.#members.get(id)?.isDiskHung === true,

@@ -2,6 +2,7 @@ import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { CheckedStore } from '../check/checked-store.js';
 import { FollowedPages } from '../check/followed-pages.js';
 import type { ProcessId } from '../check/statements.js';
+import { forkedRandom, shuffled } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { SimProcess } from '../world/sim-process.js';
 import { MixedCalls } from './mixed-calls.js';
@@ -252,8 +253,9 @@ export class SimNode {
     const node = this.number;
     const config = storageConfig(scenario, node);
     const { removalsMaxKeys } = shape;
-    const limits = removalsMaxKeys === undefined ? undefined : { removalsMaxKeys };
-    const env = { ...process.environment, limits };
+    const order = forkedRandom(scenario.seed, 'order', process.id);
+    const simulated = { removalsMaxKeys, shuffled: <T>(parts: readonly T[]) => shuffled(parts, order) };
+    const env = { ...process.environment, simulated };
     const store = await (createStore?.(config, process) ?? MeshCacheStore.create(config, env));
     const id = { node, process: process.id };
     const checked = new CheckedStore(store, id, checker, {

@@ -27,7 +27,7 @@ export function keysOf(name: string): string[] {
 
 /** Starts a node whose shard forgets soon. */
 export function startNode(world: TestWorld, config: Config = {}, host?: string, addr?: string): Promise<SimStore> {
-  return startStore(world, { host, config, env: { limits: LIMITS }, ...(addr === undefined ? {} : { addr }) });
+  return startStore(world, { host, config, env: { simulated: LIMITS }, ...(addr === undefined ? {} : { addr }) });
 }
 
 /** Starts nodes that are a cluster when this resolves. */

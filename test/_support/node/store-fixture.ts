@@ -42,9 +42,9 @@ export async function createStore(
   discoveryPort: number,
   extra: Record<string, unknown> = {},
   clock: Clock = patientClock,
-  limits: Environment['limits'] = undefined,
+  simulated: Environment['simulated'] = undefined,
 ): Promise<MeshCacheStore> {
-  const store = await MeshCacheStore.create(storageOf(discoveryPort, extra), { log: silentLogger, clock, limits });
+  const store = await MeshCacheStore.create(storageOf(discoveryPort, extra), { log: silentLogger, clock, simulated });
   const close = store.close.bind(store);
   store.close = () => verifiedEnd([store], close);
   return store;
@@ -54,11 +54,11 @@ export async function createStore(
 export async function createCluster(
   count: number,
   extra: Record<string, unknown> = {},
-  limits: Environment['limits'] = undefined,
+  simulated: Environment['simulated'] = undefined,
 ): Promise<MeshCacheStore[]> {
   const port = await freePort();
   const stores: MeshCacheStore[] = [];
-  for (let i = 0; i < count; i++) stores.push(await createStore(port, extra, patientClock, limits));
+  for (let i = 0; i < count; i++) stores.push(await createStore(port, extra, patientClock, simulated));
   await until(() => stores.every((store) => store.stats().members === count));
   return stores;
 }
