@@ -1,5 +1,6 @@
 import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
+import type { PublishRequest } from '../core/index.js';
 import type { PageOrigin, PublishedPage } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';
 import {
@@ -11,7 +12,8 @@ import {
   type RefusalReason,
 } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
-import type { CallOptions, RequestCalls } from './call/request-calls.js';
+import type { Slice } from './call/key-steps.js';
+import type { CallOptions, RequestCall, RequestCalls, RequestParts } from './call/request-calls.js';
 import { type Publishing, publishSlices } from './disk/publishing.js';
 import type { RefusedKeys } from './ground/own-locations.js';
 import type { PageStatements } from './ground/page-statements.js';
@@ -20,32 +22,30 @@ import type { StoreGround } from './ground/store-ground.js';
 /** Reasons that the metric counts. */
 type CountedRefusal = Extract<RefusalReason, 'too_large' | 'no_room' | 'directory' | 'superseded' | 'draining'>;
 
-/** A slice of a call as the pool has taken it; null for pages that it has not taken. */
-interface Unpublished {
-  /** All pages of the call. */
-  readonly pages: readonly { readonly length: number }[];
-  /** Keys of the slice, all of one namespace. */
-  readonly keys: Keys;
-  readonly published: readonly (PublishedPage | null)[];
-  readonly refusals: Reasons<RefusalReason> | undefined;
+/** What all calls that set pages of a store share. `stopped`: every `set` is false. */
+class Writing {
+  readonly ground: StoreGround;
+  readonly statements: PageStatements;
+  readonly skipped: SkippedWrites;
+  state: 'open' | 'stopped' | 'closed' = 'open';
+
+  constructor(ground: StoreGround, statements: PageStatements) {
+    this.ground = ground;
+    this.statements = statements;
+    this.skipped = new SkippedWrites(ground);
+  }
 }
 
 /** Publishes pages and announces them in the directory. */
 export class PageWrites {
-  readonly #ground: StoreGround;
-  readonly #statements: PageStatements;
+  readonly #writing: Writing;
   readonly #calls: RequestCalls;
-  readonly #skipped: SkippedWrites;
-  #isPublishing = true;
   #pages = 0;
   #bytes = 0;
-  #closed = false;
 
   constructor(ground: StoreGround, statements: PageStatements, calls: RequestCalls) {
-    this.#ground = ground;
-    this.#statements = statements;
+    this.#writing = new Writing(ground, statements);
     this.#calls = calls;
-    this.#skipped = new SkippedWrites(ground);
   }
 
   /** Pages written since the store was created, and their bytes. */
@@ -60,144 +60,177 @@ export class PageWrites {
     kind: EntryKind,
     { signal, refusals, expiresInMs, time, ...told }: CallOptions = {},
   ): Promise<boolean[]> {
-    const { clock, disk, feed, metrics, versions } = this.#ground;
+    const { ground } = this.#writing;
+    const { clock, metrics, versions } = ground;
     const request = this.#calls.begin(told, pages.length);
     const startMs = clock.nowMs();
     const ageMs = time === undefined ? 0 : startMs - time.askedMs;
     const expires = expiresInMs === undefined ? 0 : versions.in(expiresInMs - ageMs);
     const origin: PageOrigin = { version: versions.next(), kind, expires, setBy: 0 };
-    // A version that was taken before the clock turned out to be ahead, and began anew, is not stated any more.
-    const isOver = (): boolean =>
-      signal?.aborted === true || time?.isOver() === true || versions.isAhead(origin.version, expires);
-    const results = new Array<boolean>(pages.length).fill(false);
-    const announcements: Promise<void>[] = [];
-    const publishing: Publishing = {
-      keys,
-      pages,
-      origin,
-      request: request.pool,
-      signal,
-      mayGoOn: (pagesLeft) => !isOver() && this.#mayPublish(pagesLeft),
-      onTakenBack: (gone) => feed.evicted(gone),
-      onLeft: (left) => this.#stateLeft(left),
-      onPublished: ({ start }, published, sliceKeys) => {
-        if (this.#closed) return;
-        if (published.includes(null))
-          this.#skipped.noteUnpublished(start, { keys: sliceKeys, pages, published, refusals });
-        feed.set(stringsOf(sliceKeys));
-        const outdated = disk?.writeThrough(sliceKeys, published, request.disk);
-        const slice = { keys: sliceKeys, published, origin, results, refusals, isOver };
-        const stated = this.#stateSlice(start, slice);
-        announcements.push(outdated === undefined ? stated : this.#afterRemoval(outdated, stated, { start, slice }));
-      },
-    };
-    await (disk?.publish(publishing) ?? publishSlices(publishing, this.#ground)).finally(request.end);
-    // The pages are copied by now, so that a caller that gives up waiting for the directory gets their memory back.
-    const announced = await unlessAborted(Promise.all(announcements), signal);
-    // After an abort it is unknown which owners have accepted their pages, so that every result is false.
-    if (announced === undefined) results.fill(false);
-    refusals?.fill(results, this.#refusalReason(signal, time));
-    if (announced === undefined) return [...results];
+    const call = new SetCall(this.#writing, { keys, pages, origin, request, signal, time, refusals });
+    await (ground.disk?.publish(call) ?? publishSlices(call, ground)).finally(request.end);
+    const results = await call.ended();
     const written = results.reduce((count, ok) => count + Number(ok), 0);
     if (written > 0) {
       const bytes = pages.reduce((sum, page, i) => sum + (results[i] === true ? page.length : 0), 0);
       this.#pages += written;
       this.#bytes += bytes;
-      const seconds = (clock.nowMs() - startMs) / 1000;
-      metrics.recordWrites({ pages: written, bytes, seconds });
+      metrics.recordWrites({ pages: written, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
     }
     return results;
   }
 
   /** Stops publishing: from now on every `set` is false. */
   stop(): void {
-    this.#isPublishing = false;
-    this.#ground.disk?.endWaits();
+    if (this.#writing.state === 'open') this.#writing.state = 'stopped';
+    this.#writing.ground.disk?.endWaits();
   }
 
   /** Stops: calls under way publish nothing more. */
   close(): void {
-    this.#closed = true;
+    this.#writing.state = 'closed';
+  }
+}
+
+/** What a call sets, and for whom. */
+interface Setting {
+  readonly keys: Keys;
+  readonly pages: readonly CallerPage[];
+  readonly origin: PageOrigin;
+  readonly request: RequestCall;
+  readonly signal: AbortSignal | undefined;
+  readonly time: CallTime | undefined;
+  readonly refusals: Reasons<RefusalReason> | undefined;
+}
+
+/** One call that sets pages: what is published of it is announced slice by slice. */
+class SetCall implements Publishing {
+  readonly keys: Keys;
+  readonly pages: readonly CallerPage[];
+  readonly origin: PageOrigin;
+  readonly request: RequestParts<PublishRequest>;
+  readonly signal: AbortSignal | undefined;
+  readonly #writing: Writing;
+  readonly #setting: Setting;
+  readonly #results: boolean[];
+  readonly #announcements: Promise<void>[] = [];
+
+  constructor(writing: Writing, setting: Setting) {
+    this.keys = setting.keys;
+    this.pages = setting.pages;
+    this.origin = setting.origin;
+    this.request = setting.request.pool;
+    this.signal = setting.signal;
+    this.#writing = writing;
+    this.#setting = setting;
+    this.#results = new Array<boolean>(setting.pages.length).fill(false);
   }
 
-  #stateLeft(keys: readonly string[]): void {
-    this.#statements.restate(keys).catch((error: unknown) => {
-      this.#ground.log.log('error', 'announcing pages that were not set failed', { error: String(error) });
+  mayGoOn(pagesLeft: number): boolean {
+    if (this.#isOver()) return false;
+    const { state, skipped } = this.#writing;
+    if (state === 'stopped') skipped.count('draining', pagesLeft);
+    return state === 'open';
+  }
+
+  takenBack(keys: readonly string[]): void {
+    this.#writing.ground.feed.evicted(keys);
+  }
+
+  left(keys: readonly string[]): void {
+    const { statements, ground } = this.#writing;
+    statements.restate(keys).catch((error: unknown) => {
+      ground.log.log('error', 'announcing pages that were not set failed', { error: String(error) });
     });
   }
 
-  #mayPublish(pagesLeft: number): boolean {
-    if (!this.#closed && !this.#isPublishing) this.#skipped.count('draining', pagesLeft);
-    return !this.#closed && this.#isPublishing;
+  published({ start }: Slice, pages: readonly (PublishedPage | null)[], keys: Keys): void {
+    const { ground, skipped, state } = this.#writing;
+    if (state === 'closed') return;
+    const slice = { start, keys, published: pages };
+    if (pages.includes(null)) skipped.noteUnpublished(slice, this.#setting);
+    ground.feed.set(stringsOf(keys));
+    const outdated = ground.disk?.writeThrough(keys, pages, this.#setting.request.disk);
+    const stated = this.#state(slice);
+    this.#announcements.push(outdated === undefined ? stated : this.#afterRemoval(outdated, stated, slice));
   }
 
-  /** The reason for pages of a call that have not been set, and for which none was noted. */
-  #refusalReason(signal: AbortSignal | undefined, time: CallTime | undefined): RefusalReason {
-    if (this.#closed) return 'closed';
-    const end = endedBy(signal) ?? (time?.isOver() === true ? 'timed_out' : undefined);
-    return end ?? (this.#isPublishing ? 'no_room' : 'draining');
+  /** Resolves with one result for each page, when the directory has answered or the caller has given the call up. */
+  async ended(): Promise<boolean[]> {
+    const results = this.#results;
+    // The pages are copied by now, so that a caller that gives up waiting for the directory gets their memory back.
+    const announced = await unlessAborted(Promise.all(this.#announcements), this.signal);
+    // After an abort it is unknown which owners have accepted their pages, so that every result is false.
+    if (announced === undefined) results.fill(false);
+    this.#setting.refusals?.fill(results, this.#refusalReason());
+    return announced === undefined ? [...results] : results;
   }
 
-  /**
-   * Announces a slice in the directory; pages that no owner accepts, or whose content has lost, become false in
-   * `results`.
-   */
-  async #stateSlice(
-    start: number,
-    { keys, published, origin, results, refusals, isOver }: PublishedSlice,
-  ): Promise<void> {
+  /** Whether the caller has given the call up. */
+  #isOver(): boolean {
+    const { version, expires } = this.origin;
+    // A version that was taken before the clock turned out to be ahead, and began anew, is not stated any more.
+    const isAhead = this.#writing.ground.versions.isAhead(version, expires);
+    return this.signal?.aborted === true || this.#setting.time?.isOver() === true || isAhead;
+  }
+
+  /** The reason for pages that have not been set, and for which none was noted. */
+  #refusalReason(): RefusalReason {
+    const { state } = this.#writing;
+    if (state === 'closed') return 'closed';
+    const end = endedBy(this.signal) ?? (this.#setting.time?.isOver() === true ? 'timed_out' : undefined);
+    return end ?? (state === 'open' ? 'no_room' : 'draining');
+  }
+
+  /** Announces a slice in the directory; pages that no owner accepts, or whose content has lost, become false. */
+  async #state({ start, keys, published }: PublishedSlice): Promise<void> {
+    const results = this.#results;
+    const { statements, skipped } = this.#writing;
     published.forEach((page, j) => {
       if (page !== null) results[start + j] = true;
     });
-    const refused = await this.#statements.stateSet(keys, published, origin, isOver);
+    const refused = await statements.stateSet(keys, published, this.origin, () => this.#isOver());
     this.#noteStated(keys, published, refused);
     if (refused.size === 0) return;
     stringsOf(keys).forEach((key, j) => {
       const reason = refused.get(key);
       if (reason === undefined) return;
       results[start + j] = false;
-      refusals?.note(start + j, reason);
+      this.#setting.refusals?.note(start + j, reason);
     });
     const reasons = [...refused.values()];
     for (const reason of ['directory', 'superseded'] as const) {
-      this.#skipped.count(reason, reasons.filter((each) => each === reason).length);
+      skipped.count(reason, reasons.filter((each) => each === reason).length);
     }
   }
 
   /** Waits for both. Pages whose earlier content a crash could bring back become false. */
-  async #afterRemoval(
-    outdated: Promise<void>,
-    stated: Promise<void>,
-    { start, slice }: { readonly start: number; readonly slice: PublishedSlice },
-  ): Promise<void> {
+  async #afterRemoval(outdated: Promise<void>, stated: Promise<void>, slice: PublishedSlice): Promise<void> {
     const [removed] = await Promise.allSettled([outdated, stated]);
     await stated;
     if (removed.status === 'fulfilled') return;
     for (let j = 0; j < slice.published.length; j++) {
-      slice.results[start + j] = false;
-      slice.refusals?.note(start + j, 'timed_out');
+      this.#results[slice.start + j] = false;
+      this.#setting.refusals?.note(slice.start + j, 'timed_out');
     }
   }
 
   /** Tells of the pages of a slice that the directory has. */
   #noteStated(keys: Keys, published: readonly (PublishedPage | null)[], refused: RefusedKeys): void {
-    if (this.#closed) return;
+    const { state, ground } = this.#writing;
+    if (state === 'closed') return;
     const strings = stringsOf(keys);
     const areAll = refused.size === 0 && !published.includes(null);
-    this.#ground.feed.stated(areAll ? strings : strings.filter((key, j) => published[j] !== null && !refused.has(key)));
+    ground.feed.stated(areAll ? strings : strings.filter((key, j) => published[j] !== null && !refused.has(key)));
   }
 }
 
-/** A published slice of a call; `published` has one element for each key. */
+/** A slice of a call, from page `start` on, as the pool has taken it; null for pages that it has not taken. */
 interface PublishedSlice {
+  readonly start: number;
+  /** Keys of the slice, all of one namespace. */
   readonly keys: Keys;
   readonly published: readonly (PublishedPage | null)[];
-  readonly origin: PageOrigin;
-  /** Results of the whole call. */
-  readonly results: boolean[];
-  readonly refusals: Reasons<RefusalReason> | undefined;
-  /** Whether the caller has given the call up. */
-  readonly isOver: () => boolean;
 }
 
 /** Counts pages that have not been set, by reason, and logs the reasons. */
@@ -217,11 +250,8 @@ class SkippedWrites {
     this.#log.note(reason, pages, quota);
   }
 
-  /**
-   * Counts those pages of the slice from index `start` on that the pool has not taken, and gives their reasons to a
-   * caller that asks for them.
-   */
-  noteUnpublished(start: number, { keys, pages, published, refusals }: Unpublished): void {
+  /** Counts those pages of the slice that the pool has not taken, and gives their reasons to a caller that asks. */
+  noteUnpublished({ start, keys, published }: PublishedSlice, { pages, refusals }: Setting): void {
     const names = stringsOf(keys);
     let withoutRoom = 0;
     let tooLarge = 0;

@@ -94,9 +94,9 @@ async function newTier(
       origin: NO_ORIGIN,
       request: new RequestParts({}),
       mayGoOn: () => switches.mayGoOn,
-      onTakenBack() {},
-      onLeft() {},
-      onPublished({ start, end }, published) {
+      takenBack() {},
+      left() {},
+      published({ start, end }, published) {
         for (const [i, page] of published.entries()) results[start + i] = page !== null;
         tier.writeThrough(keys.slice(start, end), published);
       },
@@ -323,9 +323,9 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
       origin: NO_ORIGIN,
       request: new RequestParts({}),
       mayGoOn: () => true,
-      onTakenBack() {},
-      onLeft() {},
-      onPublished: (_, published) => void tier.writeThrough(['k2'], published),
+      takenBack() {},
+      left() {},
+      published: (_, published) => void tier.writeThrough(['k2'], published),
     });
   for (let i = 0; i < 50; i++) await publish(content(100 + i, PAGE));
   t.true(pool.stats().pinned <= 6, 'what it had is not held any more');

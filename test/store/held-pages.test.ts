@@ -139,6 +139,7 @@ function newHeld(
   } as unknown as PageStatements;
   const handedOn = { read: (some: readonly string[]) => wanted.push(...some) } as unknown as WantedPages;
   const held = new HeldPages(ground, { statements, promoter: null, wanted: handedOn, role, copyThreads });
+  feed.follow(held);
   t.teardown(async () => {
     await held.close();
     await pool.end();

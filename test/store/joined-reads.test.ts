@@ -73,7 +73,7 @@ test('joined reads: calls of one turn and one owner are one read, those of other
   );
   for (const { keys, options, end } of asked) {
     const pages = keys.map((_, i) => found(i));
-    for (const page of pages) options.round?.onTried(outcome(page));
+    for (const page of pages) options.round?.tried(outcome(page));
     end(outcome(...pages));
   }
   t.deepEqual(
@@ -120,12 +120,12 @@ test('joined reads: a call ends when its own pages are there, or are known to be
   const late = get(['d1']).then((reads) => ended.push('late') && reads);
   await turn();
   const [{ options, end }] = asked as [Asked];
-  options.round?.onTried(outcome(found(1)));
+  options.round?.tried(outcome(found(1)));
   await turn();
   t.deepEqual(ended, []);
-  options.round?.onTried(outcome(found(0)));
+  options.round?.tried(outcome(found(0)));
   t.deepEqual(await early, [found(1), found(0)]);
-  options.round?.onSearched(Uint8Array.of(1, 1, 0, 1));
+  options.round?.searched(Uint8Array.of(1, 1, 0, 1));
   t.deepEqual(await missing, []);
   t.deepEqual(ended, ['early', 'missing']);
   end(outcome(found(0), found(1)));
@@ -139,8 +139,8 @@ test('joined reads: a page that was not where it was said to be is looked for an
   const stale = get(['x', 'b1', 'c1'], [1, 2]);
   await turn();
   const [{ options, end }] = asked as [Asked];
-  options.round?.onTried(outcome(found(1, false)));
-  options.round?.onTried(outcome(found(2)));
+  options.round?.tried(outcome(found(1, false)));
+  options.round?.tried(outcome(found(2)));
   t.deepEqual(
     asked.map(({ keys }) => keys),
     [['a1', 'b1', 'c1'], ['b1']],
@@ -148,7 +148,7 @@ test('joined reads: a page that was not where it was said to be is looked for an
   );
   asked[1]?.end(outcome(found(1)));
   t.deepEqual(await stale, [found(1, false), found(2), found(1)]);
-  options.round?.onTried(outcome(found(0)));
+  options.round?.tried(outcome(found(0)));
   end(outcome(found(0)));
   t.deepEqual(await slow, [found(0)]);
 });
@@ -170,7 +170,7 @@ test('joined reads: when they fail together, each is read alone', async (t) => {
   const calls = [get(['a1']), get(['b1']), get(['c1'])];
   await turn();
   const [{ options, fail }] = asked as [Asked];
-  options.round?.onTried(outcome(found(2)));
+  options.round?.tried(outcome(found(2)));
   fail(new Error('planted'));
   await turn();
   t.deepEqual(

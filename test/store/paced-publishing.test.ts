@@ -52,9 +52,9 @@ function newCall(t: { teardown(fn: () => void): void }, { signal, here, expires 
       origin: { ...NO_ORIGIN, version: 2, expires },
       request: new RequestParts({}),
       mayGoOn: () => by?.aborted !== true,
-      onPublished: (_, published) => void told.push(...published),
-      onTakenBack: (gone) => void takenBack.push(...gone),
-      onLeft: (keys) => void left.push(...keys),
+      published: (_, published) => void told.push(...published),
+      takenBack: (gone) => void takenBack.push(...gone),
+      left: (keys) => void left.push(...keys),
     });
   const done = publish(['large', 'behind'], [page(2 * PAGE), page(PAGE)], signal);
   const publishLater = (by: AbortSignal) => publish(['later'], [page(PAGE)], by);

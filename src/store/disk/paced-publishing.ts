@@ -40,8 +40,9 @@ export interface PacedPublishingParts {
   readonly metrics: MetricsSink;
 }
 
-/** One call that publishes pages. */
-interface Call extends Publishing {
+/** One call that publishes pages, and how far it is. */
+interface Call {
+  readonly publishing: Publishing;
   /** Time until which the call may wait. */
   readonly untilMs: number;
   /** Whether its pages have been cleared. */
@@ -82,12 +83,12 @@ export class PacedPublishing {
 
   publish(publishing: Publishing): Promise<void> {
     const untilMs = this.#parts.clock.nowMs() + DISK_WRITE_WAIT_MAX_MS;
-    const call: Call = { ...publishing, untilMs, isCleared: false, untold: new Map() };
+    const call: Call = { publishing, untilMs, isCleared: false, untold: new Map() };
     let hasTurn = false;
     this.#calls.add(call);
     const turn = this.#turns.run(async () => {
       try {
-        if (call.signal?.aborted) return;
+        if (publishing.signal?.aborted) return;
         hasTurn = true;
         await this.#publish(call);
         this.#takeBack(call);
@@ -95,7 +96,8 @@ export class PacedPublishing {
         this.#calls.delete(call);
       }
     });
-    return call.signal === undefined ? turn : unlessAborted(turn, call.signal).then(() => (hasTurn ? turn : undefined));
+    const { signal } = publishing;
+    return signal === undefined ? turn : unlessAborted(turn, signal).then(() => (hasTurn ? turn : undefined));
   }
 
   /** Called when the backlog has become smaller: the waiting call checks again. */
@@ -106,7 +108,8 @@ export class PacedPublishing {
   /** Called when pages are cleared: calls before that which set them publish nothing more. */
   cleared({ voidBelow, isCleared }: Cleared): void {
     for (const call of this.#calls) {
-      if (call.origin.version < voidBelow && stringsOf(call.keys).some(isCleared)) call.isCleared = true;
+      if (call.publishing.origin.version < voidBelow && stringsOf(call.publishing.keys).some(isCleared))
+        call.isCleared = true;
     }
     this.#wake();
   }
@@ -126,7 +129,7 @@ export class PacedPublishing {
   async #publish(call: Call): Promise<void> {
     const { clock } = this.#parts;
     let maxCount = Number.POSITIVE_INFINITY;
-    for (let start = 0; start < call.pages.length; ) {
+    for (let start = 0; start < call.publishing.pages.length; ) {
       if (start > 0) await clock.yield();
       const slice = this.#sliceFrom(start, maxCount, call);
       await this.#roomInBacklog(slice, call);
@@ -144,24 +147,24 @@ export class PacedPublishing {
     const maxBytes = this.#mayWait(call) ? this.#sliceBytes : COPY_SLICE_MAX_BYTES;
     let end = start;
     let bytes = 0;
-    do bytes += (call.pages[end++] as PageBytes).length;
+    do bytes += (call.publishing.pages[end++] as PageBytes).length;
     while (
-      end < call.pages.length &&
+      end < call.publishing.pages.length &&
       end - start < maxCount &&
-      bytes + (call.pages[end] as PageBytes).length <= maxBytes
+      bytes + (call.publishing.pages[end] as PageBytes).length <= maxBytes
     );
     return { start, end };
   }
 
   async #roomInBacklog({ start, end }: Slice, call: Call): Promise<void> {
     const { backlog, limits, clock } = this.#parts;
-    const keys = stringsOf(sliceKeys(call.keys, start, end));
+    const keys = stringsOf(sliceKeys(call.publishing.keys, start, end));
     let bytes = 0;
-    for (const [i, { length }] of call.pages.slice(start, end).entries()) {
+    for (const [i, { length }] of call.publishing.pages.slice(start, end).entries()) {
       if (!limits.isTooLarge(keys[i] as string, length) && backlog.fits(length)) bytes += length;
     }
     while (bytes > 0 && !backlog.hasRoomFor(bytes) && this.#mayWait(call)) {
-      await this.#pause(Math.min(call.untilMs - clock.nowMs(), backlog.stallsInMs()), call.signal);
+      await this.#pause(Math.min(call.untilMs - clock.nowMs(), backlog.stallsInMs()), call.publishing.signal);
     }
     if (!backlog.isMoving()) backlog.letGo();
   }
@@ -173,10 +176,10 @@ export class PacedPublishing {
     let pauseMs = DISK_WRITE_RETRY_MIN_MS;
     for (let attempt = 0; ; attempt++) {
       const last = attempt === 0 ? end : start + 1;
-      const batch = sliceKeys(call.keys, start, last);
+      const batch = sliceKeys(call.publishing.keys, start, last);
       const keys = stringsOf(batch);
-      const pages = call.pages.slice(start, last);
-      const published = await pool.publishPages(batch, pages, call.origin, call.request.next());
+      const pages = call.publishing.pages.slice(start, last);
+      const published = await pool.publishPages(batch, pages, call.publishing.origin, call.publishing.request.next());
       if (this.#isClosed) return last - start;
       published.forEach((page, i) => {
         const key = keys[i] as string;
@@ -199,16 +202,16 @@ export class PacedPublishing {
         // No other work runs between the lease and this report, so every reported page is in the pool.
         if (count > 0) {
           const told = this.#told(keys, published.slice(0, count), call);
-          call.onPublished({ start, end: start + count }, told, sliceKeys(batch, 0, count));
+          call.publishing.published({ start, end: start + count }, told, sliceKeys(batch, 0, count));
         }
       } finally {
         pool.unlease(leases.filter((lease) => lease !== null));
       }
       if (count > 0) return count;
       if (attempt === 0 && keys.length > 1) continue;
-      await this.#pause(Math.min(call.untilMs - clock.nowMs(), pauseMs), call.signal);
+      await this.#pause(Math.min(call.untilMs - clock.nowMs(), pauseMs), call.publishing.signal);
       pauseMs = Math.min(pauseMs * 2, DISK_WRITE_RETRY_MAX_MS);
-      if (!this.#mayGoOn(start, call)) return call.pages.length - start;
+      if (!this.#mayGoOn(start, call)) return call.publishing.pages.length - start;
     }
   }
 
@@ -217,14 +220,15 @@ export class PacedPublishing {
    * would be taken for announced. Computed pages that were there before stay, and are announced as the call has left
    * them.
    */
-  #takeBack({ untold, origin, onTakenBack, onLeft }: Call): void {
+  #takeBack({ untold, publishing }: Call): void {
     const pages = [...untold];
     untold.clear();
     if (this.#isClosed) return;
     const gone = pages.flatMap(([key, first]) => (!first.alreadyPresent && this.#parts.pool.remove(key) ? [key] : []));
-    if (gone.length > 0) onTakenBack(gone);
-    const left = origin.kind === 'named' ? [] : pages.flatMap(([key, first]) => (first.alreadyPresent ? [key] : []));
-    if (left.length > 0) onLeft(left);
+    if (gone.length > 0) publishing.takenBack(gone);
+    const left =
+      publishing.origin.kind === 'named' ? [] : pages.flatMap(([key, first]) => (first.alreadyPresent ? [key] : []));
+    if (left.length > 0) publishing.left(left);
   }
 
   /**
@@ -252,12 +256,12 @@ export class PacedPublishing {
   }
 
   #mayGoOn(start: number, call: Call): boolean {
-    return call.mayGoOn(call.pages.length - start) && !call.isCleared;
+    return call.publishing.mayGoOn(call.publishing.pages.length - start) && !call.isCleared;
   }
 
   #mayWait(call: Call): boolean {
     const { backlog, clock } = this.#parts;
-    const isWanted = !this.#isStopped && !call.isCleared && call.signal?.aborted !== true;
+    const isWanted = !this.#isStopped && !call.isCleared && call.publishing.signal?.aborted !== true;
     return isWanted && clock.nowMs() < call.untilMs && backlog.isMoving();
   }
 

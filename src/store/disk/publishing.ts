@@ -5,7 +5,7 @@ import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../../
 import { type Slice, slicesOf } from '../call/key-steps.js';
 import type { RequestParts } from '../call/request-calls.js';
 
-/** Pages of one call that are to be published, and the callbacks for their results. */
+/** Pages of one call that are to be published; the call is told of what becomes of them. */
 export interface Publishing {
   readonly keys: Keys;
   readonly pages: readonly PageBytes[];
@@ -13,29 +13,30 @@ export interface Publishing {
   readonly request: RequestParts<PublishRequest>;
   /** Ends waiting; `mayGoOn` ends the call. */
   readonly signal?: AbortSignal | undefined;
-  /** Called before each slice with the number of pages that are left; false ends the call. */
-  readonly mayGoOn: (pagesLeft: number) => boolean;
-  /** Called with each slice and its keys as soon as it is in the pool; null for pages that have found no room. */
-  readonly onPublished: (slice: Slice, published: readonly (PublishedPage | null)[], keys: Keys) => void;
-  /** Called with pages that have replaced others and were removed again before they were reported. */
-  readonly onTakenBack: (keys: readonly string[]) => void;
+  /** Asked before each slice, with the number of pages that are left; false ends the call. */
+  mayGoOn(pagesLeft: number): boolean;
+  /** A slice, with its keys, is in the pool; null for pages that have found no room. */
+  published(slice: Slice, pages: readonly (PublishedPage | null)[], keys: Keys): void;
+  /** Pages that had replaced others were removed again before they were reported. */
+  takenBack(keys: readonly string[]): void;
   /**
-   * Called with computed pages that were here before and are not reported; the call may have changed what is to be
-   * announced of them.
+   * Computed pages that were here before are not reported; the call may have changed what is to be announced of them.
    */
-  readonly onLeft: (keys: readonly string[]) => void;
+  left(keys: readonly string[]): void;
 }
 
 /** Publishes as fast as the pool copies; other work has its turn between slices. */
 export async function publishSlices(
-  { keys, pages, origin, request, mayGoOn, onPublished }: Publishing,
+  publishing: Publishing,
   { pool, clock }: { readonly pool: Pick<PublishedPool, 'publishPages'>; readonly clock: Clock },
 ): Promise<void> {
+  const { keys, pages, origin, request } = publishing;
   for (const slice of slicesOf(pages)) {
     if (slice.start > 0) await clock.yield();
-    if (!mayGoOn(pages.length - slice.start)) return;
+    if (!publishing.mayGoOn(pages.length - slice.start)) return;
     const { start, end } = slice;
     const part = sliceKeys(keys, start, end);
-    onPublished(slice, await pool.publishPages(part, pages.slice(start, end), origin, request.next()), part);
+    const taken = await pool.publishPages(part, pages.slice(start, end), origin, request.next());
+    publishing.published(slice, taken, part);
   }
 }

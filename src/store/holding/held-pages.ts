@@ -261,9 +261,6 @@ export class HeldPages implements PageFollower {
       onCopied: (copied) => {
         for (const { key, length } of copied) this.#add(key, length);
       },
-      onDropped: (keys) => {
-        for (const key of keys) this.#forget(key);
-      },
     });
   }
 

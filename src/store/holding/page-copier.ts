@@ -22,8 +22,6 @@ export interface WantedPage {
 export interface CopyOptions {
   /** Called with the pages that are in the pool now, before directory owners have been told. */
   readonly onCopied?: (pages: readonly WantedPage[]) => void;
-  /** Called with the keys of copies that were dropped again. */
-  readonly onDropped?: (keys: readonly string[]) => void;
 }
 
 /**
@@ -59,7 +57,7 @@ export class PageCopier {
    */
   async copy(batch: readonly WantedPage[], options: CopyOptions = {}): Promise<number> {
     if (batch.length === 0 || this.#isClosed) return 0;
-    const { onCopied, onDropped } = options;
+    const { onCopied } = options;
     const keys = batch.map(({ key }) => key);
     const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
     const origins = new Map<number, PageOrigin>();
@@ -90,7 +88,7 @@ export class PageCopier {
       const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as WantedPage);
       onCopied?.(copied);
       const untaken = new Set(await this.#statements.announcePromoted(copied.map(({ key }) => key)));
-      if (untaken.size > 0) onDropped?.(this.#dropUntaken(batch, origins, untaken));
+      if (untaken.size > 0) this.#dropUntaken(batch, origins, untaken);
       return copied.length - untaken.size;
     } catch (error) {
       // No owner has taken them, so nobody may read them.
@@ -101,12 +99,12 @@ export class PageCopier {
     }
   }
 
-  /** Drops copies that no directory owner has accepted; returns their keys. */
+  /** Drops copies that no directory owner has accepted. */
   #dropUntaken(
     batch: readonly WantedPage[],
     origins: ReadonlyMap<number, PageOrigin>,
     untaken: ReadonlySet<string>,
-  ): readonly string[] {
+  ): void {
     const { pool, feed } = this.#ground;
     const some = [...origins].filter(([i]) => untaken.has((batch[i] as WantedPage).key));
     const keys = some.map(([i]) => (batch[i] as WantedPage).key);
@@ -116,7 +114,6 @@ export class PageCopier {
       'copies',
     );
     if (removed.length > 0) feed.evicted(removed);
-    return removed;
   }
 
   /**

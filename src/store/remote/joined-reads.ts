@@ -3,7 +3,7 @@ import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } 
 import type { CallerPage } from '../call/caller-page.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import { RemoteOutcome } from './remote-outcome.js';
-import type { RemoteReads, RemoteRequest } from './remote-reads.js';
+import type { RemoteReads, RemoteRequest, RoundProgress } from './remote-reads.js';
 
 /** A call that waits for the end of the turn, or is being read together with others. */
 interface JoinedCall {
@@ -107,38 +107,10 @@ export class JoinedReads {
   /** Reads a group of calls. Never rejects. */
   async #readTogether(calls: readonly JoinedCall[]): Promise<void> {
     this.#underWay++;
-    const group = new JoinedGroup(calls);
-    const { keys } = group;
-    const settle = (j: number): void => {
-      const call = group.callOf[j] as JoinedCall;
-      if (call.open.delete(group.indexOf[j] as number) && call.open.size === 0) this.#end(call);
-    };
-    const onOwn = (indices: readonly number[]): void => {
-      for (const j of indices) {
-        (group.callOf[j] as JoinedCall).request.onOwn?.([group.indexOf[j] as number]);
-        settle(j);
-      }
-    };
-    const onTried = (part: RemoteOutcome): void => {
-      for (const read of part.reads) {
-        for (let k = 0; k < read.indices.length; k++) {
-          const j = read.indices[k] as number;
-          (group.callOf[j] as JoinedCall).outcome.addReadAs(group.indexOf[j] as number, read, k);
-          settle(j);
-        }
-      }
-      for (const miss of part.missed) {
-        const j = miss.index;
-        (group.callOf[j] as JoinedCall).outcome.missed.push({ ...miss, index: group.indexOf[j] as number });
-        settle(j);
-      }
-    };
-    const onSearched = (isFound: Uint8Array): void => {
-      for (let j = 0; j < keys.length; j++) if (isFound[j] === 0) settle(j);
-    };
+    const group = new JoinedGroup(calls, (call) => this.#end(call));
     try {
-      await this.#reads.read({ ...group.request(), onOwn, round: { onTried, onSearched } });
-      for (let j = 0; j < keys.length; j++) settle(j);
+      await this.#reads.read(group.request());
+      group.settleAll();
     } catch {
       // After a failure each call goes on alone: an error of one call must not reach the others.
       for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
@@ -155,37 +127,81 @@ export class JoinedReads {
   }
 }
 
-/** The wanted pages of several calls as one request. */
-class JoinedGroup {
-  readonly keys: string[] = [];
-  /** By index in `keys`: the call of the page, and the page's index in that call. */
-  readonly callOf: JoinedCall[] = [];
-  readonly indexOf: number[] = [];
+/** The wanted pages of several calls as one request; each call is ended when all of its own pages are settled. */
+class JoinedGroup implements RoundProgress {
+  readonly #end: (call: JoinedCall) => void;
+  readonly #keys: string[] = [];
   readonly #pages: CallerPage[] = [];
+  /** By index in the keys: the call of the page, and the page's index in that call. */
+  readonly #callOf: JoinedCall[] = [];
+  readonly #indexOf: number[] = [];
   #isLocated = false;
 
-  constructor(calls: readonly JoinedCall[]) {
+  constructor(calls: readonly JoinedCall[], end: (call: JoinedCall) => void) {
+    this.#end = end;
     for (const call of calls) {
       const { keys, pages, wanted, locationOf } = call.request;
       if (locationOf !== undefined) this.#isLocated = true;
       for (const i of wanted) {
-        this.keys.push(keys[i] as string);
+        this.#keys.push(keys[i] as string);
         this.#pages.push(pages[i] as CallerPage);
-        this.callOf.push(call);
-        this.indexOf.push(i);
+        this.#callOf.push(call);
+        this.#indexOf.push(i);
       }
     }
   }
 
   request(): RemoteRequest {
-    const { keys, callOf, indexOf } = this;
-    const locationOf = (j: number) => (callOf[j] as JoinedCall).request.locationOf?.(indexOf[j] as number);
+    const [keys, pages] = [this.#keys, this.#pages];
+    const locationOf = (j: number) => this.#call(j).request.locationOf?.(this.#indexOf[j] as number);
     return {
       keys,
-      pages: this.#pages,
+      pages,
       wanted: keys.map((_, j) => j),
       locationOf: this.#isLocated ? locationOf : undefined,
+      onOwn: (indices) => this.#own(indices),
+      round: this,
     };
+  }
+
+  tried({ reads, missed }: RemoteOutcome): void {
+    for (const read of reads) {
+      for (let k = 0; k < read.indices.length; k++) {
+        const j = read.indices[k] as number;
+        this.#call(j).outcome.addReadAs(this.#indexOf[j] as number, read, k);
+        this.#settle(j);
+      }
+    }
+    for (const miss of missed) {
+      const j = miss.index;
+      this.#call(j).outcome.missed.push({ ...miss, index: this.#indexOf[j] as number });
+      this.#settle(j);
+    }
+  }
+
+  searched(isFound: Uint8Array): void {
+    for (let j = 0; j < this.#keys.length; j++) if (isFound[j] === 0) this.#settle(j);
+  }
+
+  /** Nothing more comes: pages without a result are misses. */
+  settleAll(): void {
+    for (let j = 0; j < this.#keys.length; j++) this.#settle(j);
+  }
+
+  #own(indices: readonly number[]): void {
+    for (const j of indices) {
+      this.#call(j).request.onOwn?.([this.#indexOf[j] as number]);
+      this.#settle(j);
+    }
+  }
+
+  #settle(j: number): void {
+    const call = this.#call(j);
+    if (call.open.delete(this.#indexOf[j] as number) && call.open.size === 0) this.#end(call);
+  }
+
+  #call(j: number): JoinedCall {
+    return this.#callOf[j] as JoinedCall;
   }
 }
 

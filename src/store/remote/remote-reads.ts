@@ -25,14 +25,12 @@ export interface ReadsOfCallers extends ReadMemory {
 /** Number of times that a page is looked up in the directory. */
 const ROUNDS_MAX_COUNT = 3;
 
-/** Callbacks for the progress of a round. */
+/** Takes note of how far a round is. */
 export interface RoundProgress {
-  /** Called with pages that have been read or have failed, so that a slow node delays only its own pages. */
-  onTried(part: RemoteOutcome): void;
-  /**
-   * Called when the directory has returned all locations that it knows: pages for which `isFound` has no 1 are misses.
-   */
-  onSearched(isFound: Uint8Array): void;
+  /** Pages have been read or have failed; told at once, so that a slow node delays only its own pages. */
+  tried(part: RemoteOutcome): void;
+  /** The directory has returned all locations that it knows: pages for which `isFound` has no 1 are misses. */
+  searched(isFound: Uint8Array): void;
 }
 
 /** Pages that are to be read from other nodes. */
@@ -48,7 +46,7 @@ export interface RemoteRequest {
   readonly onOwn?: ((indices: readonly number[]) => void) | undefined;
   /** Location that the directory has just given for a page, by its index; used instead of the first lookup. */
   readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
-  /** Callbacks for progress; with them there is only one round. */
+  /** Is told of progress; then there is only one round. */
   readonly round?: RoundProgress | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Takes the reasons of misses, if the caller wants to know them. */
@@ -182,7 +180,7 @@ export class RemoteReads {
         onFound(located);
       });
       await unlessAborted(searching, signal);
-      if (isFound !== undefined) progress?.onSearched(isFound);
+      if (isFound !== undefined) progress?.searched(isFound);
     } finally {
       // The reads are awaited even if the lookup fails, because they may write into the pages until then.
       if (reads.length > 1) await Promise.allSettled(reads);
@@ -345,7 +343,7 @@ const NONE = new LocatedPages([], [], new LocationColumns(0));
 
 async function told(read: Promise<RemoteOutcome>, progress: RoundProgress): Promise<RemoteOutcome> {
   const part = await read;
-  progress.onTried(part);
+  progress.tried(part);
   return part;
 }
 
