@@ -45,6 +45,20 @@ const folders = new Map();
 for (const { path } of src) folders.set(dirname(path), (folders.get(dirname(path)) ?? 0) + 1);
 const comments = src.flatMap(({ text }) => text.split('\n').filter((line) => /^\s*(\/\*\*|\*|\/\/)/.test(line)));
 
+/** Number of assertions in functions that the product calls: those whose name has no `verify`. */
+function assertionsOutsideOfVerify(text) {
+  let name = '';
+  let count = 0;
+  for (const line of text.split('\n')) {
+    const begun = /^ {2}(?:async |static )?\*?#?(\w+)\(.*\{$|^(?:export )?(?:async )?function (\w+)/.exec(line);
+    if (begun !== null) name = begun[1] ?? begun[2];
+    if (/\b(?:assert|assertEqual|assertAtMost|reduced)\(/.test(line) && !/^(?:export )?function/.test(line)) {
+      if (!/verify/i.test(name)) count++;
+    }
+  }
+  return count;
+}
+
 const figures = {
   files: src.length,
   lines: sum(src.map(linesOf)),
@@ -57,6 +71,7 @@ const figures = {
   'of these in store and node': countOf(/^\s+(?:readonly )?on[A-Z]\w*\??[:(]/gm, inRooms('store', 'node')),
   'interfaces …Parts': countOf(/interface \w+Parts\b/g),
   'Pick<>': countOf(/\bPick</g),
+  'assertions that are always on': sum(src.map(({ text }) => assertionsOutsideOfVerify(text))),
   'boolean fields': countOf(/^\s+(?:readonly )?#?\w+(?:: boolean;| = (?:true|false);)/gm),
   'lines that put a node together': sum(
     src

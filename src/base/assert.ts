@@ -18,3 +18,11 @@ export function assertAtMost(what: string, value: number, max: number): void {
   // NaN is beyond every limit.
   if (!(value <= max)) throw new InvariantError(`${what}: ${value}, allowed are ${max}`);
 }
+
+/**
+ * A number of what is taken, less what is given back; throws `InvariantError` if more is given back than was taken.
+ */
+export function reduced(what: string, taken: number, by: number): number {
+  if (!(by <= taken)) throw new InvariantError(`${what}: ${by} given back of ${taken}`);
+  return taken - by;
+}

@@ -1,4 +1,4 @@
-import { assert, assertAtMost } from '../base/assert.js';
+import { assert, assertAtMost, reduced } from '../base/assert.js';
 import {
   DISK_FULL_EVICTIONS_MAX_COUNT,
   DISK_GIVEN_BACK_FRACTION,
@@ -118,7 +118,7 @@ export class PageWriter {
     }
     if (written.size > 0) this.state.succeeded();
     if (written.size > 0) this.flushJournal().catch((error: unknown) => this.state.failed(error));
-    this.#writing--;
+    this.#writing = reduced('page writer: writing', this.#writing, 1);
     for (const entry of entries) this.queue.ended(entry);
     this.#pump();
   }

@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../base/assert.js';
 import { isExpired } from '../base/expiry.js';
 import type { RequestOptions } from '../core/index.js';
 import { PageCopies } from '../memory/page-copies.js';
@@ -145,7 +145,7 @@ export class WriteQueue {
   }
 
   #drop({ page, release }: QueuedPage): void {
-    this.#bytes -= alignedUp(page.length);
+    this.#bytes = reduced('write queue: bytes', this.#bytes, alignedUp(page.length));
     release();
     if (!this.isEmpty) return;
     for (const resolve of this.#onIdle.splice(0)) resolve();

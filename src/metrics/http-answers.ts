@@ -6,6 +6,7 @@ import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { constants, gzip } from 'node:zlib';
 import type { Context } from 'koa';
+import { reduced } from '../base/assert.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
@@ -172,7 +173,7 @@ export class HttpAnswers {
     try {
       await route.answer(ctx);
     } finally {
-      this.#underWay--;
+      this.#underWay = reduced('http answers: under way', this.#underWay, 1);
     }
   }
 
@@ -335,7 +336,7 @@ export class HttpAnswers {
     const { reader } = ctx.state as { readonly reader: Reader };
     const unwatch = this.#users.onRenewed(() => mayRead(reader, 'keys') || closed.abort());
     ctx.res.once('close', () => {
-      this.#streams--;
+      this.#streams = reduced('http answers: streams', this.#streams, 1);
       unwatch();
       closed.abort();
     });

@@ -246,6 +246,7 @@ export class PageIndex {
   ): PublishedPage {
     const { version, kind, expires, setBy } = origin;
     const content = { length, checksum, version, kind, expires, setBy };
+    assert(slot >= 0 && offset >= 0, () => `page index: a page is filled at ${offset}, in slot ${slot}`);
     this.#local.set(slot, content, state);
     return { offset, slot, alreadyPresent: false, state, ...content };
   }
@@ -295,6 +296,7 @@ export class PageIndex {
     this.#allocator.unpinBatch(keys);
     for (const key of stringsOf(keys)) {
       const holds = (this.#holds.get(key) ?? 0) - 1;
+      assert(holds >= 0, () => `page index: ${JSON.stringify(key)} is released and not held`);
       if (holds > 0) this.#holds.set(key, holds);
       else this.#holds.delete(key);
     }

@@ -43,6 +43,7 @@ export class PageLeases {
    * leaves its place before {@link end}.
    */
   take(key: string, page: PublishedPage, onEndedEarly?: (lease: PageLease) => void): PageLease {
+    assert(page.slot >= 0, () => `page leases: of ${JSON.stringify(key)}, which has no place`);
     const lease = new Lease(key, page, onEndedEarly);
     const others = this.#byKey.get(key);
     if (others === undefined) this.#byKey.set(key, new Set([lease]));

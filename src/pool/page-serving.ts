@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../base/assert.js';
 import { type Clock, within } from '../base/environment/clock.js';
 import { COPIED_POOL_FRACTION, POOL_SERVED_WAIT_MS, SERVED_POOL_FRACTION } from '../base/limits.js';
 import { PageCopies } from '../memory/page-copies.js';
@@ -177,7 +177,7 @@ export class PageServing {
     const { key, use, length } = served;
     const others = this.#byKey.get(key);
     others?.delete(served);
-    this.#heldBytes[use] -= length;
+    this.#heldBytes[use] = reduced('page serving: held bytes', this.#heldBytes[use], length);
     if (!this.#parts.index.isFreed) this.#parts.index.release([key]);
     if (others === undefined || others.size > 0) return;
     this.#byKey.delete(key);

@@ -1,3 +1,4 @@
+import { assertAtMost } from '../base/assert.js';
 import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
@@ -283,6 +284,7 @@ export class PublishedPool {
 
   /** The page's bytes, read-only views: valid until control returns to the event loop or a hold of the page ends. */
   viewsOf({ offset, length, slot }: PublishedPage): Uint8Array[] {
+    assertAtMost('pool: end of a page', offset + length, this.capacity);
     if (this.#stamps === undefined) return [this.#memory.bytes(offset, length)];
     const tail = this.#stamps.tailBytesOf(slot, length);
     return length > STAMP_BYTES ? [this.#memory.bytes(offset, length - STAMP_BYTES), tail] : [tail];
@@ -381,9 +383,7 @@ export class PublishedPool {
   readonly hasCopiesOf = (origin: number): boolean => this.#index.hasCopiesOf(origin);
 
   /** Keys of the pages whose bytes are still to be written: no reader finds them yet. */
-  unfilledKeys(): string[] {
-    return [...this.#index.unfilledKeys()];
-  }
+  readonly unfilledKeys = (): string[] => this.#index.unfilledKeys();
 
   /** Statistics; after {@link free} the last ones. */
   stats(): PoolAllocatorStats {

@@ -1,3 +1,4 @@
+import { reduced } from '../base/assert.js';
 import { RESP_FREE_MEMORY_MAX_BYTES } from '../base/limits.js';
 
 /** Largest memory that is kept for a later argument. */
@@ -16,7 +17,7 @@ export class ArgumentMemory {
   take(bytes: number): Buffer | undefined {
     const size = bytes > KEPT_MAX_BYTES ? bytes : 2 ** Math.ceil(Math.log2(bytes));
     const free = this.#free.get(size)?.pop();
-    if (free !== undefined) this.#freeBytes -= size;
+    if (free !== undefined) this.#freeBytes = reduced('argument memory: free bytes', this.#freeBytes, size);
     try {
       return Buffer.from(free ?? new SharedArrayBuffer(size), 0, bytes);
     } catch (error) {

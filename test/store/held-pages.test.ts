@@ -181,6 +181,14 @@ test('held pages: a copy that no directory owner has taken is dropped again, wha
   t.is(held.passingBytes, PAGE);
 });
 
+// Cause: only passing copies were dropped; what was placed on a storage node and that no owner had taken became readable.
+test('held pages: a page that is placed here and that no directory owner has taken is dropped again', async (t) => {
+  const { pool, untaken, asked } = newHeld(t, { keys: ['k0', 'k1'], role: 'storage', kindOf: () => 'named' });
+  untaken.add('k0');
+  t.deepEqual(await asked(['k0', 'k1'], 'placement'), ['absent', 'held']);
+  t.deepEqual(pool.keys(), ['k1']);
+});
+
 // Cause: what was in the pool by then could be read, though no owner knew of it: a newer content, or a delete, did not
 // reach it.
 test('held pages: one whose older content the disk cannot remove is dropped again', async (t) => {

@@ -1,3 +1,4 @@
+import { assert } from '../assert.js';
 import type { Clock } from '../environment/clock.js';
 import { CLOCK_AHEAD_MAX_MS, EXPIRY_MAX_MS, VERSION_AHEAD_MAX_MS } from '../limits.js';
 
@@ -77,8 +78,10 @@ export class HybridClock {
   next(): number {
     // The present, and not the wall clock: after a wall clock was ahead and is right again, what is set later is newer
     // still, on all nodes.
-    this.#latest = Math.max(this.#ownUpTo(this.#latest + OWN_STEP), this.#ownUpTo(this.present()));
-    return this.#latest;
+    const version = Math.max(this.#ownUpTo(this.#latest + OWN_STEP), this.#ownUpTo(this.present()));
+    assert(version > this.#latest, () => `hybrid clock: version ${version} after ${this.#latest}`);
+    this.#latest = version;
+    return version;
   }
 
   /**

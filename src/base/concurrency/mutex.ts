@@ -1,4 +1,4 @@
-import { assert, assertEqual } from '../assert.js';
+import { assert, assertEqual, reduced } from '../assert.js';
 
 /** Lets one user in at a time, in the order in which they ask. */
 export class Mutex {
@@ -22,7 +22,7 @@ export class Mutex {
       if (before !== undefined) await before;
       return await use();
     } finally {
-      this.#users--;
+      this.#users = reduced('mutex: users', this.#users, 1);
       end();
     }
   }

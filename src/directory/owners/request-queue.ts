@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { firstGroup } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
@@ -99,7 +99,8 @@ export class RequestQueue<B extends KeyedRequest, A> {
     this.#giveUpLate();
     while (this.#underWay < this.#atOnce && this.#waiting.length > 0) {
       const together = this.#waiting.splice(0, this.#joinable());
-      for (const { batch } of together) this.#waitingKeys -= countOf(batch);
+      for (const { batch } of together)
+        this.#waitingKeys = reduced('request queue: waiting keys', this.#waitingKeys, countOf(batch));
       this.#underWay++;
       void this.#send(together);
     }
@@ -111,7 +112,7 @@ export class RequestQueue<B extends KeyedRequest, A> {
     const sinceMs = this.#clock.nowMs() - DIRECTORY_QUEUE_MAX_MS;
     while ((this.#waiting[0]?.sinceMs ?? Number.POSITIVE_INFINITY) <= sinceMs) {
       const { batch, resolve } = this.#waiting.shift() as Waiting<B, A>;
-      this.#waitingKeys -= countOf(batch);
+      this.#waitingKeys = reduced('request queue: waiting keys', this.#waitingKeys, countOf(batch));
       this.#kind.onUnsent(batch);
       resolve(undefined);
     }
@@ -139,7 +140,7 @@ export class RequestQueue<B extends KeyedRequest, A> {
     const batches = together.map(({ batch }) => batch);
     const startMs = this.#clock.nowMs();
     const answer = await this.#kind.send(batches.length === 1 ? (batches[0] as B) : this.#kind.join(batches));
-    this.#underWay--;
+    this.#underWay = reduced('request queue: under way', this.#underWay, 1);
     this.#isSlow = answer === undefined || this.#clock.nowMs() - startMs >= DIRECTORY_LATE_ANSWER_MS;
     this.#next();
     let from = 0;

@@ -1,4 +1,4 @@
-import { assert, assertEqual } from '../../base/assert.js';
+import { assert, assertEqual, reduced } from '../../base/assert.js';
 import { type LocationColumns, NAMED } from '../messages/location-columns.js';
 import { KeyTable } from './key-table.js';
 import { LocationSlab, NO_SLOT } from './location-slab.js';
@@ -59,7 +59,7 @@ export class LocationLists {
         else this.slab.setNext(previous, next);
         if ((this.slab.flagsOf(slot) & NAMED) !== 0) newestNamed = Math.max(newestNamed, this.slab.versionOf(slot));
         this.slab.free(slot);
-        this.locations--;
+        this.locations = reduced('location lists: locations', this.locations, 1);
         this.uncount(recordIndex);
       } else {
         previous = slot;
@@ -86,7 +86,8 @@ export class LocationLists {
 
   /** Counts down: a location, or a call that held the record, no longer names it. */
   uncount(recordIndex: number): void {
-    if (this.recordAt(recordIndex).dropped) this.droppedLocations--;
+    if (this.recordAt(recordIndex).dropped)
+      this.droppedLocations = reduced('location lists: dropped', this.droppedLocations, 1);
     this.records.uncount(recordIndex);
   }
 

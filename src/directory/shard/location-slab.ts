@@ -96,6 +96,7 @@ export class LocationSlab {
    * it is.
    */
   write(slot: number, locations: LocationColumns, i: number, node: number): void {
+    assert(slot < this.#used, () => `location slab: slot ${slot} of ${this.#used} is written`);
     const chunk = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
     const { words, doubles } = chunk;
     const word = (slot & CHUNK_MASK) * RECORD_WORDS;

@@ -1,4 +1,4 @@
-import { assert, assertEqual } from '../../base/assert.js';
+import { assert, assertEqual, reduced } from '../../base/assert.js';
 import { type LocationNode, NO_LOCATION } from '../messages/location-columns.js';
 
 /** One start of a node, as its locations refer to it. */
@@ -46,7 +46,8 @@ export class NodeRecords {
 
   uncount(index: number): void {
     const record = this.at(index);
-    if (--record.locations > 0) return;
+    record.locations = reduced('node records: locations', record.locations, 1);
+    if (record.locations > 0) return;
     if (!record.dropped) this.#indexOf.delete(nameOf(record));
     this.#records[index] = undefined;
     this.#free.push(index);

@@ -1,5 +1,5 @@
 import { dirname } from 'node:path';
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { isOverdue } from '../../base/environment/files.js';
@@ -147,8 +147,8 @@ export class Journal {
   remove(key: string): void {
     this.#record(() => this.#records.remove(key));
     this.#removed();
-    this.#entries--;
-    this.#liveBytes -= putRecordBytes(key);
+    this.#entries = reduced('journal: entries', this.#entries, 1);
+    this.#liveBytes = reduced('journal: live bytes', this.#liveBytes, putRecordBytes(key));
   }
 
   /** Records that the page at `offset` is the most recently used one, within JOURNAL_USE_DELAY_MS. */

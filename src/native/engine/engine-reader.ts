@@ -1,4 +1,4 @@
-import { assert, assertAtMost } from '../../base/assert.js';
+import { assert, assertAtMost, reduced } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { parseEndpoint } from '../../base/environment/network.js';
 import { Gone } from '../../base/gone.js';
@@ -83,7 +83,7 @@ export class EngineReader {
     try {
       return await channel.submit(batch, timeoutMs);
     } finally {
-      this.#inFlightBytes -= totalBytes;
+      this.#inFlightBytes = reduced('engine reader: in flight bytes', this.#inFlightBytes, totalBytes);
     }
   }
 

@@ -1,4 +1,5 @@
 import { dirname } from 'node:path';
+import { reduced } from '../../base/assert.js';
 import { type AuditActor, type AuditEvent, type AuditSink, SparseAudit } from '../../base/environment/audit.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
@@ -134,7 +135,7 @@ export class AuditLog implements AuditSink {
           await this.#pause();
         }
       }
-      this.#waitingBytes -= bytes.length;
+      this.#waitingBytes = reduced('audit log: waiting bytes', this.#waitingBytes, bytes.length);
       this.#written(batch.length);
     }
     this.#isWriting = false;

@@ -1,4 +1,4 @@
-import { assert, assertEqual } from '../../base/assert.js';
+import { assert, assertEqual, reduced } from '../../base/assert.js';
 import { isVersion } from '../../base/concurrency/hybrid-clock.js';
 import { KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../base/limits.js';
 import type { PublishedPage, RestoredPage } from '../slots/placement.js';
@@ -186,7 +186,7 @@ export class PageRecords {
       this.#free(cell);
       cell = next;
     }
-    this.#count--;
+    this.#count = reduced('page records: count', this.#count, 1);
   }
 
   #write(key: string, page: PublishedPage, stamp: number, tail: number): number {
@@ -309,7 +309,7 @@ export class PageRecords {
     }
     const cell = this.#freeCell;
     this.#freeCell = this.#cells.word(cell, NEXT_AT);
-    this.#freeCount--;
+    this.#freeCount = reduced('page records: free count', this.#freeCount, 1);
     return cell;
   }
 

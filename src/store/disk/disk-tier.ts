@@ -1,4 +1,4 @@
-import { assert, assertEqual } from '../../base/assert.js';
+import { assert, assertEqual, reduced } from '../../base/assert.js';
 import { type Clock, within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import {
@@ -394,7 +394,7 @@ export class DiskTier implements Backlog, PageFollower {
   }
 
   #endHold(lease: PageLease): void {
-    this.#heldBytes -= lease.page.length;
+    this.#heldBytes = reduced('disk tier: held bytes', this.#heldBytes, lease.page.length);
     this.#pool.unlease([lease]);
     this.#paced?.changed();
   }

@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import type { Environment } from '../../base/environment/environment.js';
 import {
   EVENT_MAX_CHANGES,
@@ -167,7 +167,7 @@ export class PageEvents {
   }
 
   #end(): void {
-    this.#readers--;
+    this.#readers = reduced('page events: readers', this.#readers, 1);
     if (this.#readers > 0 || this.#isClosed) return;
     this.#cancelForget = this.#env.clock.after(EVENTS_KEPT_MS, () => this.#stopRecording());
   }
@@ -202,8 +202,12 @@ export class PageEvents {
     let forgotten = 0;
     while (this.#keptCount > EVENTS_KEPT_MAX_COUNT || this.#keptCharacters > EVENTS_KEPT_MAX_CHARACTERS) {
       const oldest = this.#batches[forgotten++] as Batch;
-      this.#keptCount -= oldest.changes.length;
-      this.#keptCharacters -= charactersOf(oldest.changes.map(({ key }) => key));
+      this.#keptCount = reduced('page events: kept count', this.#keptCount, oldest.changes.length);
+      this.#keptCharacters = reduced(
+        'page events: kept characters',
+        this.#keptCharacters,
+        charactersOf(oldest.changes.map(({ key }) => key)),
+      );
       this.#keptAfter = oldest.sequence;
     }
     this.#batches.splice(0, forgotten);

@@ -1,4 +1,4 @@
-import { assertAtMost, assertEqual } from '../../base/assert.js';
+import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { Semaphore } from '../../base/concurrency/mutex.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { laterExpiry } from '../../base/expiry.js';
@@ -273,7 +273,7 @@ export class HeldPages implements PageFollower {
   }
 
   #forget(key: string): void {
-    this.#passingBytes -= this.#passing.get(key) ?? 0;
+    this.#passingBytes = reduced('held pages: passing bytes', this.#passingBytes, this.#passing.get(key) ?? 0);
     this.#passing.delete(key);
   }
 

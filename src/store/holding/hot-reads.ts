@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
   HOLD_REQUEST_MAX_KEYS,
@@ -70,7 +70,7 @@ export class HotReads {
     for (const key of this.#reads.keys()) {
       if (this.#reads.size <= this.#maxKeys && this.#keyCharacters <= HOT_READS_MAX_KEY_CHARACTERS) return;
       this.#reads.delete(key);
-      this.#keyCharacters -= key.length;
+      this.#keyCharacters = reduced('hot reads: key characters', this.#keyCharacters, key.length);
     }
   }
 

@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { jittered, pauseAfter } from '../../base/concurrency/backoff.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { laterExpiry } from '../../base/expiry.js';
@@ -226,8 +226,8 @@ export class Placements {
   }
 
   #forgetWaiting(key: string): void {
-    this.#waitingCount--;
-    this.#waitingCharacters -= key.length;
+    this.#waitingCount = reduced('placements: waiting count', this.#waitingCount, 1);
+    this.#waitingCharacters = reduced('placements: waiting characters', this.#waitingCharacters, key.length);
   }
 
   #pumpAll(): void {
@@ -300,7 +300,7 @@ export class Placements {
     const outcomes = await asking;
     lane.inFlight--;
     for (const { lease } of sent) {
-      this.#heldBytes -= lease.page.length;
+      this.#heldBytes = reduced('placements: held bytes', this.#heldBytes, lease.page.length);
       this.#inFlight.delete(lease.key);
     }
     if (this.#isClosed) return;
@@ -387,7 +387,7 @@ export class Placements {
   }
 
   #unplace(key: string): void {
-    this.#placedBytes -= this.#placed.get(key)?.length ?? 0;
+    this.#placedBytes = reduced('placements: placed bytes', this.#placedBytes, this.#placed.get(key)?.length ?? 0);
     this.#placed.delete(key);
   }
 

@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
@@ -321,7 +321,7 @@ export class Promoter {
   #drop(page: KeptPage): void {
     if (this.#kept.get(page.key) === page) {
       this.#kept.delete(page.key);
-      this.#keptBytes -= page.bytes;
+      this.#keptBytes = reduced('promoter: kept bytes', this.#keptBytes, page.bytes);
     }
     if (page.lease !== null) this.#parts.pool.unlease([page.lease]);
     page.lease = null;

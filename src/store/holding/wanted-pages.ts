@@ -1,4 +1,4 @@
-import { assertAtMost, assertEqual } from '../../base/assert.js';
+import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../base/limits.js';
 
 /**
@@ -45,7 +45,7 @@ export class WantedPages {
   }
 
   #forget(key: string): void {
-    if (this.#keys.delete(key)) this.#characters -= key.length;
+    if (this.#keys.delete(key)) this.#characters = reduced('wanted pages: characters', this.#characters, key.length);
   }
 
   /**

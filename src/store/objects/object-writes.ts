@@ -1,4 +1,4 @@
-import { assertAtMost, assertEqual } from '../../base/assert.js';
+import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { within } from '../../base/environment/clock.js';
 import {
   OBJECT_BUSY_BYTES_PER_S,
@@ -108,7 +108,7 @@ export class ObjectWrites {
 
   /** Called when a call that set pages has ended. */
   setEnds(): void {
-    this.#setsCount--;
+    this.#setsCount = reduced('object writes: sets count', this.#setsCount, 1);
     this.#lastSetMs = this.#ground.clock.nowMs();
   }
 
@@ -151,7 +151,8 @@ export class ObjectWrites {
   }
 
   #dequeue(key: string): void {
-    if (this.#queue.delete(key)) this.#queuedCharacters -= key.length;
+    if (this.#queue.delete(key))
+      this.#queuedCharacters = reduced('object writes: queued characters', this.#queuedCharacters, key.length);
   }
 
   /** Begins to send queued pages as far as limits and the rate allow. */
@@ -208,7 +209,7 @@ export class ObjectWrites {
       .catch((): Outcome => 'failed')
       .then((outcome) => {
         this.#sending.delete(key);
-        this.#sendingBytes -= length;
+        this.#sendingBytes = reduced('object writes: sending bytes', this.#sendingBytes, length);
         if (outcome === 'done') this.#sentPages++;
         if (outcome === 'done' || outcome === 'present') this.#noteStored(key, sending);
         metrics.count('meshcache_object_writes_total', 1, { result: outcome });

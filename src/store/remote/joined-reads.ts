@@ -1,3 +1,4 @@
+import { reduced } from '../../base/assert.js';
 import { firstGroup } from '../../base/concurrency/shares.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../../base/limits.js';
 import type { CallerPage } from '../call/caller-page.js';
@@ -115,7 +116,7 @@ export class JoinedReads {
       // After a failure each call goes on alone: an error of one call must not reach the others.
       for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
     } finally {
-      this.#underWay--;
+      this.#underWay = reduced('joined reads: under way', this.#underWay, 1);
     }
   }
 

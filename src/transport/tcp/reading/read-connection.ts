@@ -1,4 +1,4 @@
-import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
+import { assert, assertAtMost, assertEqual, reduced } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
 import { Gone } from '../../../base/gone.js';
@@ -414,7 +414,7 @@ export class ReadConnection {
   #answered(): void {
     const request = this.#sent.shift() as ReadRequest;
     this.#sentIds.shift();
-    this.#inFlightBytes -= request.totalBytes;
+    this.#inFlightBytes = reduced('read connection: in flight bytes', this.#inFlightBytes, request.totalBytes);
     this.#silence.oldestChanged();
     this.#sendQueued();
     this.#restIfUnwanted();
