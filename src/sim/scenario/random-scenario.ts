@@ -21,8 +21,11 @@ export interface RandomScenarioOptions {
  * no time to notice.
  */
 const QUIET_MS = 500;
-/** Pages of a pool that quotas leave to namespaces without one. */
-const OTHERS_POOL_PAGES = 2;
+/**
+ * Pages of a pool that quotas leave to namespaces without one. Through fewer, all pages that a storage node has on its
+ * disk do not find their way to all other nodes in the time that a run waits for them.
+ */
+const OTHERS_POOL_PAGES = 8;
 /** Makes the seed of the quotas another one than that of the rest. */
 const QUOTAS_SEED = 0x5eed_0001;
 /** Makes the seed of where nodes find each other another one than that of the rest. */
@@ -188,7 +191,7 @@ function withQuotas(shape: Shape, workload: Workload, seed: number): Shape {
   if (tag === undefined || draw.oneIn(4)) return shape;
   const max = draw.of([0.1, 0.3, 0.5, 1]);
   // Pages of other namespaces that are on a disk need some of its pool to be read from other nodes.
-  const min = Math.min(max * draw.of([0, 0.5, 1]), 1 - OTHERS_POOL_PAGES / shape.poolPages);
+  const min = Math.min(max * draw.of([0, 0.5, 1]), Math.max(0, 1 - OTHERS_POOL_PAGES / shape.poolPages));
   const quotas = { [tag]: { min, max, max_disk: draw.of([max, 1]) } };
   return { ...shape, config: { ...shape.config, namespace_quotas: JSON.stringify(quotas) } };
 }
