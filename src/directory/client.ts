@@ -56,34 +56,34 @@ export interface DirectoryClientOptions {
    */
   readonly displacedTold?: (keys: readonly string[]) => Promise<void>;
   /**
-   * How long after `setRing` the owners by the former ring still count; default 0. During this time `delete` goes to
-   * them too, because until they have forgotten keys that they no longer own, they could become owners again and hand
-   * them out. Keys that no owner knows are also looked up at them. Former rings must stay usable (see `rings`).
+   * How long the owners by a former ring still count after `setRing`; default 0. During this time `delete` goes to them
+   * too: until they forget keys that they no longer own, they could become owners again and hand them out. Keys that no
+   * owner knows are also looked up there. Former rings must stay usable (see `rings`).
    */
   readonly formerRingMs?: number;
   /**
-   * @internal How far owners are from this node: of the owners of a key the nearest is asked first. Default: all are
-   * equally far.
+   * @internal How far owners are from this node; the nearest owner of a key is asked first. Default: all are equally
+   * far.
    */
   readonly distances?: () => Distances;
 }
 
 /**
- * Locations given at once, or a function that is asked for each batch just before it is sent; null: nothing to
- * announce.
+ * All locations at once, or a function that is called for each batch just before it is sent. Null: nothing to announce
+ * for this key.
  */
 export type LocationSource =
   | readonly (DataLocation | null)[]
   | ((keys: readonly string[]) => readonly (DataLocation | null)[]);
 
 /**
- * Identities (node and incarnation) for which one client remembers that it has put locations: its own, in tests a few
- * more.
+ * Number of identities (node and incarnation) for which one client remembers that it has put locations: its own, and in
+ * tests a few more.
  */
 const IDENTITIES_MAX_COUNT = 64;
 /**
- * Number of next nodes on the ring that are asked as owners from before a join; enough while at most this many nodes
- * have joined between two of them.
+ * Number of nodes on the ring, beyond `replicas`, that are also asked because they may have been owners before others
+ * joined. It is enough while at most this many nodes have joined between two former owners.
  */
 const FORMER_OWNERS_COUNT = 2;
 
@@ -96,7 +96,7 @@ const FORMER_OWNERS_COUNT = 2;
  * a delete that arrives late does not drop what was put after it.
  */
 export class DirectoryClient {
-  /** Keys whose statement an owner has not acknowledged; it must be told again what holds by then. */
+  /** Keys with a statement that an owner has not acknowledged. It must be told what holds by then. */
   readonly owed = new Signal<[ownerId: string, keys: readonly string[]]>();
   /** Keys of pages for which an owner had no room; they must be stated to it again after a while. */
   readonly refused = new Signal<[ownerId: string, keys: readonly string[]]>();
@@ -162,32 +162,32 @@ export class DirectoryClient {
   }
 
   /**
-   * True: the node announces nothing from now on; `put` is refused, `announce` has nothing to do. False: it announces
-   * again.
+   * If true, the node announces nothing from now on: `put` is refused and `announce` does nothing. If false, it
+   * announces again.
    */
   setSilent(isSilent: boolean): void {
     this.#isSilent = isSilent;
   }
 
-  /** Says which pages are from before this node was away, until owners have accepted all of them; see `PutWish`. */
+  /** Sets the pages from before this node was away, until owners have accepted all of them; see `PutWish`. */
   setFormer(former: FormerPages | undefined): void {
     this.#former = former;
   }
 
-  /** Which pages are from before this node was away, see {@link setFormer}; another object after each absence. */
+  /** The pages from before this node was away, see {@link setFormer}; a new object after each absence. */
   get former(): FormerPages | undefined {
     return this.#former;
   }
 
-  /** Nodes on the ring, from a key on, that own the key. */
+  /** Number of nodes on the ring, clockwise from a key, that own the key. */
   get ownersCount(): number {
     return this.#replicas;
   }
 
   /**
-   * Nodes on the ring, from a key on, to which pages are announced: the key's owners; while some pages are from before
-   * this node was away, also those that were owners before others joined, who may know of removals that the owners do
-   * not.
+   * Number of nodes on the ring, clockwise from a key, to which its pages are announced. These are the key's owners
+   * and, while some pages are from before this node was away, also nodes that were owners before others joined: they
+   * may know of removals that the owners do not know of.
    */
   get announcedCount(): number {
     return this.#former?.isWide === true ? 2 * this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
@@ -213,7 +213,7 @@ export class DirectoryClient {
     return this.#rings.all();
   }
 
-  /** The owner of each key that is asked first, as an index into the current ring's nodes. */
+  /** For each key, the owner that is asked first, as an index into the current ring's nodes. */
   firstOwners(keys: readonly string[]): Uint32Array {
     return this.#lookups.firstAsked(keys);
   }
@@ -232,12 +232,12 @@ export class DirectoryClient {
 
   /**
    * Like {@link put}, with one `Taken` code for each key. The columns belong to the client from now on, which fills in
-   * what they leave open. `outdated` is the result when any owner says so. With `unlessHeld`, `held` is the result when
-   * the first owner says so, and then no owner keeps the statement; the first owner decides alone, so that of several
-   * nodes that announce the same page at the same time exactly one is taken. A page for which another owner has given
-   * up another content is taken whatever the first one says. With `byOthers`, nodes that were owners
-   * before others joined are told as well; a page is then taken only if a node other than this one takes it and all of
-   * these owners have answered.
+   * what they leave open. The result is `outdated` if any owner says so. With `unlessHeld`, it is `held` if the first
+   * owner says so, and then no owner keeps the statement. The first owner decides alone, so that exactly one of several
+   * nodes that announce the same page at the same time is taken. A page for which another owner has replaced another
+   * content is taken whatever the first owner says. With `byOthers`, nodes that were owners before others joined are
+   * told as well; a page is then taken only if a node other than this one takes it and all of these owners have
+   * answered.
    */
   async state(
     asked: Keys,
@@ -276,7 +276,7 @@ export class DirectoryClient {
         if (code === Taken.held) addTo(leftOut, ownerId, i);
       });
     });
-    // Without it, neither it nor what it has replaced would be left.
+    // If a page that has replaced another content were dropped, neither would be left.
     for (const i of replaced) held.delete(i);
     for (const i of unanswered) codes[i] = Taken.refused;
     for (const i of outdated) codes[i] = Taken.outdated;
@@ -307,17 +307,16 @@ export class DirectoryClient {
   }
 
   /**
-   * Hands out what {@link get} finds as each owner answers: the locations of each key once or, when none is known,
-   * never. Locations of nodes that are `avoided`, at most DIRECTORY_AVOIDED_MAX_COUNT, come only when there are no
-   * others.
+   * Hands out what {@link get} would return, as each owner answers: the location of each key once, or never if none is
+   * known. Locations on `avoided` nodes, at most DIRECTORY_AVOIDED_MAX_COUNT, come only if there are no others.
    */
   find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     return this.#lookups.find(keys, onFound, avoided);
   }
 
   /**
-   * Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not
-   * answer.
+   * Returns for each key whether a live location is known on a node that is not avoided; false also if its owners do
+   * not answer.
    */
   exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
     return this.#lookups.exists(keys, avoided);
@@ -361,9 +360,9 @@ export class DirectoryClient {
   }
 
   /**
-   * Reports stale locations, one for each key, to the owners of the keys: no page was there. The owners forget them,
-   * unless the node has announced the page again since. Best effort: an owner that does not answer hands them out
-   * again.
+   * Reports stale locations, one for each key, to the owners of the keys, because no page was found there. The owners
+   * forget them unless the node has announced the page again since. Best effort: an owner that does not answer hands
+   * them out again.
    */
   async discard(keys: readonly string[], locations: readonly DataLocation[]): Promise<void> {
     checkKeys(keys);
@@ -411,8 +410,8 @@ export class DirectoryClient {
   }
 
   /**
-   * Tells an owner that this node has announced everything anew that it still has: earlier statements, up to
-   * `generation` and not repeated since, are void there. False: the owner has not answered.
+   * Tells an owner that this node has announced again everything that it still has. Earlier statements, up to
+   * `generation`, that were not repeated are then void there. False: the owner has not answered.
    */
   async renounce(ownerId: string, generation: number): Promise<boolean> {
     const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
@@ -439,7 +438,8 @@ export class DirectoryClient {
   }
 
   /**
-   * Gives the locations the counter's next value, so that they are statements of now, and remembers their identities.
+   * Gives the locations the counter's next value, so that they count as statements made now, and remembers their
+   * identities.
    */
   #stamp(columns: LocationColumns): void {
     const generation = this.#generation + 1;
@@ -453,8 +453,8 @@ export class DirectoryClient {
   }
 
   /**
-   * @internal Throws `InvariantError` unless the client's queues and tables are consistent. Whoever owns the own shard
-   * verifies that.
+   * @internal Throws `InvariantError` unless the client's queues and tables are consistent. The local shard is not
+   * included.
    */
   verify(): void {
     assertAtMost('directory client: identities', this.#identities.size, IDENTITIES_MAX_COUNT + 1);
@@ -471,9 +471,9 @@ export interface FormerPages {
   readonly start: number;
   /** Pages with earlier versions are from before this node was away; 0: none is. */
   readonly below: number;
-  /** Nodes that this one has met, and the version below which its pages are from before. */
+  /** Node that this one has met -> version below which this node's pages are from before they met. */
   readonly met: ReadonlyMap<string, number>;
-  /** Whether also nodes are told that were owners before others joined. */
+  /** Whether nodes that were owners before others joined are told as well. */
   readonly isWide: boolean;
 }
 

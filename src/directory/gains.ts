@@ -6,7 +6,7 @@ export type Incarnations = Pick<ReadonlyMap<string, number>, 'size' | 'has' | 'g
 
 /** A ring of partitions. */
 export interface PartitionRing extends OwnerRing {
-  /** For each partition in turn `n` indices into `nodes`, its owners, then NO_OWNER. Must not be written to. */
+  /** For each partition, `n` indices into `nodes`: its owners, padded with NO_OWNER. Must not be written to. */
   ownersOfPartitions(n: number): Uint32Array;
 }
 
@@ -17,10 +17,10 @@ export interface RingView {
 }
 
 /**
- * For each owner the partitions that it owns after a change of members and did not own before; undefined: that nobody
- * owned any. A node that has started anew in between has an empty shard, so it gains every partition that it owns.
- * `width`: so many nodes from a partition on gain it, owners or not, unless they were among as many before. It takes a
- * millisecond or two.
+ * Returns for each owner the partitions that it owns after a change of members and did not own before. Without
+ * `before`, nobody owned any. A node that has restarted in between has an empty shard, so it gains every partition that
+ * it owns. With a `width` above `replicas`, the nodes behind the owners, up to `width` clockwise from the partition,
+ * gain it as well unless they were among the first `width` before. Takes a millisecond or two.
  */
 export function gainedPartitions(
   before: RingView | undefined,
@@ -39,7 +39,7 @@ export function gainedPartitions(
       const owner = owners[at] as number;
       if (owner === NO_OWNER) break;
       const index = indexBefore[owner] as number;
-      // Most owners are those of before, in their places.
+      // Most owners are unchanged and have the same rank.
       if (former !== undefined && index >= 0) {
         if (former[at] === index) continue;
         const end = row + (at - row < replicas ? replicas : width);
@@ -59,8 +59,8 @@ export function gainedPartitions(
 }
 
 /**
- * Notes the index in the earlier ring of each node of the later one that is the same start; a new start has an empty
- * shard.
+ * Notes, for each node of the later ring that has not restarted, its index in the earlier ring. A restarted node has an
+ * empty shard.
  */
 function noteSameStarts(indexBefore: Int32Array, before: RingView, after: RingView): void {
   const indexOf = new Map(before.ring.nodes.map((nodeId, i) => [nodeId, i]));

@@ -22,7 +22,7 @@ export interface LookupsParts {
   readonly replicas: number;
   readonly rings: KnownRings;
   readonly channels: OwnerChannels;
-  /** The node whose shard is asked without a socket; undefined: no such node. */
+  /** Node whose shard is asked without a socket; undefined: there is none. */
   readonly ownNode: string | undefined;
   /** How far owners are from this node. */
   readonly distances: () => Distances;
@@ -50,10 +50,10 @@ export class Lookups {
   }
 
   /**
-   * Hands out the locations that {@link get} finds as each owner answers. Locations in the own shard come at once, so
-   * that their pages can be read while other owners are being asked. Each key comes once, or never when no location is
-   * found. Locations of `avoided` nodes come only when no other node has the page; at most DIRECTORY_AVOIDED_MAX_COUNT
-   * nodes are avoided by their owners, all of them here.
+   * Hands out the locations that {@link get} would return, as each owner answers. Locations in the own shard come at
+   * once, so that their pages can be read while other owners are being asked. Each key comes once, or never if no
+   * location is found. Locations on `avoided` nodes come only if no other node has the page. Owners are told of the
+   * first DIRECTORY_AVOIDED_MAX_COUNT of these nodes; the others are filtered here.
    */
   async find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     const lastResort = new Map<number, DataLocation>();
@@ -64,8 +64,8 @@ export class Lookups {
   }
 
   /**
-   * Hands out the locations of nodes that are not avoided, see {@link find}, and returns their number; the others are
-   * kept as the last resort.
+   * Hands out the locations on nodes that are not avoided, see {@link find}, and returns their number. Adds the other
+   * locations to `lastResort`.
    */
   async #findBut(
     avoided: readonly string[],
@@ -89,7 +89,7 @@ export class Lookups {
           missing.push(i);
         } else if (avoided.length > 0 && avoided.includes(nodeIdAt(columns, row) as string)) {
           keepLater(lastResort, i, columns.locationAt(row) as DataLocation);
-          // The location is kept for later: the next owner may know of another node.
+          // This location is a last resort: the next owner may know of another node.
           missing.push(i);
         } else {
           indices.push(i);
@@ -106,8 +106,8 @@ export class Lookups {
   }
 
   /**
-   * Whether a live location of each key is known, on a node that is not avoided; false also when its owners do not
-   * answer.
+   * Returns for each key whether a live location is known on a node that is not avoided; false also if its owners do
+   * not answer.
    */
   async exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
     const results = new Array<boolean>(stringsOf(keys).length).fill(false);
@@ -132,7 +132,7 @@ export class Lookups {
     return results;
   }
 
-  /** The owner of each key that is asked first, as an index into the current ring's nodes. */
+  /** For each key, the owner that is asked first, as an index into the current ring's nodes. */
   firstAsked(keys: readonly string[]): Uint32Array {
     const { rings, replicas } = this.#parts;
     const distances = this.#distances();
@@ -141,8 +141,9 @@ export class Lookups {
   }
 
   /**
-   * How far owners are from this node; undefined: the first owner is asked first. That is so, too, while owners change:
-   * then a further owner may know what was true when it had been one before, or not know yet what the first one does.
+   * How far owners are from this node; undefined: owners are asked in the order of the ring. That order also holds
+   * while owners change, because an owner of a lower rank may then know only what was true when it was an owner before,
+   * or not know yet what the first one knows.
    */
   #distances(): Distances {
     const { rings, distances } = this.#parts;
@@ -159,8 +160,8 @@ export class Lookups {
   ): Promise<void> {
     checkKeys(stringsOf(keys));
     await eachSlice(keys, this.#parts.clock, async (slice, start) => {
-      // Former owners are asked only within this time: each rank of silent owners costs one deadline, and with former
-      // owners the total is to be no more than for two silent owners.
+      // Former owners are asked only until this time. Each rank of silent owners costs one deadline, and asking former
+      // owners must not take longer in total than two silent owners would.
       const startedMs = this.#parts.clock.nowMs();
       const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#parts.timeoutMs ?? RPC_CALL_TIMEOUT_MS);
       const batch = batchOf(slice);
@@ -193,7 +194,7 @@ function nodeIdAt({ node, nodes }: LocationColumns, row: number): string | undef
   return nodes[node[row] as number]?.nodeId;
 }
 
-/** Keeps the later of two statements of one node: an owner may have missed it. */
+/** Keeps a location. Of two statements of one node, the later one stays: an owner may have missed it. */
 function keepLater(kept: Map<number, DataLocation>, i: number, location: DataLocation): void {
   const before = kept.get(i);
   if (before?.nodeId !== location.nodeId || before.generation < location.generation) kept.set(i, location);

@@ -7,16 +7,16 @@ const SLICE_KEYS = 512;
 export interface Owned {
   readonly nodeId: string;
   readonly replicas: number;
-  /** The current ring, asked for each slice; undefined: pruning ends. */
+  /** Returns the current ring; called for each slice. Undefined ends the pruning. */
   ring(): OwnerRing | undefined;
   /** Former rings by which other nodes may still ask this node; default: none. */
   formerRings?(): readonly OwnerRing[];
 }
 
 /**
- * Forgets the keys that `nodeId` does not own by the ring (any more), nor by a former ring that still counts: no node
- * asks it for them. Call it some time after owners have changed, when every node uses the new ring. It leaves the
- * thread to other work between slices. Returns the number of forgotten keys, 0 when the node is not on the ring.
+ * Forgets the keys that `nodeId` owns neither by the current ring nor by a former ring that still counts, because no
+ * node asks it for them. Call it some time after owners have changed, when every node uses the new ring. Yields to
+ * other work between slices. Returns the number of forgotten keys, 0 if the node is not on the ring.
  */
 export async function pruneShard(shard: DirectoryShard, owned: Owned, clock: Pick<Clock, 'yield'>): Promise<number> {
   let forgotten = 0;

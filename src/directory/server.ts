@@ -18,8 +18,8 @@ import { DirectoryShard } from './shard/shard.js';
 export interface DirectoryServerOptions {
   readonly shard?: DirectoryShard;
   /**
-   * Resolves when the holders of pages that the shard has displaced so far under these keys have been told, or when a
-   * wait for that has been long enough.
+   * Resolves when the holders of pages under these keys that the shard has displaced so far have been told, or when the
+   * wait for them has been long enough.
    */
   readonly displacedTold?: (keys: readonly string[]) => Promise<void>;
 }
@@ -88,7 +88,7 @@ export class DirectoryServer {
   }
 }
 
-/** Nodes from which the asker could not read; most requests leave the field out. */
+/** Reads the nodes from which the asker could not read. Most requests leave the field out. */
 function readAvoided({ avoided = [] }: Fields): readonly string[] {
   const isList = Array.isArray(avoided) && avoided.length <= DIRECTORY_AVOIDED_MAX_COUNT;
   if (isList && avoided.every(isNodeId)) return avoided;

@@ -27,8 +27,8 @@ const BEGUN_AGAIN =
 /** Callbacks, settings and times of a {@link DiscoveryClient}. */
 export interface DiscoveryClientOptions {
   /**
-   * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or
-   * changed its start or address; `changed`: the ids of these; `left`: the ids of those that have said good-bye.
+   * Called with all members at a master's first answer, then when one has come, gone, or changed its start or address.
+   * The map does not change later. `changed` has the ids of the members concerned, `left` of those that said good-bye.
    */
   readonly onMembers?: (members: Map<string, NodeInfo>, changed: readonly string[], left: readonly string[]) => void;
   /** Called at every failed attempt to reach a listed master. */
@@ -40,9 +40,9 @@ export interface DiscoveryClientOptions {
   readonly onForgotten?: () => void;
   /**
    * Called when every other node may have dropped this one: no master but its own has heard of it for the time-to-live,
-   * and one that did not restart does not know it. A record of a new incarnation that it returns is registered instead,
-   * and everything has to be re-announced under that; by default the node keeps its incarnation. With `begunAgain`, the
-   * clock of this node goes by its date again after that was too far ahead, and what has a version of before has to be
+   * and one that did not restart does not know it. If it returns a record of a new incarnation, that is registered, and
+   * everything has to be re-announced under it; by default the node keeps its incarnation. With `begunAgain`, the clock
+   * of this node, which was too far ahead, goes by its date again, and pages with versions from before have to be
    * dropped.
    */
   readonly onExpired?: (begunAgain: boolean) => NodeInfo | undefined;
@@ -58,7 +58,7 @@ export interface DiscoveryClientOptions {
    * Settings that all nodes must share; a master with other settings refuses this node. Default: nothing is compared.
    */
   readonly settings?: ClusterSettings;
-  /** The clock of this node; default: none is told of. */
+  /** The clock of this node; default: none is sent. */
   readonly clock?: SharedClock;
   /** Number of masters; default: the number of listed addresses. */
   readonly maxMasters?: number;
@@ -181,8 +181,8 @@ export class DiscoveryClient {
   }
 
   /**
-   * Takes other listed addresses, at most DISCOVERY_MASTERS_MAX_COUNT. A master that is not listed any more is talked
-   * to as long as it answers.
+   * Replaces the listed addresses, at most DISCOVERY_MASTERS_MAX_COUNT. The client talks to a master that is no longer
+   * listed as long as it answers.
    */
   setListed(listed: readonly Endpoint[]): void {
     if (isSameEndpoints(listed, this.#rule.listed) || this.#stopping !== undefined) return;
@@ -203,8 +203,8 @@ export class DiscoveryClient {
   }
 
   /**
-   * Replaces the record of this start of the node; the masters take it instead of their next heartbeat, within the
-   * interval.
+   * Replaces the record of this start of the node. It is sent to the masters in place of their next heartbeat, within
+   * the interval.
    */
   restate(self: NodeInfo): void {
     if (this.#stopping !== undefined) return;
@@ -237,7 +237,7 @@ export class DiscoveryClient {
       settings: this.#options.settings,
       clock: this.#options.clock,
       membersCount: () => (this.isReachable ? this.#members.size : 1),
-      // The own master may tell the own date, which says nothing where there is another one.
+      // The own master may send the own date, which says nothing if another master answers.
       tellsDate: (id) => this.#options.isOwnMaster?.(id) !== true || !this.#others().some(({ hasView }) => hasView),
       onDate: () => this.#dates.compared(this.#options.clock?.offsetMs ?? 0),
       rpc: this.#rpc,
@@ -293,7 +293,7 @@ export class DiscoveryClient {
     if (this.#stopping !== undefined) return false;
     const others = this.#others();
     const heardMs = Math.max(this.#renewedMs, ...others.map((link) => link.heardMs));
-    // This incarnation has announced everything later than that.
+    // This incarnation began after this master last heard of the node, and has announced everything since.
     if (link.heardMs < this.#renewedMs) return false;
     if (this.#env.clock.nowMs() - heardMs < ttlMs) return true;
     const silentMs = Math.round(this.#env.clock.nowMs() - heardMs);
@@ -301,7 +301,7 @@ export class DiscoveryClient {
     return !this.#renew(false, message, { silent_ms: silentMs });
   }
 
-  /** Goes on as a later start of this node; false: it cannot. */
+  /** Continues as a later start of this node; false: it cannot. */
   #renew(begunAgain: boolean, message: string, facts: LogFields): boolean {
     const renewed = this.#options.onExpired?.(begunAgain);
     if (renewed === undefined) return false;
@@ -405,8 +405,8 @@ export class DiscoveryClient {
   }
 
   /**
-   * While no master answers, none tells which nodes are gone: after the time-to-live, the masters themselves count as
-   * dead. A node that never had an answer has no other candidates.
+   * Waits for a master. While none answers, none tells which nodes are gone: after the time-to-live, the masters
+   * themselves count as dead. A node that never had an answer has no other candidates.
    */
   #awaitSilence(): void {
     if (!this.#hasAnswer || this.#cancelSilence !== undefined) return;
@@ -437,7 +437,7 @@ export class DiscoveryClient {
       if (isGivenUp) this.#followMasters();
       return;
     }
-    // A host whose master does not answer starts one: that it has none yet is no news.
+    // A host whose master does not answer starts one, so the first failure of the own master is expected.
     const isFirstOfOwn = !this.#ownHasFailed && !this.#hasAnswer && formatEndpoint(endpoint) === this.#self.masterAddr;
     this.#ownHasFailed ||= isFirstOfOwn;
     if (isFirstOfOwn) return;

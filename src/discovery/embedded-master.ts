@@ -13,17 +13,18 @@ interface EmbeddedMasterOptions {
   readonly memberTtl?: number;
   /** Interval of heartbeats in seconds; default 2. */
   readonly heartbeatInterval?: number;
-  /** Host at which other nodes reach this one; masters there that are not listed belong to this host. */
+  /** Host at which other nodes reach this one. Unlisted masters at this host belong to this machine. */
   readonly ownHost?: string;
   /**
-   * Whether the user chose `ownHost`. If it is a loopback address then, other loopback addresses stand for other hosts.
+   * Whether the user chose `ownHost`. If so, and if it is a loopback address, other loopback addresses stand for other
+   * hosts.
    */
   readonly isHostChosen?: boolean;
-  /** Why a master must not listen at an address, see `openNodeFault`; default: it may at any. */
+  /** Returns why a master must not listen at an address, see `openNodeFault`; default: it may at any. */
   readonly openFault?: (host: string) => string | undefined;
   /** The node of this process. */
   readonly owner?: MasterOwner;
-  /** The clock of the node of this process; default: none is told of. */
+  /** The clock of the node of this process; default: the masters send none. */
   readonly clock?: SharedClock | undefined;
   readonly env: Environment;
 }
@@ -48,8 +49,9 @@ interface Seat {
  * others are clients and try to take the port when it does not answer (`tryTakeOver`).
  */
 export class EmbeddedMaster {
-  /** The listed addresses, and those of them that are this machine's. */
+  /** The listed addresses. */
   #listed: readonly Endpoint[];
+  /** The listed addresses of this machine, and where to listen for each. */
   #ownListed: readonly OwnAddress[] = [];
   /** The intended masters as they were last given. */
   #intended: readonly Endpoint[];
@@ -93,7 +95,7 @@ export class EmbeddedMaster {
   }
 
   /**
-   * Takes other listed addresses: runs masters at those of this machine, and ends those that have no seat any more.
+   * Replaces the listed addresses: runs masters at those of this machine, and stops those that have no seat any more.
    * Never rejects.
    */
   async setListed(listed: readonly Endpoint[]): Promise<void> {
@@ -120,8 +122,8 @@ export class EmbeddedMaster {
   }
 
   /**
-   * Takes the set of intended masters: runs masters at free seats of this host among them, and ends masters that are
-   * not among them any more. Never rejects.
+   * Replaces the set of intended masters: runs masters at free seats of this host among them, and stops masters that
+   * are no longer among them. Never rejects.
    */
   mastersChanged(masters: readonly Endpoint[]): Promise<void> {
     this.#intended = masters;
@@ -162,7 +164,7 @@ export class EmbeddedMaster {
     this.#further = this.#intended.filter((one) => one.host === ownHost && !listed.has(formatEndpoint(one)));
   }
 
-  /** The addresses that are this machine's. */
+  /** Returns the addresses that belong to this machine. */
   async #ownAmong(endpoints: readonly Endpoint[]): Promise<OwnAddress[]> {
     const { ownHost, isHostChosen } = this.#options;
     const own: OwnAddress[] = [];
@@ -175,8 +177,9 @@ export class EmbeddedMaster {
   }
 
   /**
-   * Finds listed addresses that have become this machine's: of a link that had no carrier when the node started, or of
-   * a name that was not known yet. Nothing waits for it, because names may take long. Never rejects.
+   * Finds listed addresses that have become this machine's, such as that of a link that had no carrier when the node
+   * started, or of a name that was not known yet. Nothing waits for it, because resolving names may take long. Never
+   * rejects.
    */
   async #lookAgain(): Promise<void> {
     if (this.#isLooking || this.#ownListed.length === this.#listed.length) return;

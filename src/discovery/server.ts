@@ -41,10 +41,10 @@ interface ClockCheckParts {
   readonly table: () => MemberTable;
 }
 
-/** Time for which the dates of members are used; they change when a date jumps. */
+/** Time for which the collected dates of members are reused. They change only when a date jumps. */
 const DATES_MAX_AGE_MS = 250;
 
-/** With the dates of so many other members, the median is right whatever the own date is. */
+/** With the dates of this many other members, the median is right whatever the own date is. */
 const JUDGES_MIN_COUNT = 2;
 
 type Message = Readonly<Record<string, unknown>>;
@@ -63,7 +63,7 @@ export interface DiscoveryServerOptions {
   readonly heartbeatInterval?: number;
   /** The node that runs the master; without one, all settings are accepted. */
   readonly owner?: MasterOwner;
-  /** The clock of the node that runs the master; default: none is told of. */
+  /** The clock of the node that runs the master; default: the master sends none. */
   readonly clock?: SharedClock | undefined;
   readonly env: Environment;
 }
@@ -91,11 +91,12 @@ interface Known {
 
 /** A version that no list has. */
 const NO_VERSION = 0;
-/** Encoded rosters, by form and version, that are kept. */
+/** Number of encoded rosters, by form and version, that are kept. */
 const ENCODED_KEPT_COUNT = 64;
 
-/** Checks for expired members per time-to-live, and the longest time between two of them. */
+/** Number of checks for expired members per time-to-live. */
 const TICKS_PER_TTL = 16;
+/** Longest time between two checks for expired members. */
 const TICK_MAX_MS = 250;
 
 /**
@@ -245,7 +246,7 @@ export class DiscoveryServer {
     });
   }
 
-  /** `refusedBy`: the node that has the other settings. */
+  /** Refuses a node. `refusedBy` is the node with the other settings. */
   #refuse(info: NodeInfo, refusedBy: string, differences: readonly SettingDifference[]): object {
     this.#refused.refuse(info, differences);
     return {
@@ -255,7 +256,7 @@ export class DiscoveryServer {
     };
   }
 
-  /** Refuses a node whose date is too far ahead, also one that is a member. */
+  /** Refuses a node whose date is too far ahead, even if it is a member. */
   #refuseClock(info: NodeInfo, difference: SettingDifference): object {
     this.#table.refuse(info.nodeId);
     this.#changed();
@@ -269,7 +270,7 @@ export class DiscoveryServer {
     return {};
   }
 
-  /** An answer with the news for a node that knows `known`; undefined: the answer has no roster. */
+  /** Builds an answer with the news for a node that knows `known`; undefined: the answer has no roster. */
   #answer(status: MemberStatus | 'refused', known: Known | undefined): object {
     return {
       status,
@@ -389,10 +390,10 @@ function nothingKnown(params: unknown): Known {
 }
 
 /**
- * Whether the clocks of nodes may be those of members: not too far ahead of the date of the cluster. A node whose date
- * is behind endangers nothing, because it follows the versions of the others. Of two parts of a cluster that meet, the
- * larger one is right. A master that goes by its own date, and whose node is off by the date that another master tells,
- * refuses nobody and tells no date.
+ * Checks that the clocks of nodes are not too far ahead of the date of the cluster. A node whose date is behind does no
+ * harm, because it follows the versions of the others. When two parts of a cluster meet, the larger one is right. A
+ * master that goes by its own date refuses nobody and sends no date if, by the date that another master sends, its node
+ * is off.
  */
 class ClockCheck {
   readonly #parts: ClockCheckParts;
@@ -404,7 +405,7 @@ class ClockCheck {
     this.#parts = parts;
   }
 
-  /** What the date of the node of a message is ahead of the monotonic clock here; undefined: it has not said. */
+  /** How far the date of a message's node is ahead of the monotonic clock here; undefined: it was not sent. */
   dateAheadMs(message: Message): number | undefined {
     const dateMs = dateField(message, 'date_ms');
     return dateMs === undefined ? undefined : dateMs - this.#parts.clock.nowMs();
@@ -417,12 +418,12 @@ class ClockCheck {
     const version = clockOf(message);
     const dateMs = dateField(message, 'date_ms') ?? dateOf(version);
     if (dateMs > clusterMs + CLOCK_AHEAD_MAX_MS) return { key: CLOCK_KEY, theirs: Math.floor(dateMs), ours: clusterMs };
-    // A node whose date was ahead goes on giving out such versions.
+    // A node whose date was ahead keeps giving out versions that are ahead.
     const isAhead = version > refusedAfter(clusterMs);
     return isAhead ? { key: CLOCK_KEY, theirs: Math.floor(dateOf(version)), ours: clusterMs } : undefined;
   }
 
-  /** The date of the cluster, and how many nodes have it, as fields of an answer. */
+  /** The date of the cluster, and how many nodes agree with it, as fields of an answer. */
   fields(): { readonly cluster_ms?: number; readonly cluster_dates?: number } {
     const clusterMs = this.#clusterMs();
     if (clusterMs === undefined) return {};
@@ -433,8 +434,8 @@ class ClockCheck {
   }
 
   /**
-   * Whether the node of a message is with more members than are here: then this master's node is the one that comes to
-   * the others.
+   * Whether the node of a message is in a part of the cluster with more members than this one. In that case, this
+   * master's node is the one that joins the others.
    */
   #isOfLarger({ members }: Message): boolean {
     return typeof members === 'number' && members > this.#parts.table().size;

@@ -6,8 +6,9 @@ import {
 } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 
-/** Default interval of heartbeats and default time-to-live, in seconds. */
+/** Default interval of heartbeats, in seconds. */
 const HEARTBEAT_INTERVAL_S = 2;
+/** Default time-to-live of a member, in seconds. */
 const MEMBER_TTL_S = 6;
 
 /** The times of a discovery client or server in milliseconds. Throws `ArgumentError` for invalid times. */

@@ -7,9 +7,9 @@ import type { NamespaceTenants } from '../pool/tenants/namespace-tenants.js';
 
 /** Options of `DiskStore.readPages`. */
 export interface DiskReadOptions {
-  /** The request that the pages are of, for the eviction policy. */
+  /** The request that the pages belong to, for the eviction policy. */
   readonly request?: RequestOptions | undefined;
-  /** Ends the reads: pages that have not been read by then are not. */
+  /** Ends the reads. Pages that have not been read by then stay unread. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -25,18 +25,19 @@ export interface DiskStoreOptions {
   /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
   readonly present?: (() => number) | undefined;
   /**
-   * Whether a page's version or expiry is further ahead than any right clock can have made it: such a page is not
-   * written, nor found. Default: none is.
+   * Whether a page's version or expiry is further ahead than any right clock can have made it. Such a page is neither
+   * written nor found. Default: no page is.
    */
   readonly isAhead?: ((version: number, expires: number) => boolean) | undefined;
   /** Eviction policy; default: `lru`. */
   readonly policy?: EvictionPolicy;
-  /** @internal Default: all pages are of one tenant. */
+  /** @internal The tenants of namespaces. Default: all pages belong to one tenant. */
   readonly tenants?: NamespaceTenants | undefined;
   /** Bytes of pages that may wait to be written; further pages are not written. */
   readonly queueMaxBytes?: number;
   /**
-   * Part of `maxBytes` that the index may take; default: 1/32. Small pages with long keys need more to fill the disk.
+   * Bytes of `maxBytes` that the index may take; default: 1/32 of it. Small pages with long keys need more to fill the
+   * disk.
    */
   readonly indexBytes?: number;
   /** Kind of I/O; default `auto`: direct if the file system supports it. */
@@ -49,19 +50,17 @@ export type PageSum = Pick<PublishedPage, 'length' | 'checksum'>;
 /** A page with a new version or expiry. */
 export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind' | 'expires' | 'setBy'>;
 
-/** Origin of a page that is to be written, the request that set it, and what the caller has just found. */
+/** The origin of a page to be written, the request that set it, and what the caller has just found out. */
 export type PutOptions = PageOrigin & {
   readonly request?: RequestOptions | undefined;
-  /**
-   * True: `DiskStore.hasBatch` has just found no page of the key, so the index is not asked for this page again.
-   */
+  /** True if `DiskStore.hasBatch` has just found no page of the key, so that the index need not be asked again. */
   readonly isNew?: boolean;
 };
 
 /** Outcome of putting a page. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';
 
-/** The origin of a stored page that is set again with the same bytes; undefined: it stays as it is. */
+/** The new origin of a stored page that is set again with the same bytes; undefined: the origin stays as it is. */
 export function renewed(there: PageOrigin, set: PageOrigin): PageOrigin | undefined {
   const isComputed = there.kind === 'computed' && set.kind === 'computed';
   const expires = isComputed ? laterExpiry(there.expires, set.expires) : set.expires;

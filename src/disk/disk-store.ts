@@ -52,7 +52,7 @@ export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
 export class DiskStore {
   /** The newest version of the pages that were found at opening; 0: none has a version. */
   readonly newestVersion: number;
-  /** @internal The start of the node that has last known all pages to be good. */
+  /** @internal Records the last start of the node that knew all pages to be good. */
   readonly startNote: DiskFolder['startNote'];
   readonly #folder: DiskFolder;
   readonly #index: PageIndex;
@@ -198,8 +198,8 @@ export class DiskStore {
 
   /**
    * Reads pages concurrently, with one outcome per key. Counts as a use of the stored ones, in the order of the keys.
-   * After another outcome than `read`, the content of a target is undefined. The targets are in use until the promise
-   * has resolved: soon after the signal was aborted, whatever the disk does.
+   * With any outcome but `read`, the content of a target is undefined. The targets are in use until the promise
+   * resolves, which is soon after the signal is aborted, whatever the disk does.
    */
   async readPages(
     keys: readonly string[],
@@ -218,8 +218,8 @@ export class DiskStore {
   }
 
   /**
-   * For each key, 1 if its page is written or waits to be, else 0; `canRead`: only if it can be read now. Does not
-   * count as a use.
+   * For each key, 1 if its page is written or waits to be, else 0. With `canRead`, 1 only if the page can be read now.
+   * Does not count as a use.
    */
   hasBatch(keys: Keys, { canRead = false } = {}): Uint8Array {
     this.#checkOpen();
@@ -250,7 +250,7 @@ export class DiskStore {
     return this.#index.keys();
   }
 
-  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  /** Whether there may be copies of pages that the node with this origin has set; 0: that any node has set. */
   hasCopiesOf(origin: number): boolean {
     return !this.#writer.queue.isEmpty || this.#index.hasCopiesOf(origin);
   }
@@ -284,7 +284,7 @@ export class DiskStore {
     return this.#lastInfo ?? this.#currentInfo();
   }
 
-  /** Statistics of each tenant by number; none if all pages are of one, or after {@link close}. */
+  /** Statistics of each tenant by number; empty if there is only one, or after {@link close}. */
   tenantStats(): PoolTenantStats[] {
     return this.#index.tenants.stats();
   }
@@ -303,7 +303,7 @@ export class DiskStore {
     return there !== undefined && !(there.length === length && there.checksum === checksum) && this.#remove(key);
   }
 
-  /** Removes those of the keys' pages that are written and expired. */
+  /** Removes the written pages of these keys that are expired. */
   dropExpired(keys: Keys): void {
     this.#checkOpen();
     for (const key of this.#index.states.makingWay(keys)) this.#removeWritten(key);
@@ -326,8 +326,8 @@ export class DiskStore {
   }
 
   /**
-   * Removes written and waiting pages that are older than the version given for their key; only those that `of` means.
-   * Returns true if any was written.
+   * Removes written and waiting pages that are older than the version given for their key, as far as `of` includes
+   * them. Returns true if any of them was written.
    */
   removeOlder(keys: readonly string[], voidBelow: readonly number[], of: PagesOf = 'all'): boolean {
     this.#checkOpen();
@@ -367,8 +367,8 @@ export class DiskStore {
 
   /**
    * Resolves when no crash and no loss of power can bring back removed pages: the removals are on the medium, or the
-   * whole index was discarded. Rejects with `DiskError` on a disk that allows neither, or does not answer in time; it
-   * is tried again.
+   * whole index was discarded. Rejects with `DiskError` if the disk allows neither, or does not answer in time;
+   * recording them is tried again.
    */
   async removalsWritten(): Promise<void> {
     const written = this.#folder.journal.sync().catch((cause: unknown) => {
@@ -428,7 +428,7 @@ export class DiskStore {
     await this.#namespaces?.close();
     await this.startNote.close();
     await file.sync().catch((error: unknown) => this.#state.failed(error));
-    // A disk that hung and has gone on since, or fails to.
+    // A broken journal is rewritten, which succeeds if the disk has recovered.
     if (journal.isBroken) await journal.rewrite().catch((error: unknown) => this.#state.failed(error));
     await file.close().catch((error: unknown) => this.#state.failed(error));
     await journal.close().catch((error: unknown) => this.#state.failed(error));

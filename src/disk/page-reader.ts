@@ -8,7 +8,7 @@ import { readWaiting } from './write-queue.js';
 
 /**
  * Reads pages of a disk store: from the disk, or from memory while they wait to be written. A page whose bytes do not
- * have their checksum is dropped.
+ * match its checksum is dropped.
  */
 export class PageReader {
   readonly #writer: PageWriter;
@@ -28,8 +28,8 @@ export class PageReader {
   }
 
   /**
-   * Reads all pages at once; one outcome a key. The targets are in use until the promise has resolved: soon after the
-   * signal was aborted, whatever the disk does.
+   * Reads all pages at once, with one outcome per key. The targets are in use until the promise resolves, which is soon
+   * after the signal is aborted, whatever the disk does.
    */
   async read(keys: readonly string[], targets: readonly PageBytes[], signal?: AbortSignal): Promise<LocalRead[]> {
     const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes, signal)));
@@ -59,7 +59,7 @@ export class PageReader {
     return this.#readWritten(key, found, { target, signal });
   }
 
-  /** Reads a waiting page from memory; undefined when it does not wait any more. */
+  /** Reads a waiting page from memory; undefined: it no longer waits. */
   async #readWaiting(key: string, target: PageBytes): Promise<LocalRead | undefined> {
     const { queue, options } = this.#writer;
     await options.env.clock.yield();
@@ -84,7 +84,7 @@ export class PageReader {
     }
     // A release makes the page the most recently used one.
     index.release([key]);
-    // A disk that does not answer has the page as before.
+    // If the disk does not answer, or the read was aborted, the page is still as before.
     if (isUnknown) return 'absent';
     if (checksum !== found.checksum) {
       this.#dropCorrupt(key, found);
@@ -95,7 +95,7 @@ export class PageReader {
     return 'read';
   }
 
-  /** Whether the index still has this page under the key: another one may have taken its place. */
+  /** Whether the index still has this page under the key, and not another one in its place. */
   #isListed(key: string, { offset, checksum }: PublishedPage): boolean {
     const [here] = this.#writer.index.peekBatch([key]);
     return here?.offset === offset && here.checksum === checksum;

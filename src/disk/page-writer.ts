@@ -15,8 +15,8 @@ import type { DiskFolder } from './folder/disk-folder.js';
 import { type QueuedPage, WriteQueue } from './write-queue.js';
 
 /**
- * Writes queued pages, several at a time and small ones together, and lists each, in the order of the queue, when its
- * bytes are written. Before a place is reused, the journal file records that its former page is removed.
+ * Writes queued pages, several at a time and small ones together. Lists each page when its bytes are written, in the
+ * order of the queue. Before a place is reused, the journal file records that its former page is removed.
  *
  * Accounting: until a page is listed or given up, it is unfilled and held in the index and counts in the queue.
  */
@@ -24,7 +24,7 @@ export class PageWriter {
   readonly folder: DiskFolder;
   readonly index: PageIndex;
   readonly state: DiskState;
-  /** The reads in progress: a page that one reads keeps its place. */
+  /** The reads in progress. A page that is being read keeps its place. */
   readonly readers = new KeyReaders();
   readonly options: DiskStoreOptions;
   readonly queue: WriteQueue;
@@ -66,7 +66,7 @@ export class PageWriter {
     return true;
   }
 
-  /** Whether a page is not written because of its version or expiry, which a wrong clock has given out. */
+  /** Whether a page is not written because its version or expiry is so far ahead that a wrong clock gave it out. */
   isAhead({ version = 0, expires = 0 }: { readonly version?: number; readonly expires?: number }): boolean {
     return this.options.isAhead?.(version, expires) === true;
   }
@@ -143,7 +143,7 @@ export class PageWriter {
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
 
-  /** Rewrites a broken journal; on a full file system with space that pages had. */
+  /** Rewrites a broken journal. If the file system is full, pages give up space for it. */
   async #repairJournal(): Promise<void> {
     const { journal } = this.folder;
     try {
@@ -156,13 +156,13 @@ export class PageWriter {
 
   /**
    * Drops the pages with the highest places, DISK_GIVEN_BACK_FRACTION of the capacity, and gives their space back to
-   * the file system, for the journal. False: there are none, or somebody uses one of them. A crash before the journal
-   * is written leaves pages of zeros in the list, which are found by their checksums.
+   * the file system, for the journal. False: there are none, one of them is in use, or other pages are being written.
+   * After a crash before the journal is written, the index lists pages of zeros, which fail their checksums.
    */
   async #giveSpaceBack(): Promise<boolean> {
     const { index, folder } = this;
     const { file, journal } = folder;
-    // Other pages may be being written there.
+    // Pages may be being written at these places.
     if (this.#writing > 1) return false;
     const keys = index.keys();
     const pages = index.peekStored(keys).map((page, i) => ({ key: keys[i] as string, end: endOf(page) }));
@@ -180,7 +180,7 @@ export class PageWriter {
     return true;
   }
 
-  /** Writes a page when the file system is full, at the places of evicted pages, which have disk space already. */
+  /** Writes a page to a full file system, at the places of evicted pages, which have disk space already. */
   async #writeWhenFull(entry: QueuedPage, written: Map<QueuedPage, Vacancy>, full: unknown): Promise<void> {
     const { index, folder } = this;
     for (let attempt = 0; attempt < DISK_FULL_EVICTIONS_MAX_COUNT && this.#evictNextFor(entry.key); attempt++) {
@@ -198,7 +198,7 @@ export class PageWriter {
     throw full;
   }
 
-  /** Finds places for pages, which are unfilled and held; the journal file lists no other page there. */
+  /** Finds places for pages. The places are unfilled and held, and the journal file lists no other page there. */
   async #place(entries: readonly QueuedPage[]): Promise<PlacedPage[]> {
     const { folder, index, state } = this;
     const { journal } = folder;
@@ -218,7 +218,7 @@ export class PageWriter {
     );
     this.#evicted([...gone]);
     try {
-      // Flushed also without evictions, because places of pages that were removed earlier are reused, too.
+      // The flush is needed even without evictions, because places of pages that were removed earlier are reused.
       if (vacancies.length > 0) await this.flushJournal();
     } catch (error) {
       for (const vacancy of vacancies) index.abandonHeld(vacancy);
@@ -272,7 +272,7 @@ export class PageWriter {
     this.tellEvicted(keys);
   }
 
-  /** Tells whoever opened the store that these pages are gone. */
+  /** Calls `onEvict` with the keys of pages that are gone. */
   tellEvicted(keys: string[]): void {
     const { env, onEvict } = this.options;
     try {
@@ -312,7 +312,7 @@ interface PlacedPage {
   readonly vacancy: Vacancy;
 }
 
-/** Groups pages with adjacent places, each group for one call. */
+/** Groups pages with adjacent places, so that one call writes each group. */
 function contiguousRuns(placed: readonly PlacedPage[]): PlacedPage[][] {
   const runs: PlacedPage[][] = [];
   let end = -1;

@@ -3,7 +3,7 @@ import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
 import type { PageIndex } from '../pool/page-index.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
 
-/** Pages that are restored between two turns of the event loop. */
+/** Number of pages that are restored between two turns of the event loop. */
 export const RESTORE_SLICE_PAGES = 1024;
 
 /**

@@ -14,7 +14,7 @@ export interface QueuedPage {
   readonly checksum: number;
   /** Origin of the page, which changes if the page is set again before it is written. */
   origin: PageOrigin;
-  /** The request that the page is a part of. */
+  /** The request that the page belongs to. */
   readonly request?: RequestOptions | undefined;
   /** Called once, when the bytes are not needed any more. */
   readonly release: () => void;
@@ -23,7 +23,7 @@ export interface QueuedPage {
 }
 
 /**
- * Pages that wait to be written or are being written, bounded by their disk space; of each key only the latest one
+ * Pages that wait to be written or are being written, bounded by their disk space. For each key, only the latest page
  * counts.
  *
  * Accounting: `bytes` is the total of the waiting pages, which are in `#waiting` and not cancelled, and of the taken
@@ -63,7 +63,7 @@ export class WriteQueue {
   find(key: string): QueuedPage | undefined {
     const entry = this.#byKey.get(key);
     const expires = entry?.origin.expires ?? 0;
-    // Most pages have none, and do not ask for the present.
+    // Most pages never expire, and need no look at the clock.
     return expires !== 0 && isExpired(expires, this.#present()) ? undefined : entry;
   }
 

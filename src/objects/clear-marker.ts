@@ -5,18 +5,18 @@ import { crc32, crc32Views } from '../memory/checksum.js';
 import type { ObjectHeader } from './object-format.js';
 import type { Found, ObjectStore } from './object-store.js';
 
-/** What a writer has cleared: of its objects, those below a generation are void. */
+/** What a writer has cleared: its objects below some generation are void. */
 export interface Clearings {
   /** The writer's present generation. */
   readonly generation: number;
   /** Generation below which all its objects are void. */
   readonly all: number;
-  /** Generations below which objects are void whose keys begin with a text. */
+  /** Prefixes of keys, each with the generation below which objects with such keys are void. */
   readonly prefixes: readonly (readonly [prefix: string, below: number])[];
 }
 
 const NOTHING_CLEARED: Clearings = { generation: 0, all: 0, prefixes: [] };
-/** Attempts to write a marker that somebody else writes at the same time. */
+/** Attempts to write a marker that another process writes at the same time. */
 const MARKER_ATTEMPTS_MAX_COUNT = 3;
 
 /** Whether an object is void, by what its writer has cleared. */
@@ -24,7 +24,7 @@ export function isCleared({ all, prefixes }: Clearings, { key, generation }: Obj
   return generation < all || prefixes.some(([prefix, below]) => generation < below && key.startsWith(prefix));
 }
 
-/** What a writer has cleared, read from the store now; undefined: that cannot be known now. */
+/** Reads from the store what a writer has cleared; undefined: that cannot be known now. */
 export async function readClearings(
   store: ObjectStore,
   writer: string,
@@ -38,8 +38,8 @@ export async function readClearings(
 
 /**
  * The marker of this node: an object that says which of its pages are cleared. Each clearing begins a new generation. A
- * page is sent with the generation that the store's marker has, so that a clearing makes void whatever has been sent
- * before or is on its way, without a clock: no object is ever of a later generation than the marker in the store.
+ * page is sent with the generation of the store's marker, so that no object is ever of a later generation than that
+ * marker. A clearing thus makes void, without a clock, whatever has been sent before or is on its way.
  */
 export class OwnMarker {
   readonly #store: ObjectStore;
@@ -72,9 +72,9 @@ export class OwnMarker {
   }
 
   /**
-   * Makes the pages that have been sent void, from this call on for this node; resolves with true when the store's
-   * marker says so. It is written, and pages may be sent again, when `removed` has resolved: from then on no page that
-   * is cleared can be sent.
+   * Makes the pages that have been sent void: for this node from this call on, and for all when the store's marker says
+   * so, upon which it resolves with true. The marker is written, and pages may be sent again, only when `removed` has
+   * resolved, because from then on no cleared page can be sent.
    */
   async clear(prefixes: readonly string[] | undefined, removed: Promise<void>): Promise<boolean> {
     this.#unwritten.push(prefixes ?? null);
@@ -101,7 +101,7 @@ export class OwnMarker {
         ...{ kind: 'cleared', key: this.#writer, writer: this.#writer, version: 0, expires: 0 },
         ...{ length: body.length, checksum: crc32(body), generation: next.generation },
       };
-      // A marker whose write has an unknown outcome must not replace a later one.
+      // A write with an unknown outcome must not replace a later marker.
       const replaces = found.kind === 'absent' ? null : found.tag;
       if (replaces === undefined) return false;
       const written = await this.#store.write(name, header, { body: [body], replaces, timeoutMs: OBJECT_STALL_MS });
@@ -114,8 +114,8 @@ export class OwnMarker {
   }
 
   /**
-   * Stands for a marker that is damaged: nobody can tell any more what was cleared. The seconds of the clock are above
-   * any count of clearings.
+   * Stands in for a damaged marker: everything counts as cleared, because nobody can tell any more what was. The
+   * generation is the clock's seconds, which are above any count of clearings.
    */
   #allCleared(): Clearings {
     const generation = Math.floor(this.#clock.wallMs() / 1000) % 2 ** 32;
@@ -143,7 +143,7 @@ function withClearings(before: Clearings, clearings: readonly (readonly string[]
   if (clearings.includes(null)) return { generation, all: generation, prefixes: [] };
   const prefixes = new Map(before.prefixes);
   for (const prefix of clearings.flatMap((some) => some ?? [])) prefixes.set(prefix, generation);
-  // Too many to list: everything counts as cleared, which costs misses only.
+  // If there are too many to list, everything counts as cleared, which costs only misses.
   if (prefixes.size > OBJECT_CLEARED_MAX_PREFIXES) return { generation, all: generation, prefixes: [] };
   return { ...before, generation, prefixes: [...prefixes] };
 }

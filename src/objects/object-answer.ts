@@ -1,8 +1,8 @@
 import type { HttpHeaders } from '../base/environment/http-client.js';
 
 /**
- * Why a request to an object store has failed; `clock`: the clocks differ too much for signatures; `unwanted`: the
- * caller wants no such object.
+ * Why a request to an object store has failed. `clock`: the clocks differ too much for signatures; `unwanted`: the
+ * caller has declined the object.
  */
 export type ObjectFault =
   | 'timed_out'
@@ -46,7 +46,7 @@ export type ObjectAnswer =
       readonly detail: string;
     };
 
-/** Codes of S3 by what they mean here. */
+/** The fault that each error code of S3 means. */
 const CODES: Readonly<Record<string, ObjectFault>> = {
   InvalidAccessKeyId: 'wrong_key',
   SignatureDoesNotMatch: 'wrong_key',
@@ -68,8 +68,8 @@ const CODES: Readonly<Record<string, ObjectFault>> = {
 };
 
 /**
- * What an answer of a store means. `aheadMs`: milliseconds that the date of this machine is ahead of that of the
- * answer; NaN: the answer has none.
+ * Interprets an answer of a store. `aheadMs`: milliseconds by which the date of this machine is ahead of that of the
+ * answer; NaN: the answer has no date.
  */
 export function answerOf(
   status: number,
@@ -81,13 +81,13 @@ export function answerOf(
   }: { readonly parts: readonly Uint8Array[]; readonly isWrite: boolean; readonly aheadMs: number },
 ): ObjectAnswer {
   if (status >= 200 && status < 300) {
-    // Something that stands before the store, and answers for it, has stored nothing.
+    // A proxy that answers in place of the store has stored nothing.
     const isOfStore = !isWrite || (headers.etag !== undefined && parts.every(({ length }) => length === 0));
     if (isOfStore) return { kind: 'done', headers, parts };
     return { kind: 'failed', fault: 'refused', detail: `status ${status}, but not as a store confirms a write` };
   }
   const code = codeOf(parts);
-  // Only the store itself knows that an object is not there; a marker that seems absent would make cleared pages
+  // Only the store itself knows that an object is absent. A marker wrongly taken for absent would make cleared pages
   // readable.
   if (status === 404 && code === 'NoSuchKey') return { kind: 'absent' };
   if (isWrite && (status === 412 || status === 409)) return { kind: 'precondition' };
@@ -121,7 +121,7 @@ function regionOf(headers: HttpHeaders, parts: readonly Uint8Array[]): string {
   return /^[a-z0-9-]{1,64}$/.test(region) ? `, the bucket is in ${region}` : '';
 }
 
-/** The code in a body of XML; empty: there is none. Only letters are taken, so that nothing else of it is shown. */
+/** The code in an XML body; empty: there is none. Takes only letters, so that nothing else of the body is shown. */
 function codeOf(parts: readonly Uint8Array[]): string {
   const text = Buffer.concat(parts).toString('latin1');
   return /<Code>([A-Za-z]{1,64})<\/Code>/.exec(text)?.[1] ?? '';

@@ -9,7 +9,7 @@ import type { ObjectStorePlace } from '../base/settings/object-store-settings.js
 import { answerOf, type ObjectAnswer, type ObjectFault } from './object-answer.js';
 import type { CredentialSource } from './object-credentials.js';
 
-/** Bytes that are hashed before other work has its turn. */
+/** Number of bytes that are hashed before yielding to other work. */
 const HASH_SLICE_BYTES = 2 ** 20;
 
 interface ObjectClientOptions {
@@ -33,16 +33,15 @@ export interface ObjectRequest {
   readonly maxBytes?: number;
   /** Called with the headers of a good answer, before its body; false: the body is not wanted. */
   readonly isWanted?: (headers: HttpHeaders) => boolean;
-  /**
-   * Time for the whole request; within it, one that gets no byte for OBJECT_STALL_MS has failed, unless it has a body.
-   */
+  /** Time limit of the whole request. A request without a body also fails if no byte arrives for OBJECT_STALL_MS. */
   readonly timeoutMs: number;
   /** Ends the request. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * Requests of one node to its object store: signed (Signature Version 4), bounded in time and length, never rejected.
+ * Sends requests of one node to its object store: signed (Signature Version 4), and bounded in time and length. Its
+ * promises do not reject for failed requests.
  */
 export class ObjectClient {
   readonly #options: ObjectClientOptions;
@@ -61,7 +60,7 @@ export class ObjectClient {
     return this.#options.endpoint;
   }
 
-  /** Sends a request and resolves with its answer; failures are answers, too. */
+  /** Sends a request and resolves with its answer. Failures are answers as well. */
   async send(request: ObjectRequest): Promise<ObjectAnswer> {
     if (this.#isClosed) return failed('closed', 'the node is closing');
     if (request.signal?.aborted) return failed('aborted', 'the call has ended');
@@ -99,7 +98,7 @@ export class ObjectClient {
     this.#connections.close();
   }
 
-  /** What a signature says of a body. TLS protects one by itself; the page's checksum is in its header in any case. */
+  /** The digest that signs a body. TLS protects bodies itself, and the page's checksum is in the object's header. */
   async #digestOf(parts: readonly Uint8Array[]): Promise<string> {
     if (this.#options.tls !== undefined && parts.length > 0) return 'UNSIGNED-PAYLOAD';
     const hash = createHash('sha256');
@@ -179,12 +178,12 @@ function bytesOf(parts: readonly Uint8Array[]): number {
   return parts.reduce((sum, { length }) => sum + length, 0);
 }
 
-/** The date of an answer, in milliseconds since 1970; NaN: it has none. */
+/** The date of an answer, in milliseconds since 1970; NaN: the answer has no date. */
 function dateOf({ date = '' }: HttpHeaders): number {
   return Date.parse(date);
 }
 
-/** The time as signatures have it, such as 20240131T235959Z. */
+/** The time in the format of signatures, such as 20240131T235959Z. */
 function amzDate(wallMs: number): string {
   return new Date(wallMs).toISOString().replace(/[:-]|\.\d{3}/g, '');
 }

@@ -3,7 +3,7 @@ import { ConfigError } from '../base/errors.js';
 import { OBJECT_CREDENTIALS_MAX_AGE_MS } from '../base/limits.js';
 import type { ObjectStoreSettings } from '../base/settings/object-store-settings.js';
 
-/** An access key of an object store. Its members are secrets: nothing shows them. */
+/** An access key of an object store. Its fields are secrets, and must not be shown anywhere. */
 interface ObjectCredentials {
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
@@ -37,13 +37,13 @@ export class CredentialSource {
     const { clock } = this.#env;
     const known = this.#fromFile;
     if (known !== undefined && clock.nowMs() - known.readMs < OBJECT_CREDENTIALS_MAX_AGE_MS) return known.credentials;
-    // A file that is just being written has no whole key for a moment.
+    // A file that is being written may have no complete key for a moment.
     const credentials = (await this.#readFile()) ?? known?.credentials;
     this.#fromFile = { credentials, readMs: clock.nowMs() };
     return credentials;
   }
 
-  /** {@link current}; throws `ConfigError`, with what to do, if there is no access key. */
+  /** Like {@link current}, but throws `ConfigError`, with advice, if there is no access key. */
   async required(): Promise<ObjectCredentials> {
     const credentials = await this.current();
     if (credentials !== undefined) return credentials;

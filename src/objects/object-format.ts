@@ -16,14 +16,15 @@ type ObjectKind = 'page' | 'deleted' | 'cleared' | 'test';
 /** The header of an object; FORMAT.md draws it. */
 export interface ObjectHeader {
   readonly kind: ObjectKind;
-  /** The whole object key; of a marker, the id of its writer. */
+  /** The whole object key; in a marker, the id of its writer. */
   readonly key: string;
-  /** Bytes behind the header, and their CRC-32. */
+  /** Number of bytes behind the header. */
   readonly length: number;
+  /** CRC-32 of the bytes behind the header. */
   readonly checksum: number;
   /** Number of times that the writer had cleared its pages. */
   readonly generation: number;
-  /** Version of the page; of a deleted page, the version below which it is void. */
+  /** Version of the page; for a deleted page, the version below which it is void. */
   readonly version: number;
   /** Version from which on the page is expired; 0: never. */
   readonly expires: number;
@@ -103,7 +104,7 @@ export class ObjectNames {
     this.#root = `${prefix}v${FORMAT_VERSION}/`;
   }
 
-  /** The object of a page. Its name begins with digits of a hash, by which stores spread requests. */
+  /** The object of a page. Its name begins with digits of a hash, because stores spread requests by name prefix. */
   ofPage(key: string): string {
     const digest = createHash('sha256').update(key).digest('hex');
     return `${this.#root}pages/${digest.slice(0, 2)}/${digest.slice(2, 4)}/${digest}`;

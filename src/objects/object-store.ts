@@ -28,8 +28,8 @@ import { decodeHeader, encodeHeader, type ObjectHeader, ObjectNames, writerIdOf 
 const BACKOFF = { minMs: OBJECT_RETRY_MIN_MS, maxMs: OBJECT_RETRY_MAX_MS };
 
 /**
- * Keeps requests from a store that fails: after a failure none is sent for a while, then one, and all again when that
- * one has succeeded. The pause doubles with each failure, from OBJECT_RETRY_MIN_MS to OBJECT_RETRY_MAX_MS.
+ * Keeps requests from a failing store: after a failure none is sent for a while, then a single one, and all again when
+ * that one has succeeded. The pause doubles with each failure, from OBJECT_RETRY_MIN_MS to OBJECT_RETRY_MAX_MS.
  */
 export class CircuitBreaker {
   readonly #clock: Clock;
@@ -41,7 +41,7 @@ export class CircuitBreaker {
     this.#clock = clock;
   }
 
-  /** Whether requests are kept back now; one that tries whether the store is back may be sent. */
+  /** Whether requests are held back now: during a pause, and while a single request probes the store. */
   get isOpen(): boolean {
     return this.#failures > 0 && (this.#isProbing || this.#clock.nowMs() < this.#closedAgainMs);
   }
@@ -69,7 +69,7 @@ export class CircuitBreaker {
       this.#isProbing = false;
       return;
     }
-    // Requests that were sent before the first failure are no further ones.
+    // Failures of requests that were sent before the first failure do not count as further ones.
     if (this.#failures > 0 && !this.#isProbing) return;
     this.#isProbing = false;
     this.#closedAgainMs = this.#clock.nowMs() + pauseAfter(++this.#failures, BACKOFF);
@@ -84,8 +84,8 @@ export interface StoredObject {
 }
 
 /**
- * What has been found under a name. `absent`: nothing; `unusable`: an object that is none of ours, or is damaged;
- * `failed`: the store has not said.
+ * What was found under a name. `absent`: nothing; `unusable`: an object that is damaged, or that another program wrote;
+ * `failed`: unknown, because the request failed or was not sent.
  */
 export type Found =
   | { readonly kind: 'object'; readonly object: StoredObject; readonly tag: string | undefined }
@@ -94,8 +94,8 @@ export type Found =
   | { readonly kind: 'failed'; readonly fault: ObjectFault | 'skipped' };
 
 /**
- * Outcome of a write. `conflict`: the object was not as demanded; `failed`: it may have been carried out, or may be
- * yet.
+ * Outcome of a write. `conflict`: the object was not as required; `failed`: the write may have been carried out, or may
+ * still be; `skipped`: it was not sent.
  */
 export type Written = 'done' | 'conflict' | 'failed' | 'skipped';
 
@@ -124,8 +124,8 @@ export const OTHER_TAG = `"${'0'.repeat(32)}"`;
 const LOG_INTERVAL_MS = 60_000;
 
 /**
- * Objects of pages and of writers in an object store: reads and writes that are counted, and not sent while the store
- * fails. Reads and writes fail apart, because a key may be allowed one of them only.
+ * Reads and writes the objects of pages and of writers in an object store. Requests are counted, and are not sent while
+ * the store fails. Reads and writes count as failing separately, because an access key may be allowed only one of them.
  */
 export class ObjectStore {
   readonly names: ObjectNames;
@@ -175,7 +175,7 @@ export class ObjectStore {
     });
     const found = foundOf(answer);
     if (found.kind !== 'object') return found;
-    // The length of the whole object is known without reading it: one that was cut short is found here already.
+    // The answer tells the length of the whole object, so that a truncated one is found without reading it.
     const { header } = found.object;
     const total = answer.kind === 'done' ? totalOf(answer.headers['content-range']) : undefined;
     const isWhole = total === undefined ? header.length === 0 : total === OBJECT_HEADER_BYTES + header.length;
@@ -208,7 +208,7 @@ export class ObjectStore {
   }
 
   /**
-   * Writes an object. `replaces`: the tag of the object that it replaces, or null if there must be none; undefined:
+   * Writes an object. `replaces` is the tag of the object that it must replace; null: there must be none; undefined:
    * whatever is there is replaced.
    */
   async write(
@@ -247,8 +247,8 @@ export class ObjectStore {
   }
 
   /**
-   * Whether the store keeps the conditions of writes; undefined: that cannot be known now. Without them, a write that
-   * arrives late would bring back what has been deleted or cleared meanwhile, so that nothing may be written.
+   * Whether the store respects the conditions of writes; undefined: that cannot be known now. Without them, a write
+   * that arrives late would bring back what has been deleted or cleared meanwhile, so nothing may be written.
    */
   async isConditional(): Promise<boolean | undefined> {
     if (this.#isConditional !== undefined) return this.#isConditional;
@@ -264,7 +264,9 @@ export class ObjectStore {
     this.#parts.client.close();
   }
 
-  /** Writes an object that must not be there, until it is there, and then in place of one that is not there. */
+  /**
+   * Writes an object on condition that there is none, again if that succeeds, then on condition of a tag that none has.
+   */
   async #testConditions(): Promise<boolean | undefined> {
     const { env } = this.#parts;
     let conflicts = 0;
@@ -306,7 +308,7 @@ export class ObjectStore {
 
   #note(breaker: CircuitBreaker, answer: ObjectAnswer, operation: 'read' | 'write'): void {
     const fault = answer.kind === 'failed' ? answer.fault : undefined;
-    // What says nothing about the store: the end of a call, or an object that is too long, refused, or not wanted.
+    // Some faults say nothing about the store: the end of a call, or an object that is too long, refused, or unwanted.
     const saysNothing = fault !== undefined && ['aborted', 'closed', 'unwanted', 'too_long', 'refused'].includes(fault);
     breaker.ended(saysNothing ? undefined : fault === undefined);
     if (answer.kind !== 'failed' || fault === 'aborted' || fault === 'closed' || fault === 'unwanted') return;
@@ -389,7 +391,9 @@ export interface OpenedObjectStore {
 
 type ObjectEnvironment = Environment;
 
-/** The object store of a configuration, without a request; null: there is none. Reads files; throws `ConfigError`. */
+/**
+ * Opens the object store of a configuration without a request; null: there is none. Reads files; throws `ConfigError`.
+ */
 export function openObjectStore(
   settings: ObjectStoreSettings,
   nodeId: string,

@@ -44,8 +44,8 @@ export function encodeKeys(keys: readonly string[]): KeyColumn {
 }
 
 /**
- * The column of a list or a batch of keys. That of a batch, which is encoded once, shares its memory and must not be
- * written to. Throws `ArgumentError` as {@link encodeKeys} and the batch do.
+ * Returns the column of a list or a batch of keys. A batch is encoded once, and its column shares its memory and must
+ * not be written to. Throws `ArgumentError` as {@link encodeKeys} and the batch do.
  */
 export function columnOf(keys: Keys): KeyColumn {
   if (!(keys instanceof KeyBatch)) return encodeKeys(keys);

@@ -51,7 +51,7 @@ export class LocatedPages implements Iterable<readonly [index: number, location:
     );
   }
 
-  /** Yields one object for each page: not for paths on which pages are read. */
+  /** Yields one object per page, so it is not meant for paths on which pages are read. */
   *[Symbol.iterator](): Iterator<readonly [number, DataLocation]> {
     for (let k = 0; k < this.count; k++) yield [this.indices[k] as number, this.locationAt(k)];
   }

@@ -130,8 +130,8 @@ export class LocationColumns {
   }
 
   /**
-   * Decodes and checks the columns of a message; the result is a copy. A location whose version or expiry is no version
-   * is left out. Throws {@link ProtocolError}.
+   * Decodes and checks the columns of a message; the result is a copy. Leaves out locations whose version or expiry is
+   * not a valid version. Throws {@link ProtocolError}.
    */
   static decode(bytes: unknown, nodes: unknown): LocationColumns {
     if (!(bytes instanceof Uint8Array)) throw new ProtocolError('locations: not binary');
@@ -164,7 +164,7 @@ export class LocationColumns {
     return picked;
   }
 
-  /** Copies the location at position `i` of `from` to position `to`; there must be one. */
+  /** Copies the location at position `i` of `from`, where there must be one, to position `to`. */
   copy(to: number, from: LocationColumns, i: number): void {
     this.#copyNumbers(to, from, i);
     this.node[to] = this.#indexOf(from.nodes[from.node[i] as number] as LocationNode);
@@ -206,7 +206,7 @@ export class LocationColumns {
     this.addrWords[i * 2 + 1] = Math.floor(address / 2 ** 32);
   }
 
-  /** The location at a position; null: no location. */
+  /** The location at a position; null: there is none. */
   locationAt(i: number): DataLocation | null {
     const node = this.nodes[this.node[i] as number];
     if (node === undefined) return null;
@@ -257,8 +257,8 @@ export class LocationColumns {
   }
 
   /**
-   * Index of the location's node in the node table. A batch names few nodes, and mostly the same one as the location
-   * before.
+   * Index of the location's node in the node table. A batch names few nodes, and usually the same one as for the
+   * previous location.
    */
   #nodeIndex({ nodeId, incarnation, rdmaEndpoint }: DataLocation): number {
     const known = this.#find({ nodeId, incarnation, endpoint: rdmaEndpoint });
@@ -298,7 +298,7 @@ export class LocationColumns {
       if (!isStamp(this.stamp[i])) throw new ProtocolError(`locations: stamp ${this.stamp[i]}`);
       if (!isStamp(this.tail[i])) throw new ProtocolError(`locations: tail ${this.tail[i]}`);
       if ((this.flags[i] as number) > FLAGS_MAX) throw new ProtocolError(`locations: flags ${this.flags[i]}`);
-      // One clock that is wrong does not spoil the others' pages.
+      // A node with a wrong clock must not spoil the pages of other nodes.
       if (!isVersion(this.version[i]) || !isVersion(this.expires[i])) this.#remove(i);
     }
   }

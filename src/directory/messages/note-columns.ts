@@ -5,9 +5,9 @@ import { isWholeNumber } from './location-columns.js';
 
 const FIRST_COUNT = 64;
 
-/** Notes, column by column: under which keys, named by digest and partition, contents before which version are void. */
+/** Notes, column by column. Each says below which version the contents of a key are void. */
 export class NoteColumns {
-  /** See `digestOf`. */
+  /** Digests of the keys, see `digestOf`. */
   digests: Float64Array = new Float64Array(0);
   versions: Float64Array = new Float64Array(0);
   partitions: Uint16Array = new Uint16Array(0);

@@ -1,4 +1,4 @@
-/** A shard's answer to a location that it has been told; these numbers travel on the wire. */
+/** A shard's answer to a location that was put to it. The numbers travel on the wire. */
 export const Taken = {
   /** The shard is full, or has a newer statement of the same node. */
   refused: 0,
@@ -8,7 +8,7 @@ export const Taken = {
   /** Another live node has an equally good page, and the statement asked to be left out in that case. */
   held: 3,
   /**
-   * Taken, and it has replaced another content, by a statement that asked to be left out if the page is held: the node
+   * Taken, and another content was replaced, by a statement that asked to be left out if the page is held. The node
    * must keep its page.
    */
   replaced: 4,

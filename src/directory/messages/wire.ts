@@ -41,14 +41,14 @@ export function readLocations(fields: Fields, count: number): LocationColumns {
   return locations;
 }
 
-/** What a node asks of a shard with its locations. */
+/** Conditions that a node attaches to the locations that it puts. */
 export interface PutWish {
-  /** A computed page that another live node has in the same length is not taken but `held`. */
+  /** A computed page is `held`, and not taken, if another live node has one of the same length. */
   readonly unlessHeld?: boolean | undefined;
   /**
-   * The pages are from before this start of the node, or of before it was away. This is the last start of it that knew
-   * all of them to be good, see `digestOfStart`; 0: not known. A page that may have become void since that start was
-   * lost is `outdated`.
+   * Given if the pages are from before this start of the node, or from before it was away: the digest of its last start
+   * that knew all of them to be good, see `digestOfStart`; 0: not known. A page that may have become void since that
+   * start was lost is `outdated`.
    */
   readonly formerStart?: number | undefined;
 }

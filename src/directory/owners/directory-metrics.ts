@@ -15,7 +15,7 @@ export function countLookups(metrics: MetricsSink, asked: number, found: number)
   metrics.count('meshcache_directory_lookups_total', asked - found, { result: 'missing' });
 }
 
-/** Counts keys that an owner is asked for, by how far it is. */
+/** Counts the keys that an owner is asked for, by its distance. */
 export function countAsked(metrics: MetricsSink, distance: string, keys: number): void {
   metrics.count('meshcache_directory_asked_keys_total', keys, { distance });
 }

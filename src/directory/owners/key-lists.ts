@@ -3,7 +3,7 @@ import { ArgumentError } from '../../base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES } from '../../base/limits.js';
 import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 
-/** Keys that are processed before the thread is left to other work. */
+/** Number of keys that are processed before yielding to other work. */
 const SLICE_KEYS = 16_384;
 
 /** Throws `ArgumentError` for a key that is not well-formed text, or is too long. */
@@ -19,7 +19,7 @@ export function checkKeys(keys: readonly string[]): void {
   }
 }
 
-/** Calls `task` for one part of the keys after the other. Between two parts other work has its turn. */
+/** Calls `task` for one slice of the keys after the other, and yields to other work in between. */
 export async function eachSlice<K extends Keys>(
   asked: K,
   clock: Clock,
@@ -34,7 +34,7 @@ export async function eachSlice<K extends Keys>(
   }
 }
 
-/** A list of the items at these indices, which is not the caller's own: requests keep it until they are sent. */
+/** Returns the items at these indices in a new list, because requests keep it until they are sent. */
 export function pick<T>(items: readonly T[], indices: readonly number[]): T[] {
   return indices.map((i) => items[i] as T);
 }

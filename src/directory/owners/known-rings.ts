@@ -10,7 +10,7 @@ export interface Seniority {
    * nodes.
    */
   readonly sinceMs: ArrayLike<number>;
-  /** Nodes that are members since this time, or for longer, have been told of everything that they own. */
+  /** Nodes that have been members since this time, or longer, have been told of everything that they own. */
   readonly settledMs: number;
 }
 

@@ -26,14 +26,14 @@ import {
 import { countFailure } from './directory-metrics.js';
 import { type KeyedRequest, type RequestKind, RequestQueue } from './request-queue.js';
 
-/** A node's statements up to a generation that are to be dropped. */
+/** The statements of a node, up to a generation, that are to be dropped. */
 export interface Dropped {
   readonly nodeId: string;
   readonly incarnation: number;
   readonly generation: number;
 }
 
-/** Keys to be found, and the nodes by which they could not be read. */
+/** Keys to look up, and the nodes from which they could not be read. */
 export interface Search extends KeyedRequest {
   readonly avoided: readonly string[];
 }
@@ -50,7 +50,7 @@ export interface FoundLocations {
  */
 export interface DirectoryOwner {
   get(search: Search): Promise<FoundLocations | undefined>;
-  /** One byte a key: 1 where there is a live location. */
+  /** One byte per key; 1: the key has a live location. */
   exists(keys: Keys): Promise<Uint8Array | undefined>;
   put(keys: Keys, columns: LocationColumns, wish?: PutWish): Promise<PutAnswer | undefined>;
   delete(keys: Keys, dropped: Dropped): Promise<boolean>;
@@ -195,7 +195,7 @@ export class OwnerChannel implements DirectoryOwner {
     return this.#call('delete', request, () => NOTHING_TAKEN);
   }
 
-  /** A call of which another owner can be asked instead. */
+  /** Makes a call for which another owner can be asked instead. */
   async #lookUp<T>(
     method: 'get' | 'exists',
     params: object,
@@ -261,9 +261,9 @@ function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array
 }
 
 /**
- * Waits for the answers of one directory owner to lookups, as long as they usually take. An owner that is silent for
- * longer counts as one that does not answer, for this lookup and for further ones, until an answer comes or its request
- * fails.
+ * Limits how long lookups wait for one directory owner, by how long its answers usually take. An owner that is silent
+ * for longer counts as one that does not answer, for this lookup and for later ones, until an answer comes or its
+ * request fails.
  */
 class Patience {
   readonly #clock: Clock;
@@ -276,7 +276,7 @@ class Patience {
 
   /**
    * Sends a request and resolves with its answer; undefined: it has failed, is overdue, or was not sent because an
-   * earlier one is.
+   * earlier one is overdue.
    */
   ask<T>(send: () => Promise<T | undefined>): Promise<T | undefined> {
     if (this.#isSilent) return Promise.resolve(undefined);

@@ -62,8 +62,9 @@ export class OwnerChannels {
   }
 
   /**
-   * Puts locations, see {@link DirectoryOwner}, and observes the versions that the owner knows of. A page of a version
-   * that is too far ahead is `outdated`, whatever the owner says, whose own clock may be behind.
+   * Puts locations, see {@link DirectoryOwner}, and observes the versions that the owner knows of. A page whose version
+   * is too far ahead by this node's clock is `outdated` whatever the owner says, because the owner's clock may be
+   * behind.
    */
   async put(ownerId: string, keys: Keys, columns: LocationColumns, wish: PutWish): Promise<PutAnswer | undefined> {
     const answer = await this.to(ownerId).put(keys, columns, wish);

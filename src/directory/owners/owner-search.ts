@@ -3,41 +3,37 @@ import type { Distances } from '../../net/distance.js';
 import type { KnownRings, Seniority } from './known-rings.js';
 import { addTo, eachRequest, NO_OWNER, nextNodesOf, type OwnerRing, ownersOf } from './owners.js';
 
-/**
- * Limits of a search for former owners: owners asked about one key, and former rings searched for them, the latest
- * first.
- */
+/** Largest number of former owners that are asked about one key. */
 const FORMER_OWNERS_MAX_COUNT = 6;
+/** Largest number of former rings that are searched for owners, the latest first. */
 const FORMER_RINGS_ASKED_COUNT = 4;
-/** Nodes from a key on that are searched for owners from before a join. */
+/** Nodes clockwise from a key that are searched for owners from before a join. */
 const NEXT_NODES_COUNT = 32;
 
 export interface OwnerSearch {
   readonly replicas: number;
-  /** The current ring, and rings whose owners may know more. They may change during the search. */
+  /** The current ring, and former rings whose owners may know more. They may change during the search. */
   readonly rings: Pick<KnownRings, 'current' | 'former' | 'seniority'>;
-  /** The node whose shard is asked without a socket; undefined: no such node. */
+  /** Node whose shard is asked without a socket; undefined: there is none. */
   readonly ownNode: string | undefined;
   /** How far owners are from this node; undefined: all are equally far. */
   readonly distances: Distances;
   /** Whether a former owner can still be asked. */
   isReachable(ownerId: string): boolean;
-  /**
-   * Whether former owners are asked after the current ones: not when the current ones have taken as long as a call may.
-   */
+  /** Whether former owners are asked after the current ones; false if those have used up the time of a call. */
   asksFormer(): boolean;
   /**
-   * Whether answers have taken so long that meanwhile new owners may have been told, and former ones may have
+   * Whether answers have taken so long that new owners may have been told meanwhile, and former ones may have
    * forgotten.
    */
   isLate(): boolean;
-  /** Returns the indices that it has found nothing for. */
+  /** Asks an owner about keys, and returns the indices of those for which it has found nothing. */
   ask(ownerId: string, request: readonly number[]): Promise<readonly number[]>;
 }
 
 /**
- * The `replicas` owners of each key in the order in which they are asked: the nearest first, of equally near ones that
- * of the ring.
+ * Returns the `replicas` owners of each key in the order in which they are asked: the nearest first, and equally near
+ * ones in the order of the ring.
  */
 export function ownersToAsk(ring: OwnerRing, keys: Keys, replicas: number, distances: Distances): Uint32Array {
   const owners = ownersOf(ring, keys, replicas);
@@ -61,10 +57,10 @@ export function ownersToAsk(ring: OwnerRing, keys: Keys, replicas: number, dista
 }
 
 /**
- * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing; then all first
- * owners, or nearest ones, at once; then, rank by rank, the other owners about keys that are still missing. Keys
- * missing after that are asked of recent former owners: a new owner may not have been told yet, and the other replica
- * may be on a node that has just died.
+ * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing. Then all first (or
+ * nearest) owners are asked at once, and then, rank by rank, the other owners of keys that are still missing. Recent
+ * former owners are asked last: a new owner may not have been told yet, and the other replica may be on a node that has
+ * just died. If all this took long, the owners are asked again.
  */
 export async function askOwners(asked: Keys, search: OwnerSearch): Promise<void> {
   const keys = stringsOf(asked);
@@ -110,7 +106,7 @@ function namesOf(
   return names;
 }
 
-/** Asks about each key the owner that `ownerOf` names, if any; returns the keys that were not found. */
+/** Asks, for each key, the owner that `ownerOf` names, if any. Returns the keys that were not found. */
 async function askRound(
   keys: readonly string[],
   left: readonly number[],
@@ -131,8 +127,8 @@ async function askRound(
 }
 
 /**
- * The keys of `left` that `ring` gives, or lately gave, other owners than `askedOf` them, with those owners; the ones
- * likeliest to know come first.
+ * Returns owners of the keys of `left` that were not asked yet: nodes that own them by the current ring, or did lately.
+ * `askedOf` names the owners by `ring`, which were asked. The owners that are likeliest to know come first.
  */
 function furtherOwners(
   keys: readonly string[],
@@ -154,7 +150,7 @@ function furtherOwners(
     if (known.length > 0) further.set(i, known);
   };
   const { current, former, seniority } = rings;
-  // Where all nodes are owners, all have been asked.
+  // If all nodes are owners, all have been asked.
   const isAskedWhole = current === ring && ring.nodes.length <= replicas;
   if (seniority !== undefined && !isAskedWhole) {
     const count = Math.min(NEXT_NODES_COUNT, current.nodes.length);
@@ -178,16 +174,16 @@ function furtherOwners(
 }
 
 /**
- * Former first owners of a key, from before joins. Candidates are the nodes from the key on, behind the first of them;
- * those that are owners now have been asked. A node was the first owner at some time if it is older than all nodes
- * before it: without the later ones it was the first.
+ * Returns nodes that were the first owner of a key before others joined. Candidates are the nodes clockwise from the
+ * key, except the first; those that are owners now have been asked. A node was the first owner at some time if it is
+ * older than all nodes before it, because until these joined it came first.
  *
  *       nodes from the key on     D    B    E    A    C          A is the oldest, E the youngest
  *       first owner                    B         A               before D had joined, before B had
  *
- * The search ends with the first node that has been a member for long: owners before that one have forgotten the key.
- * That node knows the most, and comes first in the result. The node next to the owners is always in the result, because
- * ages may be wrong.
+ * The search ends with the first node that has been a member for long, because owners before that one have forgotten
+ * the key. That node knows the most, and comes first in the result. The node next to the owners is always in the
+ * result, because ages may be wrong.
  */
 function ownersBeforeJoins(next: Uint32Array, { sinceMs, settledMs }: Seniority, replicas: number): number[] {
   const chain: number[] = [];

@@ -4,9 +4,9 @@ import { KeyBatch, type Keys, stringsOf } from '../../core/binding/key-batch.js'
 /** The part of the hash ring that the directory needs. */
 export interface OwnerRing {
   readonly nodes: readonly string[];
-  /** For each key `n` indices into `nodes`, the first owner first; NO_OWNER where there are no more. */
+  /** For each key, `n` indices into `nodes`, the first owner first, padded with NO_OWNER. */
   getNodesBatch(keys: Keys, n: number): Uint32Array;
-  /** Like `getNodesBatch`, whatever the zones of the nodes are; left out by a ring without zones. */
+  /** Like `getNodesBatch`, but ignores the zones of the nodes. A ring without zones leaves it out. */
   getNextNodesBatch?(keys: Keys, n: number): Uint32Array;
 }
 
@@ -74,14 +74,14 @@ export function ownersOf(ring: OwnerRing, keys: Keys, n: number): Uint32Array {
   return askRing((some) => ring.getNodesBatch(some, n), keys, n);
 }
 
-/** Like {@link ownersOf}, but clockwise whatever the zones are: the first one is the same. */
+/** Like {@link ownersOf}, but strictly clockwise, ignoring zones. The first node is the same. */
 export function nextNodesOf(ring: OwnerRing, keys: Keys, n: number): Uint32Array {
   return askRing((some) => (ring.getNextNodesBatch ?? ring.getNodesBatch).call(ring, some, n), keys, n);
 }
 
 /**
- * For each key a row of its `replicas` owners and, of the next `n` nodes clockwise, those that are none of them;
- * NO_OWNER up to the row's length, which is `replicas + n`.
+ * Returns for each key a row of `replicas + n` nodes: its `replicas` owners, then those of the next `n` nodes clockwise
+ * that are not owners. Rows are padded with NO_OWNER.
  */
 export function ownersAndNext(ring: OwnerRing, keys: Keys, replicas: number, n: number): Uint32Array {
   const owners = ownersOf(ring, keys, replicas);
@@ -112,7 +112,7 @@ function askRing(ask: (keys: Keys) => Uint32Array, asked: Keys, n: number): Uint
   return owners;
 }
 
-/** For every owner on any of the rings, whatever its rank, the indices of its keys. */
+/** Maps every owner on any of the rings, of whatever rank, to the indices of its keys. */
 export function keysByOwner(keys: Keys, rings: readonly OwnerRing[], replicas: number): Map<string, number[]> {
   const all = new Map<string, number[]>();
   for (const ring of rings) {
@@ -153,7 +153,7 @@ export function addTo<K, T>(groups: Map<K, T[]>, key: K, item: T): void {
   else group.push(item);
 }
 
-/** For every owner the indices of its keys; `owners`: `replicas` of `ring` for each key, see {@link ownersOf}. */
+/** Maps every owner to the indices of its keys. `owners` has `replicas` nodes per key, see {@link ownersOf}. */
 export function groupByOwner({ nodes }: OwnerRing, owners: Uint32Array, replicas: number): Map<string, number[]> {
   const groups = new Map<string, number[]>();
   for (let at = 0; at < owners.length; at++) {

@@ -21,9 +21,9 @@ export interface RequestKind<B extends KeyedRequest, A> {
   canJoin(a: B, b: B): boolean;
   /** Joins the batches into one, in order. */
   join(batches: readonly B[]): B;
-  /** Sends a batch. Must not reject. Undefined: the owner is not reachable, or failed. */
+  /** Sends a batch. Must not reject. Resolves with undefined if the owner is unreachable or has failed. */
   send(batch: B): Promise<A | undefined>;
-  /** Called with a batch that is not sent, because too much waits or it has waited for too long. */
+  /** Called with a batch that is not sent, because the queue is full or the batch has waited for too long. */
   onUnsent(batch: B): void;
   /** The answer to the keys `from` to `from + count - 1` of a batch. */
   part(answer: A, from: number, count: number): A;
@@ -43,11 +43,12 @@ interface Waiting<B, A> {
 
 /**
  * Queue of requests to one owner. Requests made in one turn of the event loop share messages, as far as their kind
- * allows; many of them travel in two if nothing else is under way, see {@link firstGroup}. A few messages are in flight
- * at once; the other requests wait and are joined likewise. Requests are sent in the order in which they were made.
+ * allows. If nothing is in flight, many of them travel in two messages, see {@link firstGroup}. A few messages are in
+ * flight at once; the other requests wait and are joined likewise. Requests are sent in the order in which they were
+ * made.
  *
- * A request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more if the owner answers late or not at all:
- * the waits of a long queue would add up. An owner that answers in time is only asked much, and gets all requests.
+ * If the owner answers late or not at all, a request that has waited for DIRECTORY_QUEUE_MAX_MS is not sent any more,
+ * because the waits of a long queue would add up. An owner that answers in time is merely busy, and gets all requests.
  */
 export class RequestQueue<B extends KeyedRequest, A> {
   readonly #kind: RequestKind<B, A>;
@@ -59,7 +60,7 @@ export class RequestQueue<B extends KeyedRequest, A> {
   #underWay = 0;
   /** Whether the last message has failed, or was answered late. */
   #isSlow = false;
-  /** Whether a send is scheduled for when everything that runs now has made its requests. */
+  /** Whether a send is scheduled to run after the tasks that are ready now, which may add requests. */
   #isDue = false;
 
   constructor(kind: RequestKind<B, A>, { atOnce, clock }: RequestQueueOptions) {
@@ -74,8 +75,8 @@ export class RequestQueue<B extends KeyedRequest, A> {
   }
 
   /**
-   * Queues `batch`, which must fit in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would
-   * wait, and when the batch has waited for too long. Never rejects.
+   * Queues `batch`, which must fit in one request. Resolves with undefined if the request fails, if more than
+   * DIRECTORY_QUEUE_MAX_KEYS keys would wait, or if the batch has waited for too long. Never rejects.
    */
   ask(batch: B): Promise<A | undefined> {
     if (this.#waitingKeys + countOf(batch) > DIRECTORY_QUEUE_MAX_KEYS) {

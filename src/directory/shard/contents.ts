@@ -19,8 +19,8 @@ export function isEitherNamed(slab: LocationSlab, slot: number, locations: Locat
 }
 
 /**
- * Version below which pages are void when the location at position `i` replaces the one in `slot`. A computed page
- * makes no computed page void that is older than itself: they are as good.
+ * The version below which pages are void once the location at position `i` replaces the one in `slot`. A computed page
+ * does not make older computed pages void, because they are as good.
  */
 export function replacedBelow(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): number {
   const version = locations.version[i] as number;
@@ -28,7 +28,7 @@ export function replacedBelow(slab: LocationSlab, slot: number, locations: Locat
   return isNamed && slab.versionOf(slot) < version ? version : slab.versionOf(slot) + 1;
 }
 
-/** Whether the computed page in a slot has the same length as one of another node, and does not expire earlier. */
+/** Whether the computed page in `slot` has the same length as another node's page, and does not expire earlier. */
 export function isAsGood(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
   if (slab.lengthOf(slot) !== locations.length[i]) return false;
   const expires = slab.expiresOf(slot);
@@ -36,7 +36,7 @@ export function isAsGood(slab: LocationSlab, slot: number, locations: LocationCo
 }
 
 /**
- * Whether a node announces an older page than the named one that it announced before, in that slot: after a crash its
+ * Whether a node announces an older page than the named one in `slot`, which it announced before. After a crash its
  * disk may not have the newer one.
  */
 export function isOutlived(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {

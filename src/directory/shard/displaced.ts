@@ -1,6 +1,6 @@
 /**
- * A page that its holder, live or not yet known, must drop if it is older. `isTie`: another content of the version
- * before `voidBelow` has won, which the holder may read.
+ * A page that its holder must drop if its version is below `voidBelow`. The holder is live or not yet known. With
+ * `isTie`, another content with the version just before `voidBelow` has won, and the holder may read that one.
  */
 export interface Displaced {
   readonly nodeId: string;

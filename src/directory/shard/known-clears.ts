@@ -1,30 +1,30 @@
 import { assertAtMost, assertEqual } from '../../base/assert.js';
 import { CLEAR_MAX_PREFIXES, CLEARED_ORIGINS_MAX_COUNT } from '../../base/limits.js';
 
-/** Version of copies that do not say when their content was set: they come from the object store. */
+/** Version of copies that do not say when their content was set: those from the object store. */
 export const UNDATED_VERSION = 1;
 
-/** A clear: what a node has set before is void, and so is every copy of it. */
+/** A clear: everything that a node has set before a version is void, and so is every copy of it. */
 export interface Clear {
-  /** The node, see `originOf`; 0: any node. */
+  /** Origin of the node that has set the pages, see `originOf`; 0: any node. */
   readonly origin: number;
-  /** What is older than this version is void. */
+  /** Contents older than this version are void. */
   readonly voidBelow: number;
-  /** Only pages whose keys begin with one of these; undefined: all. */
+  /** Prefixes of the keys that are cleared; undefined: all keys. */
   readonly prefixes: readonly string[] | undefined;
 }
 
 /**
- * The clears that a node knows of: its own, and those that it has heard of. They never lapse, but where there are too
- * many, the earliest ones are joined to wider ones: first to a clear of all keys, then to one of the copies of all
- * nodes. So what was cleared stays void, and what was not may be a miss.
+ * The clears that a node knows of: its own, and those that it has heard of. Clears never lapse. If there are too many,
+ * the earliest ones are widened: first to all keys, then to the copies of all nodes. Cleared pages thus stay void, and
+ * some pages that were not cleared may become misses.
  */
 export class KnownClears {
   /** Origin -> version below which everything is void. */
   readonly #all = new Map<number, number>();
   /**
-   * Origin -> prefix -> version below which pages with that prefix are void, the one that was noted first at the
-   * beginning.
+   * Origin -> prefix -> version below which pages with that prefix are void. The prefixes of an origin are in the order
+   * in which they were last noted.
    */
   readonly #some = new Map<number, Map<string, number>>();
   #prefixCount = 0;
@@ -45,8 +45,8 @@ export class KnownClears {
   }
 
   /**
-   * Whether a copy of a page of this version is void, by the origin that it names; 0: it is no copy. What is undated is
-   * never void here.
+   * Whether a copy of a page of this version is void. `setBy` is the origin that the copy names; 0: it is no copy,
+   * which is never void here. Undated copies are never void here either.
    */
   isVoid(key: string, version: number, setBy: number): boolean {
     if (setBy === 0 || version <= UNDATED_VERSION || this.isEmpty) return false;
@@ -56,7 +56,7 @@ export class KnownClears {
     return false;
   }
 
-  /** All of them, as few as say the same. */
+  /** Yields all clears, merged into as few as possible. */
   *[Symbol.iterator](): Generator<Clear, void> {
     if (this.#rest > 0) yield { origin: 0, voidBelow: this.#rest, prefixes: undefined };
     for (const [origin, voidBelow] of this.#all) yield { origin, voidBelow, prefixes: undefined };
@@ -71,7 +71,7 @@ export class KnownClears {
     }
   }
 
-  /** Forgets all: they are of a clock that was ahead. */
+  /** Forgets all clears, because they come from a clock that was ahead. */
   clear(): void {
     this.#all.clear();
     this.#some.clear();
@@ -113,7 +113,7 @@ export class KnownClears {
     for (const origin of [...this.#some.keys()]) this.#dropSome(origin, voidBelow);
   }
 
-  /** Drops what a wider clear says as well. */
+  /** Drops the prefixes that a wider clear covers as well. */
   #dropSome(origin: number, voidBelow: number): void {
     const belowOf = this.#some.get(origin);
     for (const [prefix, below] of belowOf ?? []) if (below <= voidBelow && belowOf?.delete(prefix)) this.#prefixCount--;

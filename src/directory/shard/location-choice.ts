@@ -13,7 +13,7 @@ interface Wishes {
   readonly avoided: readonly string[];
 }
 
-/** The locations among which the choice is. */
+/** The locations that take turns: those of the best rank, on nodes that are neither the asker nor avoided. */
 interface Preferred extends Wishes {
   readonly rank: number;
   readonly distances: Distances;
@@ -26,7 +26,7 @@ export interface ShardClock {
   /** Whether a version or an expiry is so far ahead that a wrong clock has given it out. */
   isAhead(version: number, expires: number): boolean;
   /**
-   * Takes note of a version: what this node sets or deletes from then on is newer, and the present is not before it.
+   * Takes note of a version: what this node sets or deletes later gets a newer one, and the present is not before it.
    */
   see(version: number): void;
 }
@@ -38,14 +38,14 @@ export interface LocationChoiceOptions {
   /** How far nodes are from an asking one, which gets the nearest location. Default: all are equally far. */
   readonly distancesFrom?: (asker: string) => Distances;
   /**
-   * The clears that the node of the shard knows of: it hands out, and takes, no copies that they make void. Default:
+   * The clears that the shard's node knows of. Copies that they make void are neither handed out nor taken. Default:
    * none.
    * @internal
    */
   readonly clears?: KnownClears;
   /**
-   * The notes of the shard. What is void by those of other nodes may be listed for a while, and is not handed out.
-   * Default: none.
+   * The notes of the shard. Locations that are void by other nodes' notes may stay listed for a while, but are not
+   * handed out. Default: none.
    * @internal
    */
   readonly voids?: Pick<VoidVersions, 'isTaking' | 'isVoid'>;
@@ -68,10 +68,10 @@ export class LocationChoice {
   }
 
   /**
-   * The slot of one location of a key that can be read; NO_SLOT: there is none. Memory is preferred to disk, then a
-   * near location to a farther one, among the first DIRECTORY_NEAREST_MAX_COUNT; the first DIRECTORY_CHOICE_MAX_COUNT
-   * of the preferred locations take turns. A node in `avoided` is chosen only when no other node is left, and the node
-   * `asker` only when even avoided ones are not.
+   * Returns the slot of a readable location of a key, or NO_SLOT if there is none. Memory is preferred to disk, then a
+   * near location to a farther one, among the first DIRECTORY_NEAREST_MAX_COUNT. The first DIRECTORY_CHOICE_MAX_COUNT
+   * of the preferred locations take turns. A node in `avoided` is chosen only if no other node is left, and the node
+   * `asker` only if not even an avoided one is.
    */
   choose(key: string, asker = '', avoided: readonly string[] = []): number {
     const head = this.#lists.keys.get(key);
@@ -110,8 +110,8 @@ export class LocationChoice {
   }
 
   /**
-   * Whether the node of a location is live and can read the page, which is not expired, void, or a copy of what was
-   * cleared.
+   * Whether the node of a location is live and can read the page, and the page is not expired, not void and not a copy
+   * of a cleared page.
    */
   isReadable(key: string, slot: number): boolean {
     const { slab } = this.#lists;
@@ -123,7 +123,7 @@ export class LocationChoice {
     return slab.tierOf(slot) === 0 || this.#options.isDiskHung?.(record.nodeId) !== true;
   }
 
-  /** The lowest is the best: by tier, then by distance. */
+  /** The rank of a location by tier, then by distance. The lowest is the best. */
   #rankOf(slot: number, distances: Distances): number {
     const tier = this.#lists.slab.tierOf(slot) * DISTANCES.length;
     if (distances === undefined) return tier;

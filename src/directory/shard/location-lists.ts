@@ -71,7 +71,7 @@ export class LocationLists {
     return newestNamed;
   }
 
-  /** The newest version among the locations of a key, whether they can be read or not; 0: it has none. */
+  /** The newest version among the locations of a key, readable or not; 0: the key has none. */
   newestVersionOf(key: string): number {
     let newest = 0;
     for (let slot = this.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.slab.nextOf(slot)) {
@@ -84,7 +84,7 @@ export class LocationLists {
     return this.records.at(index);
   }
 
-  /** Counts down: a location, or a call that held the record, no longer names it. */
+  /** Releases a record: a location, or a call that held the record, no longer names it. */
   uncount(recordIndex: number): void {
     if (this.recordAt(recordIndex).dropped)
       this.droppedLocations = reduced('location lists: dropped', this.droppedLocations, 1);

@@ -30,9 +30,9 @@ interface Chunk {
   readonly words: Uint32Array;
   /** The memory of `words` as 64-bit floats. */
   readonly doubles: Float64Array;
-  /** The expiry of each slot; undefined: none of them has one. */
+  /** The expiry of each slot; undefined: no slot has one. */
   expires: Float64Array | undefined;
-  /** The origin of each slot's copy; undefined: none of them is one. */
+  /** The origin of each slot's copy; undefined: no slot has a copy. */
   setBy: Uint32Array | undefined;
 }
 
@@ -86,7 +86,7 @@ export class LocationSlab {
     return (this.#chunks[slot >>> CHUNK_BITS] as Chunk).expires?.[slot & CHUNK_MASK] ?? 0;
   }
 
-  /** The origin of the copy in a slot; 0: the page is none. */
+  /** The origin of the copy in a slot; 0: the page is not a copy. */
   setByOf(slot: number): number {
     return (this.#chunks[slot >>> CHUNK_BITS] as Chunk).setBy?.[slot & CHUNK_MASK] ?? 0;
   }
@@ -194,7 +194,7 @@ export class LocationSlab {
   }
 
   /**
-   * Throws `InvariantError` unless each slot is either in `listed` or free, exactly once. It also ends when lists
+   * Throws `InvariantError` unless each slot is either in `listed` or free, exactly once. Terminates even if lists
    * contain cycles.
    */
   verify(listed: Iterable<number>): void {

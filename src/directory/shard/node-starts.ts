@@ -1,7 +1,7 @@
 import { assertAtMost } from '../../base/assert.js';
 import { digestOf } from './removals.js';
 
-/** Starts of nodes that are remembered, twice as many as a cluster has members; the earliest ones are forgotten. */
+/** Number of starts that are remembered, twice the most members of a cluster. The earliest are forgotten. */
 const STARTS_MAX_COUNT = 8192;
 
 /**
@@ -15,7 +15,7 @@ export function digestOfStart(nodeId: string, incarnation: number): number {
 /** A start of a node that has been a member, by the clock of this node. */
 export interface KnownStart {
   readonly joinedMs: number;
-  /** When it ceased to be a member, also if it has come back since; Infinity: it never did. */
+  /** When it ceased to be a member, even if it has come back since; Infinity: it never did. */
   readonly lostMs: number;
 }
 
@@ -31,7 +31,7 @@ export class NodeStarts {
   lost(nodeId: string, incarnation: number, nowMs: number): void {
     const start = digestOfStart(nodeId, incarnation);
     const { joinedMs, lostMs } = this.#starts.get(start) ?? { joinedMs: nowMs, lostMs: nowMs };
-    // A start that has come back has missed what happened since it was lost first.
+    // A start that has come back has missed what happened since it was first lost.
     this.#note(start, { joinedMs, lostMs: Math.min(lostMs, nowMs) });
   }
 

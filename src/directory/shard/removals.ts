@@ -4,9 +4,9 @@ import type { NoteColumns } from '../messages/note-columns.js';
 
 /** Slots of a table at first; it doubles when half of them are taken. */
 const FIRST_SLOTS_COUNT = 1024;
-/** Slots that are visited between two steps of other work. */
+/** Number of slots that are visited before yielding to other work. */
 const VISITED_SLOTS_COUNT = 65_536;
-/** Generations that {@link Removals} keeps unless it is told otherwise. */
+/** Default number of generations of {@link Removals}. */
 const GENERATIONS_COUNT = 2;
 
 /** Called with the digest of a key, the version below which its contents are void, and its partition. */
@@ -23,17 +23,17 @@ export interface RemovalsOptions {
 }
 
 /**
- * Versions below which keys are void, remembered after nothing is left under those keys, so that an older content does
- * not come back when a node that was away announces it late.
+ * Versions below which keys are void. They are remembered after nothing is left under those keys, so that an older
+ * content does not come back when a node that was away announces it late.
  *
  * The memory is bounded: a few generations of at most `maxKeys` keys. The oldest one is forgotten when the youngest is
  * full. A generation takes 32 to 72 bytes for each of its keys; the garbage collector does not scan it.
  *
- * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version. A page that is wrongly
- * taken for void is only a miss, and this happens to one in 10^10 lookups.
+ * Keys are told apart by {@link digestOf}. Two keys with the same digest share the later version. A page that is
+ * wrongly taken for void is only a miss, and this happens to one in 10^10 lookups.
  */
 export class Removals {
-  /** The youngest first. */
+  /** Generations, the youngest first. */
   readonly #generations: Generation[];
   readonly #nowMs: () => number;
   #newest = 0;
@@ -54,8 +54,9 @@ export class Removals {
   }
 
   /**
-   * {@link note} for all that another node has noted. Returns how many of these were not known. That one of them is
-   * forgotten again counts for nothing: who hears so late of much is as good as who has not heard of it.
+   * Calls {@link note} for everything that another node has noted. Returns how many notes were not known. If these
+   * notes are forgotten again, {@link hasForgotten} does not count them: a node that hears of so much so late is as
+   * good as one that has not heard of it.
    */
   take({ count, digests, versions, partitions }: NoteColumns): number {
     let unknown = 0;
@@ -75,8 +76,8 @@ export class Removals {
   }
 
   /**
-   * {@link versionOf} if it is later than this version, else 0. A version newer than everything noted, as of most pages
-   * that are set, costs nothing.
+   * Returns {@link versionOf} if it is later than `version`, else 0. Costs nothing if `version` is newer than
+   * everything noted, as it is for most pages that are set.
    */
   laterThan(key: string, version: number): number {
     if (version >= this.#newest) return 0;
@@ -90,22 +91,22 @@ export class Removals {
   }
 
   /**
-   * A version that is at least as late as all that were noted after this time of the clock and are forgotten; 0: none
-   * is forgotten. Of an older page it is not known whether it is void.
+   * Returns a version at least as late as all that were noted after this time of the clock and are forgotten; 0: none
+   * is forgotten. For a page older than the result it is unknown whether it is void.
    */
   forgottenAfter(ms: number): number {
     return this.#forgottenUpToMs > ms ? this.#newestForgotten : 0;
   }
 
   /**
-   * Visits what is noted, step by step, so that other work may go on in between; the partitions must be kept. A key may
-   * come more than once, its newest version among them; what is noted meanwhile may be left out.
+   * Visits all notes step by step, so that other work can run in between. The partitions must be kept. A key may come
+   * more than once, its newest version being one of them. Keys that are noted meanwhile may be left out.
    */
   *eachNote(visit: NoteVisitor): Generator<void, void> {
     for (const generation of this.#generations) yield* generation.each(visit);
   }
 
-  /** No noted version is above this one, also of those that are forgotten; 0: nothing was noted. */
+  /** The newest version ever noted, even if it has been forgotten since; 0: nothing was noted. */
   get newest(): number {
     return this.#newest;
   }
@@ -160,7 +161,7 @@ export class Removals {
 /** Table digest -> version, and perhaps partition: a hash table with linear probing, at most half full. */
 class Generation {
   size = 0;
-  /** The latest of its versions that this node has noted itself. */
+  /** The newest version in this generation that this node has noted itself. */
   newest = 0;
   /** When the next generation began. */
   endedMs = 0;
@@ -198,7 +199,7 @@ class Generation {
   }
 
   *each(visit: NoteVisitor): Generator<void, void> {
-    // Growing leaves these as they are.
+    // Growing allocates new arrays and leaves these as they are.
     const [cells, partitions] = [this.#cells, this.#partitions];
     for (let slot = 0; slot < partitions.length; slot++) {
       const version = cells[2 * slot + 1] as number;
@@ -284,8 +285,8 @@ export function digestOf(key: string): number {
 }
 
 /**
- * The digest by which a copy names the node that has set its content: 32 bits, never 0. Two nodes with one digest clear
- * each other's copies, which are misses then.
+ * The digest by which a copy names the node that has set its content: 32 bits, never 0. Two nodes with the same digest
+ * clear each other's copies, which then become misses.
  */
 export function originOf(nodeId: string): number {
   return digestOf(nodeId) >>> 0 || 1;

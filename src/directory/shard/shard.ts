@@ -45,7 +45,7 @@ export interface DirectoryShardStats {
   readonly refusedKeys: number;
 }
 
-/** What is asked of one location: `record` is that of its node. */
+/** The wish for one location; `record` is the index of its node's record. */
 type Asked = PutWish & { readonly record: number; readonly unlessHeld: boolean };
 
 /** Keys that one `put` sweeps, beyond its own number, while dropped locations are left. */
@@ -63,15 +63,15 @@ const SWEEP_KEYS_PER_PUT = 64;
  * location, see `VoidVersions`.
  */
 export class DirectoryShard {
-  /** Pages whose locations were dropped for a newer content; told within methods, as are the others. */
+  /** Pages whose locations were dropped for a newer content. All signals of a shard fire within its methods. */
   readonly displaced = new Signal<[displaced: Displaced]>();
   /** A computed key that two nodes have announced with different lengths. */
   readonly lengthsDiffer = new Signal<[key: string]>();
-  /** A node that has stated a page of a version that is too far ahead. */
+  /** A node that has stated a page whose version is too far ahead. */
   readonly ahead = new Signal<[nodeId: string]>();
-  /** A call about pages of a node that was away: it asks nodes that do not own them, too. */
+  /** Fires when a node that was away states its pages, which it also does to nodes that do not own them. */
   readonly askedByFormer = new Signal<[]>();
-  /** Locations may be listed that are void by notes of another node. */
+  /** Fires when locations may be listed that are void by another node's notes. */
   readonly noted = new Signal<[]>();
   readonly #isLive: Liveness;
   readonly #maxKeys: number;
@@ -89,7 +89,7 @@ export class DirectoryShard {
   #call = 0;
   #sweep: Generator<string, void> | undefined;
   /**
-   * What is listed and not handed out any more.
+   * Frees void locations that are still listed.
    * @internal
    */
   readonly voidLocations: VoidLocations;
@@ -111,7 +111,7 @@ export class DirectoryShard {
     });
   }
 
-  /** Computed pages announced with a different length than another node's: a namespace is wrongly shared. */
+  /** Computed pages announced with a different length than another node's: a sign of a wrongly shared namespace. */
   get lengthConflicts(): number {
     return this.#lengthConflicts;
   }
@@ -122,8 +122,8 @@ export class DirectoryShard {
   }
 
   /**
-   * The newest version that a page of these keys may have: of those with a location, or on a node that was lost: that
-   * is hardly newer than what was known then.
+   * The newest version that a page under these keys may have: that of a listed location, or of a page on a lost node,
+   * which is hardly newer than the newest version known when the node was lost.
    */
   newestOf(keys: readonly string[]): number {
     return keys.reduce((newest, key) => Math.max(newest, this.#lists.newestVersionOf(key)), this.#newestLost);
@@ -131,10 +131,10 @@ export class DirectoryShard {
 
   /**
    * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings
-   * of their own, not slices of larger ones. A page of a version that is too far ahead is `refused`: whether its clock
-   * or that of this node is wrong, its node knows better. With `unlessHeld`, a computed page that another live node has
-   * in the same length is not taken but `held`. With `formerStart`, what may have become void since that start was lost
-   * is `outdated`.
+   * of their own, not slices of larger ones. A page whose version is too far ahead is `refused`: its node can tell
+   * whether its own clock or this node's is wrong. With `unlessHeld`, a computed page is `held`, and not taken, if
+   * another live node has one of the same length. With `formerStart`, a page that may have become void since that start
+   * was lost is `outdated`.
    */
   put(keys: readonly string[], locations: LocationColumns, wish: PutWish = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
@@ -155,8 +155,8 @@ export class DirectoryShard {
   }
 
   /**
-   * One live location for each key that has any that can be read: memory before disk; equally good ones take turns. A
-   * node in `avoided`, from which the page could not be read, is used only when no other is left, and the node `asker`
+   * Returns a live and readable location for each key that has one: memory before disk; equally good ones take turns. A
+   * node in `avoided`, from which the page could not be read, is used only if no other is left, and the node `asker`
    * only as the very last.
    */
   get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
@@ -189,7 +189,7 @@ export class DirectoryShard {
     for (const key of keys) this.#unlinkAndNote(key, isVoid);
   }
 
-  /** Drops every location that is older than `version`, and accepts none that is. */
+  /** Drops every location that is older than `version`, and accepts no such location later. */
   removeAll(keys: readonly string[], version: number): void {
     if (this.#versions?.isAhead(version, 0)) return;
     this.#newestVersion = Math.max(this.#newestVersion, version);
@@ -221,8 +221,8 @@ export class DirectoryShard {
   }
 
   /**
-   * Never hands out a location of this node again (with `incarnation`: of this start or an older one, but for the start
-   * `current`); later statements count as usual. It takes no time: later calls of `put` and `sweep` free the space.
+   * Drops all locations of a node for good; with `incarnation`, only those of this start and older ones, except the
+   * start `current`. Later statements count as usual. Returns at once; later `put` and `sweep` calls free the space.
    */
   dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY, current?: number): void {
     this.#newestLost = this.#newestVersion;
@@ -254,17 +254,15 @@ export class DirectoryShard {
   }
 
   /**
-   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. Void
-   * locations are handed out until a walk over all keys frees them.
+   * Makes all statements of this start of a node up to `generation` void, because it has repeated those that still
+   * hold. Void locations are handed out until a walk over all keys frees them.
    */
   renounce(nodeId: string, incarnation: number, generation: number): void {
     this.#voids.startRestated(nodeId, incarnation);
     this.voidLocations.renounced(nodeId, incarnation, generation);
   }
 
-  /**
-   * @internal Visits what this shard has noted: contents of keys before some version are void. See `Removals.eachNote`.
-   */
+  /** @internal Visits the notes of this shard: versions below which keys are void. See `Removals.eachNote`. */
   eachNote(visit: NoteVisitor): Generator<void, void> {
     return this.#voids.eachNote(visit);
   }
@@ -274,7 +272,7 @@ export class DirectoryShard {
     return this.#voids.newest > 0;
   }
 
-  /** @internal Takes notes of another node; what is void by them is handed out no more. */
+  /** @internal Takes over another node's notes. Locations that they make void are not handed out any more. */
   takeNotes(notes: NoteColumns): void {
     const good = notes.where((version) => this.#versions?.isAhead(version, 0) !== true);
     this.#newestVersion = Math.max(this.#newestVersion, good.newest);
@@ -356,7 +354,7 @@ export class DirectoryShard {
   /**
    * Compares a location with those of other nodes and drops locations of older contents. `outdated`: a newer content
    * exists. With `unlessHeld`, `replaced`: older ones were dropped; `held`: another live node has an equally good page
-   * that does not expire earlier, and this node none.
+   * that does not expire earlier, and this node has none.
    */
   #compare(key: string, locations: LocationColumns, i: number, { record: own, unlessHeld }: Asked): number {
     const { nodeId } = this.#lists.recordAt(own);
@@ -406,7 +404,7 @@ export class DirectoryShard {
 
   #displace(key: string, record: NodeRecord, how: Omit<Displaced, 'nodeId' | 'key'>): void {
     // Liveness does not count here: a node that has just joined announces its pages before all others know of it, and
-    // would never hear.
+    // would otherwise never be told.
     if (!record.dropped) this.displaced.tell({ nodeId: record.nodeId, key, ...how });
   }
 
@@ -467,9 +465,9 @@ export class DirectoryShard {
   }
 
   /**
-   * A named location of this version is gone. When it was the last, its version is remembered, and older locations go:
-   * computed pages, which are compatible with each other whatever was set between them, would not show that some of
-   * them are void.
+   * Handles the loss of a named location of this version. If it was the last one, its version is remembered and older
+   * locations are dropped. Computed pages are compatible with each other whatever was set between them, so they would
+   * not show that some of them are void.
    */
   #noteNamed(key: string, version: number): void {
     const { slab } = this.#lists;

@@ -1,24 +1,25 @@
 import { assertAtMost } from '../../base/assert.js';
 import type { NodeRecord } from './node-records.js';
 
-/** Ended starts that are remembered, one for each node; the earliest ones are forgotten. */
+/** Number of ended starts that are remembered, one per node. Beyond it, the earliest ones are forgotten. */
 const ENDED_MAX_COUNT = 1024;
 
 /**
- * Which of two starts of a node came first. Incarnations are wall-clock times, so that mostly the lower one did; but a
- * node whose clock was set back starts anew with a lower one, and what its former start said last may arrive after
- * that. Then the start that is a member counts, and not the one that is known to have ended.
+ * Tells which of two starts of a node came first. Incarnations are wall-clock times, so this is usually the lower one.
+ * But a node whose clock was set back restarts with a lower incarnation, and statements of its former start may still
+ * arrive afterwards. In that case the start that is a member counts as the later one, rather than the one that is known
+ * to have ended.
  */
 export class StartOrder {
   readonly #isLive: (record: NodeRecord) => boolean;
-  /** Node id -> highest incarnation that was a member and is not any more. */
+  /** Node id -> highest incarnation that was a member and no longer is. */
   readonly #ended = new Map<string, number>();
 
   constructor(isLive: (record: NodeRecord) => boolean) {
     this.#isLive = isLive;
   }
 
-  /** Notes that this start of a node is not a member any more; Infinity: it is not known which. */
+  /** Notes that this start of a node is no longer a member. Infinity, which stands for an unknown start, is ignored. */
   ended(nodeId: string, incarnation: number): void {
     if (incarnation === Number.POSITIVE_INFINITY) return;
     const highest = Math.max(this.#ended.get(nodeId) ?? 0, incarnation);
@@ -37,7 +38,7 @@ export class StartOrder {
     return isTurned ? a === higher : a === lower;
   }
 
-  /** Whether a start has ended. A higher incarnation that was never a member here may be a start that is new. */
+  /** Whether a start has ended. A higher incarnation that was never a member here may be a new start. */
   #isOver(record: NodeRecord): boolean {
     return record.incarnation <= (this.#ended.get(record.nodeId) ?? 0) && !this.#isLive(record);
   }

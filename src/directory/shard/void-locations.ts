@@ -3,33 +3,34 @@ import type { LocationLists } from './location-lists.js';
 import type { NodeRecord } from './node-records.js';
 import type { VoidVersions } from './void-versions.js';
 
-/** Drops the locations of a key that a test names. */
+/** Drops the locations of a key for which `test` returns true. */
 type Unlink = (key: string, test: (record: NodeRecord, slot: number) => boolean) => void;
 
 export interface VoidLocationsParts {
   readonly lists: LocationLists;
   readonly voids: VoidVersions;
-  /** Has the holder of a location drop its page if it is older than this version. */
+  /** Tells the holder of a location to drop its page if it is older than `voidBelow`. */
   readonly displace: (key: string, record: NodeRecord, voidBelow: number) => void;
   /** Drops locations, and remembers the version of the last named one; see `DirectoryShard`. */
   readonly unlinkAndNote: Unlink;
 }
 
 /**
- * Frees what a shard lists and does not hand out any more: walks over all its keys, in steps between which other work
- * goes on. An abandoned walk starts again from the beginning.
+ * Frees locations that a shard lists although they are void. Walks over all keys in slices, between which other work
+ * runs. An abandoned walk starts again from the beginning.
  */
 export class VoidLocations {
   readonly #parts: VoidLocationsParts;
-  /** Whether locations below their record's floor, and undated copies, may exist. */
+  /** Whether locations below their record's floor may exist. */
   #hasRenounced = false;
+  /** Whether undated copies may exist. */
   #hasUndated = false;
 
   constructor(parts: VoidLocationsParts) {
     this.#parts = parts;
   }
 
-  /** Notes that a location was taken of which nobody can say when its content was set. */
+  /** Notes that a copy was taken whose content was set at an unknown time. */
   undatedTaken(): void {
     this.#hasUndated = true;
   }
@@ -43,7 +44,7 @@ export class VoidLocations {
     }
   }
 
-  /** Frees what nodes have renounced, which is handed out until then. */
+  /** Frees renounced locations, which are handed out until then. */
   *dropRenounced(sliceKeys: number): Generator<void, void> {
     if (!this.#hasRenounced) return;
     this.#hasRenounced = false;
@@ -54,8 +55,8 @@ export class VoidLocations {
   }
 
   /**
-   * Frees undated copies of what is cleared, and has their holders drop them: nobody can say whether they are from
-   * before.
+   * Frees undated copies of cleared pages and tells their holders to drop them, because nobody knows whether they were
+   * set before the clear.
    */
   *dropUndated(clears: readonly Clear[], sliceKeys: number): Generator<void, void> {
     if (!this.#hasUndated) return;
@@ -72,7 +73,7 @@ export class VoidLocations {
     });
   }
 
-  /** Frees what is void by what other nodes had noted, and has its holders drop it. */
+  /** Frees locations that are void by other nodes' notes, and tells their holders to drop the pages. */
   *dropNoted(sliceKeys: number): Generator<void, void> {
     const { lists, voids, displace } = this.#parts;
     while (voids.isTaking) {

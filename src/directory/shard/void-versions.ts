@@ -4,7 +4,7 @@ import type { NoteColumns } from '../messages/note-columns.js';
 import { digestOfStart, NodeStarts } from './node-starts.js';
 import { type NoteVisitor, Removals } from './removals.js';
 
-/** A node states its pages to one that it meets within this time. */
+/** A node states its pages to a newly met node within this time. */
 const MET_LATELY_MS = 600_000;
 
 /** Options of {@link VoidVersions}. */
@@ -18,7 +18,7 @@ export interface VoidVersionsOptions {
 }
 
 /**
- * Which contents a shard does not accept: versions below which the pages of keys are void. It also knows what it has
+ * Versions below which the pages of keys are void, so that a shard does not accept them. Also knows what it has
  * forgotten.
  */
 export class VoidVersions {
@@ -42,37 +42,37 @@ export class VoidVersions {
     this.#all.note(key, version);
   }
 
-  /** Visits what is noted; see {@link Removals.eachNote}. */
+  /** Visits all notes; see {@link Removals.eachNote}. */
   eachNote(visit: NoteVisitor): Generator<void, void> {
     return this.#all.eachNote(visit);
   }
 
-  /** No noted version is above this one, also of those that are forgotten; 0: nothing was noted. */
+  /** The newest version ever noted, even if it has been forgotten since; 0: nothing was noted. */
   get newest(): number {
     return this.#all.newest;
   }
 
-  /** Takes what another node has noted. Locations that are void by that may be listed still, see {@link isTaking}. */
+  /** Takes over another node's notes. Locations that they make void may stay listed, see {@link isTaking}. */
   take(notes: NoteColumns): void {
     this.#takenCount += this.#all.take(notes);
   }
 
-  /** Notes that were taken so far, and were not known. */
+  /** Number of notes taken so far that were not known before. */
   get takenCount(): number {
     return this.#takenCount;
   }
 
-  /** Whether locations may be listed that are void by notes of other nodes. */
+  /** Whether locations that are void by other nodes' notes may still be listed. */
   get isTaking(): boolean {
     return this.#takenCount > this.#appliedCount;
   }
 
-  /** None of the notes that were taken when there were so many makes a listed location void any more. */
+  /** Reports that none of the first `takenCount` taken notes makes a listed location void any more. */
   applied(takenCount: number): void {
     this.#appliedCount = takenCount;
   }
 
-  /** Version below which pages of the key are void, if one of this version is among them; else 0. */
+  /** The version below which pages of the key are void, if it is later than `version`; else 0. */
   laterThan(key: string, version: number): number {
     return this.#all.laterThan(key, version);
   }
@@ -83,9 +83,9 @@ export class VoidVersions {
   }
 
   /**
-   * Whether a page of this version may have become void while its node was away, without this shard remembering it:
-   * since that former start of it was lost, see `digestOfStart`; or else since this start of it was, which has come
-   * back.
+   * Whether a page of this version may have become void while its node was away, without this shard remembering it. The
+   * absence began when `formerStart` was lost, see `digestOfStart`, or, without it, when this start of the node was
+   * lost before it came back.
    */
   isForgotten(version: number, { nodeId, incarnation }: LocationNode, formerStart?: number): boolean {
     if (!this.#all.hasForgotten) return false;

@@ -22,22 +22,22 @@ import type { MasterView } from './merging.js';
 
 interface MasterLinkOptions {
   readonly endpoint: Endpoint;
-  /** The present record of this node. */
+  /** Returns the present record of this node. */
   self(): NodeInfo;
   /** Settings that the master must share; default: none are sent. */
   readonly settings?: ClusterSettings | undefined;
-  /** The clock of this node; undefined: none is told of. */
+  /** The clock of this node; undefined: none is sent. */
   readonly clock?: SharedClock | undefined;
-  /** Whether the date that the master with that id tells is that of the cluster for this node; default: always. */
+  /** Whether this node takes the date that this master sends for the date of the cluster; default: always. */
   tellsDate?(masterId: string): boolean;
-  /** Called when the clock has been told the date of the cluster. */
+  /** Called when the clock has been given the date of the cluster. */
   onDate?(): void;
   readonly rpc: RpcClient;
   readonly codec: MessageCodec;
   readonly env: Environment;
   readonly heartbeatIntervalMs: number;
   readonly memberTtlMs: number;
-  /** The members that this node knows while a master answers, itself included; default: itself. */
+  /** Number of members that this node knows while a master answers, itself included; default: 1. */
   membersCount?(): number;
   /** Called when `view` has changed or is gone. */
   onChange(): void;
@@ -134,7 +134,7 @@ export class MasterLink {
     return this.#hasOutcome;
   }
 
-  /** Milliseconds since the last answer as a master of this cluster. */
+  /** Milliseconds since the master last answered without refusing this node. */
   get silentMs(): number {
     return this.#options.env.clock.nowMs() - this.#answeredMs;
   }
@@ -209,7 +209,8 @@ export class MasterLink {
   }
 
   /**
-   * Whether the master has what this node says of itself now; an earlier start of this node is for the master to miss.
+   * Whether the master has the present record of this node. If the record is of an earlier start, this is true as well:
+   * the next heartbeat shows that the master does not know the new start.
    */
   #isStated(): boolean {
     const now = this.#options.self();
@@ -251,7 +252,7 @@ export class MasterLink {
     if (answer.refusal !== undefined) await this.#refusedFor(answer.refusal);
   }
 
-  /** Waits before the master is asked again that has refused this node. */
+  /** Reports a refusal, and waits before the master is asked again. */
   async #refusedFor(refusal: Refusal): Promise<void> {
     if (!this.#abort.aborted) this.#options.onRefused?.(refusal);
     await this.#pause(this.#options.heartbeatIntervalMs);
@@ -275,7 +276,7 @@ export class MasterLink {
       clock?.follow(answer.clusterMs, answer.clusterDates);
       this.#options.onDate?.();
     }
-    // What a master knows that refuses this node is not for this node.
+    // The version of a master that refuses this node does not concern this node.
     if (answer.refusal === undefined) clock?.hear(answer.clock);
     if (answer.refusal === undefined) this.#answeredMs = this.#options.env.clock.nowMs();
     return answer;
@@ -295,7 +296,7 @@ export class MasterLink {
     if (roster !== undefined) {
       const before = masterId === this.#masterId ? this.#roster : undefined;
       const after = rosterAfter(before, this.#shared(roster), this.#version);
-      // Version 0 never exists, so that the whole list comes next.
+      // No list has version 0: if the changes do not apply, the master sends the whole list next.
       this.#version = 0;
       if (after === undefined)
         throw new ProtocolError('discovery: the changes do not apply to the list that this node has');

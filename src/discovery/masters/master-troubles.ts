@@ -10,9 +10,10 @@ import { describeDifferences, type Refusal, ruleOf } from '../messages/cluster-s
 /**
  * Masters that one node has lost, by `host:port`. Time is passed in (monotonic milliseconds).
  *
- * Dead masters: no master has answered for the time-to-live, so that none tells which nodes are gone; they lose their
- * seats. Former masters: their hosts vanished without leaving, perhaps behind a partition. They are still tried, so
- * that the two sides of a partition find each other again even if no listed address lives.
+ * Masters are dead when none has answered for the time-to-live, so that none tells which nodes are gone; they lose
+ * their seats. Masters are former ones when their hosts have vanished without leaving, perhaps behind a partition.
+ * Former masters are still tried, so that the two sides of a partition find each other again even if no listed address
+ * is alive.
  */
 export class LostMasters {
   readonly #dead = new Set<string>();
@@ -62,7 +63,7 @@ export class LostMasters {
   }
 }
 
-/** Logs that masters refuse this node: each at most once in DISCOVERY_LOG_INTERVAL_MS. */
+/** Logs that masters refuse this node, for each master at most once in DISCOVERY_LOG_INTERVAL_MS. */
 export class RefusalLog {
   readonly #nodeId: string;
   readonly #env: Environment;
@@ -74,7 +75,7 @@ export class RefusalLog {
     this.#env = env;
   }
 
-  /** `master`: its `host:port`. */
+  /** Logs a refusal by `master`, given as `host:port`. */
   log(master: string, { nodeId, differences }: Refusal): void {
     const nowMs = this.#env.clock.nowMs();
     if (nowMs - (this.#saidMs.get(master) ?? Number.NEGATIVE_INFINITY) < DISCOVERY_LOG_INTERVAL_MS) return;
@@ -88,12 +89,12 @@ export class RefusalLog {
   }
 }
 
-/** A date that is so far off is wrong, and not only compared late by a busy machine. */
+/** A date that is off by more than this is wrong, rather than compared late by a busy machine. */
 const OFF_MS = 60_000;
 
 /**
- * Logs that the date of this machine is not that of the cluster, at most once in DISCOVERY_LOG_INTERVAL_MS, and when it
- * is again.
+ * Logs when the date of this machine differs from that of the cluster, at most once in DISCOVERY_LOG_INTERVAL_MS, and
+ * when it agrees again.
  */
 export class DateLog {
   readonly #nodeId: string;
@@ -105,7 +106,7 @@ export class DateLog {
     this.#env = env;
   }
 
-  /** `offsetMs`: milliseconds that the date is ahead; negative: behind. */
+  /** Takes the result of a comparison: how many milliseconds the date is ahead; negative: behind. */
   compared(offsetMs: number): void {
     const { clock, log } = this.#env;
     const fields = { node_id: this.#nodeId, ahead_s: Math.round(offsetMs / 1000) };

@@ -3,7 +3,7 @@ import type { NodeInfo } from '../../types.js';
 
 /** The part of a node's configuration that concerns masters. */
 export interface MasterRule {
-  /** The listed discovery addresses, in order; those that a source names may change, and there may be none. */
+  /** The listed discovery addresses, in order. If a source names them, they may change, and may be none. */
   readonly listed: readonly Endpoint[];
   /** Number of seats for masters. */
   readonly maxMasters: number;
@@ -21,8 +21,8 @@ interface Candidate {
 
 /**
  * The masters that have a seat: those of the first `maxMasters` hosts with a live node. Hosts of listed addresses come
- * first, then all others, each group by the start of the host's oldest node. So the seat of a dead host goes to a live
- * one and returns with a listed host, and a joining host does not change the seats of earlier ones.
+ * first, then all others, each group by the start of the host's oldest node. The seat of a dead host thus goes to a
+ * live one, and goes back when a listed host returns; a joining host does not change the seats of earlier ones.
  *
  * The result depends only on the members, so that nodes with the same members choose the same masters even with
  * different discovery addresses. `dead` has the `host:port` of masters that count as dead although their nodes are
@@ -84,14 +84,14 @@ export class MasterChoice {
   }
 
   /**
-   * The seats as {@link follow} has last found them; undefined if it has not for these members, or some masters count
-   * as dead.
+   * The seats that {@link follow} found last; undefined if that was for other members, or if some masters count as
+   * dead.
    */
   seatsOf(members: ReadonlyMap<string, NodeInfo>): readonly Endpoint[] | undefined {
     return members === this.#members ? this.#seats?.endpoints : undefined;
   }
 
-  /** Takes other listed addresses, from the next call of {@link follow} on. */
+  /** Replaces the rule, from the next call of {@link follow} on. */
   setRule(rule: MasterRule): void {
     this.#rule = rule;
     this.#seats = undefined;
@@ -130,7 +130,7 @@ interface Seats {
   readonly endpoints: Endpoint[];
   /** Hosts that were considered for a seat, and all listed hosts. */
   readonly hosts: ReadonlySet<string>;
-  /** An unlisted host that started later than this does not get a seat before these. */
+  /** An unlisted host that started later than this cannot take a seat from the considered hosts. */
   readonly lastStartMs: number;
 }
 
@@ -145,7 +145,7 @@ export function isSameEndpoints(a: readonly Endpoint[], b: readonly Endpoint[]):
   );
 }
 
-/** The candidate of one host: its oldest listed node, else its oldest node, states the address of the master. */
+/** Returns the candidate of one host. Its oldest listed node, or else its oldest node, states the master's address. */
 function candidateOf(nodes: readonly NodeInfo[], listed: readonly Endpoint[]): Candidate {
   const ranked = nodes
     .map((info) => ({ info, isListed: isListed(info, listed) }))
@@ -165,12 +165,12 @@ function isListed({ isListed, masterAddr, controlHost }: NodeInfo, listed: reado
 }
 
 /**
- * The address of a host's master: what the node states, else the listed address of its host, else the port of the first
- * listed address.
+ * The address of a host's master: the one that the node states, else the listed address of its host, else the host with
+ * the port of the first listed address.
  */
 function masterOf({ masterAddr, controlHost: host }: NodeInfo, isListed: boolean, listed: readonly Endpoint[]) {
   if (masterAddr !== '') return parseEndpoint(masterAddr);
   if (isListed) return listed.find((endpoint) => endpoint.host === host);
-  // Nothing is known of a node of an early version when a source has named no address.
+  // A node of an early version states no address, and if a source has named none there is no port to go by.
   return listed[0] === undefined ? undefined : { host, port: listed[0].port };
 }

@@ -44,9 +44,7 @@ export function hasLeft({ nodeId, incarnation }: NodeInfo, views: readonly Maste
   return views.some((view) => view.gone.some(isGone));
 }
 
-/**
- * Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye.
- */
+/** Hosts, and addresses of their masters, that have lost their last nodes without a good-bye from these. */
 export function silentHosts(
   changed: readonly string[],
   {
@@ -69,7 +67,7 @@ export function silentHosts(
   return hosts;
 }
 
-/** Counts the members that differ before and after; `left` are those that have said good-bye. */
+/** Counts the members that differ before and after; `left` has the ids of those that said good-bye. */
 export function countChanges(
   metrics: MetricsSink,
   changed: readonly string[],
@@ -87,7 +85,7 @@ export function countChanges(
   }
 }
 
-/** Whether two records are of the same start at the same addresses, or both are missing. */
+/** Whether two records say the same of the same start, or both are missing. */
 export function isSame(a: NodeInfo | undefined, b: NodeInfo | undefined): boolean {
   return a !== undefined && b !== undefined ? isSameInfo(a, b) : a === b;
 }

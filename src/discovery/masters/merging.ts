@@ -8,11 +8,12 @@ export interface MasterView extends Roster {
 }
 
 /**
- * The members that follow from the views of the masters that answer (none: no change).
+ * Returns the members that follow from the views of the masters that answer. Without a view, the members do not change.
  *
  * Every listed node is a member. A node that is on no list is removed if a mature master does not know it, or if any
- * master lists it as gone; so a master that has just restarted removes no nodes. Of one id the newest start counts, and
- * of one start a record with a zone: a master of an earlier version leaves it out. This node is always a member.
+ * master lists it as gone; a master that has just restarted thus removes no nodes. For each id the newest start counts
+ * and, for one start, preferably a record with a zone, because a master of an earlier version leaves it out. This node
+ * is always a member.
  */
 export function mergeMembers(
   current: ReadonlyMap<string, NodeInfo>,
@@ -39,9 +40,9 @@ export function mergeMembers(
 }
 
 /**
- * The result of {@link mergeMembers} if only the records of `changed` differ from the views that `merged` was made of;
- * then as now, a mature view must be among them. Returns the same map if nothing differs, which is the usual case with
- * several masters.
+ * The result of {@link mergeMembers} if only the records of `changed` differ from the views that `merged` was made of.
+ * A mature view must be among the views, both then and now. Returns the same map if nothing differs, which is the usual
+ * case with several masters.
  */
 export function mergeChanged(
   merged: Map<string, NodeInfo>,
@@ -64,7 +65,7 @@ export function mergeChanged(
   return members ?? merged;
 }
 
-/** Whether this record of a node counts, and not an earlier one in the order of the views. */
+/** Whether this record of a node counts more than an earlier one in the order of the views. */
 function isPreferred(info: NodeInfo, earlier: NodeInfo): boolean {
   if (info.incarnation !== earlier.incarnation) return info.incarnation > earlier.incarnation;
   return info.zone !== undefined || earlier.zone === undefined;

@@ -32,9 +32,9 @@ export interface Refusal {
 /** Value of a setting that nodes must share; text: a fingerprint. */
 type SettingValue = number | boolean | string;
 
-/** The key of a difference that only nodes of one namespace must not have. */
+/** The key of a difference in fingerprints, which matters only between nodes of one namespace. */
 export const FINGERPRINT_KEY = 'fingerprint';
-/** The key of a difference of dates, in milliseconds since 1970: that of a node, and that of the cluster. */
+/** The key of a difference between the date of a node and that of the cluster, in milliseconds since 1970. */
 export const CLOCK_KEY = 'clock';
 const VALUE_MAX_CHARACTERS = 128;
 
@@ -125,8 +125,8 @@ export function refusalError({ nodeId, differences }: Refusal, master: string): 
 }
 
 /**
- * The date of the cluster that a refused node's clock is too far ahead of, in milliseconds since 1970; undefined: it
- * was refused for something else.
+ * The date of the cluster that a refused node's clock is too far ahead of, in milliseconds since 1970; undefined: the
+ * node was refused for another reason.
  */
 export function clusterDateOf({ differences }: Refusal): number | undefined {
   const date = differences.find(({ key }) => key === CLOCK_KEY);

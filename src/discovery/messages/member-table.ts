@@ -29,13 +29,13 @@ export function decodeNode(value: unknown): NodeInfo {
   return info;
 }
 
-/** The value as a map; throws `ProtocolError` if it is none. */
+/** Returns the value as a map. Throws `ProtocolError` if it is not one. */
 export function asMap(value: unknown): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   throw new ProtocolError('discovery: not a map');
 }
 
-/** The value as a node id; throws `ProtocolError` if it is none. */
+/** Returns the value as a node id. Throws `ProtocolError` if it is not one. */
 export function checkNodeId(value: unknown): string {
   const isId = typeof value === 'string' && value !== '' && bytesOf(value) <= NODE_ID_MAX_BYTES;
   if (isId && !hasControls(value)) return value;
@@ -49,8 +49,8 @@ function bytesOf(text: string): number {
 }
 
 /**
- * Whether the text has control characters (`\p{Cc}`). A loop, because every heartbeat and every member of a list is
- * checked.
+ * Whether the text has control characters (`\p{Cc}`). A loop is used for speed, because every heartbeat and every
+ * member of a list is checked.
  */
 function hasControls(text: string): boolean {
   for (let i = 0; i < text.length; i++) {
@@ -70,7 +70,7 @@ export type MemberStatus = 'ok' | 'unknown' | 'replaced' | 'full';
 interface Member {
   readonly info: NodeInfo;
   lastSeenMs: number;
-  /** What its date is ahead of the master's monotonic clock; undefined: it has not said. */
+  /** How far its date is ahead of the master's monotonic clock, in milliseconds; undefined: it was not sent. */
   dateAheadMs: number | undefined;
 }
 
@@ -84,14 +84,14 @@ export interface Departure {
 
 /**
  * The members as one master knows them: soft state that their heartbeats keep alive. Time is passed in (monotonic
- * milliseconds). Of one node id the newest incarnation counts.
+ * milliseconds). For each node id, the newest incarnation counts.
  */
 export class MemberTable {
   readonly #ttlMs: number;
   readonly #members = new Map<string, Member>();
   #departures: Departure[] = [];
   #version = 1;
-  /** Ids of the last changes, of which the last led to `#version`. */
+  /** Ids of the members of the last changes, one for each version up to `#version`. */
   readonly #changes: string[] = [];
 
   constructor(ttlMs: number) {
@@ -115,14 +115,14 @@ export class MemberTable {
     return new Map([...this.#members].map(([nodeId, { info }]) => [nodeId, info]));
   }
 
-  /** Ids of members that joined, left or changed since `version`; undefined: it is too old. */
+  /** Ids of members that joined, left or changed since `version`; undefined: that is too long ago, or unknown. */
   changedSince(version: number): ReadonlySet<string> | undefined {
     const count = this.#version - version;
     if (count < 0 || count > this.#changes.length) return undefined;
     return new Set(this.#changes.slice(this.#changes.length - count));
   }
 
-  /** What the dates of the members are ahead of the master's monotonic clock, but for that of one node. */
+  /** How far the dates of the members, except one, are ahead of the master's monotonic clock, in milliseconds. */
   datesAheadMs(exceptId: string): number[] {
     const dates: number[] = [];
     for (const [nodeId, { dateAheadMs }] of this.#members) {
@@ -141,7 +141,7 @@ export class MemberTable {
     return 'ok';
   }
 
-  /** A member whose fingerprint differs from that of the same namespace of this node; undefined: there is none. */
+  /** A member whose fingerprint for this node's namespace differs from this node's; undefined: there is none. */
   disagreeing({ nodeId, fingerprint }: NodeInfo): NodeInfo | undefined {
     if (fingerprint === undefined) return undefined;
     for (const { info } of this.#members.values()) {
@@ -159,7 +159,7 @@ export class MemberTable {
     return 'ok';
   }
 
-  /** The record of a member; undefined: it is none. */
+  /** The record of a member; undefined: the node is not a member. */
   member(nodeId: string): NodeInfo | undefined {
     return this.#members.get(nodeId)?.info;
   }
@@ -184,7 +184,7 @@ export class MemberTable {
     }
   }
 
-  /** Extends the time of all members by `byMs`, for which this process could not listen. */
+  /** Extends the time of all members by `byMs`, during which this process could not listen. */
   excuse(byMs: number): void {
     for (const member of this.#members.values()) member.lastSeenMs += byMs;
   }
@@ -219,7 +219,7 @@ export class MemberTable {
   }
 }
 
-/** Whether two records are of the same start and say the same of it. */
+/** Whether two records are of the same start of a node and equal in every field. */
 export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
   if (a === b) return true;
   return (
@@ -245,16 +245,16 @@ export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
 }
 
 /**
- * The date of a cluster as one of its masters knows it: the median of the dates of its members, the master's own node
- * among them. So one wrong date, also the master's, changes nothing in a cluster of three and more; of two nodes the
- * one that runs the master is right. All dates are given as what they are ahead of one monotonic clock; `others` are in
- * ascending order.
+ * The date of a cluster as one of its masters knows it: the median of the dates of its members, including the master's
+ * own node. One wrong date, even the master's, thus changes nothing in a cluster of three or more; of two nodes, the
+ * one that runs the master is right. All dates are given as how far they are ahead of one monotonic clock; `others` are
+ * in ascending order.
  */
 export function clusterDate(own: number, others: readonly number[]): number {
   const isLater = others.findIndex((date) => date >= own);
   const place = isLater < 0 ? others.length : isLater;
   const at = (i: number): number => (i === place ? own : (others[i < place ? i : i - 1] as number));
   const [low, high] = [at(others.length >> 1), at((others.length + 1) >> 1)];
-  // Two are in the middle of an even number: the one that is nearer to the master's own counts.
+  // With an even number, two are in the middle: the one nearer to the master's own date counts.
   return own - low <= high - own ? low : high;
 }

@@ -14,9 +14,9 @@ import { asMap, checkNodeId, type Departure, decodeNode } from './member-table.j
  *     row  [node_id, control_host, control_port, incarnation, protocols, tcp_port, tcp_host, rdma_port, rdma_host, metrics_port,
  *           metrics_host, is_listed, master_addr, zone, fingerprint, storage_pool_bytes, disk_hung]
  *
- * `protocols` are bits, 1 for tcp and 2 for rdma. A host that is the control host is null, and a `master_addr` on it
- * its port. `storage_pool_bytes` is 0 for a node that is no storage node. Values at the end that are those of a record
- * without them are left out; a reader ignores what it does not know behind them.
+ * `protocols` are bits, 1 for tcp and 2 for rdma. A host that equals the control host is null, and a `master_addr` on
+ * that host is its port. `storage_pool_bytes` is 0 for a node that is not a storage node. Default values at the end of
+ * a row are left out; a reader ignores further values that it does not know.
  */
 
 const PROTOCOL_BITS: readonly (readonly [DataProtocol, number])[] = [
@@ -101,8 +101,8 @@ function decodeRow(value: unknown): NodeInfo {
  *     answer  { status, master_id, version, age_ms, roster?, refused_by?, differences? }
  *             with the status `refused`: the node of the master, and [[key, the asker's value, that node's value]]
  *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation, has left?]], base?, removed? }, encoded once a
- *             version; with `base` (only for who asks for `changes`): what has changed since that version. Who asks with `rows`
- *             gets `rows` instead of `members`: see `member-rows.ts`
+ *             version; with `base` (only if the node asked for `changes`): what has changed since that version. If the
+ *             node asked for `rows`, it has `rows` instead of `members`, as described at the top of this file
  *     node    as `NodeInfo.toDict` has it
  *     settings  as `encodeSettings` has them
  */
@@ -141,14 +141,11 @@ export interface MasterAnswer {
   readonly version: number;
   /** Milliseconds that the master has run; a young master does not know all nodes yet. */
   readonly ageMs: number;
-  /** The present of the master's node as a version; 0: it has not said. */
+  /** The present of the master's node, as a version; 0: it was not sent. */
   readonly clock: number;
-  /**
-   * The date of the cluster as the master knows it, in milliseconds since 1970; undefined: it has not said, or does not
-   * know.
-   */
+  /** The date of the cluster as the master knows it, in milliseconds since 1970; undefined: not sent, or not known. */
   readonly clusterMs: number | undefined;
-  /** By how many dates the master knows it. */
+  /** Number of dates, the master's own among them, that agree with the date of the cluster. */
   readonly clusterDates: number;
   /** The list or its changes; undefined if the asking node has this version. */
   readonly roster: RosterNews | undefined;
@@ -235,20 +232,18 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
   };
 }
 
-/** The present of the node of a message, and the date by its wall clock, as fields of it. */
+/** The present of a node, and the date by its wall clock, as fields of a message. */
 export function clockFields(clock: SharedClock | undefined): { readonly clock?: number; readonly date_ms?: number } {
   return clock === undefined ? {} : { clock: clock.present(), date_ms: clock.wallMs() };
 }
 
-/** A date in a message, in milliseconds since 1970; undefined: it has none. */
+/** A date in a message, in milliseconds since 1970; undefined: there is none. */
 export function dateField(fields: Readonly<Record<string, unknown>>, name: string): number | undefined {
   const value = fields[name];
   return Number.isSafeInteger(value) ? (value as number) : undefined;
 }
 
-/**
- * The present of the node from which a message is, as a version; 0: it has not said, as nodes of older versions do not.
- */
+/** The present of a message's node, as a version; 0: it was not sent, as by nodes of older versions. */
 export function clockOf({ clock }: Readonly<Record<string, unknown>>): number {
   return isVersion(clock) ? clock : 0;
 }

@@ -2,13 +2,13 @@ import { assertAtMost } from '../../base/assert.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { DISCOVERY_MASTERS_MAX_COUNT } from '../../base/limits.js';
 
-/** What an {@link AddressSource} tells. */
+/** Receives what an {@link AddressSource} finds. */
 export interface SourceListener {
-  /** Called with each answer: all addresses that the source knows, those that are to be tried first in front. */
+  /** Called with each answer: all addresses that the source knows, in the order in which they are to be tried. */
   onFound(endpoints: readonly Endpoint[]): void;
   /** Called when the source does not answer, or with an error. */
   onFailure(reason: string): void;
-  /** Called when the source has taken what this node says of its own master, and with a reason when it has not. */
+  /** Called when the source has accepted this node's own master, or with the reason why it has not. */
   onRegistered(failure: string | undefined): void;
 }
 
@@ -23,8 +23,8 @@ export interface OwnSeat {
 }
 
 /**
- * A place outside of the cluster that names addresses of nodes. It is only where nodes meet: who is a member, and who
- * runs a master, is decided by the nodes, which keep what they know while a source is silent.
+ * A place outside the cluster that names addresses of nodes. Nodes only meet there. They decide among themselves who is
+ * a member and who runs a master, and keep what they know while a source is silent.
  */
 export interface AddressSource {
   /** The source as `discovery_addr` names it. */
@@ -33,7 +33,7 @@ export interface AddressSource {
   readonly server?: Endpoint | undefined;
   /** Begins to ask. To be called once. */
   start(listener: SourceListener): void;
-  /** Asks as often as it may while this node has no master. */
+  /** If true, asks as often as allowed, because this node has no master. */
   setUrgent(isUrgent: boolean): void;
   /** Takes the present state of this node's own master, if the source can name it to others. */
   setOwn?(own: OwnSeat): void;
@@ -54,14 +54,14 @@ export interface JoinedState {
   readonly isJoined: boolean;
   /** Whether this node runs a master. */
   readonly isHead: boolean;
-  /** `host:port` of the masters that the hosts of the members have when they have a seat. */
+  /** Returns the `host:port` of the masters that the hosts of the members have when they have a seat. */
   live(): ReadonlySet<string>;
 }
 
 export interface ListedOptions {
   /** How many of the first addresses are listed. */
   readonly seats: number;
-  /** Milliseconds for which an address stays listed that the source no longer names among the first. */
+  /** Milliseconds for which an address stays listed when the source no longer names it among the first. */
   readonly keptMs: number;
 }
 
@@ -80,11 +80,11 @@ interface Kept extends Found {
  * Chooses the listed addresses from those that a source has found. These are the places where nodes meet: each node
  * talks to the masters there, and the nodes there run one.
  *
- * Listed are the first few addresses, so that nodes with the same answer choose the same; and, for the case that some
- * of them are dead, the first few of live members. An address that was among them stays for a while, because sources
- * show different parts to different nodes or at different times. A node without a master tries further addresses, more
- * from time to time, in case that the first ones are dead. A node with a master tries one after the other those that
- * belong to no member: another part of the cluster may have begun there.
+ * The first few addresses are listed, so that nodes with the same answer choose the same ones, and the first few of
+ * live members, in case some of the others are dead. Such an address stays for a while, because sources show different
+ * parts to different nodes or at different times. A node without a master tries further addresses, more from time to
+ * time, in case the first ones are dead. A node that runs a master tries those that belong to no member, one after the
+ * other, because another part of the cluster may have begun there.
  */
 export class ListedAddresses {
   readonly #seats: number;
@@ -125,7 +125,7 @@ export class ListedAddresses {
       if (nowMs - kept.missingSinceMs >= this.#keptMs) this.#kept.delete(name);
     }
     for (const found of wanted) {
-      // The latest one is the last.
+      // Inserting it anew makes it the last, which is the latest.
       this.#kept.delete(found.name);
       this.#kept.set(found.name, { ...found, missingSinceMs: undefined });
     }
@@ -135,13 +135,13 @@ export class ListedAddresses {
     }
   }
 
-  /** The addresses after the first ones that a node tries which has been without a master for that long. */
+  /** The addresses after the first ones that a node tries after `loneMs` without a master. */
   #widened(loneMs: number): Found[] {
     const rest = this.#found.slice(this.#seats);
     const room = DISCOVERY_MASTERS_MAX_COUNT - this.#seats;
     const reach = this.#seats * Math.floor(loneMs / WIDEN_MS);
     if (reach <= room || rest.length <= room) return rest.slice(0, Math.min(reach, room));
-    // A window over all of them, which moves on and begins anew at the end.
+    // A window over all of them, which moves on and starts over at the end.
     const start = (reach - room) % rest.length;
     return [...rest, ...rest].slice(start, start + room);
   }

@@ -6,12 +6,13 @@ import { MEMBERS_MAX_COUNT } from '../../base/limits.js';
 import { type DiscoveryAddress, formatDiscoveryAddress } from '../../base/settings/discovery-address.js';
 import type { AddressSource, SourceListener } from './address-source.js';
 
-/** Longest time that an answer is waited for. */
+/** Longest wait for an answer. */
 const TIMEOUT_MS = 4_000;
 /** Pause after an answer while this node has no master, and after a failure. */
 const RETRY_MS = 1_000;
-/** Shortest and longest pause after an answer; the time-to-live of the records decides between them. */
+/** Shortest pause after an answer. Between this and the longest one, the records' time-to-live decides. */
 const INTERVAL_MIN_MS = 5_000;
+/** Longest pause after an answer. */
 const INTERVAL_MAX_MS = 30_000;
 /** Service of SRV records that belong to a name. */
 const SERVICE = '_meshcache._tcp';
@@ -24,7 +25,7 @@ interface DnsSourceOptions {
 }
 
 /**
- * Addresses from the domain name system: the A or AAAA records of a name, or its SRV records, asked for again and
+ * Addresses from the domain name system: the A or AAAA records of a name, or its SRV records, looked up again and
  * again. The addresses are sorted, those of SRV records by priority, so that nodes with the same answer have them in
  * the same order.
  */
@@ -76,7 +77,7 @@ export class DnsSource implements AddressSource {
     this.#askAfter(this.#isUrgent ? RETRY_MS : pauseMs);
   }
 
-  /** Asks once, for at most `TIMEOUT_MS`, and until the source is stopped. */
+  /** Asks once. Gives up after `TIMEOUT_MS`, or when the source is stopped. */
   async #lookUp(): Promise<NameAnswer> {
     const { clock } = this.#options.env;
     const given = new Cancellation();
@@ -93,7 +94,7 @@ export class DnsSource implements AddressSource {
     }
   }
 
-  /** Nodes that have started together do not ask together for long. */
+  /** The pause after an answer. It varies at random, so that nodes that start together do not keep asking together. */
   #pauseMs(ttlS: number | undefined): number {
     const { random } = this.#options.env;
     const ms = Math.min(INTERVAL_MAX_MS, Math.max(INTERVAL_MIN_MS, (ttlS ?? 0) * 1000));

@@ -3,17 +3,17 @@ import type { HttpTls } from '../../base/environment/http-client.js';
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
 import { DISCOVERY_MASTERS_MAX_COUNT, NODE_ENDPOINT_MAX_CHARACTERS } from '../../base/limits.js';
 
-/** Longest time that an answer is waited for. */
+/** Longest wait for an answer. */
 const CALL_TIMEOUT_MS = 2_000;
 /** Longest answer, and longest message of a stream. */
 const ANSWER_MAX_CHARACTERS = 2 ** 20;
-/** Codes of etcd for what another server may do better: too late, too much to do, and no leader. */
+/** Errors of etcd after which another server is tried: deadline exceeded, resource exhausted, and unavailable. */
 const SERVER_CODES = new Set([4, 8, 14]);
-/** Code of etcd for a token that it does not know, or that has expired. */
+/** Error of etcd for a token that it does not know, or that has expired. */
 const UNAUTHENTICATED = 16;
-/** What etcd says when users have changed since the token was made. */
+/** Messages of etcd when users have changed since the token was made. */
 const OLD_TOKEN = /revision in header is old|invalid auth token/;
-/** What etcd says when it has no users, or has lost them with all its data. It takes calls without a token then. */
+/** Message of etcd when it has no users, or has lost them with all its data. It then takes calls without a token. */
 const NO_USERS = /authentication is not enabled/;
 
 /** An object of etcd's JSON interface. */
@@ -42,9 +42,9 @@ class EtcdError extends Error {
 }
 
 /**
- * Calls of etcd over its JSON interface, which every server from version 3.4 on has at its client address. A server
- * that does not answer in time is left for the next one. Every call ends within `CALL_TIMEOUT_MS` for each server and,
- * with a user, as long again.
+ * Calls etcd over its JSON interface, which every server from version 3.4 on has at its client address. If a server
+ * does not answer in time, the next one is tried. Every call ends within `CALL_TIMEOUT_MS` for each server; with a
+ * user, each authentication, and repeating the call after it, may take as long again.
  */
 export class EtcdClient {
   readonly #options: EtcdClientOptions;
@@ -68,7 +68,7 @@ export class EtcdClient {
     const first = this.#current;
     let failure: Error | undefined;
     for (let tries = 0; tries < endpoints.length && !this.#isClosed; tries++) {
-      // Calls at the same time try the servers each in its own turn.
+      // Concurrent calls try the servers independently of each other.
       const server = (first + tries) % endpoints.length;
       try {
         const answer = await this.#authenticated(server, () => this.#post(server, method, params));
@@ -83,8 +83,8 @@ export class EtcdClient {
   }
 
   /**
-   * Begins a call whose answers go on until it is ended: `onMessage` is called with each, `onEnd` once when no more
-   * will come. Returns a function that ends it.
+   * Begins a call with a stream of answers. Calls `onMessage` with each answer, and `onEnd` once when no more will
+   * come. Returns a function that ends the stream.
    */
   stream(
     method: string,
@@ -202,7 +202,7 @@ export class EtcdClient {
   }
 }
 
-/** The object that a text stands for; undefined: it is none. */
+/** Parses an object; undefined: the text is not one. */
 function parsed(text: string): EtcdObject | undefined {
   try {
     const value: unknown = JSON.parse(text);
@@ -217,21 +217,21 @@ function parsed(text: string): EtcdObject | undefined {
  * `{"addr":"host:port","node_id":"…"}`, and its lease that of the node. Other keys and other values are passed over, and stay as they are.
  */
 
-/** Keys that are read, at most; there are more only if others have written there. */
+/** Most keys that are read. There are more only if other programs have written there. */
 const KEYS_MAX_COUNT = 2 * DISCOVERY_MASTERS_MAX_COUNT;
 
 /** One key of a master. */
 interface EtcdSeat {
   readonly key: string;
   readonly endpoint: Endpoint;
-  /** Id of the lease that the key ends with; '0': none. */
+  /** Id of the lease that the key ends with; '0': the key has none. */
   readonly lease: string;
 }
 
-/** All keys of masters, in the order of their numbers, and the revision that they are of. */
+/** All keys of masters, in the order of their numbers, and the revision at which they were read. */
 export interface EtcdSeats {
   readonly seats: readonly EtcdSeat[];
-  /** Keys among them whose values name no master, in order: others have written them. Their numbers are not free. */
+  /** Keys whose values name no master, in order: other programs have written them. Their numbers are not free. */
   readonly foreign: readonly string[];
   readonly revision: number;
 }
@@ -253,8 +253,8 @@ export async function readSeats(client: EtcdClient, name: string): Promise<EtcdS
 }
 
 /**
- * The keys after the events of a watch. Events that are not newer than `known` are in it already: a list and a watch
- * are two connections, and tell the same change at different times.
+ * Returns the keys after the events of a watch. Events that are not newer than `known` are skipped: a list and a watch
+ * use two connections, and report the same change at different times.
  */
 export function afterEvents(known: EtcdSeats, events: unknown): EtcdSeats {
   if (!Array.isArray(events)) return known;
@@ -300,8 +300,7 @@ export async function takeSeat(
 }
 
 /**
- * Rejects if this user may not write keys of masters: etcd checks the rights of a transaction, also of one that does
- * nothing.
+ * Rejects if this user may not write keys of masters. The transaction does nothing, but etcd checks its rights as well.
  */
 export async function checkRights(client: EtcdClient, name: string): Promise<void> {
   const key = base64(keyOf(name, 0));

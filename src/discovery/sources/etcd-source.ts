@@ -18,50 +18,47 @@ import {
 } from './etcd-client.js';
 
 /**
- * Pause between two lists while this node has no master: its watch tells of changes, the list tells that etcd answers.
+ * Pause between two lists while this node has no master. The watch reports changes; the list shows that etcd answers.
  */
 const URGENT_MS = 5_000;
-/** Pause between two lists of a node that has a key, or wants one, and of all others: what a watch may have missed. */
+/** Pause between two lists of a node that has a key or wants one. A list finds what a watch may have missed. */
 const MASTER_INTERVAL_MS = 30_000;
+/** Pause between two lists of any other node. */
 const INTERVAL_MS = 300_000;
-/**
- * Pause after a first failure. It doubles up to the longest one: a short one for nodes that are waited for, and without
- * a master.
- */
+/** Pause after a first failure. It doubles with each further one, up to a longest pause. */
 const RETRY_MS = 1_000;
+/** Longest pause after failures of a node that has no master, or that others wait for. */
 const RETRY_PRESSING_MAX_MS = 2_000;
+/** Longest pause after failures of any other node. */
 const RETRY_MAX_MS = 30_000;
-/** Longest time in which a node that is not waited for begins to watch again when its watch has ended. */
+/** Longest time until a node that nobody waits for begins to watch again after its watch has ended. */
 const REWATCH_MS = 10_000;
-/** Time after which a key ends whose node does not keep its lease alive, and the pause between two signs of life. */
+/** Time-to-live of leases: a key ends if its node does not keep its lease alive for that long. */
 const LEASE_TTL_S = 10;
+/** Pause between two calls that keep a lease alive. */
 const KEEP_ALIVE_MS = 3_000;
-/**
- * Time for which a seat is held before it is registered beside others, and for which a key is kept without one: seats
- * move while nodes join.
- */
+/** Time for which a seat is held before it is registered beside others, because seats move while nodes join. */
 const SETTLE_MS = 2_000;
+/** Time for which a key is kept without a seat, because seats move while nodes join. */
 const RELEASE_MS = 10_000;
-/**
- * Time after which a node without a master registers its own: at random, where there is none; later, where none
- * answers.
- */
+/** Longest time after which a node without a master registers its own if none is registered; chosen at random. */
 const FOUND_MS = 1_000;
+/** Additional time if masters are registered and none of them answers. */
 const SILENT_MS = 4_000;
 
 interface EtcdSourceOptions {
   readonly address: Extract<DiscoveryAddress, { readonly kind: 'etcd' }>;
   readonly client: EtcdClient;
-  /** Masters that nodes without any may register. */
+  /** Number of registered masters below which a node without a master may register its own. */
   readonly seats: number;
   readonly nodeId: string;
   readonly env: Environment;
 }
 
 /**
- * Addresses from etcd, where each node that runs a master registers it, with a lease. All nodes list the keys once and
- * watch them; what a watch tells is taken as it is told. So requests follow the masters and the starts of nodes, and
- * neither the nodes nor the changes.
+ * Addresses from etcd, where each node that runs a master registers it with a lease. All nodes list the keys once and
+ * watch them; the changes that a watch reports are applied without another list. The number of requests thus depends on
+ * how many masters and starts of nodes there are, and not on how many nodes or changes.
  */
 export class EtcdSource implements AddressSource {
   readonly name: string;
@@ -75,15 +72,18 @@ export class EtcdSource implements AddressSource {
   #isStale = false;
   #cancelAsk: (() => void) | undefined;
   #endWatch: (() => void) | undefined;
-  /** Lists that have failed since the last one that was answered, and the time since which lists are answered. */
+  /** Number of lists that have failed since the last one that was answered. */
   #failures = 0;
+  /** Time since which lists are answered; undefined: the last one was not. */
   #answersSinceMs: number | undefined;
   /** This node's lease, while it has one. */
   #lease: string | undefined;
   #cancelKeepAlive: (() => void) | undefined;
-  /** Since when this node has a seat; has a key without a seat; is without a master. */
+  /** Time since which this node has a seat; undefined: it has none. */
   #seatSinceMs: number | undefined;
+  /** Time since which this node has a key without a seat; undefined: that is not so. */
   #withoutSeatSinceMs: number | undefined;
+  /** Time since which this node has been without a master; undefined: it has one. */
   #loneSinceMs: number | undefined;
   readonly #graceMs: number;
   #stopped = false;
@@ -158,8 +158,8 @@ export class EtcdSource implements AddressSource {
 
   /** Takes a list, and watches from there on. */
   #listed(known: EtcdSeats): void {
-    // Older than what the watch has told: it has been overtaken, or etcd has lost data. A watch from here on tells
-    // either.
+    // A list older than what the watch has reported was overtaken by it, or etcd has lost data. A watch from here on
+    // shows which.
     if (known.revision < this.#known.revision) this.#dropWatch();
     this.#known = known;
     this.#answersSinceMs ??= this.#nowMs;
@@ -167,7 +167,7 @@ export class EtcdSource implements AddressSource {
     this.#listener?.onFound(known.seats.map(({ endpoint }) => endpoint));
   }
 
-  /** A watch on a server that does not answer tells nothing. */
+  /** Reports that etcd does not answer. The watch ends, because one on a silent server reports nothing. */
   #silent(reason: string): void {
     this.#dropWatch();
     this.#answersSinceMs = undefined;
@@ -184,7 +184,7 @@ export class EtcdSource implements AddressSource {
     return this.#isUrgent || this.#lease !== undefined || this.#own?.hasSeat === true;
   }
 
-  /** The pause after a list. Nodes that have begun together do not ask together for long. */
+  /** The pause after a list. It varies at random, so that nodes that begin together do not keep asking together. */
   #pauseMs(): number {
     if (this.#isStale) return 0;
     if (this.#failures > 0) {
@@ -198,7 +198,8 @@ export class EtcdSource implements AddressSource {
   }
 
   /**
-   * Plans the next list anew. It is asked for at once if the own key is to be written or removed: a list decides that.
+   * Plans the next list anew. If the own key is due to be written or removed, asks for the list at once, because the
+   * decision is made from a list.
    */
   #reconsider(): void {
     if ((this.#dueMs() ?? Number.POSITIVE_INFINITY) <= this.#nowMs) void this.#ask();
@@ -223,7 +224,7 @@ export class EtcdSource implements AddressSource {
       {
         onMessage: (message) => {
           const { events, canceled } = (message.result ?? {}) as EtcdObject;
-          // The revision may be gone, or this user may not read the keys any more: the next list says which.
+          // The revision may be gone, or this user may not read the keys any more: the next list shows which.
           if (canceled === true) this.#watchEnded(end);
           else if (events !== undefined) this.#heard(events);
         },
@@ -259,7 +260,7 @@ export class EtcdSource implements AddressSource {
     if (own === undefined) return;
     this.#note(own);
     const isHeld = this.#lease !== undefined && this.#known.seats.some(({ lease }) => lease === this.#lease);
-    // A list without the own key is the truth, whatever became of the lease.
+    // If the list does not have the own key, the key is gone, whatever became of the lease.
     if (this.#lease !== undefined && !isHeld) this.#forgetLease();
     const { seats } = this.#known;
     if (isHeld) {
@@ -269,9 +270,7 @@ export class EtcdSource implements AddressSource {
     }
   }
 
-  /**
-   * Notes since when the own state has been what it is. A node with a key keeps it while it has a seat, or no master.
-   */
+  /** Notes since when the own state has lasted. A node with a key keeps it while it has a seat, or has no master. */
   #note({ hasSeat, isJoined }: OwnSeat): void {
     const since = (isSo: boolean, beforeMs: number | undefined) => (isSo ? (beforeMs ?? this.#nowMs) : undefined);
     this.#loneSinceMs = since(!isJoined, this.#loneSinceMs);
@@ -281,9 +280,9 @@ export class EtcdSource implements AddressSource {
   }
 
   /**
-   * Time from which on this node is to be found at its master: it has a seat, or has waited long enough for another
-   * master. Time in which etcd did not answer does not count, or all nodes would register when it is back. Undefined:
-   * never.
+   * Time from which on this node's master should be registered: the node has a seat, or has waited long enough for
+   * another master. Time in which etcd did not answer does not count, or all nodes would register when it is back.
+   * Undefined: never.
    */
   #wantedAtMs(): number | undefined {
     const { seats } = this.#known;
@@ -327,13 +326,13 @@ export class EtcdSource implements AddressSource {
       const { TTL = 0 } = await this.#options.client.call('lease/keepalive', { ID: lease });
       if (this.#lease !== lease) return;
       if (Number(TTL) <= 0) {
-        // The key has ended with the lease. That removes nobody; the next list has the node register again.
+        // The key has ended with the lease. No member is removed by that; after the next list the node registers again.
         this.#forgetLease();
         this.#askAfter(0);
         return;
       }
     } catch {
-      // The lists say that etcd does not answer.
+      // A list will report that etcd does not answer.
     }
     if (this.#lease === lease && !this.#stopped) this.#keepAliveLater();
   }
@@ -354,7 +353,7 @@ export class EtcdSource implements AddressSource {
     return this.#options.env.clock.nowMs();
   }
 
-  /** A random number. */
+  /** A random number between `least` and `most`. */
   #between(least: number, most: number): number {
     return least + ((most - least) * this.#options.env.random.u32()) / 2 ** 32;
   }

@@ -27,14 +27,14 @@ export interface OpenedSource extends ListedOptions {
   readonly source: AddressSource;
 }
 
-/** A name may have other records in a moment, for this node or for all. */
+/** How long addresses from DNS stay listed: a name may have other records in a moment, for one node or for all. */
 const DNS_KEPT_MS = 300_000;
-/** A key comes back sooner than that whose lease has ended by mistake. */
+/** How long addresses from etcd stay listed: a key whose lease has ended by mistake comes back sooner. */
 const ETCD_KEPT_MS = 15_000;
 
 /**
- * The source of addresses that a configuration names; undefined: it lists the addresses itself. Reads files; throws
- * `ConfigError`.
+ * Opens the source of addresses that a configuration names; undefined: the configuration lists the addresses itself.
+ * Reads files. Throws `ConfigError`.
  */
 export function openSource(config: SourceSettings, nodeId: string, env: Environment): OpenedSource | undefined {
   const address = config.discoveryAddress();
@@ -54,8 +54,8 @@ export function openSource(config: SourceSettings, nodeId: string, env: Environm
 }
 
 /**
- * The addresses that the source of a configuration names now, those that are to be tried first in front. Rejects if it
- * does not answer.
+ * Returns the addresses that the source of a configuration names now, in the order in which they are to be tried.
+ * Rejects if the source does not answer.
  */
 export async function askOnce(config: SourceSettings, env: Environment): Promise<readonly Endpoint[]> {
   const address = config.discoveryAddress();
@@ -75,9 +75,7 @@ export async function askOnce(config: SourceSettings, env: Environment): Promise
   }
 }
 
-/**
- * The addresses of {@link askOnce}. Rejects, too, if this node could not register its master there. Changes nothing.
- */
+/** Like {@link askOnce}, but also rejects if this node could not register its master there. Changes nothing. */
 export async function examineSource(config: SourceSettings, env: Environment): Promise<readonly Endpoint[]> {
   const address = config.discoveryAddress();
   if (address.kind !== 'etcd') return askOnce(config, env);
@@ -98,7 +96,7 @@ function clientOf(
 ): EtcdClient {
   const { etcdUser: user, etcdPassword: password } = config;
   const tls = isTls ? tlsOf(config, env) : undefined;
-  // Nodes spread over the servers.
+  // A random first server spreads the nodes over the servers.
   const first = env.random.u32() % endpoints.length;
   return new EtcdClient({ endpoints, first, tls, user, password, env });
 }

@@ -5,7 +5,7 @@ import { isSameEndpoints } from '../masters/masters.js';
 import { type AddressSource, type JoinedState, ListedAddresses, type OwnSeat } from './address-source.js';
 import type { OpenedSource } from './open-source.js';
 
-/** Time between two looks at whether this node has a master. */
+/** Time between two checks of whether this node has a master. */
 const TICK_MS = 1_000;
 const ALONE = { isJoined: false, isHead: false, hasSeat: false, live: () => new Set<string>() };
 
@@ -15,23 +15,23 @@ interface RendezvousOptions extends OpenedSource {
 
 /** This node's part in the cluster, as far as it decides which addresses are tried. */
 interface Joining {
-  /** The state of the cluster now, but for the time. */
+  /** Returns the present state of the cluster, without the time. */
   state(): Omit<JoinedState, 'nowMs'> & Pick<OwnSeat, 'hasSeat'>;
   /** `host:port` of the master that this node's host has when it has a seat. */
   readonly ownAddr: string;
-  /** Called when other addresses are listed. */
+  /** Called when the listed addresses change. */
   onListed(listed: readonly Endpoint[]): void;
 }
 
-/** What a source says, for operators. */
+/** The state of a source, for operators. */
 export interface SourceState {
   /** The source as `discovery_addr` names it. */
   readonly source: string;
-  /** Addresses of its last answer that had any. */
+  /** Number of addresses in its last answer that had any. */
   readonly found: number;
   /** Milliseconds since its last answer that could be used; undefined: there was none. */
   readonly answeredAgoMs: number | undefined;
-  /** Why it does not answer, or does not take what this node says of its own master; undefined: it does. */
+  /** Why the source does not answer, or does not accept this node's own master; undefined: neither is the case. */
   readonly failure: string | undefined;
 }
 
@@ -67,7 +67,7 @@ export class Rendezvous {
     return this.#source.server;
   }
 
-  /** Begins to ask. Resolves with the first listed addresses; with none after `timeoutMs`. */
+  /** Begins to ask. Resolves with the first listed addresses, or with none after `timeoutMs`. */
   async open(timeoutMs: number): Promise<readonly Endpoint[]> {
     this.#source.setUrgent(true);
     const first = new Promise<void>((resolve) => {
@@ -86,7 +86,7 @@ export class Rendezvous {
     return this.#listed;
   }
 
-  /** From now on tells `joining` which addresses are listed. */
+  /** Tells `joining` which addresses are listed, from now on. */
   follow(joining: Joining): void {
     this.#joining = joining;
     this.#tick();
@@ -98,7 +98,7 @@ export class Rendezvous {
     return { source: this.#source.name, found: this.#found, answeredAgoMs, failure };
   }
 
-  /** Idempotent. */
+  /** Stops following the source. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#cancelTick?.();

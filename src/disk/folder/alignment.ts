@@ -13,7 +13,7 @@ export function alignedUp(bytes: number): number {
 /** Zeros that fill up a page on disk; they must not be modified. */
 export const ZEROS = new Uint8Array(DISK_ALIGNMENT_BYTES);
 
-/** Whether the system can write this memory to a file as it is, also with direct I/O. */
+/** Whether the system can write this memory to a file without a copy, even with direct I/O. */
 export function isInPlace(view: Uint8Array): boolean {
   const { addon } = loadNative();
   if (addon === null || !staysInPlace(view) || view.length % DISK_ALIGNMENT_BYTES !== 0) return false;
@@ -45,9 +45,9 @@ export class AlignedBuffers {
   }
 
   /**
-   * Runs `work` as soon as a buffer is free; it has the buffer, with old content, until its promise is settled. A
-   * buffer that an overdue call to the system may still use is given up, and so are the others beside it when their
-   * work has ended.
+   * Runs `work` as soon as a buffer is free. The buffer, with old content, belongs to `work` until its promise is
+   * settled. If an overdue call to the system may still use a buffer, that buffer is given up, and so are the others of
+   * its memory once their work has ended.
    */
   use<T>(work: (buffer: Uint8Array) => Promise<T>): Promise<T> {
     return this.#semaphore.use(async (permit) => {

@@ -18,11 +18,11 @@ const ENTRY_NAME = /^(\d+)-([0-9a-f]{16})$/;
 /** Prefix of the name of a socket that does not listen yet. */
 const NEW_PREFIX = 'new-';
 /**
- * Suffix of the mark of the entry that has the lock: a symbolic link whose target is the node's id, or an empty file
- * where there are no such links.
+ * Suffix of the mark of the entry that has the lock. The mark is a symbolic link to the node's id, or an empty file if
+ * the file system has no such links.
  */
 const OWNER_SUFFIX = '.owner';
-/** What systems answer where the file system has no symbolic links. */
+/** Error codes of systems if the file system has no symbolic links. */
 const HAS_NO_LINKS: ReadonlySet<string> = new Set(['EINVAL', 'EOPNOTSUPP', 'ENOTSUP', 'EPERM']);
 /** Longest address of a Unix socket that every system accepts. */
 const SOCKET_PATH_MAX_BYTES = 103;
@@ -49,8 +49,9 @@ export class DirectoryLock {
   readonly #entry: Entry;
 
   /**
-   * Takes the lock. Throws `DiskError`: `... is in use by process 1234 (node X)`, or the file system of the directory
-   * has no sockets. Leftovers of a killed process do no harm. The lock does not keep the process alive.
+   * Takes the lock. Throws `DiskError` if another process has it (`... is in use by process 1234 (node X)`), or if the
+   * file system of the directory has no sockets. Leftovers of a killed process do no harm. The lock does not keep the
+   * process alive.
    */
   static async acquire(folder: string, options: DirectoryLockOptions): Promise<DirectoryLock> {
     const entries = await Entries.open(folder, options);
@@ -170,7 +171,7 @@ class Entries {
     );
   }
 
-  /** Whether this entry has won the lock; otherwise it is withdrawn. */
+  /** Resolves with whether `own` has won the lock, and withdraws it if not. */
   async #wins(own: Entry, giveUpAtMs: number): Promise<boolean> {
     try {
       while (this.#env.clock.nowMs() < giveUpAtMs) {
@@ -200,7 +201,7 @@ class Entries {
     if (owner !== null) throw owner;
     const entries = await Promise.all(names.map((name) => this.#probe(name)));
     const live = entries.filter(({ isAlive }) => isAlive).map(({ name }) => name);
-    // One of them may have got the lock meanwhile.
+    // An entry may have got the lock meanwhile.
     const newOwner = await this.#firstOwner(live);
     if (newOwner !== null) throw newOwner;
     return live;
@@ -305,7 +306,7 @@ function numberOf(name: string): string {
   return ENTRY_NAME.exec(name)?.[2] ?? '';
 }
 
-/** Null: there is no mark. Empty: the mark is a file and not a link. */
+/** Handles a mark that is not a link. Null: there is no mark. Empty: the mark is a file. */
 function ifNoLink(error: unknown): '' | null {
   const { code } = error as NodeJS.ErrnoException;
   if (code === 'ENOENT') return null;
@@ -328,9 +329,10 @@ interface FolderDistrust {
 }
 
 /**
- * Why a folder at `path` cannot hold a node's files; undefined: it can. Whoever may put files of theirs there could
- * have a node write over the target of a link, or read pages of theirs. So it belongs to the user of this process or to
- * root, and not everybody may write to it; a group may, as where Kubernetes sets `fsGroup`.
+ * Returns why a folder at `path` cannot hold a node's files; undefined: it can. Another user who may put files there
+ * could make a node overwrite the target of a link, or read forged pages. The folder must therefore belong to the user
+ * of this process or to root, and must not be writable by everybody. A group may write to it, because Kubernetes sets
+ * `fsGroup`.
  */
 export function distrustOfFolder(path: string, status: FileStatus): FolderDistrust | undefined {
   if (!status.isDirectory) return { why: `${path} is no folder`, advice: 'give the path of one, which may be missing' };

@@ -18,7 +18,7 @@ import { alignedUp } from './alignment.js';
 import { DirectoryLock, distrustOfFolder, LOCK_FOLDER } from './directory-lock.js';
 import { PageFile } from './page-file.js';
 
-/** Format of the files that name the folder's owner and its last good start. */
+/** Format of the files with the store's id and with the last good start of its node. */
 const FORMAT = 1;
 const STORE_FILE = 'store.json';
 const INDEX_FILE = 'index';
@@ -29,7 +29,7 @@ const SET_ASIDE = 'set-aside';
 interface DiskFolderOptions {
   readonly path: string;
   readonly maxBytes: number;
-  /** Part of `maxBytes` that the index may take. */
+  /** Bytes of `maxBytes` that the index may take. */
   readonly indexBytes: number;
   readonly nodeId: string;
   readonly mode: 'auto' | 'direct' | 'buffered';
@@ -57,7 +57,7 @@ export function defaultIndexBytes(maxBytes: number): number {
 export interface DiskSizes {
   /** Bytes of disk for the tier. */
   readonly maxBytes: number;
-  /** Part of `maxBytes` that the index may take; undefined: the default. */
+  /** Bytes of `maxBytes` that the index may take; undefined: the default. */
   readonly indexBytes?: number;
 }
 
@@ -71,7 +71,7 @@ export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSize
 /**
  * Locks the directory, which is created if it is missing, and opens the store in it. A store that is damaged or of an
  * unknown version is set aside without its pages, and a new one is created. Throws `DiskError` if the directory is in
- * use or not writable, or if space is short; then nothing is left of what was made.
+ * use or not writable, or if space is short, and removes what it has created.
  */
 export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFolder> {
   const { path, maxBytes, indexBytes, nodeId, env } = options;
@@ -130,8 +130,8 @@ async function makeFolder(path: string, files: Files, made: string[]): Promise<v
 }
 
 /**
- * Removes the directories that were made for a store that there is not. Those in which another process has put
- * something stay.
+ * Removes the directories that were made for a store, unless there is a store now. Directories in which another process
+ * has put something stay.
  */
 async function removeMade(path: string, made: readonly string[], files: Files): Promise<void> {
   if (
@@ -283,7 +283,7 @@ function ifMissing(error: unknown): null {
   throw error;
 }
 
-/** Whether the file exists. Throws `JournalDamage` if something else has its name. */
+/** Whether the file exists. Throws `DiskError` if another user owns it, `JournalDamage` if it is not a file. */
 async function hasFile(path: string, name: string, files: Files): Promise<boolean> {
   const found = await files.status(join(path, name)).catch(ifMissing);
   if (found?.isForeign) {
@@ -302,8 +302,8 @@ function messageOf(error: unknown): string {
 const NAME = 'start.json';
 
 /**
- * The file of a disk tier that says which start of its node has last known all pages to be good (`FORMAT.md`). It is
- * not synced: a file that is missing, behind or damaged costs pages at the most.
+ * The file of a disk tier that names the last start of its node that knew all pages to be good (`FORMAT.md`). It is not
+ * synced, because a missing, outdated or damaged file costs pages at most.
  */
 class StartFile {
   readonly #path: string;
@@ -335,7 +335,7 @@ class StartFile {
     this.#written = this.#written.then(() => this.#write(start));
   }
 
-  /** Resolves when everything noted is written, or failed to be. */
+  /** Resolves when everything noted has been written, or has failed to be. */
   async close(): Promise<void> {
     await this.#written;
   }

@@ -9,9 +9,9 @@ const FORMAT = 1;
 const PREFIX = /^[0-9a-f]{32}$/;
 
 /**
- * The file of a disk tier that says which namespace tags its pages are of, so that quotas hold from the start of a node
- * on (`FORMAT.md`). It is of no use but for quotas: if it is missing, damaged or behind, pages count as those of tags
- * without a quota until somebody uses their namespace again.
+ * The file of a disk tier with the namespace tags of its pages, so that quotas hold from the start of a node
+ * (`FORMAT.md`). It serves only for quotas: if it is missing, damaged or outdated, pages count as those of tags without
+ * a quota until their namespace is used again.
  */
 export class NamespaceFile {
   readonly #path: string;
@@ -23,8 +23,8 @@ export class NamespaceFile {
   #isClosed = false;
 
   /**
-   * Reads the file in the directory `folder`: tenants learn the namespaces of `entries`. It is written anew when more
-   * are learned.
+   * Reads the file in the directory `folder`, so that tenants learn the namespaces of `entries`. It is written again
+   * when they learn more. Undefined: `tenants` is empty.
    */
   static async open(
     folder: string,
@@ -46,7 +46,7 @@ export class NamespaceFile {
     this.#env = env;
   }
 
-  /** Resolves when everything learned so far is written, or failed to be. Nothing is written afterwards. */
+  /** Resolves when everything learned so far has been written, or has failed to be. Nothing is written afterwards. */
   async close(): Promise<void> {
     await this.#written;
     this.#isClosed = true;
@@ -68,7 +68,7 @@ export class NamespaceFile {
     }
   }
 
-  /** Writes the file when the write in progress has ended, once for all that is learned until then. */
+  /** Writes the file after the write in progress, once for everything that is learned until then. */
   #write(): void {
     if (this.#isWaiting || this.#isClosed) return;
     this.#isWaiting = true;

@@ -47,9 +47,10 @@ const ADVICE: Readonly<Record<string, string>> = {
  * A file of fixed length with pages at multiples of DISK_ALIGNMENT_BYTES. It does not know which page is where; calls
  * at overlapping ranges may run in any order.
  *
- * The system reads from disk into buffers of this class only: a read that the disk completes late does not write into
- * memory that has another owner by then. It writes from the page's own memory where direct I/O can use that, else from
- * such a buffer. A write that the disk completes late may put other bytes into its range, in which there is no page.
+ * The system reads from disk only into buffers of this class, so that a read that the disk completes late does not
+ * write into memory that has another owner by then. It writes from the page's own memory if direct I/O can use that,
+ * else from such a buffer. A write that the disk completes late may put other bytes into its range, in which there is
+ * no page.
  */
 export class PageFile {
   readonly mode: 'direct' | 'buffered';
@@ -97,9 +98,10 @@ export class PageFile {
   }
 
   /**
-   * Writes one page at `offset`, followed by zeros up to the next multiple of the alignment. Its bytes are in use until
-   * the promise is settled. Rejects with the system's error (ENOSPC, EIO, EROFS, ...); then any part of the range may
-   * have been written, and if the call is overdue, may yet be, with what is in the memory by then.
+   * Writes one page at `offset`, followed by zeros up to the next multiple of the alignment. The page's bytes are in
+   * use until the promise is settled. Rejects with the system's error (ENOSPC, EIO, EROFS, ...). Any part of the range
+   * may have been written by then; if the call is overdue, it may still be written later, with what the memory holds at
+   * that time.
    */
   write(offset: number, page: PageBytes): Promise<void> {
     this.#checkRange('write', offset, page);
@@ -109,7 +111,7 @@ export class PageFile {
   /**
    * Reads a page at `offset` into the targets, which are in use until the promise is settled, and resolves with the
    * CRC-32 of the bytes. Rejects with the system's error, with `DiskError` if the file was truncated, or soon after the
-   * signal was aborted, whatever the disk does; then any part of the targets may have been written.
+   * signal is aborted, whatever the disk does. After a rejection, any part of the targets may have been written.
    */
   read(offset: number, targets: PageBytes, signal?: AbortSignal): Promise<number> {
     this.#checkRange('read', offset, targets);
@@ -191,7 +193,7 @@ export class PageFile {
     for (let done = 0; done < bytes.length; ) {
       const at = position + done;
       const bytesWritten = await this.#file.write([bytes.subarray(done)], at, this.#calls);
-      // Not a bug of ours: a system that accepts nothing must not turn this into an endless loop.
+      // A system that accepts no bytes must not turn this into an endless loop.
       if (bytesWritten === 0) throw new DiskError(`${this.#path}: the system wrote nothing at ${at}`);
       done += bytesWritten;
     }
@@ -315,8 +317,8 @@ function piecesOf(method: string, page: PageBytes): Piece[] {
 }
 
 /**
- * Memory of a caller that is used now and then while something slow is waited for; the caller gets it back when the
- * signal is aborted.
+ * Memory of a caller that is used only at times, while slow work goes on. The caller gets it back when the signal is
+ * aborted.
  */
 class Lending {
   readonly #signal: AbortSignal | undefined;

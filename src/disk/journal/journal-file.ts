@@ -38,7 +38,7 @@ export class JournalFile {
     this.#bytes = bytes;
   }
 
-  /** Creates a file with only a header; it must not exist. */
+  /** Creates a file with only a header. The file must not exist yet. */
   static async create(path: string, storeId: string, files: Files): Promise<JournalFile> {
     const header = encodeHeader(storeId);
     const file = new JournalFile(await files.open(path, NEW_FILE), 0);
@@ -63,8 +63,8 @@ export class JournalFile {
       const reader = new JournalReader(file, sizeBytes, clock);
       const { version, bytes } = await reader.read(storeId);
       if (bytes < sizeBytes) await file.truncate(bytes);
-      // What is appended may have records of this version, which a program that reads only the earlier one must not
-      // take for others.
+      // Appended records may be of this version. The new header keeps a program that knows only the earlier version
+      // from misreading them.
       if (version !== FORMAT_VERSION) await writeHeader(file, storeId);
       const entries = await reader.entries();
       return { file: new JournalFile(file, bytes), entries, liveBytes: reader.liveBytes };
@@ -208,8 +208,8 @@ class JournalReader {
 const CANNOT_FLUSH: ReadonlySet<string> = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP']);
 
 /**
- * Flushes the names of the files in a directory. File systems that cannot do that (CIFS, FUSE) write them at a time of
- * their own.
+ * Flushes the names of the files in a directory. File systems that cannot do that (CIFS, FUSE) write them when they
+ * choose to.
  */
 export async function flushNames(path: string, files: Files): Promise<void> {
   await flush(path, files, { directory: true }).catch((error: NodeJS.ErrnoException) => {

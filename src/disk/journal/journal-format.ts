@@ -18,7 +18,7 @@ export interface IndexEntry {
   readonly kind?: EntryKind;
   /** Version from which on the page is expired (see `PageOrigin`); 0, the default: never. */
   readonly expires?: number;
-  /** Origin of a copy (see `PageOrigin`); 0, the default: it is none. */
+  /** Origin of a copy (see `PageOrigin`); 0, the default: the page is not a copy. */
   readonly setBy?: number;
 }
 
@@ -27,7 +27,7 @@ export class JournalDamage extends DiskError {}
 
 /** Version of the format that FORMAT.md describes. */
 export const FORMAT_VERSION = 3;
-/** An earlier version that is read, too: its records are records of this version. */
+/** An earlier version that can be read as well: its records are valid in this version. */
 const FORMAT_VERSION_BEFORE = 2;
 export const HEADER_BYTES = 32;
 export const BLOCK_HEADER_BYTES = 12;
@@ -38,18 +38,22 @@ const STORE_ID = /^[0-9a-f]{32}$/;
 const PUT = 1;
 const REMOVE = 2;
 const USE = 3;
-/** Lengths of the records: PUT and REMOVE without their key, USE complete. */
+/** Length of a PUT without its key. */
 const PUT_FIXED_BYTES = 28;
 /** Bytes that a PUT has between its flags and its key if the page expires. */
 const EXPIRY_BYTES = 8;
 /** Bytes that a PUT has before its key if the page is a copy. */
 const SET_BY_BYTES = 4;
-/** Bits in the flags of a PUT: the page is a named entry; it expires; it is a copy. */
+/** Flag of a PUT: the page is a named entry. */
 const NAMED = 1;
+/** Flag of a PUT: the page expires. */
 const EXPIRES = 2;
+/** Flag of a PUT: the page is a copy. */
 const COPIED = 4;
 const FLAGS_MAX = NAMED | EXPIRES | COPIED;
+/** Length of a REMOVE without its key. */
 const REMOVE_FIXED_BYTES = 5;
+/** Length of a USE. */
 const USE_BYTES = 7;
 const RECORD_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
 const FIRST_BLOCK_BYTES = 4096;
@@ -259,7 +263,7 @@ export class Replay {
     const before = this.#byOffset.get(offset);
     if (before !== undefined) this.#removeKey(before.key);
     this.#removeKey(key);
-    // Versions that a clock far ahead has led to. No node takes such a page, and the others are good.
+    // A clock that was far ahead has led to such versions. No node takes such a page, but the others are good.
     if (!isVersion(version) || !isVersion(expires)) return end;
     const [length, checksum] = [body.readUInt32LE(at + 11), body.readUInt32LE(at + 15)];
     const origin = {

@@ -7,8 +7,8 @@ import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, putRecordBytes, Reco
 export interface Snapshot {
   readonly count: number;
   /**
-   * Keys of a slice of pages, the next victim first; the key of a page that has left since is undefined or that of
-   * another page.
+   * Keys of a slice of pages, the next victim first. In place of a page that has left since, there is undefined or the
+   * key of another page.
    */
   keysAt(from: number, to: number): readonly (string | undefined)[];
   /** The present entry of each key; null: the page has left since. */
@@ -17,8 +17,9 @@ export interface Snapshot {
 
 /** No pages. */
 export const EMPTY_SNAPSHOT: Snapshot = { count: 0, keysAt: () => [], entriesOf: () => [] };
-/** Keys, and characters of keys, that are written between two turns of the event loop. */
+/** Keys that are written between two turns of the event loop. */
 const SLICE_KEYS = 512;
+/** Characters of keys that are written between two turns of the event loop. */
 const SLICE_CHARACTERS = 128 * 1024;
 
 /**
@@ -69,7 +70,7 @@ export class JournalRewriting {
     return this.#file?.bytes ?? 0;
   }
 
-  /** Takes note of a page that was put since the snapshot: the blocks will have it. */
+  /** Notes that a page was put since the snapshot, so that the blocks will have it. */
   put(key: string): void {
     this.#putSince.add(key);
   }
@@ -146,7 +147,7 @@ function shortened(keys: readonly (string | undefined)[]): readonly (string | un
   return end < keys.length ? keys.slice(0, end) : keys;
 }
 
-/** The pages of a snapshot, and the size of their records. */
+/** Counts the pages of a snapshot, and the size of their records. */
 export function counted({ count, keysAt }: Snapshot): { readonly entries: number; readonly liveBytes: number } {
   let liveBytes = 0;
   for (const key of keysAt(0, count)) liveBytes += key === undefined ? 0 : putRecordBytes(key);

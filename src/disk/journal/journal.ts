@@ -28,8 +28,8 @@ export interface JournalOptions {
   readonly maxBytes: number;
   readonly env: Environment;
   /**
-   * A snapshot of the listed pages. It is called once for each rewriting, which reads its entries in slices while other
-   * work goes on. It must match the calls to the journal, and be complete from the first flush on.
+   * Takes a snapshot of the listed pages. It is called once for each rewriting, which reads the snapshot's entries in
+   * slices while other work goes on. It must match the calls to the journal, and be complete from the first flush on.
    */
   readonly snapshot: () => Snapshot;
 }
@@ -176,7 +176,7 @@ export class Journal {
 
   /**
    * Resolves when no loss of power can undo the removals so far: they are on the medium, or the file has been deleted
-   * because it could not be written. Rejects if neither is possible; the file is deleted as soon as it is.
+   * because it could not be written. Rejects if neither is possible; the file is then deleted as soon as it can be.
    */
   sync(): Promise<void> {
     if (this.#closing !== undefined) return this.#closing;
@@ -208,7 +208,7 @@ export class Journal {
     return this.#failure !== undefined;
   }
 
-  /** Whether the file lists removed pages and can be neither written nor deleted, so far. */
+  /** Whether the file still lists removed pages, because it could be neither written nor deleted so far. */
   get keepsRemoved(): boolean {
     return this.isBroken && this.#hasRemovals;
   }
@@ -349,7 +349,7 @@ export class Journal {
     }
   }
 
-  /** Logs that a file with removed pages stays, once until it is gone. */
+  /** Logs that a file with removed pages remains; only once until the file is gone. */
   #tellUndeleted(error: unknown): void {
     if (this.#isUndeletedTold) return;
     this.#isUndeletedTold = true;
@@ -372,7 +372,7 @@ export class Journal {
     this.#uses.clear();
   }
 
-  /** Starts a rewriting when it is due, and waits for its end if the limit would be exceeded before. */
+  /** Starts a rewriting when it is due, and waits for its end if the limit would be exceeded before that. */
   async #makeRoom(bytes: number): Promise<void> {
     for (;;) {
       const grownBytes = this.#file.bytes + bytes;
@@ -412,10 +412,10 @@ export class Journal {
       this.#rewriteAtBytes = this.#file.bytes + this.#budgetBytes * RETRY_FRACTION;
       this.#rewriting = undefined;
       this.#recount();
-      // The file may still be replaced, at any time: what is written to the old one would be lost.
+      // The overdue call may still replace the file, and what is written to the old one would be lost.
       if (isOverdue(error)) this.#failure ??= { error };
       if (isOverdue(error)) this.#hasRemovals = true;
-      // The rewriting was to repair an earlier failure.
+      // This rewriting was meant to repair an earlier failure.
       if (this.#failure !== undefined) this.#giveUp();
       await this.#givingUp.catch(() => {});
       throw error;
@@ -434,7 +434,7 @@ export class Journal {
     );
   }
 
-  /** Counts `#liveBytes` anew, because a count that is too low would make every rewriting fail. */
+  /** Recounts `#liveBytes`, because a count that is too low would make every rewriting fail. */
   #recount(): void {
     const { entries, liveBytes } = counted(this.#options.snapshot());
     this.#entries = entries;
@@ -481,9 +481,9 @@ export class Journal {
   }
 
   /**
-   * Throws `InvariantError` unless its counts match the pages of a snapshot. Valid from the first flush on, for a store
-   * that removes a page before it puts another one under its key or at its place. Takes time in proportion to the
-   * number of pages.
+   * Throws `InvariantError` unless the journal's counts match the pages of a snapshot. Valid from the first flush on,
+   * for a store that removes a page before it puts another one under its key or at its place. Takes time in proportion
+   * to the number of pages.
    */
   verify(): void {
     const { entries, liveBytes } = counted(this.#options.snapshot());
